@@ -24,13 +24,13 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
     tide_status status = tide_schedule_create(&future->schedule, ops);
     if (status != TIDE_OK)
         return status;
-    const uint32_t uses = future->schedule.use_capacity, moments = future->schedule.moment_capacity;
+    const uint32_t uses = future->schedule.use_capacity, schedule_steps = future->schedule.schedule_step_capacity;
     future->live_parts = tide_arrays_add(&future->arrays, chunks, sizeof *future->live_parts);
     future->part_live =
         tide_arrays_add(&future->arrays, tide_layout_parts(ops->layout), sizeof *future->part_live);
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++) {
         future->plans[kind].trace.uses = tide_arrays_add(&future->arrays, uses, sizeof(tide_trace_use));
-        status = tide_planner_create(chunks, uses > moments ? uses : moments, &future->plans[kind].planner);
+        status = tide_planner_create(chunks, uses > schedule_steps ? uses : schedule_steps, &future->plans[kind].planner);
     }
     if (future->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
@@ -59,12 +59,12 @@ void tide_future_destroy(tide_future *future)
 /* --- the trace --- */
 
 /* An op holds its params through its slices. */
-static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
+static uint32_t slices_after(const tide_recording *recording, uint32_t schedule_step)
 {
-    uint32_t end = moment + 1;
-    while (end < recording->length && recording->moments[end].slice != TIDE_SLICE_NONE)
+    uint32_t end = schedule_step + 1;
+    while (end < recording->length && recording->schedule_steps[end].slice != TIDE_SLICE_NONE)
         end++;
-    return end - moment - 1;
+    return end - schedule_step - 1;
 }
 
 /* A part of an ACTIVATION tensor gets or loses its content. */
@@ -88,47 +88,47 @@ static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count
         uses[i].flags |= f->live_parts[uses[i].chunk] == 0 ? flag : 0;
 }
 
-static void trace_slice(tide_future *f, tide_moment moment, tide_trace_use *uses, uint32_t count)
+static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_trace_use *uses, uint32_t count)
 {
-    const tide_op_record *op = &f->ops->records[moment.op];
+    const tide_op_record *op = &f->ops->records[schedule_step.op];
     for (uint32_t i = 0; i < op->activation_count; i++)
         if (!(op->activations[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
-            set_part_live(f, op->activations[i].tensor, moment.slice, false);
+            set_part_live(f, op->activations[i].tensor, schedule_step.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_CREATES);
     for (uint32_t i = 0; i < op->activation_count; i++) {
         const tide_use *use = &op->activations[i];
         tide_chunk first, last;
-        set_part_live(f, use->tensor, moment.slice, true);
-        tide_layout_activation_chunks(f->ops->layout, use->tensor, moment.slice, &first, &last);
+        set_part_live(f, use->tensor, schedule_step.slice, true);
+        tide_layout_activation_chunks(f->ops->layout, use->tensor, schedule_step.slice, &first, &last);
         for (uint32_t k = 0; use->access & TIDE_ACCESS_WRITE && k < count; k++)
             uses[k].flags |= uses[k].chunk >= first && uses[k].chunk <= last ? TIDE_TRACE_MODIFIES : 0;
     }
     for (uint32_t i = 0; i < op->activation_count; i++)
         if (op->activations[i].access & TIDE_ACCESS_LAST)
-            set_part_live(f, op->activations[i].tensor, moment.slice, false);
+            set_part_live(f, op->activations[i].tensor, schedule_step.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_ENDS);
 }
 
-/* The uses of one moment. */
-static void trace_moment(tide_future *f, const tide_recording *recording, uint32_t number, bool training,
+/* The uses of one schedule step. */
+static void trace_schedule_step(tide_future *f, const tide_recording *recording, uint32_t number, bool training,
                          tide_use_trace *trace)
 {
-    const tide_moment moment = recording->moments[number];
-    const tide_chunk_set *set = tide_ops_moment_chunks(f->ops, moment);
-    const bool is_op = moment.slice == TIDE_SLICE_NONE;
+    const tide_schedule_step schedule_step = recording->schedule_steps[number];
+    const tide_chunk_set *set = tide_ops_step_chunks(f->ops, schedule_step);
+    const bool is_op = schedule_step.slice == TIDE_SLICE_NONE;
     const uint32_t held = is_op ? slices_after(recording, number) : 0;
     tide_trace_use *uses = trace->uses + trace->use_count;
-    assert(recording->moment_first[number] == trace->use_count);
+    assert(recording->schedule_step_first[number] == trace->use_count);
     for (uint32_t i = 0; i < set->count; i++) {
-        const bool modifies = is_op && training && f->ops->records[moment.op].modifies[i];
-        uses[i] = (tide_trace_use){.moment = number,
+        const bool modifies = is_op && training && f->ops->records[schedule_step.op].modifies[i];
+        uses[i] = (tide_trace_use){.schedule_step = number,
                                    .chunk = set->list[i],
                                    .flags = modifies ? TIDE_TRACE_MODIFIES : 0,
-                                   .held_moments = held};
+                                   .held_schedule_steps = held};
     }
     trace->use_count += set->count;
     if (!is_op)
-        trace_slice(f, moment, uses, set->count);
+        trace_slice(f, schedule_step, uses, set->count);
 }
 
 /* After its last use in a step an activation is dead, and a param is updated, unless it is frozen. */
@@ -151,20 +151,20 @@ static void trace_last_uses(const tide_future *f, const tide_recording *recordin
 /* Its uses, as the recording numbers them. */
 static void make_trace(tide_future *f, const tide_recording *recording, bool training, tide_use_trace *trace)
 {
-    trace->moment_count = recording->length;
+    trace->schedule_step_count = recording->length;
     trace->chunk_count = tide_layout_chunk_count(f->ops->layout);
     trace->use_count = 0;
     memset(f->live_parts, 0, trace->chunk_count * sizeof *f->live_parts);
     memset(f->part_live, 0, tide_layout_parts(f->ops->layout));
-    for (uint32_t moment = 0; moment < recording->length; moment++)
-        trace_moment(f, recording, moment, training, trace);
-    assert(trace->use_count == recording->moment_first[recording->length]);
+    for (uint32_t schedule_step = 0; schedule_step < recording->length; schedule_step++)
+        trace_schedule_step(f, recording, schedule_step, training, trace);
+    assert(trace->use_count == recording->schedule_step_first[recording->length]);
     trace_last_uses(f, recording, training, trace);
 }
 
 /* --- planning --- */
 
-/* The fewest bytes are moved when all slots are planned with. Where much of that would have to be fetched at the last moment
+/* The fewest bytes are moved when all slots are planned with. Where much of that would have to be fetched at the last minute
  * (a pass that runs round and round lets go what it has just used), a spare slot or two are worth more. */
 static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
 {
@@ -223,10 +223,10 @@ void tide_future_step_begin(tide_future *future, bool training)
     note_recording(future);
 }
 
-void tide_future_moment(tide_future *future, tide_op op, uint32_t slice)
+void tide_future_schedule_step(tide_future *future, tide_op op, uint32_t slice)
 {
     assert(op < future->ops->count && (slice == TIDE_SLICE_NONE || slice < future->ops->records[op].slices));
-    if (!tide_schedule_advance(&future->schedule, (tide_moment){.op = op, .slice = slice}))
+    if (!tide_schedule_advance(&future->schedule, (tide_schedule_step){.op = op, .slice = slice}))
         return;
     future->re_recordings++;
     note_recording(future);
@@ -263,7 +263,7 @@ uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk)
 tide_horizon tide_future_horizon(const tide_future *future)
 {
     assert(!future->active || future->schedule.cursor <= future->active->length);
-    const uint32_t from = future->active ? future->active->moment_first[future->schedule.cursor] : 0;
+    const uint32_t from = future->active ? future->active->schedule_step_first[future->schedule.cursor] : 0;
     assert(from <= future->never_first / future->spread);
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }

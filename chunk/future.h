@@ -55,7 +55,7 @@ void tide_future_destroy(tide_future *future);
 
 void tide_future_step_begin(tide_future *future, bool training);
 /* An op, or one of its slices, begins. */
-void tide_future_moment(tide_future *future, tide_op op, uint32_t slice);
+void tide_future_schedule_step(tide_future *future, tide_op op, uint32_t slice);
 /* The step is over: plan what is new. */
 void tide_future_step_end(tide_future *future);
 void tide_future_step_abort(tide_future *future);
@@ -74,7 +74,7 @@ uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk);
 /* Of a chunk that is never used. */
 uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk);
-/* Moments to what worth_key says. */
+/* Schedule steps to what worth_key says. */
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk);
 /* The plan for what the schedule now expects, NULL if there is none. */
 static inline const tide_step_plan *tide_future_plan(const tide_future *future)
@@ -83,11 +83,11 @@ static inline const tide_step_plan *tide_future_plan(const tide_future *future)
     return step && step->plan && step->recorded == future->active_number ? step : NULL;
 }
 
-/* The first planned use of the moment that has just begun, TIDE_USE_NONE if no plan is followed. */
+/* The first planned use of the schedule step that has just begun, TIDE_USE_NONE if no plan is followed. */
 static inline uint32_t tide_future_planned_use(const tide_future *future)
 {
     const bool follows = future->schedule.mode == TIDE_SCHEDULE_FOLLOWING && tide_future_plan(future);
-    return follows ? future->active->moment_first[future->schedule.cursor - 1] : TIDE_USE_NONE;
+    return follows ? future->active->schedule_step_first[future->schedule.cursor - 1] : TIDE_USE_NONE;
 }
 
 #endif

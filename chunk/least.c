@@ -1,14 +1,14 @@
 /* See least.h for what is counted.
  *
- * A stretch is a run of moments that a chunk may be kept through, or not: a copy then. It lies between two
- * uses of the chunk, the moments of which it does not count. At a moment, the stretches kept and the chunks
+ * A stretch is a run of schedule steps that a chunk may be kept through, or not: a copy then. It lies between two
+ * uses of the chunk, the schedule steps of which it does not count. At a schedule step, the stretches kept and the chunks
  * in use that are in none of them (`crowd`) need slots. So the question is which stretches to give up, as
  * few as can be, such that this is never more than there are slots.
  *
  * Walk. From the left; whenever there are too many, give up the one that ends last. No choice gives up
- * fewer: one of those at this moment has to go; whichever it is, all moments before have room already; and
- * at the moments after, the one that ends last takes a slot wherever any of the others does. That holds
- * with any room at any moment.
+ * fewer: one of those at this schedule step has to go; whichever it is, all schedule steps before have room already; and
+ * at the schedule steps after, the one that ends last takes a slot wherever any of the others does. That holds
+ * with any room at any schedule step.
  *
  * Steps without end. Let D(n) be what the walk gives up in n steps that begin with nothing kept. Stretches
  * that began earlier are left out, and so is all that would go after the n-th step: any policy gives up at
@@ -36,16 +36,16 @@ enum { STEPS_MAX = 8 };
 
 struct tide_least {
     tide_arrays arrays;
-    uint32_t chunk_capacity, use_capacity, moment_capacity;
+    uint32_t chunk_capacity, use_capacity, schedule_step_capacity;
     const tide_use_trace *trace;
     uint32_t slots;
     uint32_t *next;                  /* per chunk: scratch */
     uint32_t *following;             /* per use: its chunk's next one, in this step or the next */
-    uint32_t *moment_first;          /* per moment: its first use */
-    uint32_t *ending, *ending_first; /* uses by the moment they end in; per moment where its ones begin */
+    uint32_t *schedule_step_first;          /* per schedule step: its first use */
+    uint32_t *ending, *ending_first; /* uses by the schedule step they end in; per schedule step where its ones begin */
 
     uint32_t *until;  /* per use: where the stretch after it ends, TIDE_USE_NONE if there is none */
-    uint32_t *crowd;  /* per moment: chunks that need a slot and are in no stretch */
+    uint32_t *crowd;  /* per schedule step: chunks that need a slot and are in no stretch */
     uint64_t certain; /* copies a step beside those of stretches given up */
 
     tide_use_set kept; /* stretches, by the use where they end: no two end at the same */
@@ -63,27 +63,27 @@ static bool is_kept(const tide_least *l, uint32_t end)
 
 /* Uses are numbered in order, and no stretch is as long as a step: those that end in the next step have
  * lower numbers than all uses from here on. */
-static uint32_t ends_last(const tide_least *l, uint32_t moment)
+static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 {
-    const uint32_t in_next_step = tide_use_set_below(&l->kept, l->moment_first[moment]);
+    const uint32_t in_next_step = tide_use_set_below(&l->kept, l->schedule_step_first[schedule_step]);
     return in_next_step != TIDE_USE_NONE ? in_next_step : tide_use_set_below(&l->kept, l->trace->use_count);
 }
 
 /* Returns how many were given up. */
-static uint64_t walk_moment(tide_least *l, uint32_t moment)
+static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
 {
     uint64_t given_up = 0;
-    for (uint32_t use = l->moment_first[moment]; use < l->moment_first[moment + 1]; use++) {
+    for (uint32_t use = l->schedule_step_first[schedule_step]; use < l->schedule_step_first[schedule_step + 1]; use++) {
         if (!is_kept(l, use))
             continue;
         tide_use_set_erase(&l->kept, use);
         l->kept_count--;
     }
-    for (; l->kept_count + l->crowd[moment] > l->slots; l->kept_count--, given_up++) {
+    for (; l->kept_count + l->crowd[schedule_step] > l->slots; l->kept_count--, given_up++) {
         assert(l->kept_count > 0);
-        tide_use_set_erase(&l->kept, ends_last(l, moment));
+        tide_use_set_erase(&l->kept, ends_last(l, schedule_step));
     }
-    for (uint32_t i = l->ending_first[moment]; i < l->ending_first[moment + 1]; i++) {
+    for (uint32_t i = l->ending_first[schedule_step]; i < l->ending_first[schedule_step + 1]; i++) {
         const uint32_t until = l->until[l->ending[i]];
         if (until == TIDE_USE_NONE)
             continue;
@@ -117,8 +117,8 @@ static uint64_t walk_steps(tide_least *l)
     for (uint32_t step = 0; step < STEPS_MAX; step++) {
         memcpy(words_at(l, step + 1), words_at(l, 0), l->word_count * sizeof *l->words);
         given_up[step + 1] = given_up[step];
-        for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
-            given_up[step + 1] += walk_moment(l, moment);
+        for (uint32_t schedule_step = 0; schedule_step < l->trace->schedule_step_count; schedule_step++)
+            given_up[step + 1] += walk_schedule_step(l, schedule_step);
         const uint32_t alike = step_alike(l, step + 1);
         if (alike <= step)
             return l->certain + (given_up[step + 1] - given_up[alike]) / (step + 1 - alike);
@@ -130,27 +130,27 @@ static uint64_t walk_steps(tide_least *l)
 
 /* --- stretches --- */
 
-/* Moments between a use and a later one of its chunk, in this step or the next. */
-static uint32_t moments_between(const tide_least *l, uint32_t use, uint32_t later)
+/* Schedule steps between a use and a later one of its chunk, in this step or the next. */
+static uint32_t schedule_steps_between(const tide_least *l, uint32_t use, uint32_t later)
 {
     const tide_trace_use *u = &l->trace->uses[use];
-    const uint32_t from = u->moment + u->held_moments + 1, to = l->trace->uses[later].moment;
-    return to >= from ? to - from : to + l->trace->moment_count - from;
+    const uint32_t from = u->schedule_step + u->held_schedule_steps + 1, to = l->trace->uses[later].schedule_step;
+    return to >= from ? to - from : to + l->trace->schedule_step_count - from;
 }
 
-/* The moments of a use: one more (or less, UINT32_MAX) in the crowd, as differences. */
+/* The schedule steps of a use: one more (or less, UINT32_MAX) in the crowd, as differences. */
 static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
 {
     const tide_trace_use *u = &l->trace->uses[use];
-    l->crowd[u->moment] += by;
-    l->crowd[u->moment + u->held_moments + 1] -= by;
+    l->crowd[u->schedule_step] += by;
+    l->crowd[u->schedule_step + u->held_schedule_steps + 1] -= by;
 }
 
 /* No stretches yet: all that is used is in the crowd. */
 static void begin_stretches(tide_least *l)
 {
     l->certain = 0;
-    memset(l->crowd, 0, (l->trace->moment_count + 1u) * sizeof *l->crowd);
+    memset(l->crowd, 0, (l->trace->schedule_step_count + 1u) * sizeof *l->crowd);
     for (uint32_t use = 0; use < l->trace->use_count; use++) {
         l->until[use] = TIDE_USE_NONE;
         add_to_crowd(l, use, 1);
@@ -159,10 +159,10 @@ static void begin_stretches(tide_least *l)
 
 static void sum_crowd(tide_least *l)
 {
-    for (uint32_t moment = 1; moment < l->trace->moment_count; moment++)
-        l->crowd[moment] += l->crowd[moment - 1];
-    for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
-        assert(l->crowd[moment] <= l->slots);
+    for (uint32_t schedule_step = 1; schedule_step < l->trace->schedule_step_count; schedule_step++)
+        l->crowd[schedule_step] += l->crowd[schedule_step - 1];
+    for (uint32_t schedule_step = 0; schedule_step < l->trace->schedule_step_count; schedule_step++)
+        assert(l->crowd[schedule_step] <= l->slots);
 }
 
 /* Copies in. A use that creates needs none; after one that leaves, the next has one for certain. All other gaps
@@ -187,7 +187,7 @@ static uint64_t least_in(tide_least *l)
  * modifies, or whose end is the content's. */
 typedef struct span {
     uint32_t first, last;
-    uint32_t widest, widest_moments; /* the use before its widest gap */
+    uint32_t widest, widest_schedule_steps; /* the use before its widest gap */
     bool goes;                       /* it has to go to the host before its end: a copy for certain */
 } span;
 
@@ -207,12 +207,12 @@ static span span_from(const tide_least *l, uint32_t first)
             return s;
         }
         const uint32_t next = l->following[s.last], flags = l->trace->uses[next].flags;
-        const uint32_t moments = moments_between(l, s.last, next);
+        const uint32_t schedule_steps = schedule_steps_between(l, s.last, next);
         if (flags & TIDE_TRACE_CREATES)
             return s;
-        if (moments > s.widest_moments) {
+        if (schedule_steps > s.widest_schedule_steps) {
             s.widest = s.last;
-            s.widest_moments = moments;
+            s.widest_schedule_steps = schedule_steps;
         }
         s.last = next;
         if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_ENDS))
@@ -236,7 +236,7 @@ static uint64_t least_out(tide_least *l, bool whole)
             continue;
         const span s = span_from(l, use);
         l->certain += s.goes;
-        if (s.goes || s.widest_moments == 0) /* without a moment between its uses it can't be given up */
+        if (s.goes || s.widest_schedule_steps == 0) /* without a schedule step between its uses it can't be given up */
             continue;
         l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
         for (uint32_t inside = l->following[use]; whole && inside != s.last; inside = l->following[inside])
@@ -248,33 +248,33 @@ static uint64_t least_out(tide_least *l, bool whole)
 
 /* --- the trace --- */
 
-/* Where each moment's uses begin. */
-static void index_moments(tide_least *l)
+/* Where each schedule step's uses begin. */
+static void index_schedule_steps(tide_least *l)
 {
-    uint32_t moment = 0;
+    uint32_t schedule_step = 0;
     for (uint32_t use = 0; use < l->trace->use_count; use++) {
         assert(l->trace->uses[use].chunk < l->trace->chunk_count);
-        for (; moment <= l->trace->uses[use].moment; moment++)
-            l->moment_first[moment] = use;
+        for (; schedule_step <= l->trace->uses[use].schedule_step; schedule_step++)
+            l->schedule_step_first[schedule_step] = use;
     }
-    for (; moment <= l->trace->moment_count; moment++)
-        l->moment_first[moment] = l->trace->use_count;
+    for (; schedule_step <= l->trace->schedule_step_count; schedule_step++)
+        l->schedule_step_first[schedule_step] = l->trace->use_count;
 }
 
-/* A counting sort; ending_first[m + 1] serves as the place to fill for moment m, so it ends as the next
+/* A counting sort; ending_first[m + 1] serves as the place to fill for schedule step m, so it ends as the next
  * one's beginning. */
 static void index_endings(tide_least *l)
 {
-    memset(l->ending_first, 0, (l->trace->moment_count + 2u) * sizeof *l->ending_first);
+    memset(l->ending_first, 0, (l->trace->schedule_step_count + 2u) * sizeof *l->ending_first);
     for (uint32_t use = 0; use < l->trace->use_count; use++) {
-        const uint32_t end = l->trace->uses[use].moment + l->trace->uses[use].held_moments;
-        assert(end < l->trace->moment_count);
+        const uint32_t end = l->trace->uses[use].schedule_step + l->trace->uses[use].held_schedule_steps;
+        assert(end < l->trace->schedule_step_count);
         l->ending_first[end + 2]++;
     }
-    for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
-        l->ending_first[moment + 2] += l->ending_first[moment + 1];
+    for (uint32_t schedule_step = 0; schedule_step < l->trace->schedule_step_count; schedule_step++)
+        l->ending_first[schedule_step + 2] += l->ending_first[schedule_step + 1];
     for (uint32_t use = 0; use < l->trace->use_count; use++)
-        l->ending[l->ending_first[l->trace->uses[use].moment + l->trace->uses[use].held_moments + 1]++] = use;
+        l->ending[l->ending_first[l->trace->uses[use].schedule_step + l->trace->uses[use].held_schedule_steps + 1]++] = use;
 }
 
 /* Per use its chunk's next one. */
@@ -294,10 +294,10 @@ void tide_least_find(tide_least *least, const tide_use_trace *trace, uint32_t sl
                      uint64_t *copies_out)
 {
     assert(trace->chunk_count <= least->chunk_capacity && trace->use_count <= least->use_capacity);
-    assert(trace->moment_count <= least->moment_capacity);
+    assert(trace->schedule_step_count <= least->schedule_step_capacity);
     least->trace = trace;
     least->slots = slots;
-    index_moments(least);
+    index_schedule_steps(least);
     index_endings(least);
     link_uses(least);
     *copies_in = least_in(least);
@@ -309,21 +309,21 @@ void tide_least_find(tide_least *least, const tide_use_trace *trace, uint32_t sl
 
 static void allocate(tide_least *l)
 {
-    const size_t uses = l->use_capacity, moments = l->moment_capacity;
+    const size_t uses = l->use_capacity, schedule_steps = l->schedule_step_capacity;
     l->next = tide_arrays_add(&l->arrays, l->chunk_capacity, sizeof *l->next);
     l->following = tide_arrays_add(&l->arrays, uses, sizeof *l->following);
-    l->moment_first = tide_arrays_add(&l->arrays, moments + 1, sizeof *l->moment_first);
+    l->schedule_step_first = tide_arrays_add(&l->arrays, schedule_steps + 1, sizeof *l->schedule_step_first);
     l->ending = tide_arrays_add(&l->arrays, uses, sizeof *l->ending);
-    l->ending_first = tide_arrays_add(&l->arrays, moments + 2, sizeof *l->ending_first);
+    l->ending_first = tide_arrays_add(&l->arrays, schedule_steps + 2, sizeof *l->ending_first);
     l->until = tide_arrays_add(&l->arrays, uses, sizeof *l->until);
-    l->crowd = tide_arrays_add(&l->arrays, moments + 1, sizeof *l->crowd);
+    l->crowd = tide_arrays_add(&l->arrays, schedule_steps + 1, sizeof *l->crowd);
     l->word_count = tide_use_set_words(l->use_capacity);
     l->words = tide_arrays_add(&l->arrays, (STEPS_MAX + 1) * l->word_count, sizeof *l->words);
     if (l->words)
         (void)tide_use_set_place(&l->kept, l->use_capacity, l->words);
 }
 
-tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t moment_count,
+tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count,
                               tide_least **least)
 {
     tide_least *l = calloc(1, sizeof *l);
@@ -331,13 +331,13 @@ tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t
         return tide_fail(TIDE_ERROR_NO_MEMORY, "least copies: no memory for %zu bytes", sizeof *l);
     l->chunk_capacity = chunk_count;
     l->use_capacity = use_count;
-    l->moment_capacity = moment_count;
+    l->schedule_step_capacity = schedule_step_count;
     allocate(l);
     if (l->arrays.lacks) {
         tide_least_destroy(l);
         return tide_fail(TIDE_ERROR_NO_MEMORY,
-                         "least copies: no memory for %u uses of %u chunks in %u moments", use_count,
-                         chunk_count, moment_count);
+                         "least copies: no memory for %u uses of %u chunks in %u schedule steps", use_count,
+                         chunk_count, schedule_step_count);
     }
     *least = l;
     return TIDE_OK;

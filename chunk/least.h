@@ -1,7 +1,7 @@
 /* The least that a recorded step copies: lower bounds, whatever the policy.
  *
  * A gap is what lies between a use of a chunk and its next one, in this step or the next. A chunk that is on the
- * device through all of a gap takes a slot there at every moment; so not all gaps can be bridged, and every one that
+ * device through all of a gap takes a slot there at every schedule step; so not all gaps can be bridged, and every one that
  * is not is a copy in. How many can be bridged at most is found exactly, by a greedy walk (least.c), with the step
  * played again and again: the bound on copies in is the least that any policy reaches which looks at nothing else,
  * rounded down to whole chunks.
@@ -25,13 +25,13 @@
 
 typedef struct tide_least tide_least;
 
-/* For traces of at most so many chunks, uses and moments. NO_MEMORY, *least unchanged. Freed with tide_least_destroy
+/* For traces of at most so many chunks, uses and schedule steps. NO_MEMORY, *least unchanged. Freed with tide_least_destroy
  * (NULL allowed). */
-tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t moment_count, tide_least **least);
+tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count, tide_least **least);
 void tide_least_destroy(tide_least *least);
 
 /* Whoever makes the trace's uses step after step, in order, with `slots` device slots (at least as many as the chunks
- * of any moment), copies at least so many chunks in, and so many out, a step on average. Each way taken alone: they
+ * of any schedule step), copies at least so many chunks in, and so many out, a step on average. Each way taken alone: they
  * need not be reachable together. Copies are counted as by the plan (planner.h). Allocates nothing. */
 void tide_least_find(tide_least *least, const tide_use_trace *trace, uint32_t slots, uint64_t *copies_in,
                      uint64_t *copies_out);

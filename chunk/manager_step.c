@@ -115,7 +115,7 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op)
     if (status != TIDE_OK)
         return status;
     manager->counters.calls++;
-    tide_future_moment(&manager->future, op, TIDE_SLICE_NONE);
+    tide_future_schedule_step(&manager->future, op, TIDE_SLICE_NONE);
     tide_request_open(&manager->request, op);
     (void)tide_request_try_pin(&manager->request);
     tide_manager_changed(manager);
@@ -197,7 +197,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
     manager->counters.calls++;
     /* A slice's chunks are over with the op, at the latest. */
     tide_request_end_slice(request, manager->leaving.ended + 1);
-    tide_future_moment(&manager->future, request->op, slice);
+    tide_future_schedule_step(&manager->future, request->op, slice);
     tide_request_open_slice(request, slice);
     (void)tide_request_try_pin(request);
     tide_manager_changed(manager);

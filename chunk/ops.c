@@ -229,22 +229,22 @@ uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op)
     return most;
 }
 
-void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses)
+void tide_ops_totals(const tide_ops *ops, uint32_t *schedule_steps, uint32_t *uses)
 {
-    *moments = *uses = 0;
+    *schedule_steps = *uses = 0;
     for (tide_op op = 0; op < ops->count; op++) {
         const tide_op_record *record = &ops->records[op];
-        *moments += 1 + record->slices;
+        *schedule_steps += 1 + record->slices;
         *uses += record->chunks.count;
         for (uint32_t slice = 0; slice < record->slices; slice++)
             *uses += record->slice_chunks[slice].count;
     }
 }
 
-const tide_chunk_set *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment)
+const tide_chunk_set *tide_ops_step_chunks(const tide_ops *ops, tide_schedule_step schedule_step)
 {
-    assert(moment.op < ops->count);
-    const tide_op_record *op = &ops->records[moment.op];
-    assert(moment.slice == TIDE_SLICE_NONE || moment.slice < op->slices);
-    return moment.slice == TIDE_SLICE_NONE ? &op->chunks : &op->slice_chunks[moment.slice];
+    assert(schedule_step.op < ops->count);
+    const tide_op_record *op = &ops->records[schedule_step.op];
+    assert(schedule_step.slice == TIDE_SLICE_NONE || schedule_step.slice < op->slices);
+    return schedule_step.slice == TIDE_SLICE_NONE ? &op->chunks : &op->slice_chunks[schedule_step.slice];
 }

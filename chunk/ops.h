@@ -11,10 +11,10 @@
 #define TIDE_SLICE_NONE UINT32_MAX
 
 /* An op's begin, or the begin of one of its slices. */
-typedef struct tide_moment {
+typedef struct tide_schedule_step {
     tide_op op;
     uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
-} tide_moment;
+} tide_schedule_step;
 
 typedef struct tide_ops {
     tide_arrays arrays;
@@ -43,9 +43,9 @@ void tide_ops_seal(tide_ops *ops);
 
 /* The op with the largest working set, its params' chunks and its largest slice's; `*op` is 0 if there is none. */
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
-/* Moments and uses of one step that runs every op once. */
-void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses);
-/* The chunks that a moment requests. */
-const tide_chunk_set *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment);
+/* Schedule steps and uses of one step that runs every op once. */
+void tide_ops_totals(const tide_ops *ops, uint32_t *schedule_steps, uint32_t *uses);
+/* The chunks that a schedule step requests. */
+const tide_chunk_set *tide_ops_step_chunks(const tide_ops *ops, tide_schedule_step schedule_step);
 
 #endif

@@ -12,14 +12,14 @@ enum {
     STEPS_MIN = 3,             /* however large they are: the first begins with an empty device */
     PLAYED_USES = 1 << 21,     /* in one build, beyond which neither more steps nor more rules are played */
     LOOK_AHEAD_STEP = 1 << 19, /* uses played out for decisions, in one step */
-    FITTED_MOMENTS = 1 << 18,  /* looked at for room, in one plan */
+    FITTED_STEPS = 1 << 18,  /* looked at for room, in one plan */
 };
 
 struct tide_planner {
     tide_arrays arrays;
     tide_play play;
     uint8_t *first_states; /* when the step played last began */
-    uint32_t *crowd;       /* per moment: chunks on the device, if the candidate is followed */
+    uint32_t *crowd;       /* per schedule step: chunks on the device, if the candidate is followed */
     uint32_t fitted;
     uint64_t played_uses; /* in this build */
     tide_plan plan;       /* the cheapest so far */
@@ -39,32 +39,32 @@ static void mend_wrap(tide_planner *p)
 static void keep_if_it_fits(tide_planner *p, uint32_t use)
 {
     const tide_trace_use *u = &p->play.trace->uses[use];
-    const uint32_t next = p->play.following[use], until = p->play.trace->uses[next].moment,
-                   from = tide_play_moment_after(&p->play, u->moment + u->held_moments);
+    const uint32_t next = p->play.following[use], until = p->play.trace->uses[next].schedule_step,
+                   from = tide_play_schedule_step_after(&p->play, u->schedule_step + u->held_schedule_steps);
     assert(p->play.fetched[next] && next < p->play.trace->use_count);
-    for (uint32_t moment = from; moment != until;
-         moment = tide_play_moment_after(&p->play, moment), p->fitted++)
-        if (p->crowd[moment] >= p->play.slots)
+    for (uint32_t schedule_step = from; schedule_step != until;
+         schedule_step = tide_play_schedule_step_after(&p->play, schedule_step), p->fitted++)
+        if (p->crowd[schedule_step] >= p->play.slots)
             return;
-    for (uint32_t moment = from; moment != until; moment = tide_play_moment_after(&p->play, moment))
-        p->crowd[moment]++;
+    for (uint32_t schedule_step = from; schedule_step != until; schedule_step = tide_play_schedule_step_after(&p->play, schedule_step))
+        p->crowd[schedule_step]++;
     p->play.fetched[next] = false;
 }
 
-/* Chunks on the device in each moment, if the candidate is followed. */
+/* Chunks on the device in each schedule step, if the candidate is followed. */
 static void count_crowds(tide_planner *p)
 {
-    memset(p->crowd, 0, (p->play.trace->moment_count + 1u) * sizeof *p->crowd);
+    memset(p->crowd, 0, (p->play.trace->schedule_step_count + 1u) * sizeof *p->crowd);
     for (uint32_t use = 0; use < p->play.trace->use_count; use++) {
         const tide_trace_use *u = &p->play.trace->uses[use];
         const uint32_t next = p->play.following[use];
         const bool stays = !p->play.fetched[next];
-        p->crowd[u->moment]++;
-        p->crowd[stays ? p->play.trace->uses[next].moment : u->moment + u->held_moments + 1]--;
+        p->crowd[u->schedule_step]++;
+        p->crowd[stays ? p->play.trace->uses[next].schedule_step : u->schedule_step + u->held_schedule_steps + 1]--;
         p->crowd[0] += stays && next <= use;
     }
-    for (uint32_t moment = 1; moment < p->play.trace->moment_count; moment++)
-        p->crowd[moment] += p->crowd[moment - 1];
+    for (uint32_t schedule_step = 1; schedule_step < p->play.trace->schedule_step_count; schedule_step++)
+        p->crowd[schedule_step] += p->crowd[schedule_step - 1];
 }
 
 /* A chunk that leaves does so after its last use, though it was played to stay longer, and a step that did not begin as it
@@ -74,7 +74,7 @@ static void keep_what_fits(tide_planner *p)
 {
     count_crowds(p);
     p->fitted = 0;
-    for (uint32_t use = p->play.trace->use_count; use-- > 0 && p->fitted < FITTED_MOMENTS;)
+    for (uint32_t use = p->play.trace->use_count; use-- > 0 && p->fitted < FITTED_STEPS;)
         if (p->play.fetched[p->play.following[use]] &&
             !(p->play.trace->uses[use].flags & (TIDE_TRACE_LEAVES | TIDE_TRACE_ENDS)))
             keep_if_it_fits(p, use);
@@ -176,9 +176,9 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
     const tide_play *play = &planner->play;
     uint32_t tight = 0, fetch = 0, with_slot = 0;
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
-    for (uint32_t moment = 0; moment < play->trace->moment_count; moment++) {
-        /* `available` holds what was released up to two moments ago. */
-        for (; fetch < plan->fetch_count && play->trace->uses[plan->fetches[fetch]].moment == moment;
+    for (uint32_t schedule_step = 0; schedule_step < play->trace->schedule_step_count; schedule_step++) {
+        /* `available` holds what was released up to two schedule steps ago. */
+        for (; fetch < plan->fetch_count && play->trace->uses[plan->fetches[fetch]].schedule_step == schedule_step;
              fetch++) {
             const bool takes_slot = !plan->in_place[plan->fetches[fetch]];
             tight += takes_slot && with_slot >= available;
@@ -186,7 +186,7 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
         }
         available += released_last;
         released_last = 0;
-        for (uint32_t i = play->ending_first[moment]; i < play->ending_first[moment + 1]; i++)
+        for (uint32_t i = play->ending_first[schedule_step]; i < play->ending_first[schedule_step + 1]; i++)
             released_last += plan->leaves[play->ending[i]];
     }
     return tight;

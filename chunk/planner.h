@@ -1,9 +1,9 @@
 /* The planner: from a recorded step, which chunk leaves the device after which use, and which is fetched for which.
  *
- * Input is a trace: the uses of chunks, moment by moment, of one step that repeats for ever. Output says of every use
+ * Input is a trace: the uses of chunks, schedule step by schedule step, of one step that repeats for ever. Output says of every use
  * whether its chunk stays on the device until its next use or leaves, and lists the fetches in order of need.
  *
- *   moments   0     1     2     3     4     5   | 0 (next step)
+ *   steps     0     1     2     3     4     5   | 0 (next step)
  *   chunk A   use---stays------use--leaves      | fetch
  *   chunk B         use--leaves       fetch-use-|-stays
  *
@@ -12,7 +12,7 @@
  * That moves no byte more than waiting with both until the slot is wanted (the slot is idle in between), so bytes and
  * overlap are not at odds. Releases in order of time and fetches in order of need pair first to first.
  *
- * Policy. At a moment that needs more slots than there are, some kept chunk has to have left: which?
+ * Policy. At a schedule step that needs more slots than there are, some kept chunk has to have left: which?
  *
  *   1. one whose slot holds nothing that is wanted: dead now and written whole at its next use, or changed on the host,
  *      so that it is copied in again anyway (it waits in its slot only to save unmapping and mapping);
@@ -67,11 +67,11 @@ typedef struct tide_planner tide_planner;
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner);
 void tide_planner_destroy(tide_planner *planner);
 
-/* Plan for `slots` device slots, at least as many as the chunks of any moment. The plan is the planner's and good until its next
+/* Plan for `slots` device slots, at least as many as the chunks of any schedule step. The plan is the planner's and good until its next
  * build. About a microsecond and a half a use. */
 const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace *trace, uint32_t slots);
 
-/* Of the plan built last: fetches for which there is a slot only when the moment before their own has ended, so that compute
+/* Of the plan built last: fetches for which there is a slot only when the schedule step before their own has ended, so that compute
  * waits for all of the copy, if the device has `spare` slots more than were planned with. */
 uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare);
 

@@ -47,7 +47,7 @@ void tide_play_create(tide_play *play, uint32_t chunk_count, uint32_t use_count,
     p->following = tide_arrays_add(arrays, uses, sizeof *p->following);
     p->rank = tide_arrays_add(arrays, uses, sizeof *p->rank);
     p->ranked = tide_arrays_add(arrays, uses, sizeof *p->ranked);
-    p->moment_first = tide_arrays_add(arrays, uses + 1, sizeof *p->moment_first);
+    p->schedule_step_first = tide_arrays_add(arrays, uses + 1, sizeof *p->schedule_step_first);
     p->ending = tide_arrays_add(arrays, uses, sizeof *p->ending);
     p->ending_first = tide_arrays_add(arrays, uses + 1, sizeof *p->ending_first);
     p->fetched = tide_arrays_add(arrays, uses, sizeof *p->fetched);
@@ -112,11 +112,11 @@ static void end_use(tide_play *p, uint32_t use)
 
 /* --- victims --- */
 
-/* At a moment ranks go up in distance from here round to here. */
-static uint32_t first_rank(const tide_play *p, uint32_t moment)
+/* At a schedule step ranks go up in distance from here round to here. */
+static uint32_t first_rank(const tide_play *p, uint32_t schedule_step)
 {
-    return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[moment]
-                                             : p->moment_first[moment];
+    return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[schedule_step]
+                                             : p->schedule_step_first[schedule_step];
 }
 
 /* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
@@ -131,12 +131,12 @@ static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
     return use >= from ? use - from : use + p->trace->use_count - from;
 }
 
-static bool look_ahead(tide_play *p, uint32_t moment, tide_chunk clean, tide_chunk dirty, bool *dirty_goes);
+static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty, bool *dirty_goes);
 
 /* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are uses). */
-static uint32_t victim(tide_play *p, uint32_t moment, bool deciding)
+static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 {
-    const uint32_t first = first_rank(p, moment);
+    const uint32_t first = first_rank(p, schedule_step);
     const uint32_t dead = farthest(p, DEAD, first), stale = farthest(p, STALE, first);
     if (dead != TIDE_USE_NONE &&
         (stale == TIDE_USE_NONE || distance(p, first, dead) > distance(p, first, stale)))
@@ -153,7 +153,7 @@ static uint32_t victim(tide_play *p, uint32_t moment, bool deciding)
     p->contested = true;
     bool dirty_goes;
     if (deciding && p->rule == TIDE_PLAY_LOOK_AHEAD &&
-        look_ahead(p, moment, p->trace->uses[clean].chunk, p->trace->uses[dirty].chunk, &dirty_goes))
+        look_ahead(p, schedule_step, p->trace->uses[clean].chunk, p->trace->uses[dirty].chunk, &dirty_goes))
         return dirty_goes ? dirty : clean;
     return clean_far * QUARTERS >= dirty_far * clean_quarters[p->rule] ? clean : dirty;
 }
@@ -161,10 +161,10 @@ static uint32_t victim(tide_play *p, uint32_t moment, bool deciding)
 /* --- playing --- */
 
 /* Hold what is there; how many are not? */
-static uint32_t hold_present(tide_play *p, uint32_t moment, bool deciding)
+static uint32_t hold_present(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     uint32_t missing = 0;
-    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+    for (uint32_t use = p->schedule_step_first[schedule_step]; use < p->schedule_step_first[schedule_step + 1]; use++) {
         const tide_chunk chunk = p->trace->uses[use].chunk;
         const chunk_state state = (chunk_state)p->states[chunk];
         missing += state == ABSENT;
@@ -177,12 +177,12 @@ static uint32_t hold_present(tide_play *p, uint32_t moment, bool deciding)
     return missing;
 }
 
-static void play_moment(tide_play *p, uint32_t moment, bool deciding)
+static void play_schedule_step(tide_play *p, uint32_t schedule_step, bool deciding)
 {
-    const uint32_t missing = hold_present(p, moment, deciding);
+    const uint32_t missing = hold_present(p, schedule_step, deciding);
     while (p->resident + missing > p->slots)
-        leave(p, p->trace->uses[p->ranked[victim(p, moment, deciding)]].chunk);
-    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+        leave(p, p->trace->uses[p->ranked[victim(p, schedule_step, deciding)]].chunk);
+    for (uint32_t use = p->schedule_step_first[schedule_step]; use < p->schedule_step_first[schedule_step + 1]; use++) {
         const tide_trace_use *u = &p->trace->uses[use];
         const bool fetch = p->states[u->chunk] == ABSENT;
         if (deciding)
@@ -192,25 +192,25 @@ static void play_moment(tide_play *p, uint32_t moment, bool deciding)
         p->copies_in += !(u->flags & TIDE_TRACE_CREATES);
         put(p, u->chunk, HELD_CLEAN, use);
     }
-    for (uint32_t i = p->ending_first[moment]; i < p->ending_first[moment + 1]; i++)
+    for (uint32_t i = p->ending_first[schedule_step]; i < p->ending_first[schedule_step + 1]; i++)
         end_use(p, p->ending[i]);
 }
 
 typedef struct future {
-    uint64_t copies; /* until the moment looked at has passed */
+    uint64_t copies; /* until the schedule step looked at has passed */
     uint32_t absent; /* chunks that have to come back then */
 } future;
 
-static future play_without(tide_play *p, tide_chunk chunk, uint32_t moment, uint32_t until)
+static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_step, uint32_t until)
 {
     const uint64_t in = p->copies_in, out = p->copies_out;
     p->journaling = true;
     p->journal_length = 0;
     leave(p, chunk);
     bool seen = false;
-    for (uint32_t m = moment; !seen; m = tide_play_moment_after(p, m)) {
-        seen = until >= p->moment_first[m] && until < p->moment_first[m + 1];
-        play_moment(p, m, false);
+    for (uint32_t m = schedule_step; !seen; m = tide_play_schedule_step_after(p, m)) {
+        seen = until >= p->schedule_step_first[m] && until < p->schedule_step_first[m + 1];
+        play_schedule_step(p, m, false);
     }
     const future result = {p->copies_in - in + p->copies_out - out, p->absent};
     p->journaling = false;
@@ -224,15 +224,15 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t moment, uint
 }
 
 /* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to see. */
-static bool look_ahead(tide_play *p, uint32_t moment, tide_chunk clean, tide_chunk dirty, bool *dirty_goes)
+static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty, bool *dirty_goes)
 {
     const uint32_t until = p->next[clean];
-    const uint32_t uses = 2 * distance(p, p->moment_first[moment], until);
+    const uint32_t uses = 2 * distance(p, p->schedule_step_first[schedule_step], until);
     if (uses > LOOK_AHEAD_USES || uses > p->look_ahead_left)
         return false;
     p->look_ahead_left -= uses;
-    const future without_clean = play_without(p, clean, moment, until),
-                 without_dirty = play_without(p, dirty, moment, until);
+    const future without_clean = play_without(p, clean, schedule_step, until),
+                 without_dirty = play_without(p, dirty, schedule_step, until);
     *dirty_goes = without_dirty.copies + without_dirty.absent < without_clean.copies + without_clean.absent;
     return true;
 }
@@ -241,42 +241,42 @@ void tide_play_step(tide_play *play, uint32_t look_ahead_uses)
 {
     play->look_ahead_left = look_ahead_uses;
     play->copies_in = play->copies_out = 0;
-    for (uint32_t moment = 0; moment < play->trace->moment_count; moment++)
-        play_moment(play, moment, true);
+    for (uint32_t schedule_step = 0; schedule_step < play->trace->schedule_step_count; schedule_step++)
+        play_schedule_step(play, schedule_step, true);
 }
 
 /* --- step and rule --- */
 
-/* Where each moment's uses begin. */
-static void index_moments(tide_play *p)
+/* Where each schedule step's uses begin. */
+static void index_schedule_steps(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
-    uint32_t moment = 0;
+    uint32_t schedule_step = 0;
     for (uint32_t use = 0; use < trace->use_count; use++) {
-        assert(trace->uses[use].moment < trace->moment_count && trace->uses[use].chunk < trace->chunk_count);
-        for (; moment <= trace->uses[use].moment; moment++)
-            p->moment_first[moment] = use;
+        assert(trace->uses[use].schedule_step < trace->schedule_step_count && trace->uses[use].chunk < trace->chunk_count);
+        for (; schedule_step <= trace->uses[use].schedule_step; schedule_step++)
+            p->schedule_step_first[schedule_step] = use;
     }
-    for (; moment <= trace->moment_count; moment++)
-        p->moment_first[moment] = trace->use_count;
+    for (; schedule_step <= trace->schedule_step_count; schedule_step++)
+        p->schedule_step_first[schedule_step] = trace->use_count;
 }
 
-/* Uses by the moment in which they end: a counting sort. ending_first[m] serves as the place to fill, so it ends as the
- * next moment's beginning and is shifted back. */
+/* Uses by the schedule step in which they end: a counting sort. ending_first[m] serves as the place to fill, so it ends as the
+ * next schedule step's beginning and is shifted back. */
 static void index_endings(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
-    memset(p->ending_first, 0, (trace->moment_count + 1u) * sizeof *p->ending_first);
+    memset(p->ending_first, 0, (trace->schedule_step_count + 1u) * sizeof *p->ending_first);
     for (uint32_t use = 0; use < trace->use_count; use++) {
-        assert(trace->uses[use].moment + trace->uses[use].held_moments < trace->moment_count);
-        p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments + 1]++;
+        assert(trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps < trace->schedule_step_count);
+        p->ending_first[trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps + 1]++;
     }
-    for (uint32_t moment = 0; moment < trace->moment_count; moment++)
-        p->ending_first[moment + 1] += p->ending_first[moment];
+    for (uint32_t schedule_step = 0; schedule_step < trace->schedule_step_count; schedule_step++)
+        p->ending_first[schedule_step + 1] += p->ending_first[schedule_step];
     for (uint32_t use = 0; use < trace->use_count; use++)
-        p->ending[p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments]++] = use;
-    for (uint32_t moment = trace->moment_count; moment > 0; moment--)
-        p->ending_first[moment] = p->ending_first[moment - 1];
+        p->ending[p->ending_first[trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps]++] = use;
+    for (uint32_t schedule_step = trace->schedule_step_count; schedule_step > 0; schedule_step--)
+        p->ending_first[schedule_step] = p->ending_first[schedule_step - 1];
     p->ending_first[0] = 0;
 }
 
@@ -308,10 +308,10 @@ static void rank_uses(tide_play *p)
 void tide_play_set_step(tide_play *play, const tide_use_trace *trace, uint32_t slots)
 {
     assert(trace->chunk_count <= play->chunk_capacity && trace->use_count <= play->use_capacity);
-    assert(trace->moment_count <= play->use_capacity);
+    assert(trace->schedule_step_count <= play->use_capacity);
     play->trace = trace;
     play->slots = slots;
-    index_moments(play);
+    index_schedule_steps(play);
     index_endings(play);
     link_uses(play);
 }

@@ -28,9 +28,9 @@ enum { TIDE_PLAY_ABSENT = 0, TIDE_PLAY_SETS = 5 }; /* the states whose chunks ma
 typedef struct tide_play {
     uint32_t chunk_capacity, use_capacity;
     const tide_use_trace *trace;
-    uint32_t *moment_first;          /* per moment: its first use */
+    uint32_t *schedule_step_first;          /* per schedule step: its first use */
     uint32_t *following;             /* per use: its chunk's next one, in this step or the next */
-    uint32_t *ending, *ending_first; /* uses by the moment in which they end; per moment where its ones begin */
+    uint32_t *ending, *ending_first; /* uses by the schedule step in which they end; per schedule step where its ones begin */
     uint32_t *rank, *ranked;         /* per next use: its place in the rule's order; per place: the use */
     uint32_t slots;
     tide_play_rule rule;
@@ -58,10 +58,10 @@ void tide_play_set_rule(tide_play *play, tide_play_rule rule);
 /* Play the step once more, with so many uses played out for decisions. */
 void tide_play_step(tide_play *play, uint32_t look_ahead_uses);
 
-/* The next moment, in this step or the next. */
-static inline uint32_t tide_play_moment_after(const tide_play *play, uint32_t moment)
+/* The next schedule step, in this step or the next. */
+static inline uint32_t tide_play_schedule_step_after(const tide_play *play, uint32_t schedule_step)
 {
-    return moment + 1 < play->trace->moment_count ? moment + 1 : 0;
+    return schedule_step + 1 < play->trace->schedule_step_count ? schedule_step + 1 : 0;
 }
 
 #endif

@@ -114,7 +114,7 @@ static void sort(tide_prefetch *p, uint32_t fetch)
 
 /* --- how far they have got --- */
 
-/* Moments pass: the chunk's next fetch is another, or the same in the next step. */
+/* Schedule steps pass: the chunk's next fetch is another, or the same in the next step. */
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t next = p->next_fetch[fetch];
@@ -153,14 +153,14 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
         sort(p, fetch);
 }
 
-/* Moments before the present one have passed, and all of the steps that are over. */
+/* Schedule steps before the present one have passed, and all of the steps that are over. */
 static void look_again(tide_prefetch *p, const tide_step_plan *step)
 {
     tide_chunk chunk;
     if (!is_taken_over(p, step))
         take_over(p, step);
     while (p->rounds < p->future->rounds ||
-           (p->first < p->count && use_of(p, p->first)->moment < p->future->schedule.cursor)) {
+           (p->first < p->count && use_of(p, p->first)->schedule_step < p->future->schedule.cursor)) {
         if (p->first < p->count) {
             pass(p, p->first++);
             continue;

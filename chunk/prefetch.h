@@ -37,7 +37,7 @@ typedef struct tide_prefetch {
     uint64_t planned, epoch;    /* of the future, when they were taken over */
     uint64_t rounds;            /* steps that were over then, or since */
     uint32_t count;
-    uint32_t first;       /* the first fetch for a moment to come */
+    uint32_t first;       /* the first fetch for a schedule step to come */
     uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
     uint32_t *aside;      /* the tree, of fetches numbered from 1 */

@@ -247,8 +247,8 @@ void tide_request_open_slice(tide_request *request, uint32_t slice)
     assert(request->pin_count == request->param_pins && slice < request->ops->records[request->op].slices);
     request->slice = slice;
     forget_overwritten(request, &request->ops->records[request->op]);
-    const tide_moment moment = {.op = request->op, .slice = slice};
-    const tide_chunk_set *set = tide_ops_moment_chunks(request->ops, moment);
+    const tide_schedule_step schedule_step = {.op = request->op, .slice = slice};
+    const tide_chunk_set *set = tide_ops_step_chunks(request->ops, schedule_step);
     request_chunks(request, set->list, set->count);
     request->slice_use = tide_future_planned_use(request->leaving->future);
 }

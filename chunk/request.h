@@ -1,6 +1,6 @@
 /* The open op: its chunks on the device, pinned from ready to end.
  *
- * A request is pinned whole or not at all, at the moment when all its chunks are resident and owe nothing. Then its tensors
+ * A request is pinned whole or not at all, when all its chunks are resident and owe nothing. Then its tensors
  * become COMPUTE and the host copies of what it will change are given up (manager.h: a copy in the other tier is invalid once
  * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies ACTIVATION
  * chunks).
@@ -43,9 +43,9 @@ typedef struct tide_request {
 tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_leaving *leaving, tide_tasks *tasks);
 void tide_request_destroy(tide_request *request);
 
-/* Open the op, whose moment has come (tide_future_moment); no other is. */
+/* Open the op, whose turn has come (tide_future_schedule_step); no other is. */
 void tide_request_open(tide_request *request, tide_op op);
-/* Open a slice of the ready op, whose moment has come; none is open. What it overwrites whole is dead from now on. */
+/* Open a slice of the ready op, whose turn has come; none is open. What it overwrites whole is dead from now on. */
 void tide_request_open_slice(tide_request *request, uint32_t slice);
 /* Pin what is open if all of it is on the device, at rest, and owes nothing. False if it is not, or was already. */
 bool tide_request_try_pin(tide_request *request);

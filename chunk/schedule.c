@@ -9,29 +9,29 @@ enum { STEP_SPARE_FACTOR = 2 };
 
 static void allocate(tide_schedule *s, tide_recording *recording)
 {
-    recording->moments = tide_arrays_add(&s->arrays, s->moment_capacity, sizeof *recording->moments);
-    recording->moment_first =
-        tide_arrays_add(&s->arrays, s->moment_capacity + 1u, sizeof *recording->moment_first);
-    recording->moment_of = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->moment_of);
+    recording->schedule_steps = tide_arrays_add(&s->arrays, s->schedule_step_capacity, sizeof *recording->schedule_steps);
+    recording->schedule_step_first =
+        tide_arrays_add(&s->arrays, s->schedule_step_capacity + 1u, sizeof *recording->schedule_step_first);
+    recording->schedule_step_of = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->schedule_step_of);
     recording->uses = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->uses);
     recording->first = tide_arrays_add(&s->arrays, s->chunk_count + 1u, sizeof *recording->first);
 }
 
 tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops)
 {
-    uint32_t moments, uses;
-    tide_ops_totals(ops, &moments, &uses);
+    uint32_t schedule_steps, uses;
+    tide_ops_totals(ops, &schedule_steps, &uses);
     *schedule = (tide_schedule){.ops = ops,
                                 .chunk_count = tide_layout_chunk_count(ops->layout),
-                                .moment_capacity = STEP_SPARE_FACTOR * moments + 1,
+                                .schedule_step_capacity = STEP_SPARE_FACTOR * schedule_steps + 1,
                                 .use_capacity = STEP_SPARE_FACTOR * uses + 1};
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++)
         allocate(schedule, &schedule->recordings[kind]);
     if (!schedule->arrays.lacks)
         return TIDE_OK;
     tide_schedule_destroy(schedule);
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
-                     STEP_SPARE_FACTOR * moments + 1);
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u schedule steps",
+                     STEP_SPARE_FACTOR * schedule_steps + 1);
 }
 
 void tide_schedule_destroy(tide_schedule *schedule)
@@ -44,7 +44,7 @@ static void count_uses(const tide_schedule *schedule, tide_recording *recording)
 {
     memset(recording->first, 0, (schedule->chunk_count + 1) * sizeof *recording->first);
     for (uint32_t m = 0; m < recording->length; m++) {
-        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
+        const tide_chunk_set *set = tide_ops_step_chunks(schedule->ops, recording->schedule_steps[m]);
         for (uint32_t i = 0; i < set->count; i++)
             recording->first[set->list[i] + 1]++;
     }
@@ -52,7 +52,7 @@ static void count_uses(const tide_schedule *schedule, tide_recording *recording)
         recording->first[c + 1] += recording->first[c];
 }
 
-/* Sort the uses by chunk (a counting sort, stable in the moments). first[c] serves as chunk c's fill
+/* Sort the uses by chunk (a counting sort, stable in the schedule steps). first[c] serves as chunk c's fill
  * position, so it ends as the next chunk's beginning and is shifted back. */
 static bool build_index(const tide_schedule *schedule, tide_recording *recording)
 {
@@ -61,14 +61,14 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
         return false;
     uint32_t number = 0;
     for (uint32_t m = 0; m < recording->length; m++) {
-        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
-        recording->moment_first[m] = number;
+        const tide_chunk_set *set = tide_ops_step_chunks(schedule->ops, recording->schedule_steps[m]);
+        recording->schedule_step_first[m] = number;
         for (uint32_t i = 0; i < set->count; i++) {
             recording->uses[recording->first[set->list[i]]++] = number;
-            recording->moment_of[number++] = m;
+            recording->schedule_step_of[number++] = m;
         }
     }
-    recording->moment_first[recording->length] = number;
+    recording->schedule_step_first[recording->length] = number;
     assert(number == recording->first[schedule->chunk_count]);
     for (uint32_t c = schedule->chunk_count; c > 0; c--)
         recording->first[c] = recording->first[c - 1];
@@ -89,15 +89,15 @@ void tide_schedule_begin(tide_schedule *schedule, bool training)
         recording->length = 0;
 }
 
-static void record(tide_schedule *schedule, tide_recording *recording, tide_moment moment)
+static void record(tide_schedule *schedule, tide_recording *recording, tide_schedule_step schedule_step)
 {
     assert(!recording->valid);
-    assert(recording->length == schedule->cursor && recording->length <= schedule->moment_capacity);
-    if (recording->length == schedule->moment_capacity) {
+    assert(recording->length == schedule->cursor && recording->length <= schedule->schedule_step_capacity);
+    if (recording->length == schedule->schedule_step_capacity) {
         schedule->mode = TIDE_SCHEDULE_LOST;
         return;
     }
-    recording->moments[recording->length++] = moment;
+    recording->schedule_steps[recording->length++] = schedule_step;
 }
 
 /* From the cursor on the recording is no longer true. */
@@ -110,20 +110,20 @@ static void truncate_recording(tide_schedule *schedule, tide_recording *recordin
     schedule->mode = TIDE_SCHEDULE_RECORDING;
 }
 
-bool tide_schedule_advance(tide_schedule *schedule, tide_moment moment)
+bool tide_schedule_advance(tide_schedule *schedule, tide_schedule_step schedule_step)
 {
     assert(schedule->mode != TIDE_SCHEDULE_BETWEEN);
     tide_recording *recording = &schedule->recordings[schedule->kind];
     bool differs = false;
     if (schedule->mode == TIDE_SCHEDULE_FOLLOWING) {
-        const tide_moment *expected = &recording->moments[schedule->cursor];
-        differs = schedule->cursor == recording->length || expected->op != moment.op ||
-                  expected->slice != moment.slice;
+        const tide_schedule_step *expected = &recording->schedule_steps[schedule->cursor];
+        differs = schedule->cursor == recording->length || expected->op != schedule_step.op ||
+                  expected->slice != schedule_step.slice;
         if (differs)
             truncate_recording(schedule, recording);
     }
     if (schedule->mode == TIDE_SCHEDULE_RECORDING)
-        record(schedule, recording, moment);
+        record(schedule, recording, schedule_step);
     schedule->cursor++;
     assert(schedule->mode == TIDE_SCHEDULE_LOST || schedule->cursor <= recording->length);
     return differs;
@@ -176,7 +176,7 @@ uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
 {
     uint32_t first, end;
     const tide_recording *recording = uses_of(schedule, chunk, &first, &end);
-    const uint32_t from = recording->moment_first[schedule->cursor];
+    const uint32_t from = recording->schedule_step_first[schedule->cursor];
     uint32_t low = first, high = end;
     while (low < high) { /* the first use from the cursor on */
         const uint32_t middle = low + (high - low) / 2;
@@ -202,8 +202,8 @@ uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use)
     assert(recording && recording->valid && schedule->cursor <= recording->length);
     if (use == TIDE_USE_NONE)
         return 2 * recording->length;
-    assert(use < recording->moment_first[recording->length]);
-    const uint32_t moment = recording->moment_of[use];
-    return moment >= schedule->cursor ? moment - schedule->cursor
-                                      : moment + recording->length - schedule->cursor;
+    assert(use < recording->schedule_step_first[recording->length]);
+    const uint32_t schedule_step = recording->schedule_step_of[use];
+    return schedule_step >= schedule->cursor ? schedule_step - schedule->cursor
+                                      : schedule_step + recording->length - schedule->cursor;
 }

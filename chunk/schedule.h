@@ -1,16 +1,16 @@
-/* The recorded schedule: which moment follows which, and when each chunk is used next.
+/* The recorded schedule: which schedule step follows which, and when each chunk is used next.
  *
- * A moment is an op's begin (its params) or one of its slices (its activations). A recording is the sequence
- * of moments of one step; training steps and forward-only passes have one each. The first step of a kind is
+ * A schedule step is an op's begin (its params) or one of its slices (its activations). A recording is the sequence
+ * of schedule steps of one step; training steps and forward-only passes have one each. The first step of a kind is
  * recorded, later ones are followed by a cursor. At the first difference the rest of the step is recorded
  * instead (what came before is the same), so the next step of the kind is followed again.
  *
- *   moments   op0  op0/0  op0/1  op1 ...          length
- *                          ^ cursor: the next one expected; the moment going on is before it
- *   chunk c's uses:  3 17 40     next use at cursor 18: 40 - 18 = 22 moments away;
+ *   steps     op0  op0/0  op0/1  op1 ...          length
+ *                          ^ cursor: the next one expected; the schedule step going on is before it
+ *   chunk c's uses:  3 17 40     next use at cursor 18: 40 - 18 = 22 schedule steps away;
  *                                at cursor 41: 3 + length - 41, in the next step
  *
- * Uses are numbered through a step: moment by moment, in the order of each moment's chunks.
+ * Uses are numbered through a step: schedule step by schedule step, in the order of each schedule_step's chunks.
  *
  * All memory is allocated at create. A step longer than twice all registered ops is not recorded.
  */
@@ -22,10 +22,10 @@
 #include "chunk/use_set.h"
 
 typedef struct tide_recording {
-    tide_moment *moments;
+    tide_schedule_step *schedule_steps;
     uint32_t length;
-    uint32_t *moment_first; /* per moment (and one more): the number of its first use */
-    uint32_t *moment_of;    /* per use */
+    uint32_t *schedule_step_first; /* per schedule step (and one more): the number of its first use */
+    uint32_t *schedule_step_of;    /* per use */
     uint32_t *uses;         /* their numbers, chunk by chunk, ascending */
     uint32_t *first;        /* per chunk (and one more): where its uses begin */
     uint32_t number; /* of recordings made so far: tells this one from the one before */
@@ -46,7 +46,7 @@ typedef struct tide_schedule {
     tide_recording recordings[TIDE_SCHEDULE_KINDS];
     const tide_ops *ops;
     uint32_t chunk_count;
-    uint32_t moment_capacity;
+    uint32_t schedule_step_capacity;
     uint32_t use_capacity;
     tide_schedule_mode mode;
     uint32_t kind; /* of the open step */
@@ -58,8 +58,8 @@ tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops);
 void tide_schedule_destroy(tide_schedule *schedule);
 
 void tide_schedule_begin(tide_schedule *schedule, bool training);
-/* A moment begins. True if it is the first that differs from the recording. */
-bool tide_schedule_advance(tide_schedule *schedule, tide_moment moment);
+/* A schedule step begins. True if it is the first that differs from the recording. */
+bool tide_schedule_advance(tide_schedule *schedule, tide_schedule_step schedule_step);
 /* The step is over. True if it was shorter than the recording. */
 bool tide_schedule_end(tide_schedule *schedule);
 /* The step was given up: a recording in progress is forgotten, one that was followed stands. */
@@ -71,7 +71,7 @@ const tide_recording *tide_schedule_active(const tide_schedule *schedule);
  * an active recording. */
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
-/* Moments from the cursor to a use, in this step or the next: 0 if it is the next moment's. Of TIDE_USE_NONE twice the
+/* Schedule steps from the cursor to a use, in this step or the next: 0 if it is the next schedule step's. Of TIDE_USE_NONE twice the
  * recording's length. */
 uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use);
 

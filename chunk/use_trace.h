@@ -1,4 +1,4 @@
-/* A recorded step as the planner takes it: uses of chunks, moment by moment. */
+/* A recorded step as the planner takes it: uses of chunks, schedule step by schedule step. */
 #ifndef TIDE_CHUNK_USE_TRACE_H
 #define TIDE_CHUNK_USE_TRACE_H
 
@@ -14,16 +14,16 @@ enum {
 };
 
 typedef struct tide_trace_use {
-    uint32_t moment;
+    uint32_t schedule_step;
     tide_chunk chunk;
     uint32_t flags;        /* take effect when the use ends */
-    uint32_t held_moments; /* it lasts so many moments beyond its own: an op holds its params through its slices */
+    uint32_t held_schedule_steps; /* it lasts so many schedule steps beyond its own: an op holds its params through its slices */
 } tide_trace_use;
 
-/* One step. Uses are in order of moments; a chunk is used at most once at a time. All chunks used at a moment have to be
+/* One step. Uses are in order of schedule steps; a chunk is used at most once at a time. All chunks used at a schedule step have to be
  * on the device together. No use lasts beyond the step. */
 typedef struct tide_use_trace {
-    uint32_t moment_count;
+    uint32_t schedule_step_count;
     uint32_t chunk_count; /* chunks are numbered below it; not all are used */
     uint32_t use_count;
     tide_trace_use *uses;

@@ -126,5 +126,5 @@ tide_status tide_manager_watch(tide_manager *manager)
     const tide_schedule *schedule = &manager->future.schedule;
     assert(manager->sealed && manager->least == NULL);
     return tide_least_create(tide_layout_chunk_count(manager->layout), schedule->use_capacity,
-                             schedule->moment_capacity, &manager->least);
+                             schedule->schedule_step_capacity, &manager->least);
 }

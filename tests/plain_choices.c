@@ -67,10 +67,10 @@ static choice nothing(void)
 
 /* --- how far --- */
 
-/* First by moments, then as uses of a moment follow each other, then as states do beside their PARAM chunk. */
-static uint64_t far(uint64_t moments, uint32_t use, uint32_t state)
+/* First by schedule steps, then as uses of a schedule step follow each other, then as states do beside their PARAM chunk. */
+static uint64_t far(uint64_t schedule_steps, uint32_t use, uint32_t state)
 {
-    return moments << 40 | (uint64_t)use << 8 | state;
+    return schedule_steps << 40 | (uint64_t)use << 8 | state;
 }
 
 static uint64_t far_never(const tide_future *f, tide_chunk chunk)
@@ -114,7 +114,7 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
     for (; owner <= last_owner; owner++) {
         const uint64_t worth = far_of_owner(v, owner, chunk);
-        nearest = worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same moment: the first one's */
+        nearest = worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same schedule step: the first one's */
     }
     return nearest;
 }
@@ -384,8 +384,8 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     if (!f->active || !is_used(f, chunk))
         return rank * band + (f->active ? (uint64_t)1 << 33 : 0) + chunk;
     const uint32_t use = tide_schedule_next(&f->schedule, chunk);
-    const uint64_t from = f->active->moment_first[f->schedule.cursor],
-                   uses = f->active->moment_first[f->active->length];
+    const uint64_t from = f->active->schedule_step_first[f->schedule.cursor],
+                   uses = f->active->schedule_step_first[f->active->length];
     return rank * band + (use >= from ? use - from : use + uses - from);
 }
 
@@ -704,7 +704,7 @@ static const tide_trace_use *fetch_use(const tide_step_plan *step, uint32_t fetc
 
 typedef enum fetch_state { THERE, LATER, MISSING } fetch_state;
 
-/* Of a chunk's next planned fetch, for a use so many moments ahead. */
+/* Of a chunk's next planned fetch, for a use so many schedule steps ahead. */
 static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ahead)
 {
     const tide_place *place = tide_place_of(p->places, chunk);
@@ -734,7 +734,7 @@ static bool was_met(uint64_t walk, tide_chunk chunk)
 static uint32_t first_fetch(const tide_step_plan *step, uint32_t cursor)
 {
     for (uint32_t fetch = 0; fetch < step->plan->fetch_count; fetch++)
-        if (fetch_use(step, fetch)->moment >= cursor)
+        if (fetch_use(step, fetch)->schedule_step >= cursor)
             return fetch;
     return 0;
 }
@@ -752,7 +752,7 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
     walk++;
     const uint32_t fetches = step->plan->fetch_count, first = first_fetch(step, cursor);
     for (uint32_t i = 0; i < fetches; i++) {
-        const uint32_t fetch = (first + i) % fetches, moment = fetch_use(step, fetch)->moment;
+        const uint32_t fetch = (first + i) % fetches, schedule_step = fetch_use(step, fetch)->schedule_step;
         const tide_chunk chunk = fetch_use(step, fetch)->chunk;
         const tide_place *place = tide_place_of(p->places, chunk);
         const bool in_place = step->plan->in_place[step->plan->fetches[fetch]];
@@ -761,7 +761,7 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
             continue;
         }
         const fetch_state state = look_at(
-            p, chunk, moment >= cursor ? moment - cursor : moment + step->trace.moment_count - cursor);
+            p, chunk, schedule_step >= cursor ? schedule_step - cursor : schedule_step + step->trace.schedule_step_count - cursor);
         if (state == MISSING && (free_slots > 0 || place->stale)) {
             chosen.any = true;
             chosen.kind = TIDE_COMMAND_FETCH;

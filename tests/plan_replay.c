@@ -18,9 +18,9 @@ typedef struct replay {
     uint64_t in, out;
 } replay;
 
-static bool ends_at(const tide_trace_use *use, uint32_t moment)
+static bool ends_at(const tide_trace_use *use, uint32_t schedule_step)
 {
-    return use->moment + use->held_moments == moment;
+    return use->schedule_step + use->held_schedule_steps == schedule_step;
 }
 
 static void bring(replay *r, uint32_t u)
@@ -57,13 +57,13 @@ static void replay_step(replay *r)
 {
     const tide_use_trace *trace = &r->made->trace;
     r->in = r->out = 0;
-    for (uint32_t moment = 0; moment < trace->moment_count; moment++) {
+    for (uint32_t schedule_step = 0; schedule_step < trace->schedule_step_count; schedule_step++) {
         for (uint32_t u = 0; u < trace->use_count; u++)
-            if (trace->uses[u].moment == moment)
+            if (trace->uses[u].schedule_step == schedule_step)
                 bring(r, u);
         CHECK(r->on_device_count <= r->made->slots, r->made);
         for (uint32_t u = 0; u < trace->use_count; u++)
-            if (ends_at(&trace->uses[u], moment))
+            if (ends_at(&trace->uses[u], schedule_step))
                 finish(r, u);
     }
 }
@@ -116,7 +116,7 @@ typedef struct early {
     uint32_t free_slots;
     uint32_t first_open; /* all fetches before have started */
     uint32_t fetch_total;
-    uint64_t before_need; /* fetches that started before their moment */
+    uint64_t before_need; /* fetches that started before their schedule step */
 } early;
 
 /* Does fetch number n start now? `waiting` counts those that want a slot and cannot take one yet. */
@@ -152,15 +152,15 @@ static void start_fetches(early *e)
     }
 }
 
-static void play_early(early *e, uint32_t moment)
+static void play_early(early *e, uint32_t schedule_step)
 {
     const tide_use_trace *trace = &e->made->trace;
     for (uint32_t u = 0; u < trace->use_count; u++)
-        if (trace->uses[u].moment == moment)
+        if (trace->uses[u].schedule_step == schedule_step)
             CHECK(e->on_device[trace->uses[u].chunk] && !e->stale[trace->uses[u].chunk], e->made);
     for (uint32_t u = 0; u < trace->use_count; u++) {
         const tide_trace_use *use = &trace->uses[u];
-        if (!ends_at(use, moment))
+        if (!ends_at(use, schedule_step))
             continue;
         e->on_device[use->chunk] = !e->made->plan->leaves[u];
         e->stale[use->chunk] = e->on_device[use->chunk] && use->flags & TIDE_TRACE_LEAVES;
@@ -177,8 +177,8 @@ void check_early_fetches(const planned *made)
     e.free_slots = made->slots - find_kept(made, e.on_device, e.stale);
     start_fetches(&e);
     for (int step = 0; step < EARLY_STEPS; step++)
-        for (uint32_t moment = 0; moment < made->trace.moment_count; moment++)
-            play_early(&e, moment);
+        for (uint32_t schedule_step = 0; schedule_step < made->trace.schedule_step_count; schedule_step++)
+            play_early(&e, schedule_step);
     test_free(started);
 }
 
@@ -187,13 +187,13 @@ void check_pairing(const planned *made)
     const tide_use_trace *trace = &made->trace;
     uint32_t taken = 0;
     for (uint32_t i = 0; i < made->plan->fetch_count; i++) {
-        const uint32_t fetch = made->plan->fetches[i], needed_at = trace->uses[fetch].moment;
+        const uint32_t fetch = made->plan->fetches[i], needed_at = trace->uses[fetch].schedule_step;
         uint32_t released = 0;
         if (made->plan->in_place[fetch])
             continue;
         for (uint32_t u = 0; u < trace->use_count; u++)
             released +=
-                made->plan->leaves[u] && trace->uses[u].moment + trace->uses[u].held_moments < needed_at;
+                made->plan->leaves[u] && trace->uses[u].schedule_step + trace->uses[u].held_schedule_steps < needed_at;
         CHECK(taken < made->plan->free_slots + released, made);
         taken++;
     }

@@ -37,7 +37,7 @@ typedef struct planned {
 void check_by_replay(const planned *made);
 
 /* Steps are played with fetches as early as the rank rule lets them start: every one has its slot by its
- * moment. */
+ * schedule step. */
 void check_early_fetches(const planned *made);
 
 /* The i-th fetch that wants a slot has that of the i-th release, after those that are idle at the step's

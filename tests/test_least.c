@@ -105,9 +105,9 @@ static void add_case(sums *s, copies c, searched least)
 
 static void print_sums(const trace_limits *limits, const sums *s)
 {
-    print_message("%u chunks, %u at a moment: in %.4f of the least in, %.1f%% equal; out %.4f, %.1f%%; "
+    print_message("%u chunks, %u at a schedule step: in %.4f of the least in, %.1f%% equal; out %.4f, %.1f%%; "
                   "together %.4f of the least together, %.1f%%\n",
-                  limits->chunks, limits->moment_chunks, (double)s->in / (double)s->least_in,
+                  limits->chunks, limits->schedule_step_chunks, (double)s->in / (double)s->least_in,
                   100.0 * s->equal_in / s->cases, (double)s->out / (double)s->least_out,
                   100.0 * s->equal_out / s->cases, (double)(s->in + s->out) / (double)s->least_sum,
                   100.0 * s->equal_sum / s->cases);
@@ -224,7 +224,7 @@ static void it_is_the_same_wherever_the_step_begins(void **state)
         tide_use_trace trace = {.uses = uses}, turned = {.uses = other};
         uint32_t slots;
         trace_draw(seed, limits_of(seed), &trace, &slots);
-        if (!trace_turn(&trace, trace.moment_count * 2 / 3, &turned))
+        if (!trace_turn(&trace, trace.schedule_step_count * 2 / 3, &turned))
             continue;
         const copies c = least_of(&trace, slots), there = least_of(&turned, slots);
         CHECK(c.in == there.in && c.out == there.out, seed);
@@ -243,8 +243,8 @@ static copies least_given(const tide_trace_use *uses, uint32_t use_count, uint32
     assert_true(use_count <= USES_MAX);
     for (uint32_t u = 0; u < use_count; u++) {
         copied[u] = uses[u];
-        const uint32_t end = uses[u].moment + uses[u].held_moments + 1;
-        trace.moment_count = end > trace.moment_count ? end : trace.moment_count;
+        const uint32_t end = uses[u].schedule_step + uses[u].held_schedule_steps + 1;
+        trace.schedule_step_count = end > trace.schedule_step_count ? end : trace.schedule_step_count;
         trace.chunk_count = uses[u].chunk >= trace.chunk_count ? uses[u].chunk + 1 : trace.chunk_count;
     }
     return least_of(&trace, slots);
@@ -374,8 +374,8 @@ static void content_that_is_created_anew_is_not_copied_out(void **state)
     assert_least(uses, 1, 0, 0);
 }
 
-/* In moment 1 chunks 0 and 2 are used, so 1 has to go; if 0 is not held, 1 can stay, and the others take turns. */
-static void a_use_that_is_held_takes_its_slot_through_all_its_moments(void **state)
+/* In schedule step 1 chunks 0 and 2 are used, so 1 has to go; if 0 is not held, 1 can stay, and the others take turns. */
+static void a_use_that_is_held_takes_its_slot_through_all_its_schedule_steps(void **state)
 {
     (void)state;
     const tide_trace_use held[] = {{0, 0, C | E, 1}, {0, 1, W, 0}, {1, 2, C | E, 0}, {2, 1, R, 0}};
@@ -391,17 +391,17 @@ static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flag
 {
     const tide_chunk first = block * (BLOCK_PARAMS + 1);
     for (uint32_t i = 0; i < BLOCK_PARAMS; i++)
-        trace->uses[trace->use_count++] = (tide_trace_use){trace->moment_count, first + i, param_flags, 1};
+        trace->uses[trace->use_count++] = (tide_trace_use){trace->schedule_step_count, first + i, param_flags, 1};
     trace->uses[trace->use_count++] =
-        (tide_trace_use){trace->moment_count + 1, first + BLOCK_PARAMS, activation_flags, 0};
-    trace->moment_count += 2;
+        (tide_trace_use){trace->schedule_step_count + 1, first + BLOCK_PARAMS, activation_flags, 0};
+    trace->schedule_step_count += 2;
 }
 
 /* Up through the blocks, and down. */
 static void make_large(tide_use_trace *trace, uint32_t last_flags)
 {
     trace->chunk_count = LARGE_CHUNKS;
-    trace->use_count = trace->moment_count = 0;
+    trace->use_count = trace->schedule_step_count = 0;
     for (uint32_t block = 0; block < LARGE_BLOCKS; block++)
         add_block(trace, block, R, C);
     for (uint32_t block = LARGE_BLOCKS; block-- > 0;)
@@ -464,7 +464,7 @@ static void what_was_found_before_does_not_matter(void **state)
         tide_use_trace trace = {.uses = uses};
         uint32_t slots;
         trace_draw(seed, limits_of(seed), &trace, &slots);
-        assert_int_equal(tide_least_create(trace.chunk_count, trace.use_count, trace.moment_count, &fresh),
+        assert_int_equal(tide_least_create(trace.chunk_count, trace.use_count, trace.schedule_step_count, &fresh),
                          TIDE_OK);
         const copies c = least_of(&trace, slots);
         copies other;
@@ -531,7 +531,7 @@ int main(void)
         cmocka_unit_test(what_is_modified_once_goes_out_once),
         cmocka_unit_test(content_that_ends_is_copied_only_before),
         cmocka_unit_test(content_that_is_created_anew_is_not_copied_out),
-        cmocka_unit_test(a_use_that_is_held_takes_its_slot_through_all_its_moments),
+        cmocka_unit_test(a_use_that_is_held_takes_its_slot_through_all_its_schedule_steps),
         cmocka_unit_test(a_large_plan_is_near_it),
         cmocka_unit_test(what_was_found_before_does_not_matter),
         cmocka_unit_test(memory_that_runs_out_in_create_is_a_status_and_leaks_nothing),

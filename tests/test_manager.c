@@ -66,7 +66,7 @@ static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void *
     forward_pass(0, 3); /* recorded; now 1, 2, 3 are there */
     step_begin(false, false);
     f.log_count = 0;
-    run_op(0); /* 1, 2, 3 come in 0, 1, 2 moments: 3 leaves, where LRU would take 1 */
+    run_op(0); /* 1, 2, 3 come in 0, 1, 2 schedule steps: 3 leaves, where LRU would take 1 */
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
     assert_non_null(find(TIDE_COMMAND_EVICT, 3));
     run_ops(1, 2);
@@ -126,7 +126,7 @@ static void a_clean_chunk_leaves_when_it_is_needed_nearly_as_late(void **state)
     forward_pass(0, 5); /* param 5 has zeros that only the device holds */
     step_begin(false, false);
     f.log_count = 0;
-    run_op(0); /* 5 is needed in 4 moments, 4 in 3 */
+    run_op(0); /* 5 is needed in 4 schedule steps, 4 in 3 */
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
     assert_non_null(find(TIDE_COMMAND_EVICT, 4));
 }
@@ -135,7 +135,7 @@ static void device_state_is_next_used_by_its_update(void **state)
 {
     (void)state;
     arrange_chain(2, true, 9, 20, TIDE_PLACEMENT_DEVICE, false);
-    /* moments: 0 forward, 1 forward, 1 backward, 0 backward */
+    /* schedule steps: 0 forward, 1 forward, 1 backward, 0 backward */
     step_begin(true, true);
     run_ops(0, 3);
     step_end();

@@ -47,7 +47,7 @@ static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t 
     memset(made, 0, sizeof *made);
     if (use_count > 0)
         memcpy(made->uses, uses, use_count * sizeof *uses);
-    made->trace = (tide_use_trace){.moment_count = use_count ? uses[use_count - 1].moment + 1 : 0,
+    made->trace = (tide_use_trace){.schedule_step_count = use_count ? uses[use_count - 1].schedule_step + 1 : 0,
                                    .chunk_count = chunk_count,
                                    .use_count = use_count,
                                    .uses = made->uses};
@@ -92,7 +92,7 @@ static void a_plan_is_right_wherever_the_step_begins(void **state)
         turned.trace.uses = turned.uses;
         turned.seed = seed;
         turned.slots = made.slots;
-        if (!trace_turn(&made.trace, made.trace.moment_count * 2 / 3, &turned.trace))
+        if (!trace_turn(&made.trace, made.trace.schedule_step_count * 2 / 3, &turned.trace))
             continue;
         turned.plan = tide_planner_build(the_planner, &turned.trace, turned.slots);
         check_by_replay(&turned);
@@ -211,14 +211,14 @@ static void follow(const tide_use_trace *trace, uint32_t *following)
     }
 }
 
-/* The moments between a use and its chunk's next one: add `by` to each. Returns the most there is in one. */
+/* The schedule steps between a use and its chunk's next one: add `by` to each. Returns the most there is in one. */
 static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, uint32_t *crowd, uint32_t by)
 {
     const tide_trace_use *u = &made->trace.uses[use];
-    const uint32_t moments = made->trace.moment_count;
+    const uint32_t schedule_steps = made->trace.schedule_step_count;
     uint32_t most = 0;
-    for (uint32_t m = (u->moment + u->held_moments + 1) % moments; m != made->trace.uses[next].moment;
-         m = (m + 1) % moments) {
+    for (uint32_t m = (u->schedule_step + u->held_schedule_steps + 1) % schedule_steps; m != made->trace.uses[next].schedule_step;
+         m = (m + 1) % schedule_steps) {
         crowd[m] += by;
         most = crowd[m] > most ? crowd[m] : most;
     }
@@ -236,8 +236,8 @@ static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(
         plan_drawn(seed, limits_of(seed), &made);
         follow(&made.trace, following);
         for (uint32_t u = 0; u < made.trace.use_count; u++) {
-            for (uint32_t m = 0; m <= made.trace.uses[u].held_moments; m++)
-                crowd[made.trace.uses[u].moment + m]++;
+            for (uint32_t m = 0; m <= made.trace.uses[u].held_schedule_steps; m++)
+                crowd[made.trace.uses[u].schedule_step + m]++;
             if (!made.plan->leaves[u])
                 (void)add_between(&made, u, following[u], crowd, 1);
         }

@@ -429,7 +429,7 @@ static void what_the_machine_was_set_to_is_what_is_measured(void **state)
     tide_pool_destroy(r.pool);
 }
 
-static void a_step_with_more_moments_than_there_is_room_for_is_not_played(void **state)
+static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played(void **state)
 {
     (void)state;
     const rig_options options = options_null(1, 10e9);
@@ -638,7 +638,7 @@ int main(void)
         cmocka_unit_test(a_step_given_up_leaves_the_prediction_alone),
         cmocka_unit_test(samples_replace_at_first_and_then_smooth),
         cmocka_unit_test(what_the_machine_was_set_to_is_what_is_measured),
-        cmocka_unit_test(a_step_with_more_moments_than_there_is_room_for_is_not_played),
+        cmocka_unit_test(a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played),
         cmocka_unit_test(playing_anew_allocates_nothing),
         cmocka_unit_test(a_shadow_that_memory_lacks_for_leaves_nothing_behind),
         cmocka_unit_test(a_seal_whose_shadow_finds_no_memory_can_be_repeated),

@@ -284,7 +284,7 @@ static void each_op_has_a_span_of_its_own(void **state)
         const tide_trace_event *span = next_span(&r, &at);
         assert_span(span, r.forward[l], 2 * MS);
         assert_int_equal(span->pass, 2);
-        assert_int_equal(span->moment, 2 * (l + 1)); /* each op and its slice */
+        assert_int_equal(span->schedule_step, 2 * (l + 1)); /* each op and its slice */
         assert_true(l == 0 || span->begin_ns == end_ns);
         end_ns = span->end_ns;
         assert_int_equal(end_ns - span->begin_ns, (l == 0 ? 4 : 3) * MS);
@@ -425,7 +425,7 @@ static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
     uint32_t stalls = 0, requests = 0;
     for (uint32_t i = before; i < r.heard_count; i++) {
         const tide_trace_event *event = &heard[i];
-        if (event->kind == TIDE_TRACE_STALL && event->op != TIDE_TRACE_NONE && event->moment > 0) {
+        if (event->kind == TIDE_TRACE_STALL && event->op != TIDE_TRACE_NONE && event->schedule_step > 0) {
             stalls++;
             assert_false(event->predicted);
         }

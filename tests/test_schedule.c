@@ -1,4 +1,4 @@
-/* The recorded schedule against plain walks along its moments: when a chunk is used next, before, and last, and how far that is;
+/* The recorded schedule against plain walks along its schedule steps: when a chunk is used next, before, and last, and how far that is;
  * in both kinds of step, at every cursor, after steps that differ, are shorter, are given up, or are too long. */
 #include "chunk/schedule.h"
 #include "sim_memory.h"
@@ -84,29 +84,29 @@ static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk c
 {
     const uint32_t length = s->length[kind];
     answers a = {2 * length, 2 * length, TIDE_USE_NONE, TIDE_USE_NONE};
-    uint32_t number = 0, first = TIDE_USE_NONE, first_moment = 0, last_moment = 0;
-    for (uint32_t moment = 0; moment < length; moment++)
-        for (uint32_t i = 0; i < s->counts[s->step[kind][moment]]; i++, number++) {
-            if (s->chunks[s->step[kind][moment]][i] != chunk)
+    uint32_t number = 0, first = TIDE_USE_NONE, first_schedule_step = 0, last_schedule_step = 0;
+    for (uint32_t schedule_step = 0; schedule_step < length; schedule_step++)
+        for (uint32_t i = 0; i < s->counts[s->step[kind][schedule_step]]; i++, number++) {
+            if (s->chunks[s->step[kind][schedule_step]][i] != chunk)
                 continue;
             if (first == TIDE_USE_NONE) {
                 first = number;
-                first_moment = moment;
+                first_schedule_step = schedule_step;
             }
-            if (moment >= cursor && a.next == TIDE_USE_NONE) {
+            if (schedule_step >= cursor && a.next == TIDE_USE_NONE) {
                 a.next = number;
-                a.distance = moment - cursor;
+                a.distance = schedule_step - cursor;
             }
             a.last = number;
-            last_moment = moment;
+            last_schedule_step = schedule_step;
         }
     if (first == TIDE_USE_NONE)
         return a;
     if (a.next == TIDE_USE_NONE) { /* in the next step */
         a.next = first;
-        a.distance = first_moment + length - cursor;
+        a.distance = first_schedule_step + length - cursor;
     }
-    a.last_distance = last_moment >= cursor ? last_moment - cursor : last_moment + length - cursor;
+    a.last_distance = last_schedule_step >= cursor ? last_schedule_step - cursor : last_schedule_step + length - cursor;
     return a;
 }
 
@@ -124,9 +124,9 @@ static void compare(const story *s, uint32_t kind, uint32_t cursor)
         assert_int_equal(tide_schedule_distance(schedule, a.last), a.last_distance);
     }
     uint32_t number = 0;
-    for (uint32_t moment = 0; moment <= s->length[kind]; moment++) {
-        assert_int_equal(active->moment_first[moment], number);
-        number += moment < s->length[kind] ? s->counts[s->step[kind][moment]] : 0;
+    for (uint32_t schedule_step = 0; schedule_step <= s->length[kind]; schedule_step++) {
+        assert_int_equal(active->schedule_step_first[schedule_step], number);
+        number += schedule_step < s->length[kind] ? s->counts[s->step[kind][schedule_step]] : 0;
     }
 }
 
@@ -187,8 +187,8 @@ static void run_step(story *s)
         else
             assert_null(tide_schedule_active(&s->schedule));
         const bool differs = same && (i == s->length[kind] || step[i] != s->step[kind][i]);
-        const tide_moment moment = {.op = step[i], .slice = TIDE_SLICE_NONE};
-        assert_int_equal(tide_schedule_advance(&s->schedule, moment), differs);
+        const tide_schedule_step schedule_step = {.op = step[i], .slice = TIDE_SLICE_NONE};
+        assert_int_equal(tide_schedule_advance(&s->schedule, schedule_step), differs);
         same = same && !differs;
     }
     if (same)

@@ -199,7 +199,7 @@ static void put_one(shelf_case *c)
     c->key[chunk] = key;
 }
 
-/* Moments go round: `from` is next, what is just before it is farthest, but for what is never used. */
+/* Schedule steps go round: `from` is next, what is just before it is farthest, but for what is never used. */
 static uint64_t plain_distance(const shelf_case *c, tide_chunk chunk)
 {
     const uint32_t key = c->key[chunk];

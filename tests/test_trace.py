@@ -144,7 +144,7 @@ def joins_check(bench, name, lines):
 
 
 def where(event):
-    return event["pass"], event["op"], event["slice"], event["moment"]
+    return event["pass"], event["op"], event["slice"], event["schedule_step"]
 
 
 def requests_check(bench, name, lines):

@@ -402,7 +402,7 @@ static const fault faults[] = {
     {"\"chunk\":0,\"reason\":\"demand\",\"device_slot\"", "\"reason\":\"demand\",\"chunk\":0,\"device_slot\"",
      "18: event move: \"chunk\" belongs here, not \"reason\""},
     {"\"begin_ns\":1110", "\"begin_ns\":1121", "19: event map: \"end_ns\" 1120 is before \"begin_ns\" 1121"},
-    {"\"slice\":1,\"moment\":3", "\"slice\":2,\"moment\":3",
+    {"\"slice\":1,\"schedule_step\":3", "\"slice\":2,\"schedule_step\":3",
      "26: event op: \"slice\" is 2, but this op's slices go from 0 to 1"},
     {"\"bytes\":262144,\"device_slot\"", "\"bytes\":262145,\"device_slot\"",
      "21: event copy: \"bytes\" is 262145, but chunk 0 has 262144"},
@@ -648,10 +648,10 @@ static void accounts_without_memory_are_not_made(void **unused)
     TRACE_PASS(number, stall_begin)                                                                          \
     TRACE_AT("stall", number, number)                                                                        \
     TRACE_SPAN(stall_begin, begin)                                                                           \
-    "\"cause\":\"room\",\"op\":1,\"slice\":0,\"moment\":2,\"chunk\":1,"                                      \
+    "\"cause\":\"room\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                                      \
     "\"ended_by\":null,\"predicted\":true}\n" TRACE_AT("op", number, number)                                 \
         TRACE_SPAN(begin, end) "\"busy_ns\":" busy                                                           \
-                               ",\"op\":1,\"slice\":0,\"moment\":2}\n" TRACE_STEP(number)
+                               ",\"op\":1,\"slice\":0,\"schedule_step\":2}\n" TRACE_STEP(number)
 
 #define TRACE_OP_STEPS                                                                                       \
     TRACE_FIRST TRACE_TABLES TRACE_OP_STEP("3", "31000", "32000", "1000", "30000")                           \

@@ -243,7 +243,7 @@ class Case:
         self.equal("copies tell their bytes and reasons",
                    {(s.notes["bytes"], s.notes["reason"]) for s in timeline.on("copies in")}, {(4096, "demand"),
                                                                                                (4096, "prefetch")})
-        self.equal("moments of the passes", [s.name for s in timeline.instants if s.track == "passes"], ["plan"])
+        self.equal("instants of the passes", [s.name for s in timeline.instants if s.track == "passes"], ["plan"])
 
     def slices_lie_in_their_op(self):
         run = Run(chunks=3, device_slots=2, slices=3).steps(2)
@@ -359,7 +359,7 @@ class Case:
         last = max((line for line in of_kind(run, "op")), key=lambda line: line["begin_ns"])
         stall = dict(event="stall", step=2, **{"pass":
                                                2}, begin_ns=last["begin_ns"] - 1, end_ns=last["begin_ns"], cause="caller",
-                     op=last["op"], slice=None, moment=last["moment"], chunk=None, ended_by=None, predicted=True)
+                     op=last["op"], slice=None, schedule_step=last["schedule_step"], chunk=None, ended_by=None, predicted=True)
         update = of_kind(run, "update")[-1]
         piece = dict(update, piece=1, begin_ns=update["end_ns"], end_ns=update["end_ns"] + 5)
         run.lines += [stall, piece]

@@ -64,7 +64,7 @@
     TRACE_T("1000") "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7,"     \
                     "\"pinned\":false,\"content\":\"params\",\"owes\":false}\n"                              \
     TRACE_AT("wait", "1", "1")                                                                               \
-    TRACE_T("1100") "\"op\":0,\"slice\":null,\"moment\":1,\"chunk\":0,\"for\":\"move\"}\n"                   \
+    TRACE_T("1100") "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,\"for\":\"move\"}\n"                   \
     TRACE_AT("move", "1", "1")                                                                               \
     TRACE_SPAN("1100", "1300") "\"id\":9,\"move\":\"fetch\",\"chunk\":0,\"reason\":\"demand\","              \
                                "\"device_slot\":3,\"host_slot\":7,\"copied\":true,\"zeroed\":false,"         \
@@ -72,12 +72,12 @@
     TRACE_AT("map", "1", "1")                                                                                \
     TRACE_SPAN("1110", "1120") "\"id\":9,\"map\":\"remap\",\"chunk\":0,\"device_slot\":3}\n"                 \
     TRACE_AT("request", "1", "1")                                                                            \
-    TRACE_SPAN("1100", "1310") "\"op\":0,\"slice\":null,\"moment\":1,\"chunks\":3,\"lacked\":1}\n"           \
+    TRACE_SPAN("1100", "1310") "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunks\":3,\"lacked\":1}\n"           \
     TRACE_AT("copy", "1", "1")                                                                               \
     TRACE_SPAN("1300", "3300") "\"id\":9,\"to\":\"device\",\"chunk\":0,\"reason\":\"demand\","               \
                                "\"bytes\":262144,\"device_slot\":3,\"host_slot\":7}\n"                       \
     TRACE_AT("stall", "1", "1")                                                                              \
-    TRACE_SPAN("1300", "3300") "\"cause\":\"link\",\"op\":0,\"slice\":null,\"moment\":1,\"chunk\":0,"        \
+    TRACE_SPAN("1300", "3300") "\"cause\":\"link\",\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,"        \
                                "\"ended_by\":9,\"predicted\":false}\n"                                       \
     TRACE_AT("chunk", "1", "1")                                                                              \
     TRACE_T("1300") "\"chunk\":0,\"device\":\"there\",\"device_slot\":3,\"host\":\"there\",\"host_slot\":7," \
@@ -85,9 +85,9 @@
     TRACE_AT("zero", "1", "1")                                                                               \
     TRACE_SPAN("1400", "1500") "\"id\":10,\"chunk\":5}\n"                                                    \
     TRACE_AT("op", "1", "1")                                                                                 \
-    TRACE_SPAN("3300", "6300") "\"busy_ns\":3000,\"op\":0,\"slice\":null,\"moment\":1}\n"                    \
+    TRACE_SPAN("3300", "6300") "\"busy_ns\":3000,\"op\":0,\"slice\":null,\"schedule_step\":1}\n"                    \
     TRACE_AT("op", "1", "1")                                                                                 \
-    TRACE_SPAN("6300", "10300") "\"busy_ns\":4000,\"op\":1,\"slice\":1,\"moment\":3}\n"                      \
+    TRACE_SPAN("6300", "10300") "\"busy_ns\":4000,\"op\":1,\"slice\":1,\"schedule_step\":3}\n"                      \
     TRACE_AT("norm", "1", "1") "\"begin_ns\":10300,\"end_ns\":10400}\n"                                      \
     TRACE_AT("param", "1", "1")                                                                              \
     TRACE_T("10400") "\"param\":0,\"holds\":\"gradient\"}\n"                                                 \

@@ -62,7 +62,7 @@ class Run:
         self.works, self.activations, self.split_stalls = works, activations, split_stalls
         self.settings = dict({"model": "fixture", "steps": "9", "trace": str(id(self))}, **dict(settings))
         self.lines, self.events = [], []
-        self.now, self.step, self.passes, self.moment, self.ids = 0, first_step - 1, first_step - 1, 0, 0
+        self.now, self.step, self.passes, self.schedule_step, self.ids = 0, first_step - 1, first_step - 1, 0, 0
         self.first_step, self.waits_inside = first_step, waits_inside
         self.in_free = self.out_free = self.update_free = 0
         self.slot_of, self.used_at, self.there_at, self.updated_at = {}, {}, {}, {}
@@ -195,21 +195,21 @@ class Run:
 
     def op(self, op, layer, after):
         """Runs op on the layer's chunks; those of the layer `after` are fetched meanwhile."""
-        self.moment += 1
+        self.schedule_step += 1
         asked, chunks, backward = self.now, self.chunks_of(layer), op >= self.chunks
         lacked = [chunk for chunk in chunks if chunk not in self.slot_of or self.there_at[chunk][0] > asked]
         for chunk in lacked:
-            self.event("wait", t_ns=asked, op=op, slice=None, moment=self.moment, chunk=chunk, **{"for": "move"})
+            self.event("wait", t_ns=asked, op=op, slice=None, schedule_step=self.schedule_step, chunk=chunk, **{"for": "move"})
             if chunk not in self.slot_of:
                 self.fetch(chunk, asked, "demand", keep=chunks)
-        self.event("request", begin_ns=asked, end_ns=asked, op=op, slice=None, moment=self.moment, chunks=len(chunks),
+        self.event("request", begin_ns=asked, end_ns=asked, op=op, slice=None, schedule_step=self.schedule_step, chunks=len(chunks),
                    lacked=len(lacked))
         last = max(chunks, key=lambda chunk: self.there_at[chunk][0])
         ready, by_room, causes = self.there_at[last]
         begin = max(asked, ready)
         name = "layer%d %s" % (layer, "backward" if backward else "forward")
         if begin > asked:
-            self.stall(asked, begin, by_room, causes, op=op, slice=None, moment=self.moment, chunk=last)
+            self.stall(asked, begin, by_room, causes, op=op, slice=None, schedule_step=self.schedule_step, chunk=last)
         for chunk in chunks:
             self.place(chunk, begin, "there", self.slot_of[chunk], pinned=True)
         for chunk in self.chunks_of(after) if self.prefetch and after is not None else ():
@@ -217,14 +217,14 @@ class Run:
                 self.fetch(chunk, begin, "prefetch", keep=chunks)
         busy = self.slow_op.get((self.step, name), self.slow_op.get((None, name), self.op_ns))
         if self.slices > 1:
-            self.event("op", begin_ns=begin, end_ns=begin + 10, busy_ns=10, op=op, slice=None, moment=self.moment)
+            self.event("op", begin_ns=begin, end_ns=begin + 10, busy_ns=10, op=op, slice=None, schedule_step=self.schedule_step)
             begin += 10
             self.copy_sum("compute_ns", 10)
         for part in range(self.slices):
-            self.moment += self.slices > 1
+            self.schedule_step += self.slices > 1
             end = begin + busy // self.slices
             self.event("op", begin_ns=asked if self.waits_inside and not part else begin, end_ns=end, busy_ns=end - begin,
-                       op=op, slice=part if self.slices > 1 else None, moment=self.moment)
+                       op=op, slice=part if self.slices > 1 else None, schedule_step=self.schedule_step)
             self.copy_sum("compute_ns", end - begin)
             begin = end
         self.now = begin
@@ -250,7 +250,7 @@ class Run:
 
     def pass_begin(self, training):
         self.passes += 1
-        self.moment = 0
+        self.schedule_step = 0
         if training:
             self.step += 1
         self.sums = {}

@@ -250,7 +250,7 @@ static const tide_trace_event *request_of(const tide_trace_model *model, const t
         const tide_trace_event *request = &model->events[*at];
         if (request->kind != TIDE_TRACE_REQUEST || request->end_ns < wait->begin_ns)
             continue;
-        if (request->pass == wait->pass && request->moment == wait->moment &&
+        if (request->pass == wait->pass && request->schedule_step == wait->schedule_step &&
             request->begin_ns <= wait->begin_ns)
             return request;
         if (request->begin_ns > wait->begin_ns)

@@ -83,7 +83,7 @@ static bool kind_is_left_out(tide_trace_kind kind)
 
 static bool member_is_left_out(tide_trace_kind kind, const char *name)
 {
-    static const char *const unused[] = {"moment", "host_slot", "zeroed", "in_place"};
+    static const char *const unused[] = {"schedule_step", "host_slot", "zeroed", "in_place"};
     for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
         if (strcmp(name, unused[i]) == 0)
             return true;

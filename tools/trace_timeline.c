@@ -1,11 +1,11 @@
 /* What the timeline shows, from top to bottom:
  *
- *     passes            training steps and forward-only passes; in them, moments: plan, given up, dropped
+ *     passes            training steps and forward-only passes; in them, instants: plan, given up, dropped
  *     compute           ops on the compute stream, their slices below them; the gradient norm's way to the host
  *     stalls            by cause
  *     in, out           copies, and the zeroing of chunks without content
  *     updates           on the device; on the host: the optimizer's pieces and restores
- *     host              what the caller asks for (and, as moments, what it has to wait for), reads, sets and does between steps
+ *     host              what the caller asks for (and, as instants, what it has to wait for), reads, sets and does between steps
  *     moves, mapping    the engine's work: a move from when it is issued until it is done, its maps
  *     memory, link      counters: slots in use, bytes in them against the budget; bytes under way, each way
  *     slots             of the device, of the host, a track each: the chunk that is there, below it its states
@@ -73,7 +73,7 @@ static void note_op(const tide_trace_model *model, const tide_trace_event *event
         tide_timeline_note_text(notes, "op", model->ops[event->op].name);
     if (event->kind == TIDE_TRACE_STALL && event->slice != TIDE_TRACE_NONE)
         tide_timeline_note_count(notes, "slice", event->slice);
-    tide_timeline_note_count(notes, "moment", event->moment);
+    tide_timeline_note_count(notes, "schedule_step", event->schedule_step);
 }
 
 /* `source` is an event's number + 1; 0: none. */
@@ -139,7 +139,7 @@ static void instant_add(tide_picture *p, tide_picture_lane lane, const tide_trac
     tide_timeline_instant(p->timeline, p->tracks[lane], event->begin_ns, text, source_of(p, event));
 }
 
-static void moment_add(tide_picture *p, const tide_trace_event *event)
+static void schedule_step_add(tide_picture *p, const tide_trace_event *event)
 {
     static const char *const names[] = {[TIDE_TRACE_GIVEN_UP] = "step given up",
                                         [TIDE_TRACE_PLAN] = "plan",
@@ -153,7 +153,7 @@ static void event_add(tide_picture *p, const tide_trace_event *event)
     case TIDE_TRACE_GIVEN_UP:
     case TIDE_TRACE_PLAN:
     case TIDE_TRACE_DROPPED:
-        moment_add(p, event);
+        schedule_step_add(p, event);
         break;
     case TIDE_TRACE_REQUEST:
         span_add(p, TIDE_LANE_HOST, event, op_text(p, event, "ask for "));

@@ -478,7 +478,7 @@ struct tide_trace_event {
     uint64_t busy_ns; /* of the span, in which kernels ran */
     uint64_t number;  /* of a training step; of events lost */
     uint32_t op, slice;
-    uint32_t moment;           /* ops and slices begun in the pass so far */
+    uint32_t schedule_step;           /* ops and slices begun in the pass so far */
     uint32_t chunk;            /* numbered through all spaces: PARAM, STATE, ACTIVATION */
     uint32_t state_chunk, piece; /* of a task */
     uint32_t device_slot, host_slot;

@@ -66,7 +66,7 @@ static tide_status create_memory(tide_pool *pool)
     return status;
 }
 
-/* Twice all registered moments, as the manager's own recording has, and the ends of ops. */
+/* Twice all registered schedule steps, as the manager's own recording has, and the ends of ops. */
 static uint32_t script_lines(const tide_pool *pool)
 {
     uint64_t lines = 0;

@@ -149,7 +149,7 @@ void tide_tracer_stand(tide_tracer *tracer, tide_op op, uint32_t slice, bool pre
         return;
     tracer->here.op = op;
     tracer->here.slice = slice;
-    tracer->here.moment += op != TIDE_OP_NONE;
+    tracer->here.schedule_step += op != TIDE_OP_NONE;
     tracer->here.predicted = predicted;
     tracer->here_id = 0;
 }

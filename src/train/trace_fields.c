@@ -46,11 +46,11 @@ static const tide_trace_field instant[] = {INSTANT};
 static const tide_trace_field plan[] = {
     INSTANT, BOOL(training), SMALL(planned_in), SMALL(planned_out), SMALL(least_in), SMALL(least_out)};
 static const tide_trace_field request[] = {SPAN,          SMALL(op),     SMALL_OR_NULL(slice),
-                                           SMALL(moment), SMALL(chunks), SMALL(lacked)};
+                                           SMALL(schedule_step), SMALL(chunks), SMALL(lacked)};
 static const tide_trace_field wait[] = {INSTANT,       SMALL(op),    SMALL_OR_NULL(slice),
-                                        SMALL(moment), SMALL(chunk), TEXT_IN(for, reason)};
+                                        SMALL(schedule_step), SMALL(chunk), TEXT_IN(for, reason)};
 static const tide_trace_field op[] = {SPAN, COUNT(busy_ns), SMALL_OR_NULL(op), SMALL_OR_NULL(slice),
-                                      SMALL(moment)};
+                                      SMALL(schedule_step)};
 static const tide_trace_field span[] = {SPAN};
 static const tide_trace_field move[] = {
     SPAN,         COUNT(id),          TEXT_IN(move, what),      SMALL(chunk),
@@ -65,7 +65,7 @@ static const tide_trace_field stall[] = {SPAN,
                                          TEXT_IN(cause, what),
                                          SMALL_OR_NULL(op),
                                          SMALL_OR_NULL(slice),
-                                         SMALL(moment),
+                                         SMALL(schedule_step),
                                          SMALL_OR_NULL(chunk),
                                          {"ended_by", TIDE_TRACE_COUNT64_OR_NULL, AT(ended_by)},
                                          BOOL(predicted)};

@@ -1,6 +1,6 @@
 /* Planning time. A GPT's step: blocks of 4 PARAM chunks and one ACTIVATION chunk, forward, then backward.
  *
- *   forward of a block    params are read, and stay through the moment that writes the activation
+ *   forward of a block    params are read, and stay through the schedule step that writes the activation
  *   backward of a block   params become gradients and leave for their update; the activation is read a last time
  */
 #include "tests/bench/bench_manager.h"
@@ -19,10 +19,10 @@ static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flag
     const tide_chunk first = block * STEP_CHUNKS;
     for (uint32_t i = 0; i < BLOCK_CHUNKS; i++)
         trace->uses[trace->use_count++] = (tide_trace_use){
-            .moment = trace->moment_count, .chunk = first + i, .flags = param_flags, .held_moments = 1};
+            .schedule_step = trace->schedule_step_count, .chunk = first + i, .flags = param_flags, .held_schedule_steps = 1};
     trace->uses[trace->use_count++] = (tide_trace_use){
-        .moment = trace->moment_count + 1, .chunk = first + BLOCK_CHUNKS, .flags = activation_flags};
-    trace->moment_count += 2;
+        .schedule_step = trace->schedule_step_count + 1, .chunk = first + BLOCK_CHUNKS, .flags = activation_flags};
+    trace->schedule_step_count += 2;
 }
 
 static tide_use_trace make_trace(uint32_t chunks)

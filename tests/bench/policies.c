@@ -4,7 +4,7 @@
  * the lowest.
  *
  *   LRU          uses since the last one
- *   PATRICKSTAR  the moment of the next use in this step; the update is moment `moment_count`, none is NEVER
+ *   PATRICKSTAR  the schedule step of the next use in this step; the update is schedule step `schedule_step_count`, none is NEVER
  *
  * Victims are found by looking at every chunk. That is slow, and plainly right.
  */
@@ -23,14 +23,14 @@ typedef struct place {
     bool owes_update; /* PATRICKSTAR: its gradients are complete */
     bool in_use;
     uint64_t remoteness;
-    uint64_t first_in_step; /* moment */
+    uint64_t first_in_step; /* schedule step */
 } place;
 
 typedef struct machine {
     policy which;
     const tide_use_trace *trace;
     place *places;          /* per chunk */
-    uint64_t *next_in_step; /* per use: moment of its chunk's next use in the step, the update included */
+    uint64_t *next_in_step; /* per use: schedule step of its chunk's next use in the step, the update included */
     uint32_t *open;         /* uses that have begun and not ended, in that order */
     uint32_t open_count;
     uint32_t free_slots;
@@ -68,7 +68,7 @@ static void evict_most_remote(machine *m)
         if (p->on_device && !p->in_use && (!victim || p->remoteness > victim->remoteness))
             victim = p;
     }
-    assert(victim); /* slots hold the largest moment */
+    assert(victim); /* slots hold the largest schedule step */
     evict(m, victim);
 }
 
@@ -99,12 +99,12 @@ static void finish_use(machine *m, uint32_t u)
         p->owes_update = true;
 }
 
-static void finish_uses(machine *m, uint32_t moment)
+static void finish_uses(machine *m, uint32_t schedule_step)
 {
     uint32_t still_open = 0;
     for (uint32_t i = 0; i < m->open_count; i++) {
         const tide_trace_use *use = &m->trace->uses[m->open[i]];
-        if (use->moment + use->held_moments == moment)
+        if (use->schedule_step + use->held_schedule_steps == schedule_step)
             finish_use(m, m->open[i]);
         else
             m->open[still_open++] = m->open[i];
@@ -112,19 +112,19 @@ static void finish_uses(machine *m, uint32_t moment)
     m->open_count = still_open;
 }
 
-/* All chunks of a moment are spared before the first is fetched. The first use of the moments after. */
-static uint32_t play_moment(machine *m, uint32_t moment, uint32_t first)
+/* All chunks of a schedule step are spared before the first is fetched. The first use of the schedule steps after. */
+static uint32_t play_schedule_step(machine *m, uint32_t schedule_step, uint32_t first)
 {
     const tide_use_trace *trace = m->trace;
     uint32_t end = first;
-    for (; end < trace->use_count && trace->uses[end].moment == moment; end++) {
+    for (; end < trace->use_count && trace->uses[end].schedule_step == schedule_step; end++) {
         m->places[trace->uses[end].chunk].in_use = true;
         m->open[m->open_count++] = end;
     }
     for (uint32_t u = first; u < end; u++)
         if (!m->places[trace->uses[u].chunk].on_device)
             fetch(m, &m->places[trace->uses[u].chunk], &trace->uses[u]);
-    finish_uses(m, moment);
+    finish_uses(m, schedule_step);
     return end;
 }
 
@@ -137,7 +137,7 @@ static void begin_step(machine *m)
             m->places[c].remoteness = m->places[c].first_in_step;
 }
 
-/* The one moment of all updates, on the host. */
+/* The one schedule step of all updates, on the host. */
 static void end_step(machine *m)
 {
     for (uint32_t c = 0; c < m->trace->chunk_count; c++) {
@@ -152,8 +152,8 @@ static void play_step(machine *m)
 {
     uint32_t use = 0;
     begin_step(m);
-    for (uint32_t moment = 0; moment < m->trace->moment_count; moment++)
-        use = play_moment(m, moment, use);
+    for (uint32_t schedule_step = 0; schedule_step < m->trace->schedule_step_count; schedule_step++)
+        use = play_schedule_step(m, schedule_step, use);
     assert(m->open_count == 0);
     end_step(m);
 }
@@ -167,8 +167,8 @@ static void look_ahead(machine *m)
         const tide_trace_use *use = &m->trace->uses[u];
         place *p = &m->places[use->chunk];
         const bool updates = (use->flags & TIDE_TRACE_LEAVES) != 0;
-        m->next_in_step[u] = updates ? m->trace->moment_count : p->first_in_step;
-        p->first_in_step = use->moment;
+        m->next_in_step[u] = updates ? m->trace->schedule_step_count : p->first_in_step;
+        p->first_in_step = use->schedule_step;
     }
 }
 

@@ -112,44 +112,44 @@ static uint32_t draw_flags(drawing *d, tide_chunk chunk)
     }
 }
 
-static bool is_in_moment(const tide_use_trace *trace, uint32_t moment, tide_chunk chunk)
+static bool is_in_schedule_step(const tide_use_trace *trace, uint32_t schedule_step, tide_chunk chunk)
 {
-    for (uint32_t u = trace->use_count; u-- > 0 && trace->uses[u].moment == moment;)
+    for (uint32_t u = trace->use_count; u-- > 0 && trace->uses[u].schedule_step == schedule_step;)
         if (trace->uses[u].chunk == chunk)
             return true;
     return false;
 }
 
-static void cut_moments(drawing *d, tide_use_trace *trace)
+static void cut_schedule_steps(drawing *d, tide_use_trace *trace)
 {
     uint32_t width = 0, wanted = 0;
-    trace->moment_count = trace->use_count = 0;
+    trace->schedule_step_count = trace->use_count = 0;
     trace->chunk_count = d->chunk_count;
     for (uint32_t i = 0; i < d->count; i++) {
         const tide_chunk chunk = d->order[i];
-        if (width == wanted || is_in_moment(trace, trace->moment_count - 1, chunk)) {
-            trace->moment_count++;
+        if (width == wanted || is_in_schedule_step(trace, trace->schedule_step_count - 1, chunk)) {
+            trace->schedule_step_count++;
             width = 0;
-            wanted = 1 + draw(d, d->limits->moment_chunks);
+            wanted = 1 + draw(d, d->limits->schedule_step_chunks);
         }
-        const uint32_t moment = trace->moment_count - 1, flags = draw_flags(d, chunk);
-        trace->uses[trace->use_count++] = (tide_trace_use){moment, chunk, flags, 0};
+        const uint32_t schedule_step = trace->schedule_step_count - 1, flags = draw_flags(d, chunk);
+        trace->uses[trace->use_count++] = (tide_trace_use){schedule_step, chunk, flags, 0};
         d->done[chunk]++;
         width++;
     }
 }
 
-static bool lasts_through(const tide_trace_use *use, uint32_t moment)
+static bool lasts_through(const tide_trace_use *use, uint32_t schedule_step)
 {
-    return use->moment <= moment && moment <= use->moment + use->held_moments;
+    return use->schedule_step <= schedule_step && schedule_step <= use->schedule_step + use->held_schedule_steps;
 }
 
-/* Chunks in use at a moment; UINT32_MAX if `chunk` is one of them. */
-static uint32_t crowd_at(const tide_use_trace *trace, uint32_t moment, tide_chunk chunk)
+/* Chunks in use at a schedule step; UINT32_MAX if `chunk` is one of them. */
+static uint32_t crowd_at(const tide_use_trace *trace, uint32_t schedule_step, tide_chunk chunk)
 {
     uint32_t crowd = 0;
     for (uint32_t u = 0; u < trace->use_count; u++) {
-        if (!lasts_through(&trace->uses[u], moment))
+        if (!lasts_through(&trace->uses[u], schedule_step))
             continue;
         if (trace->uses[u].chunk == chunk)
             return UINT32_MAX;
@@ -165,10 +165,10 @@ static void hold_some(drawing *d, tide_use_trace *trace)
         tide_trace_use *use = &trace->uses[u];
         uint32_t wanted = draw(d, 4) ? 0 : 1 + draw(d, 3);
         for (; wanted > 0; wanted--) {
-            const uint32_t then = use->moment + use->held_moments + 1;
-            if (then == trace->moment_count || crowd_at(trace, then, use->chunk) >= d->limits->moment_chunks)
+            const uint32_t then = use->schedule_step + use->held_schedule_steps + 1;
+            if (then == trace->schedule_step_count || crowd_at(trace, then, use->chunk) >= d->limits->schedule_step_chunks)
                 break;
-            use->held_moments++;
+            use->held_schedule_steps++;
         }
     }
 }
@@ -176,7 +176,7 @@ static void hold_some(drawing *d, tide_use_trace *trace)
 static uint32_t widest_crowd(const tide_use_trace *trace)
 {
     uint32_t widest = 0;
-    for (uint32_t m = 0; m < trace->moment_count; m++) {
+    for (uint32_t m = 0; m < trace->schedule_step_count; m++) {
         const uint32_t crowd = crowd_at(trace, m, TIDE_CHUNK_NONE);
         widest = crowd > widest ? crowd : widest;
     }
@@ -192,7 +192,7 @@ void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace
         order_at_random(&d);
     else
         order_as_a_step(&d);
-    cut_moments(&d, trace);
+    cut_schedule_steps(&d, trace);
     if (draw(&d, 2))
         hold_some(&d, trace);
     const uint32_t widest = widest_crowd(trace), least = widest < 2 ? 2 : widest;
@@ -200,21 +200,21 @@ void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace
     *slots = least + draw(&d, most > least ? most - least + 1 : 1);
 }
 
-bool trace_turn(const tide_use_trace *trace, uint32_t moments, tide_use_trace *turned)
+bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *turned)
 {
     uint32_t begin = 0;
-    assert(moments < trace->moment_count);
+    assert(schedule_steps < trace->schedule_step_count);
     for (uint32_t u = 0; u < trace->use_count; u++) {
-        begin += trace->uses[u].moment < moments;
-        if (trace->uses[u].moment < moments && lasts_through(&trace->uses[u], moments))
+        begin += trace->uses[u].schedule_step < schedule_steps;
+        if (trace->uses[u].schedule_step < schedule_steps && lasts_through(&trace->uses[u], schedule_steps))
             return false;
     }
-    turned->moment_count = trace->moment_count;
+    turned->schedule_step_count = trace->schedule_step_count;
     turned->chunk_count = trace->chunk_count;
     turned->use_count = trace->use_count;
     for (uint32_t i = 0; i < trace->use_count; i++) {
         tide_trace_use use = trace->uses[(begin + i) % trace->use_count];
-        use.moment = (use.moment + trace->moment_count - moments) % trace->moment_count;
+        use.schedule_step = (use.schedule_step + trace->schedule_step_count - schedule_steps) % trace->schedule_step_count;
         turned->uses[i] = use;
     }
     return true;
@@ -245,24 +245,24 @@ static void list_possible(search *s)
     }
 }
 
-/* A moment: sets of chunks by what happens to them. */
-typedef struct moment_sets {
+/* A schedule step: sets of chunks by what happens to them. */
+typedef struct schedule_step_sets {
     uint32_t begins, brings; /* uses that begin; those of them that copy in */
     uint32_t finishes;       /* uses that end, and of those: */
     uint32_t modifies, ends, leaves;
-} moment_sets;
+} schedule_step_sets;
 
-static moment_sets gather_moment(const tide_use_trace *trace, uint32_t moment)
+static schedule_step_sets collect_schedule_step(const tide_use_trace *trace, uint32_t schedule_step)
 {
-    moment_sets sets = {0};
+    schedule_step_sets sets = {0};
     for (uint32_t u = 0; u < trace->use_count; u++) {
         const tide_trace_use *use = &trace->uses[u];
         const uint32_t bit = 1u << use->chunk;
-        if (use->moment == moment) {
+        if (use->schedule_step == schedule_step) {
             sets.begins |= bit;
             sets.brings |= use->flags & TIDE_TRACE_CREATES ? 0 : bit;
         }
-        if (use->moment + use->held_moments == moment) {
+        if (use->schedule_step + use->held_schedule_steps == schedule_step) {
             sets.finishes |= bit;
             sets.modifies |= use->flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES) ? bit : 0;
             sets.ends |= use->flags & TIDE_TRACE_ENDS ? bit : 0;
@@ -272,8 +272,8 @@ static moment_sets gather_moment(const tide_use_trace *trace, uint32_t moment)
     return sets;
 }
 
-/* From one state through a moment: every choice of the chunks that leave, of those whose use ends. */
-static void branch(search *s, const moment_sets *sets, uint32_t state, uint32_t cost)
+/* From one state through a schedule step: every choice of the chunks that leave, of those whose use ends. */
+static void branch(search *s, const schedule_step_sets *sets, uint32_t state, uint32_t cost)
 {
     const uint32_t before = state >> SMALL_CHUNKS_MAX, device = before | sets->begins;
     if ((uint32_t)__builtin_popcount(device) > s->slots)
@@ -293,8 +293,8 @@ static void branch(search *s, const moment_sets *sets, uint32_t state, uint32_t 
 
 static void search_step(search *s)
 {
-    for (uint32_t moment = 0; moment < s->trace->moment_count; moment++) {
-        const moment_sets sets = gather_moment(s->trace, moment);
+    for (uint32_t schedule_step = 0; schedule_step < s->trace->schedule_step_count; schedule_step++) {
+        const schedule_step_sets sets = collect_schedule_step(s->trace, schedule_step);
         for (uint32_t i = 0; i < s->possible_count; i++)
             s->cost[1][s->possible[i]] = UINT32_MAX;
         for (uint32_t i = 0; i < s->possible_count; i++)

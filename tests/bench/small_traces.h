@@ -9,10 +9,10 @@
  *   activation  created, read or rewritten, and ended with its last use; sometimes twice a step
  *
  * Half of the traces use chunks in any order, half as a step does: up in the forward pass, down in the
- * backward. In half of each, some uses last for several moments.
+ * backward. In half of each, some uses last for several schedule steps.
  *
  * The optimum. A plan says after each use whether the chunk leaves or stays, so the search does: its states
- * are the sets of chunks that are on the device and of those modified there, its steps the moments. The least
+ * are the sets of chunks that are on the device and of those modified there, its steps the schedule steps. The least
  * cost V(n) of n steps that begin and end in any state grows by the least mean cost of a cycle in the end:
  * V(n + p) = V(n) + p x mean, for p a multiple of the cycle's length. Found when V has grown by the same over
  * OPTIMUM_PERIOD steps three times in turn. V(n) itself is below any plan's n steps whatever the cycle.
@@ -31,19 +31,19 @@ enum {
 typedef struct trace_limits {
     uint32_t chunks; /* at least 3 */
     uint32_t uses;
-    uint32_t moment_chunks; /* at most at a moment */
+    uint32_t schedule_step_chunks; /* at most at a schedule step */
 } trace_limits;
 
-/* SMALL_CHUNKS_MAX chunks, SMALL_USES_MAX uses, 2 a moment. */
+/* SMALL_CHUNKS_MAX chunks, SMALL_USES_MAX uses, 2 a schedule step. */
 extern const trace_limits small_limits;
 
 /* The seed decides all. `trace->uses` has room for limits->uses and gets at least one. `slots` hold the
- * largest moment, and with small_limits there are 2 or 3. */
+ * largest schedule step, and with small_limits there are 2 or 3. */
 void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace, uint32_t *slots);
 
-/* The same steps for ever, but a step begins `moments` later. The uses are written to `turned`. False: a use
+/* The same steps for ever, but a step begins `schedule_steps` later. The uses are written to `turned`. False: a use
  * would last beyond the step. */
-bool trace_turn(const tide_use_trace *trace, uint32_t moments, tide_use_trace *turned);
+bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *turned);
 
 typedef struct optimum {
     uint32_t copies;   /* in and out, in OPTIMUM_PERIOD steps, in the long run */
