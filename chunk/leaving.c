@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Whose host copy is not given up for one that leaves: it would only have to be made again. */
-enum { SPARED_DUPLICATES = TIDE_MARK_GATHER_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT };
+enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT };
 
 enum {
     CLEAN = 0,  /* leaves without a copy */
@@ -116,7 +116,7 @@ void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends)
 static bool stays(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    return place->marks & TIDE_MARK_GATHER_DEVICE ||
+    return place->marks & TIDE_MARK_ASSEMBLE_DEVICE ||
            (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk)) ||
            (!place->busy && !tide_place_is_movable(place));
 }

@@ -3,7 +3,7 @@
  * The least slots, and why they are enough (victims.h has the moves):
  *
  *   device   the largest op, because its params' chunks and one slice's are pinned together. A device update's
- *            chunks are not pinned while they are being gathered, so it waits for the op to end instead.
+ *            chunks are not pinned while they are being assembled, so it waits for the op to end instead.
  *   host     a host task's chunks. Nothing else is ever pinned there.
  *   total    every chunk, and one. With no command open every chunk holds at most one slot it needs, so some
  *            slot is free or holds a second copy that may be dropped at once. That slot is where the next chunk
@@ -180,7 +180,7 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .out_busy = m->out_busy,
                       .request_yields = tide_request_waits_for_due(&m->request),
                       .reserved = tide_request_reserved(&m->request),
-                      .gathers = true,
+                      .assembles = true,
                       .prefetches = m->tasks.access.task_count == 0};
     if (tide_request_next(&m->request, &turn, command) ||
         tide_leaving_next(&m->leaving, TIDE_MARKS_GOING, !turn.out_busy, command))
@@ -188,7 +188,7 @@ static bool find_next(tide_manager *m, tide_command *command)
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);
     return tide_tasks_next_ready(&m->tasks, false, command) ||
-           (turn.gathers && tide_tasks_next_gather(&m->tasks, &turn, false, command)) ||
+           (turn.assembles && tide_tasks_next_assembly(&m->tasks, &turn, false, command)) ||
            (turn.prefetches && tide_prefetch_next(&m->prefetch, &turn, command));
 }
 

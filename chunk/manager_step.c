@@ -241,7 +241,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
-    tide_gather_forget(&m->tasks);
+    tide_assemble_forget(&m->tasks);
     if (*torn)
         tide_dues_forget(&m->dues);
     else if (*gave_up)

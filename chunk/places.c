@@ -155,7 +155,7 @@ static uint32_t watchers_of(uint32_t marks)
     if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_GOING | TIDE_MARK_KEPT))
         return TIDE_WATCHERS_ALL;
     return (marks & TIDE_MARK_FIRST ? 1u << TIDE_WATCHER_TASKS : 0) |
-           (marks & TIDE_MARK_GATHER_DEVICE ? 1u << TIDE_WATCHER_LEAVING : 0);
+           (marks & TIDE_MARK_ASSEMBLE_DEVICE ? 1u << TIDE_WATCHER_LEAVING : 0);
 }
 
 void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t set, uint32_t unset)

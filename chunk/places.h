@@ -32,8 +32,8 @@
 enum {
     TIDE_MARK_REQUESTED = 1u << 0,     /* the open op or slice wants it on the device */
     TIDE_MARK_FIRST = 1u << 1,         /* a request waits for what this PARAM chunk owes */
-    TIDE_MARK_GATHER_DEVICE = 1u << 2, /* a device task is being gathered */
-    TIDE_MARK_GATHER_HOST = 1u << 3,
+    TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled */
+    TIDE_MARK_ASSEMBLE_HOST = 1u << 3,
     TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
     TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
     TIDE_MARK_KEPT = 1u << 6,    /* its device slot waits while the host updates it */

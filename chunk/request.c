@@ -301,17 +301,17 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[OWING]));
     if (turn->request_yields) {
         if (tide_tasks_next_ready(request->tasks, true, command) ||
-            tide_tasks_next_gather(request->tasks, turn, true, command))
+            tide_tasks_next_assembly(request->tasks, turn, true, command))
             return true;
-        /* What an update on the device gathers slots for is not taken from it. */
-        turn->gathers = false;
-        turn->prefetches = request->tasks->gathered[TIDE_TIER_DEVICE].task_count == 0;
+        /* Slots that an update on the device is assembled in are not taken from it. */
+        turn->assembles = false;
+        turn->prefetches = request->tasks->assembling[TIDE_TIER_DEVICE].task_count == 0;
         return turn->prefetches && fetch_with_slot(request, command);
     }
     if (fetch_with_slot(request, command))
         return true;
     const uint32_t missing = tide_request_reserved(request);
-    turn->gathers = turn->prefetches = missing == 0;
+    turn->assembles = turn->prefetches = missing == 0;
     if (missing <= request->tasks->moves->evictions_open)
         return false;
     return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||

@@ -66,7 +66,7 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
     if (due->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
     const tide_command task = due_task(t, chunk);
-    const uint32_t ready = tide_gather_is_there(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
+    const uint32_t ready = tide_assemble_is_there(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
 
@@ -111,11 +111,11 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
         return false;
     assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
     const tide_command task = due_task(tasks, chunk);
-    tide_gather_hand_out(tasks, &task, command);
+    tide_assemble_hand_out(tasks, &task, command);
     return true;
 }
 
-bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
+bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
 {
     if (tasks->dues->count == 0)
         return false;
@@ -131,7 +131,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
             continue;
         assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
         const tide_command task = due_task(tasks, chunk);
-        if (tide_gather_next(tasks, turn, &task, command))
+        if (tide_assemble_next(tasks, turn, &task, command))
             return true;
     }
     return false;
@@ -148,9 +148,9 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
                 owes = owes || tide_dues_has(tasks->dues, owner);
         if (owes)
             return tide_tasks_next_ready(tasks, true, command) ||
-                   tide_tasks_next_gather(tasks, turn, true, command);
+                   tide_tasks_next_assembly(tasks, turn, true, command);
     }
-    if (!tide_gather_next(tasks, turn, &tasks->access, command))
+    if (!tide_assemble_next(tasks, turn, &tasks->access, command))
         return false;
     tasks->access_running = command->kind == TIDE_COMMAND_ACCESS;
     return true;

@@ -1,10 +1,10 @@
-/* Updates, restores and the host request: which is next, and how its chunks come together (gather.c).
+/* Updates, restores and the host request: which is next, and how its chunks come together (assemble.c).
  *
  * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks was noted: of each tier,
  * and on the host of those whose chunks are all there but for so many fresh ones; of each those that a request waits for
  * apart.
  *
- * Owns these sets, the host request, the task that is gathered on each tier, and how many run there. Calls places, tensors,
+ * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls places, tensors,
  * dues, moves, victims.
  */
 #ifndef TIDE_CHUNK_TASKS_H
@@ -30,7 +30,7 @@ typedef struct tide_tasks {
     tide_dues *dues;
     tide_moves *moves;
     tide_victims *victims;
-    tide_command gathered[TIDE_TIER_COUNT]; /* task_count 0: none is */
+    tide_command assembling[TIDE_TIER_COUNT]; /* task_count 0: none is */
     uint32_t running[TIDE_TIER_COUNT];      /* updates and restores */
     tide_use_set sets[TIDE_TASK_SETS];      /* of PARAM chunks */
     uint64_t *words;
@@ -48,7 +48,7 @@ void tide_tasks_destroy(tide_tasks *tasks);
  * waits for. */
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
 /* The next move towards a task, or a task that it completes; likewise. */
-bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command);
+bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command);
 /* The same for an open host request that is not handed out, and what its chunks owe. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
@@ -61,16 +61,16 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
 /* Nobody waits for the host any more. */
 void tide_tasks_close_access(tide_tasks *tasks);
 
-/* --- gathering --- */
+/* --- assembling --- */
 
 /* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
-bool tide_gather_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *fresh);
+bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *fresh);
 /* The next move towards the task; or, if all of it is there, the task. */
-bool tide_gather_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task, tide_command *command);
+bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task, tide_command *command);
 /* All is there, and slots are free for what is fresh: pin, and let the executor have it. */
-void tide_gather_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
-/* Nothing is gathered any more. */
-void tide_gather_forget(tide_tasks *tasks);
+void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
+/* No task is being assembled any more. */
+void tide_assemble_forget(tide_tasks *tasks);
 
 /* Is every PARAM chunk that was not noted meanwhile in the sets it belongs to? Walks all. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);

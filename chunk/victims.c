@@ -192,15 +192,15 @@ static tide_chunk find_alone(tide_victims *v)
     const tide_horizon horizon = tide_future_horizon(v->future);
     look_again(v);
     const tide_chunk updated =
-        tide_shelves_nearest(&v->copies, 1u << UPDATED, horizon, TIDE_MARK_GATHER_HOST);
+        tide_shelves_nearest(&v->copies, 1u << UPDATED, horizon, TIDE_MARK_ASSEMBLE_HOST);
     if (updated != TIDE_CHUNK_NONE || tide_places_free(v->places, TIDE_TIER_DEVICE) == 0)
         return updated;
-    return tide_shelves_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_GATHER_HOST);
+    return tide_shelves_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_ASSEMBLE_HOST);
 }
 
 bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command)
 {
-    const tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE |
+    const tide_victim_rule rule = {.spared = TIDE_MARK_ASSEMBLE_DEVICE |
                                              (turn->request_yields ? 0 : TIDE_MARK_REQUESTED),
                                    .only_clean = true};
     if (victims->moves->promotions_open)

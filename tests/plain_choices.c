@@ -174,7 +174,7 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
 static bool stays(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    return place->marks & TIDE_MARK_GATHER_DEVICE || !tide_place_has(place, TIDE_TIER_DEVICE) ||
+    return place->marks & TIDE_MARK_ASSEMBLE_DEVICE || !tide_place_has(place, TIDE_TIER_DEVICE) ||
            place->pins[TIDE_TIER_DEVICE] ||
            (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk));
 }
@@ -256,13 +256,13 @@ static choice choose_victim(const tide_victims *v, tide_victim_rule rule)
 
 static bool lies_idle_on_host(const tide_place *place)
 {
-    return place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_GATHER_HOST) &&
+    return place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_ASSEMBLE_HOST) &&
            !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE);
 }
 
 static choice choose_promotion(const tide_victims *v, const tide_turn *turn)
 {
-    const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
+    const uint32_t spared = TIDE_MARK_ASSEMBLE_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
     const bool full = tide_places_free(v->places, TIDE_TIER_DEVICE) == 0;
     choice chosen = nothing();
     tide_chunk updated = TIDE_CHUNK_NONE;
@@ -391,7 +391,7 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
 
 static choice choose_leaving(const tide_leaving *l, uint32_t marks, bool with_copy)
 {
-    const uint32_t spared = TIDE_MARK_GATHER_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT;
+    const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT;
     choice chosen = nothing();
     uint64_t best = UINT64_MAX;
     for (tide_chunk chunk = 0; chunk < l->places->chunk_count; chunk++) {
@@ -512,7 +512,7 @@ static tide_chunk first_due(const tide_tasks *t, tide_tier tier, bool first_only
     return TIDE_CHUNK_NONE;
 }
 
-/* Does a due's next piece want a chunk that the other tier gathers for `other`, and comes that one before it: does a request
+/* Does a due's next piece want a chunk that the other tier assembles for `other`, and comes that one before it: does a request
  * wait for that and not for this, or else is it the lower one? */
 static bool is_held_back(const tide_tasks *t, tide_chunk due, tide_chunk other, const tide_chunk *others,
                          uint32_t other_count)
@@ -530,17 +530,17 @@ static bool is_held_back(const tide_tasks *t, tide_chunk due, tide_chunk other, 
     return wanted == others_wanted ? other < due : others_wanted;
 }
 
-/* Of both tiers' dues those go that are held back by what is gathered, the second one by the first. */
+/* Of both tiers' dues those go that are held back by the task that is assembled, the second one by the first. */
 static void hold_back(const tide_tasks *t, tide_chunk due[TIDE_TIER_COUNT])
 {
     const int first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     for (int i = 0; i < TIDE_TIER_COUNT; i++) {
         const int tier = i == 0 ? first : !first;
-        const tide_command *gathered = &t->gathered[!tier];
-        tide_chunk other = gathered->chunk, others[TIDE_TASK_CHUNKS_MAX];
-        uint32_t count = gathered->task_count;
+        const tide_command *assembling = &t->assembling[!tier];
+        tide_chunk other = assembling->chunk, others[TIDE_TASK_CHUNKS_MAX];
+        uint32_t count = assembling->task_count;
         for (uint32_t k = 0; k < count; k++)
-            others[k] = gathered->task[k].chunk;
+            others[k] = assembling->task[k].chunk;
         if (i == 1 && due[first] != TIDE_CHUNK_NONE) {
             other = due[first];
             count = task_chunks(t, other, others);
@@ -552,9 +552,9 @@ static void hold_back(const tide_tasks *t, tide_chunk due[TIDE_TIER_COUNT])
     }
 }
 
-static bool gathers_same(const tide_tasks *t)
+static bool assembles_same(const tide_tasks *t)
 {
-    const tide_command *a = &t->gathered[TIDE_TIER_DEVICE], *b = &t->gathered[TIDE_TIER_HOST];
+    const tide_command *a = &t->assembling[TIDE_TIER_DEVICE], *b = &t->assembling[TIDE_TIER_HOST];
     for (uint32_t i = 0; i < a->task_count; i++)
         for (uint32_t k = 0; k < b->task_count; k++)
             if (a->task[i].chunk == b->task[k].chunk)
@@ -562,38 +562,38 @@ static bool gathers_same(const tide_tasks *t)
     return false;
 }
 
-/* What was moved or handed out is of the first due of its tier; nothing is gathered if there is none, or may be none, and
+/* What was moved or handed out is of the first due of its tier; nothing is assembled if there is none, or may be none, and
  * nothing on both tiers. */
-static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_COUNT], bool any,
+static void compare_assembly(const tide_tasks *t, const tide_chunk due[TIDE_TIER_COUNT], bool any,
                            const tide_command *command)
 {
     const tide_tier first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-    plain_choices_made.gathers += any;
+    plain_choices_made.assembles += any;
     if (problem[0])
         return;
-    if (gathers_same(t))
-        snprintf(problem, sizeof problem, "chunks %u and %u gather the same chunk", t->gathered[0].chunk,
-                 t->gathered[1].chunk);
+    if (assembles_same(t))
+        snprintf(problem, sizeof problem, "chunks %u and %u assemble the same chunk", t->assembling[0].chunk,
+                 t->assembling[1].chunk);
     if (any && command->kind > TIDE_COMMAND_WRITE_BACK) {
         if (command->chunk != due[command->tier])
             snprintf(problem, sizeof problem,
-                     "a gathered task of chunk %u, by the plain rule it is of chunk %u", command->chunk,
+                     "an assembled task of chunk %u, by the plain rule it is of chunk %u", command->chunk,
                      due[command->tier]);
         return;
     }
     if (due[first] != TIDE_CHUNK_NONE &&
-        (t->gathered[first].task_count == 0 || t->gathered[first].chunk != due[first]))
-        snprintf(problem, sizeof problem, "gathered is chunk %u, by the plain rule it is chunk %u",
-                 t->gathered[first].task_count ? t->gathered[first].chunk : TIDE_CHUNK_NONE, due[first]);
+        (t->assembling[first].task_count == 0 || t->assembling[first].chunk != due[first]))
+        snprintf(problem, sizeof problem, "assembled is chunk %u, by the plain rule it is chunk %u",
+                 t->assembling[first].task_count ? t->assembling[first].chunk : TIDE_CHUNK_NONE, due[first]);
     else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
-        snprintf(problem, sizeof problem, "gathered is something, by the plain rule it is nothing");
+        snprintf(problem, sizeof problem, "assembled is something, by the plain rule it is nothing");
 }
 
-bool __real_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+bool __real_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
                                    tide_command *command);
-bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
                                    tide_command *command);
-bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
                                    tide_command *command)
 {
     tide_chunk due[TIDE_TIER_COUNT];
@@ -604,8 +604,8 @@ bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool fi
                         : first_due(t, (tide_tier)tier, first_only);
     }
     hold_back(t, due);
-    const bool any = __real_tide_tasks_next_gather(t, turn, first_only, command);
-    compare_gather(t, due, any, command);
+    const bool any = __real_tide_tasks_next_assembly(t, turn, first_only, command);
+    compare_assembly(t, due, any, command);
     return any;
 }
 

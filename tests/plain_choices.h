@@ -13,8 +13,8 @@
 enum { PLAIN_CHUNKS_MAX = 4096 };
 
 typedef struct plain_counts {
-    uint64_t victims, duplicates, promotions, leaving, ready, gathers, fetches, pins; /* choices compared that chose something */
-    uint64_t held_back; /* gathers that waited for the other tier's */
+    uint64_t victims, duplicates, promotions, leaving, ready, assembles, fetches, pins; /* choices compared that chose something */
+    uint64_t held_back; /* assemblies that waited for the other tier's */
 } plain_counts;
 
 extern plain_counts plain_choices_made;

@@ -74,7 +74,7 @@ static void run_op_alone(tide_op op)
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
 }
 
-/* Takes all that there is before one ends, the oldest or the newest: gathers of both tiers are under way at once. Counts the
+/* Takes all that there is before one ends, the oldest or the newest: assemblies of both tiers are under way at once. Counts the
  * commands, of which there must be an end. */
 static uint32_t run_engine_late(bool (*over)(void), bool newest_first)
 {
@@ -133,10 +133,10 @@ static uint32_t count_state_fetches(void)
     return found;
 }
 
-static bool gathers(tide_tier tier, tide_chunk chunk, tide_chunk state_chunk)
+static bool assembles(tide_tier tier, tide_chunk chunk, tide_chunk state_chunk)
 {
-    const tide_command *gathered = &f.manager->tasks.gathered[tier];
-    return gathered->task_count == 2 && gathered->chunk == chunk && gathered->task[1].chunk == state_chunk;
+    const tide_command *assembling = &f.manager->tasks.assembling[tier];
+    return assembling->task_count == 2 && assembling->chunk == chunk && assembling->task[1].chunk == state_chunk;
 }
 
 /* --- least budgets --- */
@@ -174,7 +174,7 @@ static uint32_t count_commands(bool waits, bool newest_first)
     return commands;
 }
 
-/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were each gather to take back what the
+/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were each assembly to take back what the
  * other one took, commands would go on for ever. */
 static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands(void **state)
 {
@@ -196,8 +196,8 @@ static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands
 
 /* --- who waits for whom --- */
 
-/* Chunk 0 is gathered on its tier, with STATE chunk 4 under way to it; chunk 1, of the other tier, wants that, too. */
-static tide_command arrange_a_gather_of_the_neighbours_state(bool first_on_device)
+/* Chunk 0 is assembled on its tier, with STATE chunk 4 under way to it; chunk 1, of the other tier, wants that, too. */
+static tide_command arrange_an_assembly_of_the_neighbours_state(bool first_on_device)
 {
     arrange_neighbours(6, 8, TIDE_PLACEMENT_AUTO);
     place_updates(first_on_device ? 1 : 2);
@@ -210,17 +210,17 @@ static tide_command arrange_a_gather_of_the_neighbours_state(bool first_on_devic
     if (first_on_device) /* else chunk 1 would be on the host, and updated at once */
         leaving = drive_until(false, 1);
     command = drive_until(false, 4);
-    assert_true(gathers(tier_of(0), 0, 4));
+    assert_true(assembles(tier_of(0), 0, 4));
     if (first_on_device)
         tide_manager_done(f.manager, leaving.id, TIDE_OK);
     f.log_count = 0;
     return command;
 }
 
-static void a_request_takes_over_what_the_other_tier_gathers(void **state)
+static void a_request_takes_over_what_the_other_tier_assembles(void **state)
 {
     for (int first_on_device = 0; first_on_device < 2; first_on_device++) {
-        const tide_command open = arrange_a_gather_of_the_neighbours_state(first_on_device);
+        const tide_command open = arrange_an_assembly_of_the_neighbours_state(first_on_device);
         step_begin(true, true);
         assert_int_equal(tide_manager_begin(f.manager, 1), TIDE_OK);
         run_engine();
@@ -296,7 +296,7 @@ static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void 
 }
 
 /* Half of a task's chunks would only be in the way of the next op. */
-static void an_update_gathers_nothing_beside_an_op_that_leaves_it_too_little(void **state)
+static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(void **state)
 {
     (void)state;
     arrange_neighbours(2, 8, TIDE_PLACEMENT_DEVICE);
@@ -506,8 +506,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands),
-        CASE(a_request_takes_over_what_the_other_tier_gathers),
-        CASE(an_update_gathers_nothing_beside_an_op_that_leaves_it_too_little),
+        CASE(a_request_takes_over_what_the_other_tier_assembles),
+        CASE(an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little),
         CASE(the_host_sees_state_after_the_updates_of_all_its_owners),
         CASE(an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before),
         CASE(the_state_on_a_border_is_used_twice_in_a_row),

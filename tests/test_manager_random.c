@@ -766,8 +766,8 @@ static void print_plain_choices(void)
     print_message("by plain rules: %llu victims, %llu duplicates, %llu promotions, %llu that leave, ",
                   (unsigned long long)made->victims, (unsigned long long)made->duplicates,
                   (unsigned long long)made->promotions, (unsigned long long)made->leaving);
-    print_message("%llu ready tasks, %llu gathers, %llu fetches ahead, %llu answers of requests\n",
-                  (unsigned long long)made->ready, (unsigned long long)made->gathers,
+    print_message("%llu ready tasks, %llu assemblies, %llu fetches ahead, %llu answers of requests\n",
+                  (unsigned long long)made->ready, (unsigned long long)made->assembles,
                   (unsigned long long)made->fetches, (unsigned long long)made->pins);
 }
 
@@ -829,7 +829,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         assert_true(sum.write_backs > 0 && sum.prefetches > 0);
         const plain_counts *made = &plain_choices_made;
         assert_true(made->victims && made->duplicates && made->promotions && made->leaving && made->ready &&
-                    made->gathers && made->fetches && made->pins && made->held_back);
+                    made->assembles && made->fetches && made->pins && made->held_back);
     }
 }
 

@@ -140,8 +140,8 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
         {TIDE_MARK_WRITING, TIDE_WATCHERS_ALL},
         {TIDE_MARK_KEPT, TIDE_WATCHERS_ALL},
         {TIDE_MARK_FIRST, tasks},
-        {TIDE_MARK_GATHER_DEVICE, leaving},
-        {TIDE_MARK_GATHER_HOST, 0},
+        {TIDE_MARK_ASSEMBLE_DEVICE, leaving},
+        {TIDE_MARK_ASSEMBLE_HOST, 0},
     };
     tide_places p;
     create_places(&p);

@@ -8,7 +8,7 @@
  *
  * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
  * leave the device as they complete, so most updates find them there, and none waits for another's to arrive. Of those
- * that still miss something, one a tier is gathered at a time; every turn does the first of these that applies:
+ * that still miss something, one a tier is assembled at a time; every turn does the first of these that applies:
  *
  *   on the host                                          on the device
  *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
@@ -19,11 +19,11 @@
  *   3. chunks without content get a host slot, all at once
  *   4. all there: pinned and handed out                  2. all there: pinned and handed out
  *
- * What is gathered on one tier is disjoint from what is on the other: pieces of two neighbours may share a STATE chunk. The lower
+ * The task assembled on one tier shares no chunk with the one on the other: pieces of two neighbours may share a STATE chunk. The lower
  * piece wins, or the one that a request waits for.
  *
  * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
- * takes them away again; a request of an op may, and the gather then resumes.
+ * takes them away again; a request of an op may, and assembly then resumes.
  */
 #include "chunk/tasks.h"
 
@@ -34,39 +34,39 @@ static const tide_place *place_of(const tide_tasks *t, const tide_command *task,
     return tide_place_of(t->places, task->task[i].chunk);
 }
 
-static uint32_t gather_mark(tide_tier tier)
+static uint32_t assembly_mark(tide_tier tier)
 {
-    return tier == TIDE_TIER_DEVICE ? TIDE_MARK_GATHER_DEVICE : TIDE_MARK_GATHER_HOST;
+    return tier == TIDE_TIER_DEVICE ? TIDE_MARK_ASSEMBLE_DEVICE : TIDE_MARK_ASSEMBLE_HOST;
 }
 
-static void clear_gather(tide_tasks *t, tide_tier tier)
+static void clear_assembly(tide_tasks *t, tide_tier tier)
 {
-    tide_command *gather = &t->gathered[tier];
-    for (uint32_t i = 0; i < gather->task_count; i++)
-        tide_places_unmark(t->places, gather->task[i].chunk, gather_mark(tier));
-    gather->task_count = 0;
+    tide_command *assembly = &t->assembling[tier];
+    for (uint32_t i = 0; i < assembly->task_count; i++)
+        tide_places_unmark(t->places, assembly->task[i].chunk, assembly_mark(tier));
+    assembly->task_count = 0;
 }
 
-static void set_gather(tide_tasks *t, const tide_command *task)
+static void set_assembly(tide_tasks *t, const tide_command *task)
 {
     assert(task->task_count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
-    const tide_command *was = &t->gathered[task->tier];
+    const tide_command *was = &t->assembling[task->tier];
     if (was->task_count == task->task_count && was->chunk == task->chunk && was->piece == task->piece &&
         was->kind == task->kind)
         return;
-    clear_gather(t, task->tier);
-    t->gathered[task->tier] = *task;
+    clear_assembly(t, task->tier);
+    t->assembling[task->tier] = *task;
     for (uint32_t i = 0; i < task->task_count; i++)
-        tide_places_mark(t->places, task->task[i].chunk, gather_mark(task->tier));
+        tide_places_mark(t->places, task->task[i].chunk, assembly_mark(task->tier));
 }
 
-void tide_gather_forget(tide_tasks *tasks)
+void tide_assemble_forget(tide_tasks *tasks)
 {
-    clear_gather(tasks, TIDE_TIER_DEVICE);
-    clear_gather(tasks, TIDE_TIER_HOST);
+    clear_assembly(tasks, TIDE_TIER_DEVICE);
+    clear_assembly(tasks, TIDE_TIER_HOST);
 }
 
-void tide_gather_hand_out(tide_tasks *t, const tide_command *task, tide_command *command)
+void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_command *command)
 {
     assert(task->kind == TIDE_COMMAND_ACCESS || t->running[task->tier] < TIDE_OPEN_TASKS_MAX);
     assert(task->task_count > 0 && task->task_count <= TIDE_TASK_CHUNKS_MAX);
@@ -93,11 +93,11 @@ void tide_gather_hand_out(tide_tasks *t, const tide_command *task, tide_command 
         t->running[task->tier]++;
         tide_dues_piece_begin(t->dues, task->chunk);
     }
-    if (t->gathered[task->tier].chunk == task->chunk) /* another's gathering goes on */
-        clear_gather(t, task->tier);
+    if (t->assembling[task->tier].chunk == task->chunk) /* another's assembly goes on */
+        clear_assembly(t, task->tier);
 }
 
-/* --- gathering on the host --- */
+/* --- assembling on the host --- */
 
 /* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
  * all uses of the slot are over. */
@@ -113,7 +113,7 @@ static bool leaves(const tide_command *task, uint32_t i, const tide_place *place
     return tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !is_kept(task, place)) || !place->live);
 }
 
-bool tide_gather_is_there(const tide_tasks *t, const tide_command *task, uint32_t *fresh)
+bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint32_t *fresh)
 {
     assert(task->tier == TIDE_TIER_HOST);
     *fresh = 0;
@@ -130,7 +130,7 @@ bool tide_gather_is_there(const tide_tasks *t, const tide_command *task, uint32_
  * across two chunks then copies each chunk once. */
 static bool drop_duplicate(tide_tasks *t, const tide_command *task)
 {
-    const uint32_t spared = TIDE_MARK_GATHER_HOST;
+    const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST;
     return (task->kind == TIDE_COMMAND_ACCESS &&
             tide_victims_drop_duplicate(t->victims, spared | TIDE_MARK_ACCESSED)) ||
            tide_victims_drop_duplicate(t->victims, spared);
@@ -159,34 +159,34 @@ static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_comma
     return false;
 }
 
-static bool gather_on_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
+static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                            tide_command *command)
 {
     uint32_t fresh;
-    if (!tide_gather_is_there(t, task, &fresh))
+    if (!tide_assemble_is_there(t, task, &fresh))
         return bring_to_host(t, turn, task, command);
     /* Step 3: slots of duplicates are free at once, others take a promotion each. */
     while (tide_places_free(t->places, TIDE_TIER_HOST) < fresh) {
         if (!drop_duplicate(t, task))
             return tide_victims_promote(t->victims, turn, command);
     }
-    tide_gather_hand_out(t, task, command);
+    tide_assemble_hand_out(t, task, command);
     return true;
 }
 
-/* --- gathering on the device --- */
+/* --- assembling on the device --- */
 
 static bool make_device_room(tide_tasks *t, const tide_turn *turn, tide_reason reason, tide_command *command)
 {
-    tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE | TIDE_MARK_REQUESTED,
-                             .spared_duplicates = TIDE_MARK_GATHER_HOST};
+    tide_victim_rule rule = {.spared = TIDE_MARK_ASSEMBLE_DEVICE | TIDE_MARK_REQUESTED,
+                             .spared_duplicates = TIDE_MARK_ASSEMBLE_HOST};
     if (tide_victims_evict(t->victims, rule, reason, command))
         return true;
-    rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
+    rule.spared = TIDE_MARK_ASSEMBLE_DEVICE; /* what the request has by now, it gets back after this task */
     return turn->request_yields && tide_victims_evict(t->victims, rule, reason, command);
 }
 
-static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_command *task,
+static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                              tide_command *command)
 {
     assert(task->kind != TIDE_COMMAND_ACCESS);
@@ -210,7 +210,7 @@ static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_co
     }
     if (!all_there)
         return false;
-    tide_gather_hand_out(t, task, command);
+    tide_assemble_hand_out(t, task, command);
     return true;
 }
 
@@ -229,25 +229,25 @@ static bool overlap(const tide_command *a, const tide_command *b)
     return false;
 }
 
-/* May the task be gathered beside what is gathered on the other tier? */
+/* May the task be assembled beside the one that is assembled on the other tier? */
 static bool takes_over(tide_tasks *t, const tide_command *task)
 {
     const tide_tier other_tier = task->tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-    const tide_command *other = &t->gathered[other_tier];
+    const tide_command *other = &t->assembling[other_tier];
     if (!overlap(task, other))
         return true;
     const bool wanted = is_awaited(t, task), others = is_awaited(t, other);
     if (wanted != others ? others : other->chunk < task->chunk)
         return false;
-    clear_gather(t, other_tier);
+    clear_assembly(t, other_tier);
     return true;
 }
 
-bool tide_gather_next(tide_tasks *t, const tide_turn *turn, const tide_command *task, tide_command *command)
+bool tide_assemble_next(tide_tasks *t, const tide_turn *turn, const tide_command *task, tide_command *command)
 {
     if (!takes_over(t, task))
         return false;
-    set_gather(t, task);
-    return task->tier == TIDE_TIER_HOST ? gather_on_host(t, turn, task, command)
-                                        : gather_on_device(t, turn, task, command);
+    set_assembly(t, task);
+    return task->tier == TIDE_TIER_HOST ? assemble_on_host(t, turn, task, command)
+                                        : assemble_on_device(t, turn, task, command);
 }
