@@ -81,7 +81,7 @@ void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_comman
         if (!has_slot)
             (void)tide_places_take(t->places, item->chunk, task->tier);
         item->slot = place->slot[task->tier];
-        item->fresh = !has_slot && item->access & TIDE_ACCESS_READ;
+        item->needs_zero = !has_slot && item->access & TIDE_ACCESS_READ;
         if (task->tier == TIDE_TIER_HOST && item->access & TIDE_ACCESS_WRITE &&
             tide_place_has(place, TIDE_TIER_DEVICE))
             tide_places_make_stale(t->places, item->chunk);
@@ -113,15 +113,15 @@ static bool leaves(const tide_command *task, uint32_t i, const tide_place *place
     return tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !is_kept(task, place)) || !place->live);
 }
 
-bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint32_t *fresh)
+bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint32_t *needs_zero)
 {
     assert(task->tier == TIDE_TIER_HOST);
-    *fresh = 0;
+    *needs_zero = 0;
     for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(t, task, i);
         if (place->busy || leaves(task, i, place) || tide_place_is_dirty(place))
             return false;
-        *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+        *needs_zero += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }
     return true;
 }
@@ -162,11 +162,11 @@ static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_comma
 static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                            tide_command *command)
 {
-    uint32_t fresh;
-    if (!tide_assemble_is_there(t, task, &fresh))
+    uint32_t needs_zero;
+    if (!tide_assemble_is_there(t, task, &needs_zero))
         return bring_to_host(t, turn, task, command);
     /* Step 3: slots of duplicates are free at once, others take a promotion each. */
-    while (tide_places_free(t->places, TIDE_TIER_HOST) < fresh) {
+    while (tide_places_free(t->places, TIDE_TIER_HOST) < needs_zero) {
         if (!drop_duplicate(t, task))
             return tide_victims_promote(t->victims, turn, command);
     }

@@ -31,7 +31,7 @@ const char *tide_reason_name(tide_reason reason);
 typedef struct tide_task_chunk {
     tide_chunk chunk;
     uint32_t slot; /* in the command's tier */
-    bool fresh;
+    bool needs_zero;
     uint8_t access; /* TIDE_ACCESS_READ, WRITE or both */
 } tide_task_chunk;
 

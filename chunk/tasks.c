@@ -60,13 +60,13 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
     assert(tide_dues_is_param_chunk(t->dues, chunk));
     const tide_due *due = &t->dues->chunks[chunk];
     const uint32_t shift = tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST ? TIDE_TASK_FIRST : 0;
-    uint32_t fresh;
+    uint32_t needs_zero;
     if (due->kind == TIDE_DUE_NONE || due->running)
         return 0;
     if (due->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
     const tide_command task = due_task(t, chunk);
-    const uint32_t ready = tide_assemble_is_there(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
+    const uint32_t ready = tide_assemble_is_there(t, &task, &needs_zero) ? 1u << TIDE_TASK_READY << needs_zero : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
 
@@ -103,8 +103,8 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
         return false;
     look_again(tasks);
-    for (uint32_t fresh = 0; fresh <= free && fresh <= TIDE_TASK_CHUNKS_MAX; fresh++) {
-        const tide_chunk found = first_of(tasks, TIDE_TASK_READY + fresh, first_only);
+    for (uint32_t needs_zero = 0; needs_zero <= free && needs_zero <= TIDE_TASK_CHUNKS_MAX; needs_zero++) {
+        const tide_chunk found = first_of(tasks, TIDE_TASK_READY + needs_zero, first_only);
         chunk = found < chunk ? found : chunk;
     }
     if (chunk == TIDE_CHUNK_NONE)
@@ -174,7 +174,7 @@ static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *i
         tide_places_set_valid(t->places, chunk, tier);
         tide_tensors_note_content(t->tensors, chunk);
     } else if (ok && place->live) {
-        tide_places_set_valid(t->places, chunk, tier); /* fresh zeros that were read stand for the content */
+        tide_places_set_valid(t->places, chunk, tier); /* zeros that were read stand for the content */
     }
     tide_places_tidy_host(t->places, chunk);
 }

@@ -1,7 +1,7 @@
 /* Updates, restores and the host request: which is next, and how its chunks come together (assemble.c).
  *
  * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks was noted: of each tier,
- * and on the host of those whose chunks are all there but for so many fresh ones; of each those that a request waits for
+ * and on the host of those whose chunks are all there but for so many that need zeros; of each those that a request waits for
  * apart.
  *
  * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls places, tensors,
@@ -14,7 +14,7 @@
 
 enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
 
-/* Waiting on the device, on the host; on the host with 0 to 2 fresh chunks. Then the same of those a request waits for. */
+/* Waiting on the device, on the host; on the host with 0 to 2 chunks that need zeros. Then the same of those a request waits for. */
 enum {
     TIDE_TASK_WAITS_ON_DEVICE = 0,
     TIDE_TASK_WAITS_ON_HOST,
@@ -63,11 +63,11 @@ void tide_tasks_close_access(tide_tasks *tasks);
 
 /* --- assembling --- */
 
-/* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
-bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *fresh);
+/* Is all of a host task where it is wanted, but for `*needs_zero` chunks that need a slot? */
+bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *needs_zero);
 /* The next move towards the task; or, if all of it is there, the task. */
 bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task, tide_command *command);
-/* All is there, and slots are free for what is fresh: pin, and let the executor have it. */
+/* All is there, and slots are free for the chunks that need zeros: pin, and let the executor have it. */
 void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
 /* No task is being assembled any more. */
 void tide_assemble_forget(tide_tasks *tasks);

@@ -372,7 +372,7 @@ static void take_leaving(naive_manager *n, const tide_command *c)
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
 }
 
-/* What a task reads must be the truth, or fresh if there never was anything. */
+/* What a task reads must be the truth, or need zeros if there never was anything. */
 static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i)
 {
     const tide_task_chunk *t = &c->task[i];
@@ -382,8 +382,8 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
         return;
     if (is_activation(n, t->chunk) && !is_worth(n, t->chunk))
         return;
-    if (t->fresh) {
-        EXPECT(n->truth[t->chunk] == 0, "chunk %u is fresh, but has content", t->chunk);
+    if (t->needs_zero) {
+        EXPECT(n->truth[t->chunk] == 0, "chunk %u needs zeros, but has content", t->chunk);
         return;
     }
     EXPECT(slot->chunk == t->chunk && slot->version == n->truth[t->chunk],
@@ -541,7 +541,7 @@ static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_
         set_chunk_busy(n, t->chunk, false);
     if (outcome == NAIVE_CANCELLED)
         return;
-    if (t->fresh)
+    if (t->needs_zero)
         *slot = (naive_slot){.chunk = t->chunk, .version = 0};
     if (outcome == NAIVE_FAILED && c->kind == TIDE_COMMAND_RESTORE && i == 0)
         n->truth[t->chunk] = NAIVE_GARBAGE;

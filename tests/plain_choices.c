@@ -460,16 +460,16 @@ static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
     tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
     const bool updates = t->dues->chunks[param_chunk].kind == TIDE_DUE_UPDATE;
     const uint32_t count = task_chunks(t, param_chunk, chunks);
-    uint32_t fresh = 0;
+    uint32_t needs_zero = 0;
     for (uint32_t i = 0; i < count; i++) {
         const tide_place *place = tide_place_of(t->places, chunks[i]);
         const bool written = updates || i == 0, kept = updates && place->marks & TIDE_MARK_KEPT;
         const bool goes = tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !kept) || !place->live);
         if (place->busy || goes || tide_place_is_dirty(place))
             return false;
-        fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+        needs_zero += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }
-    return fresh <= tide_places_free(t->places, TIDE_TIER_HOST);
+    return needs_zero <= tide_places_free(t->places, TIDE_TIER_HOST);
 }
 
 /* A request waits for it, or need not. */

@@ -27,7 +27,7 @@ bool __wrap_tide_manager_next(tide_manager *manager, tide_command *command)
     for (uint32_t i = 0; i < command->task_count; i++) {
         add(command->task[i].chunk);
         add(command->task[i].slot);
-        add(command->task[i].fresh);
+        add(command->task[i].needs_zero);
     }
     count++;
     return true;

@@ -634,7 +634,7 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
         run_engine();
         const tide_command *update = find(TIDE_COMMAND_UPDATE, 0);
         assert_int_equal(update->tier, on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST);
-        assert_int_equal(update->task[1].fresh, !on_device); /* the device's were zeroed by their fetch */
+        assert_int_equal(update->task[1].needs_zero, !on_device); /* the device's were zeroed by their fetch */
         for (tide_chunk chunk = 0; chunk < 2; chunk++) {
             assert_int_equal(residency(chunk).device_valid, on_device);
             assert_int_equal(residency(chunk).host_valid, !on_device);
@@ -836,9 +836,9 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
     assert_true(residency(0).device_valid && residency(0).host_valid);
     access_chunk(0, WRITE);
     assert_true(!residency(0).device_valid && residency(0).host_valid);
-    assert_false(find(TIDE_COMMAND_ACCESS, 0)->task[0].fresh);
+    assert_false(find(TIDE_COMMAND_ACCESS, 0)->task[0].needs_zero);
     access_chunk(1, READ); /* its state never had a value */
-    assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].fresh);
+    assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].needs_zero);
     assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
 }
 

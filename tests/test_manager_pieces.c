@@ -252,7 +252,7 @@ static void the_host_sees_state_after_the_updates_of_all_its_owners(void **state
             assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, owner, 1 - owner), 1);
             assert_true(find(TIDE_COMMAND_UPDATE, owner) < access);
         }
-        assert_false(access->task[0].fresh);
+        assert_false(access->task[0].needs_zero);
         assert_true(!find(TIDE_COMMAND_UPDATE, 2) || find(TIDE_COMMAND_UPDATE, 2) > access);
         clean_up(state);
     }
@@ -340,7 +340,7 @@ static void a_state_chunk_has_content_after_its_first_piece(void **state)
     arrange_neighbours(4, 8, TIDE_PLACEMENT_HOST);
     train(true);
     const tide_command first = drive_until(true, 0);
-    assert_true(first.task[1].fresh && !first.task[0].fresh);
+    assert_true(first.task[1].needs_zero && !first.task[0].needs_zero);
     assert_false(f.manager->places.chunks[3].live);
     tide_manager_done(f.manager, first.id, TIDE_OK);
     assert_true(f.manager->places.chunks[3].live);
@@ -348,7 +348,7 @@ static void a_state_chunk_has_content_after_its_first_piece(void **state)
     for (uint32_t i = 0; i < f.log_count;
          i++) /* chunk 1's second one begins chunk 5, chunk 0's second one chunk 4 */
         if (f.log[i].kind == TIDE_COMMAND_UPDATE)
-            assert_int_equal(f.log[i].task[1].fresh, f.log[i].piece == 1);
+            assert_int_equal(f.log[i].task[1].needs_zero, f.log[i].piece == 1);
 }
 
 /* With the later of its two: what the device's last one shares with the host's goes back and forth. */

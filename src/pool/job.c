@@ -105,8 +105,8 @@ tide_status tide_job_run(void *stream, const void *address_of_job)
     tide_job *job = *(tide_job *const *)address_of_job;
     assert(job->busy && job->segments != NULL);
     for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
-        if (job->fresh[i] != NULL)
-            zero_slot(job->fresh[i], job->ground->plan.chunk_bytes);
+        if (job->needs_zero[i] != NULL)
+            zero_slot(job->needs_zero[i], job->ground->plan.chunk_bytes);
     }
     answer(job, job->updates ? update(job) : restore(job));
     return TIDE_OK;
@@ -144,7 +144,7 @@ tide_status tide_job_run_access(void *stream, const void *access_request)
     const tide_access_request *request = access_request;
     assert(request->slots[0] != NULL && request->count > 0);
     for (int i = 0; i < 2; i++) {
-        if (request->fresh[i])
+        if (request->needs_zero[i])
             zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
     void *kept = (char *)request->slots[0] + request->offset_bytes;
@@ -180,8 +180,8 @@ tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool *st
     tide_work sized = *work;
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
-        if (job->fresh[i] != NULL)
-            status = launch_zero(job, work, job->fresh[i], job->ground->plan.chunk_bytes, started);
+        if (job->needs_zero[i] != NULL)
+            status = launch_zero(job, work, job->needs_zero[i], job->ground->plan.chunk_bytes, started);
     }
     for (uint32_t i = 0; job->updates && i < job->segment_count && status == TIDE_OK; i++) {
         const tide_update_segment *segment = &job->update_segments[i];

@@ -117,9 +117,9 @@ static bool zeroes(tide_jobs *jobs, const tide_command *command, uint32_t i)
 {
     const tide_task_chunk *item = &command->task[i];
     if (command->tier == TIDE_TIER_DEVICE)
-        return item->fresh;
+        return item->needs_zero;
     tide_marks *marks = &jobs->order->marks[TIDE_TIER_HOST][item->slot];
-    const bool zeroed = item->fresh && marks->filled;
+    const bool zeroed = item->needs_zero && marks->filled;
     marks->filled = true;
     return zeroed;
 }
@@ -181,7 +181,7 @@ static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_j
     for (uint32_t i = 0; i < job->segment_count; i++)
         fill_segment(jobs, job, i, tide_layout_piece_segment(ground->layout, &piece, first + i), &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
-        job->fresh[i] =
+        job->needs_zero[i] =
             i < command->task_count && zeroes(jobs, command, i) ? slot_of(jobs, command, i) : NULL;
     job->terms = jobs->terms;
     return TIDE_OK;
@@ -192,8 +192,8 @@ static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_j
 static bool task_writes(const tide_jobs *jobs, const tide_command *command, uint32_t i)
 {
     if (command->kind == TIDE_COMMAND_ACCESS)
-        return jobs->request->set || command->task[i].fresh;
-    return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].fresh;
+        return jobs->request->set || command->task[i].needs_zero;
+    return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].needs_zero;
 }
 
 /* Have the copies that matter to a host task been seen to pass? Those into its slots have: their commands are done. */
@@ -312,7 +312,7 @@ static tide_status start_access(tide_jobs *jobs, tide_pending_command *task, boo
     assert(request != NULL && command->task_count <= 2);
     for (uint32_t i = 0; i < command->task_count; i++) {
         request->slots[i] = slot_of(jobs, command, i);
-        request->fresh[i] = zeroes(jobs, command, i);
+        request->needs_zero[i] = zeroes(jobs, command, i);
     }
     return launch_on_lane(jobs, task, tide_job_run_access, request, sizeof *request, started);
 }

@@ -36,7 +36,7 @@ typedef struct tide_job {
     uint32_t segments_object;             /* [fixed] the table, for the checker */
     tide_update_segment *update_segments; /* [fixed] */
     uint32_t segment_count;
-    void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
+    void *needs_zero[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
     bool updates;                      /* else it restores, */
     bool copies;                       /* without rounding: the first plane has 16 bits as the params have */
     tide_update_terms terms;
@@ -60,7 +60,7 @@ typedef struct tide_access_request {
     void *values; /* the caller's; read only for set */
     tide_dtype values_dtype;
     void *slots[2];
-    bool fresh[2]; /* to zero first */
+    bool needs_zero[2]; /* to zero first */
 } tide_access_request;
 
 typedef struct tide_jobs {
