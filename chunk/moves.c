@@ -76,7 +76,7 @@ void tide_moves_out(tide_moves *moves, tide_command_kind kind, tide_chunk chunk,
     const tide_place *place = tide_place_of(moves->places, chunk);
     const bool evict = kind == TIDE_COMMAND_EVICT;
     assert(evict || (kind == TIDE_COMMAND_WRITE_BACK && copy && !place->busy));
-    assert(!evict || tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
+    assert(!evict || tide_place_is_movable(place) || (tide_place_is_reclaimable(place) && !copy));
     assert(!copy || (tide_place_is_dirty(place) && tide_places_free(moves->places, TIDE_TIER_HOST) > 0));
     if (copy)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);

@@ -112,7 +112,7 @@ static inline bool tide_place_is_resident(const tide_place *place)
 }
 
 /* It may be taken off the device for nothing: what stands there is worth nothing. */
-static inline bool tide_place_is_spent(const tide_place *place)
+static inline bool tide_place_is_reclaimable(const tide_place *place)
 {
     return place->stale && !place->busy;
 }

@@ -315,7 +315,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     if (missing <= request->tasks->moves->evictions_open)
         return false;
     return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||
-           tide_victims_evict_spent(request->tasks->victims, rule, TIDE_REASON_DEMAND, command) ||
+           tide_victims_evict_reclaimable(request->tasks->victims, rule, TIDE_REASON_DEMAND, command) ||
            tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, true, command) ||
            tide_victims_evict(request->tasks->victims, rule, TIDE_REASON_DEMAND, command);
 }

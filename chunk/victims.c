@@ -46,7 +46,7 @@ static uint32_t key_of(const tide_victims *v, tide_chunk chunk)
 static uint32_t device_shelf(const tide_place *place)
 {
     const uint32_t first = place->marks & TIDE_MARK_REQUESTED ? REQUESTED : 0;
-    if (!tide_place_is_movable(place) && !tide_place_is_spent(place))
+    if (!tide_place_is_movable(place) && !tide_place_is_reclaimable(place))
         return TIDE_SHELF_NONE;
     if (!place->live || place->stale)
         return first + DEAD;
@@ -126,7 +126,7 @@ static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk vi
            (uint64_t)tide_future_worth_distance(v->future, victim) * CLEAN_NUMERATOR;
 }
 
-bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
+bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                               tide_command *command)
 {
     look_again(victims);
@@ -141,7 +141,7 @@ bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                         tide_command *command)
 {
-    if (tide_victims_evict_spent(victims, rule, reason, command))
+    if (tide_victims_evict_reclaimable(victims, rule, reason, command))
         return true;
     tide_chunk victim = farthest(victims, rule, 1u << CLEAN | 1u << DIRTY);
     const tide_chunk clean = farthest(victims, rule, 1u << CLEAN);

@@ -48,7 +48,7 @@ typedef struct tide_victim_rule {
 } tide_victim_rule;
 
 /* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */
-bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
+bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
 /* Make a host slot free, dropping a duplicate if need be. False if there is none. */

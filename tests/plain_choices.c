@@ -225,7 +225,7 @@ static bool find_host_slot(const tide_victims *v, const tide_leaving *l, uint32_
     return duplicate != TIDE_CHUNK_NONE;
 }
 
-static choice choose_spent(const tide_victims *v, tide_victim_rule rule)
+static choice choose_reclaimable(const tide_victims *v, tide_victim_rule rule)
 {
     const victims_found found = find_victims(v, rule.spared);
     choice chosen = nothing();
@@ -291,15 +291,15 @@ static choice choose_promotion(const tide_victims *v, const tide_turn *turn)
     return chosen;
 }
 
-bool __real_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+bool __real_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
                                      tide_command *command);
-bool __wrap_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+bool __wrap_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
                                      tide_command *command);
-bool __wrap_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+bool __wrap_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
                                      tide_command *command)
 {
-    const choice wanted = choose_spent(v, rule);
-    const bool any = __real_tide_victims_evict_spent(v, rule, reason, command);
+    const choice wanted = choose_reclaimable(v, rule);
+    const bool any = __real_tide_victims_evict_reclaimable(v, rule, reason, command);
     compare("a victim worth nothing", &wanted, any, command, &plain_choices_made.victims);
     return any;
 }

@@ -11,7 +11,7 @@
  * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
  * op begins; both branches are added to it there (a norm's backward accumulates), and at the end it is
  * copied over x, which nobody needs any more. Gradients inside the block are written over activations that are
- * spent. So backward costs no memory of its own, but where attention is wider than the MLP.
+ * no longer needed. So backward costs no memory of its own, but where attention is wider than the MLP.
  *
  * All activations of a block lie in one piece, the same whether it is an ACTIVATION part that lives until
  * backward or the workspace of an op that makes them for itself. They are kept whole (15 widths a token of GPT-2)
@@ -88,7 +88,7 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
         .fc = tide_decoder_take(cursor, tide_model_dimension(config, TIDE_DIMENSION_FC) * element_bytes),
         .act = tide_decoder_take(cursor, config->mlp_width * element_bytes),
     };
-    at->spent_end = *cursor;
+    at->reclaimable_end = *cursor;
     at->logsumexp = tide_decoder_take(cursor, config->heads * statistic_bytes);
     at->mean_1 = layer_norm ? tide_decoder_take(cursor, statistic_bytes) : NULL;
     at->rstd_1 = tide_decoder_take(cursor, statistic_bytes);
@@ -150,22 +150,22 @@ typedef struct attention_gradients {
     void *narrow, *dqkv;
 } attention_gradients;
 
-/* In the place of norm 2, fc and act, which are spent by then; or in the workspace, where attention is so wide. */
+/* In the place of norm 2, fc and act, which are reclaimable by then; or in the workspace, where attention is so wide. */
 static attention_gradients place_gradients(tide_decoder_tape *tape, const tide_decoder_activations *at)
 {
     const size_t width = tide_decoder_width(tape), query = tide_decoder_length(tape, TIDE_DIMENSION_QUERY);
     const size_t narrow = tide_decoder_bytes(tape, tide_decoder_rows(tape) * (width > query ? width : query));
     const size_t wide =
         tide_decoder_bytes(tape, tide_decoder_rows(tape) * tide_decoder_length(tape, TIDE_DIMENSION_QKV));
-    uintptr_t spent = (uintptr_t)at->norm_2;
-    const bool fits = spent + tide_align_up(narrow) + tide_align_up(wide) <= at->spent_end;
-    uintptr_t *cursor = fits ? &spent : &tape->cursor;
+    uintptr_t reclaimable = (uintptr_t)at->norm_2;
+    const bool fits = reclaimable + tide_align_up(narrow) + tide_align_up(wide) <= at->reclaimable_end;
+    uintptr_t *cursor = fits ? &reclaimable : &tape->cursor;
     void *first = tide_decoder_take(cursor, narrow);
     return (attention_gradients){.narrow = first, .dqkv = tide_decoder_take(cursor, wide)};
 }
 
 /* `gradient` is the residual's. Each activation is needed last by the gradient of the weight that it meets, so
- * the gradient of a layer's input may be written over an activation that is spent: d act over act, d norm 2
+ * the gradient of a layer's input may be written over an activation that is no longer needed: d act over act, d norm 2
  * over norm 2, and attention's over all of them again. */
 static void mlp_backward(tide_decoder_tape *tape, const tide_decoder_activations *at, void *gradient)
 {

@@ -82,7 +82,7 @@ typedef struct tide_decoder_activations {
     void *attention;                          /* QUERY */
     void *middle;                             /* WIDTH: the residual between attention and MLP */
     void *norm_2, *fc, *act;                  /* WIDTH, FC, MLP: what goes into the activation and what comes out */
-    uintptr_t spent_end;                      /* norm_2, fc and act lie one behind the other up to here */
+    uintptr_t reclaimable_end;                      /* norm_2, fc and act lie one behind the other up to here */
     float *logsumexp;                         /* [sequences, heads, seq_len] */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* [rows] each */
     float *q_rstd, *k_rstd;                   /* [rows, heads], [rows, kv_heads] */
@@ -209,7 +209,7 @@ void tide_decoder_linear_backward(tide_decoder_tape *tape, const tide_decoder_li
 /* The layer into the MLP, and its activation: act = gelu(fc), or silu(gate) up of fc's two halves. */
 void tide_decoder_activate(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at);
-/* The layer out of the MLP and the activation, backward: act and fc are spent. Gives the gradient of what went into the
+/* The layer out of the MLP and the activation, backward: act and fc are no longer needed. Gives the gradient of what went into the
  * activation, which stands in one of them. */
 void *tide_decoder_activate_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear,
                                      const tide_decoder_activations *at, const void *dout);
