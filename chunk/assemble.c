@@ -1,6 +1,6 @@
 /* How a task's chunks come together.
  *
- * A PARAM chunk that owes an update or a restore runs one task per piece, one after the other:
+ * A PARAM chunk with a pending update or restore runs one task per piece, one after the other:
  *
  *   UPDATE    PARAM and STATE read and written
  *   RESTORE   PARAM written (its first piece: on the host nothing of it is worth a copy), STATE read; where the update would run
@@ -91,7 +91,7 @@ void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_comman
     tide_moves_issue(t->moves, command);
     if (task->kind != TIDE_COMMAND_ACCESS) {
         t->running[task->tier]++;
-        tide_dues_piece_begin(t->dues, task->chunk);
+        tide_pending_piece_begin(t->pending, task->chunk);
     }
     if (t->assembling[task->tier].chunk == task->chunk) /* another's assembly goes on */
         clear_assembly(t, task->tier);

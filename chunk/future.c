@@ -11,13 +11,13 @@ enum {
 
 /* --- memory --- */
 
-tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues,
+tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch)
 {
     const uint32_t chunks = tide_layout_chunk_count(ops->layout);
     assert(least_slots > 0 && least_slots <= device_slots);
     *future = (tide_future){.ops = ops,
-                            .dues = dues,
+                            .pending = pending,
                             .prefetch = prefetch,
                             .device_slots = device_slots,
                             .least_slots = least_slots};
@@ -140,11 +140,11 @@ static void trace_last_uses(const tide_future *f, const tide_recording *recordin
             continue;
         tide_trace_use *use = &trace->uses[recording->uses[recording->first[chunk + 1] - 1]];
         assert(use->chunk == chunk);
-        if (!tide_dues_is_param_chunk(f->dues, chunk))
+        if (!tide_pending_is_param_chunk(f->pending, chunk))
             use->flags |= TIDE_TRACE_ENDS;
-        else if (training && f->dues->chunks[chunk].pieces > 0)
+        else if (training && f->pending->chunks[chunk].pieces > 0)
             use->flags |=
-                f->dues->on_device[chunk] ? TIDE_TRACE_MODIFIES : TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES;
+                f->pending->on_device[chunk] ? TIDE_TRACE_MODIFIES : TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES;
     }
 }
 
@@ -182,14 +182,14 @@ static void plan(tide_future *f, uint32_t kind)
 {
     tide_step_plan *step = &f->plans[kind];
     const tide_recording *recording = &f->schedule.recordings[kind];
-    const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
+    const uint32_t states = tide_pending_state_slots(f->pending), least = f->least_slots;
     assert(kind < TIDE_SCHEDULE_KINDS && recording->valid);
     make_trace(f, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
     step->slots = f->device_slots > states + least ? f->device_slots - states : least;
     step->plan = plan_with_spares(f, step, step->slots);
     assert(step->plan->use_count == step->trace.use_count);
     step->recorded = recording->number;
-    step->placements = f->dues->placements;
+    step->placements = f->pending->placements;
     step->number = ++f->planned;
 }
 
@@ -201,7 +201,7 @@ static void plan_what_is_new(tide_future *f)
         if (!recording->valid)
             step->plan = NULL;
         else if (!step->plan || step->recorded != recording->number ||
-                 step->placements != f->dues->placements)
+                 step->placements != f->pending->placements)
             plan(f, kind);
     }
 }
@@ -271,9 +271,9 @@ tide_horizon tide_future_horizon(const tide_future *future)
 /* Of a PARAM chunk the use before which its state is wanted on the device again; TIDE_USE_NONE: never. */
 static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
 {
-    if (!f->dues->on_device[param_chunk])
+    if (!f->pending->on_device[param_chunk])
         return TIDE_USE_NONE;
-    return tide_dues_has(f->dues, param_chunk) ? tide_schedule_next(&f->schedule, param_chunk)
+    return tide_pending_has(f->pending, param_chunk) ? tide_schedule_next(&f->schedule, param_chunk)
                                                : tide_schedule_last(&f->schedule, param_chunk);
 }
 
@@ -284,7 +284,7 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *ow
     uint32_t use = TIDE_USE_NONE;
     assert(f->active);
     if (tide_layout_chunk_space(f->ops->layout, chunk) != TIDE_SPACE_STATE)
-        return tide_dues_must_leave(f->dues, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
+        return tide_pending_must_leave(f->pending, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
     tide_layout_state_owners(f->ops->layout, chunk, owner, &last);
     for (tide_chunk other = *owner; other <= last; other++) {
         const uint32_t others = state_use(f, other);

@@ -3,12 +3,12 @@
  * At a step's end, if the recording or the placement of updates is new, a trace is made, which says what each use does to its
  * chunk, and planned (planner.h).
  *
- * Owns the schedule and the plans. Calls ops, dues (which side updates a chunk) and planner.
+ * Owns the schedule and the plans. Calls ops, pending (which side updates a chunk) and planner.
  */
 #ifndef TIDE_CHUNK_FUTURE_H
 #define TIDE_CHUNK_FUTURE_H
 
-#include "chunk/dues.h"
+#include "chunk/pending.h"
 #include "chunk/planner.h"
 #include "chunk/schedule.h"
 #include "chunk/shelves.h"
@@ -18,7 +18,7 @@ typedef struct tide_step_plan {
     tide_planner *planner;
     tide_use_trace trace;
     uint32_t recorded;     /* number of the recording */
-    uint32_t placements;   /* of the dues, when it was made */
+    uint32_t placements;   /* of the pending updates, when it was made */
     uint64_t number;       /* of plans made by then */
     uint32_t slots;        /* of the device, that it could be made for */
     const tide_plan *plan; /* NULL: none */
@@ -27,7 +27,7 @@ typedef struct tide_step_plan {
 typedef struct tide_future {
     tide_arrays arrays;
     const tide_ops *ops;
-    const tide_dues *dues;
+    const tide_pending *pending;
     tide_schedule schedule;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
     uint32_t *live_parts; /* while a trace is made, per chunk: ACTIVATION parts with content */
@@ -45,9 +45,9 @@ typedef struct tide_future {
     uint64_t re_recordings;
 } tide_future;
 
-/* Nothing recorded. Ops are complete; `dues` is not sealed yet. NO_MEMORY; UNSUPPORTED: a step of
+/* Nothing recorded. Ops are complete; `pending` is not sealed yet. NO_MEMORY; UNSUPPORTED: a step of
  * more uses than can be numbered. Zeroed ones may be destroyed, too. */
-tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues, uint32_t device_slots,
+tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending, uint32_t device_slots,
                                uint32_t least_slots, bool prefetch);
 void tide_future_destroy(tide_future *future);
 
@@ -69,7 +69,7 @@ tide_horizon tide_future_horizon(const tide_future *future);
 /* Of a PARAM or ACTIVATION chunk's next use, updated or not. Needs a recording. */
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
 /* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
- * device is next used by its PARAM chunk's update: before the chunk's next use if the update is owed by now, else after its
+ * device is next used by its PARAM chunk's update: before the chunk's next use if the update is pending by now, else after its
  * last use in a step. Needs a recording. */
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk);
 /* Of a chunk that is never used. */

@@ -11,7 +11,7 @@ enum {
     CLEAN = 0,  /* leaves without a copy */
     URGENT,     /* a request waits for its update */
     LEAVES,     /* its use is over, */
-    WRITES,     /* it keeps its slot, and owes its update, */
+    WRITES,     /* it keeps its slot, its update is pending, */
     WRITES_OFF, /* or can't be updated yet */
     SHELVES,
 };
@@ -24,7 +24,7 @@ tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
     const uint32_t chunks = victims->places->chunk_count;
     *leaving = (tide_leaving){.places = victims->places,
                               .future = victims->future,
-                              .dues = victims->dues,
+                              .pending = victims->pending,
                               .victims = victims,
                               .passed = UINT64_MAX};
     leaving->late = malloc((chunks + LATE_RINGS) * sizeof *leaving->late);
@@ -91,7 +91,7 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
         if (step && step->plan->leaves[first_use + i])
             let_go(leaving, chunks[i], TIDE_MARK_LEAVING, ends);
-        else if (tide_dues_must_leave(leaving->dues, chunks[i]))
+        else if (tide_pending_must_leave(leaving->pending, chunks[i]))
             let_go(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING, ends);
     }
 }
@@ -100,7 +100,7 @@ void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint
 {
     for (uint32_t i = 0; i < count; i++)
         if (tide_place_of(leaving->places, chunks[i])->marks & TIDE_MARKS_GOING &&
-            !tide_dues_must_leave(leaving->dues, chunks[i]))
+            !tide_pending_must_leave(leaving->pending, chunks[i]))
             tide_places_unmark(leaving->places, chunks[i], TIDE_MARKS_GOING);
 }
 
@@ -117,7 +117,7 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
     return place->marks & TIDE_MARK_ASSEMBLE_DEVICE ||
-           (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk)) ||
+           (place->marks & TIDE_MARK_REQUESTED && !tide_pending_must_leave(l->pending, chunk)) ||
            (!place->busy && !tide_place_is_movable(place));
 }
 
@@ -134,7 +134,7 @@ static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
         return URGENT;
     if (place->marks & TIDE_MARK_LEAVING)
         return LEAVES;
-    return tide_dues_has(l->dues, chunk) ? WRITES : WRITES_OFF;
+    return tide_pending_has(l->pending, chunk) ? WRITES : WRITES_OFF;
 }
 
 static uint32_t key_of(const tide_leaving *l, tide_chunk chunk)
@@ -231,7 +231,7 @@ bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, ti
         return false;
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason =
-        tide_dues_has(leaving->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+        tide_pending_has(leaving->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(leaving->places, chunk)->marks & TIDE_MARK_LEAVING;
     assert(copy || leaves);
     tide_moves_out(leaving->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,

@@ -10,7 +10,7 @@
  * over it leaves before all that takes a copy.
  *
  * Owns who leaves, sorted so, and how many ops have ended for the manager and on the device. The marks LEAVING, WRITING and KEPT
- * are its. Calls places, moves, future, dues, victims, shelves.
+ * are its. Calls places, moves, future, pending, victims, shelves.
  */
 #ifndef TIDE_CHUNK_LEAVING_H
 #define TIDE_CHUNK_LEAVING_H
@@ -26,7 +26,7 @@ typedef struct tide_late_use {
 typedef struct tide_leaving {
     tide_places *places;
     const tide_future *future;
-    const tide_dues *dues;
+    const tide_pending *pending;
     tide_victims *victims;
     tide_shelves shelves; /* of those that may go, and whose use is over */
     uint64_t epoch;       /* of the future, in which they were sorted */

@@ -30,7 +30,7 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, layout, &m->places);
     if (status == TIDE_OK)
-        status = tide_dues_create(&m->dues, layout, &m->tensors);
+        status = tide_pending_create(&m->pending, layout, &m->tensors);
     if (status != TIDE_OK) {
         tide_manager_destroy(m);
         return status;
@@ -57,7 +57,7 @@ void tide_manager_destroy(tide_manager *manager)
     if (!manager)
         return;
     unseal(manager);
-    tide_dues_destroy(&manager->dues);
+    tide_pending_destroy(&manager->pending);
     tide_tensors_destroy(&manager->tensors);
     tide_ops_destroy(&manager->ops);
     free(manager);
@@ -115,24 +115,24 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     const uint32_t slots[TIDE_TIER_COUNT] = {options->device_slots, options->host_slots};
     status = tide_places_create(&m->places, tide_layout_chunk_count(m->layout), slots);
     if (status == TIDE_OK)
-        status = tide_future_create(&m->future, &m->ops, &m->dues, options->device_slots, needs.device_slots,
+        status = tide_future_create(&m->future, &m->ops, &m->pending, options->device_slots, needs.device_slots,
                                     options->prefetch);
     if (status == TIDE_OK)
-        status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->dues);
+        status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->pending);
     if (status == TIDE_OK)
         status = tide_leaving_create(&m->leaving, &m->victims);
     if (status == TIDE_OK)
-        status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->dues);
+        status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->pending);
     if (status == TIDE_OK)
         status = tide_request_create(&m->request, &m->ops, &m->leaving, &m->tasks);
     if (status == TIDE_OK)
-        status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->dues);
+        status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->pending);
     if (status != TIDE_OK) {
         unseal(m);
         return status;
     }
     tide_ops_seal(&m->ops);
-    tide_dues_seal(&m->dues, slots, options->placement);
+    tide_pending_seal(&m->pending, slots, options->placement);
     m->sealed = true;
     tide_manager_changed(m);
     return TIDE_OK;
@@ -141,7 +141,7 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds)
 {
     assert(manager->sealed);
-    tide_dues_set_seconds(&manager->dues, host_seconds, device_seconds);
+    tide_pending_set_seconds(&manager->pending, host_seconds, device_seconds);
 }
 
 /* --- next --- */
@@ -163,7 +163,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (manager->places.going || manager->dues.count || manager->tasks.access.task_count ||
+    if (manager->places.going || manager->pending.count || manager->tasks.access.task_count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -178,7 +178,7 @@ static bool find_next(tide_manager *m, tide_command *command)
     (void)tide_request_try_pin(&m->request);
     tide_turn turn = {.in_busy = m->in_busy,
                       .out_busy = m->out_busy,
-                      .request_yields = tide_request_waits_for_due(&m->request),
+                      .request_yields = tide_request_waits_for_pending(&m->request),
                       .reserved = tide_request_reserved(&m->request),
                       .assembles = true,
                       .prefetches = m->tasks.access.task_count == 0};
@@ -212,7 +212,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const tide_request *request = &manager->request;
     const bool waiting = request->open
                              ? !request->ready
-                             : manager->tasks.access.task_count > 0 || manager->dues.pieces_open > 0;
+                             : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
     return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }
@@ -248,7 +248,7 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 {
     if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
-    if (manager->phase == TIDE_PHASE_RELEASE_OWED)
+    if (manager->phase == TIDE_PHASE_RELEASE_PENDING)
         return tide_fail(TIDE_ERROR_STATE,
                          "host request: the last step's updates are neither released nor skipped");
     if (manager->tasks.access.task_count)
@@ -270,7 +270,7 @@ uint32_t tide_manager_leaving(const tide_manager *manager)
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
 {
-    return manager->dues.pieces_open;
+    return manager->pending.pieces_open;
 }
 
 tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk)
@@ -278,9 +278,9 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
     tide_request *request = &manager->request;
     tide_request_wait wait = TIDE_REQUEST_READY;
     if (request->open && !request->ready) {
-        const bool owed = tide_request_waits_for_due(request);
+        const bool pending = tide_request_waits_for_pending(request);
         const uint32_t free = tide_places_free(&manager->places, TIDE_TIER_DEVICE);
-        wait = owed                                    ? TIDE_REQUEST_WORK
+        wait = pending                                    ? TIDE_REQUEST_WORK
                : tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT
                                                        : TIDE_REQUEST_MOVE;
     }
@@ -296,8 +296,8 @@ tide_gradients *tide_manager_gradients(tide_manager *manager)
 
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk)
 {
-    assert(manager->sealed && tide_dues_is_param_chunk(&manager->dues, param_chunk));
-    return manager->dues.on_device[param_chunk];
+    assert(manager->sealed && tide_pending_is_param_chunk(&manager->pending, param_chunk));
+    return manager->pending.on_device[param_chunk];
 }
 
 uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk)
@@ -324,7 +324,7 @@ bool tide_manager_is_valid(const tide_manager *manager)
         return false;
     if (m->request.open && !tide_manager_step_is_open(m))
         return false;
-    return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_dues_is_valid(&m->dues) &&
+    return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_pending_is_valid(&m->pending) &&
                                tide_gradients_is_valid(&m->ops.gradients) &&
                                tide_victims_is_valid(&m->victims) && tide_leaving_is_valid(&m->leaving) &&
                                tide_tasks_is_valid(&m->tasks) && tide_prefetch_is_valid(&m->prefetch));

@@ -30,7 +30,7 @@
  *
  *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose update is
  *      pending is updated first: weights are never stale.
- *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (dues.h).
+ *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (pending.h).
  *   3. prefetch along the plan made of the recorded step (planner.h, leaving.h, prefetch.h).
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
@@ -91,7 +91,7 @@ void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds,
 /* Begin a training step or a forward-only pass. `updates_wait`: updates need tide_manager_release_updates
  * (clipping); otherwise each starts when its chunk's gradients are complete. Updates of the step before may
  * still be open: an op waits for those of its own chunks. STATE if a step is open or release/skip is still
- * owed for the step before. */
+ * pending from the step before. */
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
 
 /* Request an op's params (and no slice yet). Ready at once if all is resident. STATE, naming op or param: no
@@ -109,7 +109,7 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
 tide_status tide_manager_end(tide_manager *manager);
 /* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and counted;
  * ACTIVATION tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
- * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited,
+ * tide_gradients_check_end, or if a chunk's update of an earlier step is still pending: an op that uses it would have waited,
  * but none of this step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a skipped
@@ -141,7 +141,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
-/* Task `id` was never started and changed nothing: it is owed as before. Unlike a failed UPDATE it tears nothing. */
+/* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it tears nothing. */
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
 /* Chunks that wait to leave the device or to be copied out. */
 uint32_t tide_manager_leaving(const tide_manager *manager);
@@ -158,7 +158,7 @@ bool tide_manager_is_stuck(tide_manager *manager);
 /* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier, which has slots for them all. An ACCESS command comes when they
  * are there and their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
  * chunk holds is brought all the same, so part of it may be written. STATE: a step or another host request
- * is open, or release or skip is owed for the last step. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
+ * is open, or release or skip of the last step is pending. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- queries --- */
@@ -196,7 +196,7 @@ typedef struct tide_chunk_view {
     tide_content content;
     uint32_t closed; /* of a PARAM chunk: its params whose gradient is complete */
     bool pinned;     /* an op or a task holds it */
-    bool owes;       /* an update or restore */
+    bool pending;       /* an update or restore of it */
 } tide_chunk_view;
 
 /* A chunk that may look different than when it was asked about last; false: there is none. Each is handed out once until

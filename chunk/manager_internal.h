@@ -1,6 +1,6 @@
 /* The manager's objects, for its two files and the tests: README.md draws who calls whom.
  *
- * What belongs to none of them is the manager's: which step is open, what is owed of the last one, the link, and whether
+ * What belongs to none of them is the manager's: which step is open, what is pending of the last one, the link, and whether
  * anything happened since next() had nothing.
  */
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
@@ -15,7 +15,7 @@ typedef enum tide_step_phase {
     TIDE_PHASE_BETWEEN = 0,
     TIDE_PHASE_FORWARD, /* a forward-only pass is open */
     TIDE_PHASE_TRAINING,
-    TIDE_PHASE_RELEASE_OWED, /* the last step's updates are neither released nor skipped */
+    TIDE_PHASE_RELEASE_PENDING, /* the last step's updates are neither released nor skipped */
 } tide_step_phase;
 
 struct tide_manager {
@@ -23,7 +23,7 @@ struct tide_manager {
     tide_ops ops;
     tide_places places;
     tide_tensors tensors;
-    tide_dues dues;
+    tide_pending pending;
     tide_moves moves;
     tide_future future;
     tide_victims victims;

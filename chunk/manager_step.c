@@ -1,4 +1,4 @@
-/* Steps, ops and slices: what a caller may do when, and what it does to tensors and dues.
+/* Steps, ops and slices: what a caller may do when, and what it does to tensors and pending updates.
  *
  * At op end a param becomes
  *   HOLD_AFTER_BWD   if this op closes its gradient
@@ -16,7 +16,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     assert(manager->sealed);
     if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "step begin: a step is open");
-    if (manager->phase == TIDE_PHASE_RELEASE_OWED)
+    if (manager->phase == TIDE_PHASE_RELEASE_PENDING)
         return tide_fail(TIDE_ERROR_STATE,
                          "step begin: the last step's updates are neither released nor skipped");
     if (manager->tasks.access.task_count)
@@ -27,7 +27,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     manager->updates_wait = updates_wait;
     manager->step++;
     if (training)
-        tide_dues_step_begin(&manager->dues, manager->step);
+        tide_pending_step_begin(&manager->pending, manager->step);
     tide_gradients_begin(&manager->ops.gradients);
     tide_future_step_begin(&manager->future, training);
     tide_manager_changed(manager);
@@ -38,14 +38,14 @@ static void end_training(tide_manager *m)
 {
     assert(m->phase == TIDE_PHASE_TRAINING && !m->request.open);
     m->counters.zero_gradients += tide_tensors_take_zeros(&m->tensors, m->step);
-    m->phase = m->updates_wait ? TIDE_PHASE_RELEASE_OWED : TIDE_PHASE_BETWEEN;
+    m->phase = m->updates_wait ? TIDE_PHASE_RELEASE_PENDING : TIDE_PHASE_BETWEEN;
     for (uint32_t p = 0; !m->updates_wait && p < tide_layout_params(m->layout); p++)
-        tide_dues_start_complete(&m->dues, p);
+        tide_pending_start_complete(&m->pending, p);
 }
 
 tide_status tide_manager_step_end(tide_manager *manager)
 {
-    tide_chunk owing;
+    tide_chunk older;
     if (!tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "step end: no step is open");
     if (manager->request.open)
@@ -54,10 +54,10 @@ tide_status tide_manager_step_end(tide_manager *manager)
     const tide_status gradients = tide_gradients_check_end(&manager->ops.gradients);
     if (gradients != TIDE_OK)
         return gradients;
-    /* A chunk that no op of this step used may still owe the step before's update. */
-    if (manager->phase == TIDE_PHASE_TRAINING && tide_dues_owes_older(&manager->dues, manager->step, &owing))
-        return tide_fail(TIDE_ERROR_STATE, "step end: chunk %u still owes the update of the step before",
-                         owing);
+    /* The step before's update may still be pending for a chunk that no op of this step used. */
+    if (manager->phase == TIDE_PHASE_TRAINING && tide_pending_has_older(&manager->pending, manager->step, &older))
+        return tide_fail(TIDE_ERROR_STATE, "step end: the update of chunk %u from the step before is still pending",
+                         older);
     manager->counters.calls++;
     if (manager->phase == TIDE_PHASE_TRAINING)
         end_training(manager);
@@ -72,21 +72,21 @@ tide_status tide_manager_step_end(tide_manager *manager)
 
 tide_status tide_manager_release_updates(tide_manager *manager)
 {
-    if (manager->phase != TIDE_PHASE_RELEASE_OWED)
+    if (manager->phase != TIDE_PHASE_RELEASE_PENDING)
         return tide_fail(TIDE_ERROR_STATE, "release updates: no step's updates wait");
     assert(manager->updates_wait && !manager->request.open);
     manager->phase = TIDE_PHASE_BETWEEN;
-    tide_dues_start_all(&manager->dues);
+    tide_pending_start_all(&manager->pending);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
 
 tide_status tide_manager_skip_updates(tide_manager *manager)
 {
-    if (manager->phase != TIDE_PHASE_RELEASE_OWED)
+    if (manager->phase != TIDE_PHASE_RELEASE_PENDING)
         return tide_fail(TIDE_ERROR_STATE, "skip updates: no step's updates wait");
     manager->phase = TIDE_PHASE_BETWEEN;
-    tide_dues_restore(&manager->dues);
+    tide_pending_restore(&manager->pending);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -132,7 +132,7 @@ static void end_param(tide_manager *m, tide_op op, const tide_use *use)
     tide_tensors_take_gradient(&m->tensors, use->tensor, m->step, true);
     tide_tensors_set_param(&m->tensors, use->tensor, TIDE_TENSOR_HOLD_AFTER_BWD);
     if (!m->updates_wait)
-        tide_dues_start_complete(&m->dues, use->tensor);
+        tide_pending_start_complete(&m->pending, use->tensor);
 }
 
 tide_status tide_manager_end(tide_manager *manager)
@@ -212,7 +212,7 @@ static bool gives_up_training(const tide_manager *m)
 {
     if (tide_manager_step_is_open(m))
         return m->phase == TIDE_PHASE_TRAINING;
-    return m->phase == TIDE_PHASE_RELEASE_OWED || tide_dues_owes(&m->dues, m->dues.training_step);
+    return m->phase == TIDE_PHASE_RELEASE_PENDING || tide_pending_has_step(&m->pending, m->pending.training_step);
 }
 
 /* The end of the open op may have begun: what it would have rounded into places has to be restored too. */
@@ -237,15 +237,15 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     assert(m->tasks.running[TIDE_TIER_DEVICE] == 0 && m->tasks.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
-    *torn = m->dues.failed || (*gave_up && m->dues.begun > 0);
+    *torn = m->pending.failed || (*gave_up && m->pending.begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
     tide_assemble_forget(&m->tasks);
     if (*torn)
-        tide_dues_forget(&m->dues);
+        tide_pending_forget(&m->pending);
     else if (*gave_up)
-        tide_dues_restore(&m->dues);
+        tide_pending_restore(&m->pending);
     tide_tensors_rest(&m->tensors);
     tide_tensors_free_activations(&m->tensors);
     if (tide_manager_step_is_open(m))

@@ -31,7 +31,7 @@
 /* Marks. */
 enum {
     TIDE_MARK_REQUESTED = 1u << 0,     /* the open op or slice wants it on the device */
-    TIDE_MARK_FIRST = 1u << 1,         /* a request waits for what this PARAM chunk owes */
+    TIDE_MARK_FIRST = 1u << 1,         /* a request waits for this PARAM chunk's pending update */
     TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled */
     TIDE_MARK_ASSEMBLE_HOST = 1u << 3,
     TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */

@@ -14,10 +14,10 @@ enum {
 };
 
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
-                                 const tide_future *future, const tide_dues *dues)
+                                 const tide_future *future, const tide_pending *pending)
 {
     const uint32_t fetches = future->schedule.use_capacity;
-    *prefetch = (tide_prefetch){.places = places, .moves = moves, .future = future, .dues = dues};
+    *prefetch = (tide_prefetch){.places = places, .moves = moves, .future = future, .pending = pending};
     prefetch->next_fetch = malloc(fetches * sizeof *prefetch->next_fetch);
     prefetch->fetch_of = malloc(places->chunk_count * sizeof *prefetch->fetch_of);
     prefetch->aside = malloc((fetches + 1u) * sizeof *prefetch->aside);
@@ -64,7 +64,7 @@ static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
     const uint32_t later = keeps ? 0 : 1u << ASIDE;
     if (p->fetch_of[chunk] != fetch)
         return is_in_place(p, fetch) ? 0 : 1u << ASIDE;
-    if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
+    if (tide_pending_has(p->pending, chunk) || tide_pending_must_leave(p->pending, chunk))
         return later; /* its update comes first */
     if (place->marks & TIDE_MARK_REQUESTED && (is_there || place->busy))
         return later; /* the open op's use comes first */

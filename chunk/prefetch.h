@@ -1,11 +1,11 @@
 /* Planned fetches, ahead of their uses, in order of need, each into a free slot or its own: the walk.
  *
  * A planned fetch may take a slot only if every planned fetch needed sooner has, or can still have, one. Some
- * of those cannot begin: their chunk has still to be used, or is on its way out, or owes its update. A free slot is set
+ * of those cannot begin: their chunk has still to be used, or is on its way out, or its update is pending. A free slot is set
  * aside for each of them that does not wait in its own.
  *
  *   fetches in order of need   a      b          c       d
- *                              there  to leave   owes    missing     3 slots free: 2 are set aside, d takes the third
+ *                              there  to leave  pending  missing     3 slots free: 2 are set aside, d takes the third
  *
  * So nothing fetched ahead has ever to make room for something needed sooner, which would move it twice.
  *
@@ -19,7 +19,7 @@
  * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
  * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
  *
- * Owns how far the planned fetches have got. Calls places, moves, future, dues, use_set.
+ * Owns how far the planned fetches have got. Calls places, moves, future, pending, use_set.
  */
 #ifndef TIDE_CHUNK_PREFETCH_H
 #define TIDE_CHUNK_PREFETCH_H
@@ -32,7 +32,7 @@ typedef struct tide_prefetch {
     tide_places *places;
     tide_moves *moves;
     const tide_future *future;
-    const tide_dues *dues;
+    const tide_pending *pending;
     const tide_step_plan *step; /* whose fetches these are, NULL: none; */
     uint64_t planned, epoch;    /* of the future, when they were taken over */
     uint64_t rounds;            /* steps that were over then, or since */
@@ -48,7 +48,7 @@ typedef struct tide_prefetch {
 
 /* Nothing to fetch. NO_MEMORY. Zeroed ones may be destroyed, too. */
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves, const tide_future *future,
-                                 const tide_dues *dues);
+                                 const tide_pending *pending);
 void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);

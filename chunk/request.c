@@ -6,8 +6,8 @@
 
 /* Sets of pins. */
 enum {
-    LACKING = 0, /* not at rest on the device, or owing something */
-    OWING,
+    LACKING = 0, /* not at rest on the device, or something is pending */
+    PENDING,
     SLOTLESS, /* without a device slot */
     MISSING,  /* a fetch into a free slot would bring it, */
     IN_PLACE, /* or one into its own */
@@ -22,7 +22,7 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     *request = (tide_request){.ops = ops,
                               .places = tasks->places,
                               .tensors = tasks->tensors,
-                              .dues = tasks->dues,
+                              .pending = tasks->pending,
                               .leaving = leaving,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
@@ -51,10 +51,10 @@ void tide_request_destroy(tide_request *request)
 static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
-    const bool owes = tide_dues_has(r->dues, chunk), rests = tide_place_is_resident(place);
+    const bool pending = tide_pending_has(r->pending, chunk), rests = tide_place_is_resident(place);
     const bool slotless = place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
-    const bool missing = !owes && !place->busy && !tide_place_has(place, TIDE_TIER_DEVICE);
-    return (uint32_t)(!rests || owes) << LACKING | (uint32_t)owes << OWING | (uint32_t)slotless << SLOTLESS |
+    const bool missing = !pending && !place->busy && !tide_place_has(place, TIDE_TIER_DEVICE);
+    return (uint32_t)(!rests || pending) << LACKING | (uint32_t)pending << PENDING | (uint32_t)slotless << SLOTLESS |
            (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
 }
 
@@ -100,17 +100,17 @@ static bool is_waiting(const tide_request *r)
     return r->open && !r->ready;
 }
 
-bool tide_request_waits_for_due(tide_request *request)
+bool tide_request_waits_for_pending(tide_request *request)
 {
     if (!is_waiting(request))
         return false;
     look_again(request);
-    return !tide_use_set_is_empty(&request->sets[OWING]);
+    return !tide_use_set_is_empty(&request->sets[PENDING]);
 }
 
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait)
 {
-    const int set = wait == TIDE_REQUEST_WORK ? OWING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
+    const int set = wait == TIDE_REQUEST_WORK ? PENDING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
     look_again(request);
     const uint32_t pin = tide_use_set_from(&request->sets[set], 0);
     return pin == TIDE_USE_NONE ? TIDE_CHUNK_NONE : request->pins[pin];
@@ -186,7 +186,7 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
-/* All is on the device, at rest, and owes nothing. */
+/* All is on the device, at rest, and nothing of it is pending. */
 static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
@@ -195,7 +195,7 @@ static bool is_complete(tide_request *r)
     }
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
-            tide_dues_has(r->dues, r->pins[i]))
+            tide_pending_has(r->pending, r->pins[i]))
             return false;
     return true;
 }
@@ -278,7 +278,7 @@ void tide_request_close(tide_request *request)
 
 /* --- next --- */
 
-/* Fetch the first requested chunk that is missing, owes nothing, and has a slot. */
+/* Fetch the first requested chunk that is missing, has nothing pending, and has a slot. */
 static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
     look_again(r);
@@ -288,7 +288,7 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
     const uint32_t pin = in_place < missing ? in_place : missing;
     if (pin == TIDE_USE_NONE)
         return false;
-    assert(pin >= r->pinned_count && pin < r->pin_count && !tide_dues_has(r->dues, r->pins[pin]));
+    assert(pin >= r->pinned_count && pin < r->pin_count && !tide_pending_has(r->pending, r->pins[pin]));
     tide_moves_fetch(r->tasks->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
     return true;
 }
@@ -298,7 +298,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
     if (!is_waiting(request))
         return false;
-    assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[OWING]));
+    assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[PENDING]));
     if (turn->request_yields) {
         if (tide_tasks_next_ready(request->tasks, true, command) ||
             tide_tasks_next_assembly(request->tasks, turn, true, command))

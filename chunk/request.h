@@ -1,13 +1,13 @@
 /* The open op: its chunks on the device, pinned from ready to end.
  *
- * A request is pinned whole or not at all, when all its chunks are resident and owe nothing. Then its tensors
+ * A request is pinned whole or not at all, when all its chunks are resident and nothing of them is pending. Then its tensors
  * become COMPUTE and the host copies of what it will change are given up (manager.h: a copy in the other tier is invalid once
  * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies ACTIVATION
  * chunks).
  *
  * What its chunks lack is counted, and looked at again only where a chunk was noted.
  *
- * Owns the open op's pins. Calls ops, places, tensors, dues, moves, future, victims, leaving, tasks.
+ * Owns the open op's pins. Calls ops, places, tensors, pending, moves, future, victims, leaving, tasks.
  */
 #ifndef TIDE_CHUNK_REQUEST_H
 #define TIDE_CHUNK_REQUEST_H
@@ -19,7 +19,7 @@ typedef struct tide_request {
     const tide_ops *ops;
     tide_places *places;
     tide_tensors *tensors;
-    const tide_dues *dues;
+    const tide_pending *pending;
     tide_leaving *leaving;
     tide_tasks *tasks;
     bool open;
@@ -47,11 +47,11 @@ void tide_request_destroy(tide_request *request);
 void tide_request_open(tide_request *request, tide_op op);
 /* Open a slice of the ready op, whose turn has come; none is open. What it overwrites whole is dead from now on. */
 void tide_request_open_slice(tide_request *request, uint32_t slice);
-/* Pin what is open if all of it is on the device, at rest, and owes nothing. False if it is not, or was already. */
+/* Pin what is open if all of it is on the device, at rest, and nothing of it is pending. False if it is not, or was already. */
 bool tide_request_try_pin(tide_request *request);
 /* The next command for a request that is not ready; `turn` is narrowed to what may be done beside it:
  *
- *   - a requested chunk owes an update or a restore: that comes first. Meanwhile what is requested and owes nothing is
+ *   - a requested chunk has a pending update or restore: that comes first. Meanwhile what is requested and not pending is
  *     fetched into free slots, other updates on the host whose chunks are there go on, and what is to come is fetched into
  *     slots beyond those the request will take
  *   - else every chunk that is missing is fetched into a free slot, or what is to leave anyway or else a victim is evicted,
@@ -63,7 +63,7 @@ void tide_request_end_slice(tide_request *request, uint64_t ends);
 void tide_request_close(tide_request *request);
 
 /* Does it wait for an update or a restore of one of its chunks? Until then its chunks are fair game for that task. */
-bool tide_request_waits_for_due(tide_request *request);
+bool tide_request_waits_for_pending(tide_request *request);
 /* A chunk of it, which is not ready, that waits so. */
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait);
 /* Device slots that it will still take. */

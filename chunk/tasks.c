@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors,
-                              tide_dues *dues)
+                              tide_pending *pending)
 {
     const uint32_t chunks = tide_layout_space_chunks(victims->layout, TIDE_SPACE_PARAM);
     *tasks = (tide_tasks){.layout = victims->layout,
                           .places = victims->places,
                           .tensors = tensors,
-                          .dues = dues,
+                          .pending = pending,
                           .moves = victims->moves,
                           .victims = victims,
                           .accessed = TIDE_CHUNK_NONE};
@@ -37,18 +37,18 @@ static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
     task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
 }
 
-/* The next piece of what a PARAM chunk owes: a task that has no slots yet. */
-static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
+/* The next piece of a PARAM chunk's pending update: a task that has no slots yet. */
+static tide_command pending_task(const tide_tasks *t, tide_chunk chunk)
 {
-    const tide_due *due = &t->dues->chunks[chunk];
+    const tide_pending_update *update = &t->pending->chunks[chunk];
     const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
-    const bool updates = due->kind == TIDE_DUE_UPDATE;
+    const bool updates = update->kind == TIDE_PENDING_UPDATE;
     tide_command task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
                          .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
-                         .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                         .tier = update->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                          .chunk = chunk,
-                         .piece = tide_dues_piece(t->dues, chunk)};
-    add_chunk(&task, chunk, updates || due->done > 0 ? both : TIDE_ACCESS_WRITE);
+                         .piece = tide_pending_piece(t->pending, chunk)};
+    add_chunk(&task, chunk, updates || update->done > 0 ? both : TIDE_ACCESS_WRITE);
     add_chunk(&task, tide_layout_piece(t->layout, chunk, task.piece).state_chunk,
               updates ? both : TIDE_ACCESS_READ);
     return task;
@@ -57,15 +57,15 @@ static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
 /* The sets that a PARAM chunk belongs to: bit i for set i. */
 static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 {
-    assert(tide_dues_is_param_chunk(t->dues, chunk));
-    const tide_due *due = &t->dues->chunks[chunk];
+    assert(tide_pending_is_param_chunk(t->pending, chunk));
+    const tide_pending_update *update = &t->pending->chunks[chunk];
     const uint32_t shift = tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST ? TIDE_TASK_FIRST : 0;
     uint32_t needs_zero;
-    if (due->kind == TIDE_DUE_NONE || due->running)
+    if (update->kind == TIDE_PENDING_NONE || update->running)
         return 0;
-    if (due->on_device)
+    if (update->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
-    const tide_command task = due_task(t, chunk);
+    const tide_command task = pending_task(t, chunk);
     const uint32_t ready = tide_assemble_is_there(t, &task, &needs_zero) ? 1u << TIDE_TASK_READY << needs_zero : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
@@ -75,7 +75,7 @@ static void look_again(tide_tasks *t)
     tide_chunk noted;
     while ((noted = tide_places_noted(t->places, TIDE_WATCHER_TASKS)) != TIDE_CHUNK_NONE) {
         tide_chunk chunk, last;
-        if (!tide_dues_owners(t->dues, noted, &chunk, &last))
+        if (!tide_pending_owners(t->pending, noted, &chunk, &last))
             continue;
         for (; chunk <= last; chunk++) {
             const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
@@ -100,7 +100,7 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
 {
     const uint32_t free = tide_places_free(tasks->places, TIDE_TIER_HOST);
     tide_chunk chunk = TIDE_CHUNK_NONE;
-    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
+    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->pending->count == 0)
         return false;
     look_again(tasks);
     for (uint32_t needs_zero = 0; needs_zero <= free && needs_zero <= TIDE_TASK_CHUNKS_MAX; needs_zero++) {
@@ -109,15 +109,15 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     }
     if (chunk == TIDE_CHUNK_NONE)
         return false;
-    assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
-    const tide_command task = due_task(tasks, chunk);
+    assert(tide_pending_has(tasks->pending, chunk) && !tasks->pending->chunks[chunk].on_device);
+    const tide_command task = pending_task(tasks, chunk);
     tide_assemble_hand_out(tasks, &task, command);
     return true;
 }
 
 bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
 {
-    if (tasks->dues->count == 0)
+    if (tasks->pending->count == 0)
         return false;
     look_again(tasks);
     const tide_chunk on_device = first_of(tasks, TIDE_TASK_WAITS_ON_DEVICE, first_only),
@@ -129,8 +129,8 @@ bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool fir
         const bool waits = !device && turn->out_busy && !first_only; /* what is under way comes first */
         if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
-        assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
-        const tide_command task = due_task(tasks, chunk);
+        assert(tide_pending_has(tasks->pending, chunk) && tasks->pending->chunks[chunk].on_device == device);
+        const tide_command task = pending_task(tasks, chunk);
         if (tide_assemble_next(tasks, turn, &task, command))
             return true;
     }
@@ -142,11 +142,11 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
     assert(tide_tasks_access_waits(tasks));
     for (uint32_t i = 0; i < tasks->access.task_count; i++) {
         tide_chunk owner, last;
-        bool owes = false;
-        if (tide_dues_owners(tasks->dues, tasks->access.task[i].chunk, &owner, &last))
+        bool pending = false;
+        if (tide_pending_owners(tasks->pending, tasks->access.task[i].chunk, &owner, &last))
             for (; owner <= last; owner++)
-                owes = owes || tide_dues_has(tasks->dues, owner);
-        if (owes)
+                pending = pending || tide_pending_has(tasks->pending, owner);
+        if (pending)
             return tide_tasks_next_ready(tasks, true, command) ||
                    tide_tasks_next_assembly(tasks, turn, true, command);
     }
@@ -192,7 +192,7 @@ void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piec
     }
     assert(tasks->running[command->tier] > 0);
     tasks->running[command->tier]--;
-    tide_dues_piece_end(tasks->dues, command->chunk, how);
+    tide_pending_piece_end(tasks->pending, command->chunk, how);
 }
 
 /* --- the host request --- */
@@ -210,12 +210,12 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
     return TIDE_OK;
 }
 
-/* The PARAM chunks whose dues the host request waits for. */
+/* The PARAM chunks whose pending updates the host request waits for. */
 static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
 {
     for (uint32_t i = 0; i < t->access.task_count; i++) {
         tide_chunk owner, last;
-        if (tide_dues_owners(t->dues, t->access.task[i].chunk, &owner, &last))
+        if (tide_pending_owners(t->pending, t->access.task[i].chunk, &owner, &last))
             for (; owner <= last; owner++)
                 tide_places_change_marks(t->places, owner, set, unset);
     }
@@ -262,10 +262,10 @@ void tide_tasks_close_access(tide_tasks *tasks)
 
 bool tide_tasks_is_valid(const tide_tasks *tasks)
 {
-    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(tasks->dues, chunk); chunk++) {
-        const tide_due *due = &tasks->dues->chunks[chunk];
+    for (tide_chunk chunk = 0; tide_pending_is_param_chunk(tasks->pending, chunk); chunk++) {
+        const tide_pending_update *update = &tasks->pending->chunks[chunk];
         const tide_command task =
-            due->kind == TIDE_DUE_NONE ? (tide_command){.task_count = 0} : due_task(tasks, chunk);
+            update->kind == TIDE_PENDING_NONE ? (tide_command){.task_count = 0} : pending_task(tasks, chunk);
         uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
         for (uint32_t i = 0; i < task.task_count; i++)
             noted |= tide_place_of(tasks->places, task.task[i].chunk)->noted;

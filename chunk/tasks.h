@@ -5,7 +5,7 @@
  * apart.
  *
  * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls places, tensors,
- * dues, moves, victims.
+ * pending, moves, victims.
  */
 #ifndef TIDE_CHUNK_TASKS_H
 #define TIDE_CHUNK_TASKS_H
@@ -27,7 +27,7 @@ typedef struct tide_tasks {
     const tide_layout *layout;
     tide_places *places;
     tide_tensors *tensors;
-    tide_dues *dues;
+    tide_pending *pending;
     tide_moves *moves;
     tide_victims *victims;
     tide_command assembling[TIDE_TIER_COUNT]; /* task_count 0: none is */
@@ -41,7 +41,7 @@ typedef struct tide_tasks {
 } tide_tasks;
 
 /* No task. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_dues *dues);
+tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_pending *pending);
 void tide_tasks_destroy(tide_tasks *tasks);
 
 /* The next task whose chunks are all on the host, if the lane may have another; with `first_only` of chunks that a request
@@ -49,7 +49,7 @@ void tide_tasks_destroy(tide_tasks *tasks);
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
 /* The next move towards a task, or a task that it completes; likewise. */
 bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command);
-/* The same for an open host request that is not handed out, and what its chunks owe. */
+/* The same for an open host request that is not handed out, and its chunks' pending updates. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
 void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piece_end how);

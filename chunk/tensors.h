@@ -42,7 +42,7 @@ typedef struct tide_param_record {
     tide_tensor_state state;
     tide_chunk first, last; /* PARAM chunks */
     bool has_gradient;      /* the gradient stands in its place */
-    uint32_t open_chunks;   /* chunks whose update or restore is still owed for this gradient */
+    uint32_t open_chunks;   /* chunks whose update or restore is still pending for this gradient */
     uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
 } tide_param_record;
 
@@ -69,7 +69,7 @@ void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 
 /* --- gradients --- */
 
-/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: all its chunks owe something. */
+/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: something is pending for all its chunks. */
 void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made);
 /* Training step `step` is over: params without a gradient of it get zero. Returns how many. */
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step);
@@ -78,14 +78,14 @@ bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Does any param in the chunk hold its gradient, or part of it, made by `step`? */
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
-/* The chunk owes nothing any more for `step`: its params go back to HOLD when no other chunk of theirs owes. */
+/* Nothing is pending for the chunk any more from `step`: its params go back to HOLD when no other chunk of theirs has anything pending. */
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* No param has a gradient any more (the pool is torn). */
 void tide_tensors_forget_gradients(tide_tensors *tensors);
 
 /* --- the end of a step --- */
 
-/* After a forward-only pass, or one given up. Params whose update is still owed keep their state. */
+/* After a forward-only pass, or one given up. Params whose update is still pending keep their state. */
 void tide_tensors_rest(tide_tensors *tensors);
 void tide_tensors_free_activations(tide_tensors *tensors);
 

@@ -15,10 +15,10 @@ enum { DUPLICATE = 0, DUPLICATE_IN_USE, GOING, ALONE = 2 * GOING, UPDATED, COPY_
 enum { GOING_MARKS = TIDE_MARKS_GOING | TIDE_MARK_KEPT };
 
 tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
-                                tide_moves *moves, const tide_future *future, const tide_dues *dues)
+                                tide_moves *moves, const tide_future *future, const tide_pending *pending)
 {
     *victims =
-        (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .dues = dues};
+        (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .pending = pending};
     const uint32_t keys = tide_future_keys(future);
     const tide_status status = tide_shelves_create(&victims->device, places, DEVICE_SHELVES, keys);
     return status != TIDE_OK ? status : tide_shelves_create(&victims->copies, places, COPY_SHELVES, keys);
@@ -61,7 +61,7 @@ static uint32_t copy_shelf(const tide_victims *v, tide_chunk chunk)
         return first + (place->pins[TIDE_TIER_DEVICE] > 0 ? DUPLICATE_IN_USE : DUPLICATE);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
         !tide_place_has(place, TIDE_TIER_DEVICE))
-        return place->stale && !tide_dues_has(v->dues, chunk) ? UPDATED : ALONE;
+        return place->stale && !tide_pending_has(v->pending, chunk) ? UPDATED : ALONE;
     return TIDE_SHELF_NONE;
 }
 
@@ -77,8 +77,8 @@ static void sort(tide_victims *v, tide_chunk chunk)
 /* State that is updated on the device stands beside its PARAM chunk. */
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
-    assert(v->dues->on_device[param_chunk]);
-    for (uint32_t i = 0; i < v->dues->chunks[param_chunk].pieces; i++)
+    assert(v->pending->on_device[param_chunk]);
+    for (uint32_t i = 0; i < v->pending->chunks[param_chunk].pieces; i++)
         sort(v, tide_layout_piece(v->layout, param_chunk, i).state_chunk);
 }
 
@@ -102,7 +102,7 @@ static void look_again(tide_victims *v)
         begin_anew(v);
     while ((chunk = tide_places_noted(v->places, TIDE_WATCHER_VICTIMS)) != TIDE_CHUNK_NONE) {
         sort(v, chunk);
-        if (v->future->active && tide_dues_is_param_chunk(v->dues, chunk) && v->dues->on_device[chunk])
+        if (v->future->active && tide_pending_is_param_chunk(v->pending, chunk) && v->pending->on_device[chunk])
             sort_states(v, chunk);
     }
 }
@@ -227,7 +227,7 @@ static bool is_noted(const tide_victims *v, tide_chunk chunk)
 {
     uint32_t noted = tide_place_of(v->places, chunk)->noted;
     tide_chunk owner, last;
-    if (tide_dues_owners(v->dues, chunk, &owner, &last))
+    if (tide_pending_owners(v->pending, chunk, &owner, &last))
         for (; owner <= last; owner++)
             noted |= tide_place_of(v->places, owner)->noted;
     return noted & 1u << TIDE_WATCHER_VICTIMS;

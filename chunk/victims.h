@@ -16,7 +16,7 @@
  *      nearest first, for it has to in any case; else a chunk that lives on the host alone, the farthest, moves to a free
  *      device slot, or to one that a clean chunk leaves.
  *
- * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, dues, shelves.
+ * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, pending, shelves.
  */
 #ifndef TIDE_CHUNK_VICTIMS_H
 #define TIDE_CHUNK_VICTIMS_H
@@ -29,7 +29,7 @@ typedef struct tide_victims {
     tide_places *places;
     tide_moves *moves;
     const tide_future *future;
-    const tide_dues *dues;
+    const tide_pending *pending;
     tide_shelves device; /* who may leave the device */
     tide_shelves copies; /* whose host slot may be had */
     uint64_t epoch;      /* of the future, in which they were sorted */
@@ -38,7 +38,7 @@ typedef struct tide_victims {
 
 /* Nobody stands anywhere. NO_MEMORY. Zeroed ones may be destroyed, too. */
 tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places, tide_moves *moves,
-                                const tide_future *future, const tide_dues *dues);
+                                const tide_future *future, const tide_pending *pending);
 void tide_victims_destroy(tide_victims *victims);
 
 typedef struct tide_victim_rule {

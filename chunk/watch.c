@@ -52,7 +52,7 @@ bool tide_manager_changed_chunk(tide_manager *manager, tide_chunk *chunk, tide_c
                               .content = content_of(manager, noted),
                               .closed = manager->tensors.counts[noted].in[TIDE_TENSOR_HOLD_AFTER_BWD],
                               .pinned = place->pins[TIDE_TIER_DEVICE] + place->pins[TIDE_TIER_HOST] > 0,
-                              .owes = is_param && tide_dues_has(&manager->dues, noted)};
+                              .pending = is_param && tide_pending_has(&manager->pending, noted)};
     return true;
 }
 
@@ -76,12 +76,12 @@ bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, t
         return false;
     for (uint32_t pin = request->pinned_count + *i; pin < request->pin_count; pin++) {
         const tide_place *place = tide_place_of(&manager->places, request->pins[pin]);
-        const bool owes = tide_dues_has(&manager->dues, request->pins[pin]);
-        if (tide_place_is_resident(place) && !owes)
+        const bool pending = tide_pending_has(&manager->pending, request->pins[pin]);
+        if (tide_place_is_resident(place) && !pending)
             continue;
         *i = pin + 1 - request->pinned_count;
         *chunk = request->pins[pin];
-        *wait = owes                                              ? TIDE_REQUEST_WORK
+        *wait = pending                                              ? TIDE_REQUEST_WORK
                 : place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? TIDE_REQUEST_SLOT
                                                                   : TIDE_REQUEST_MOVE;
         return true;

@@ -131,7 +131,7 @@ static uint64_t all_pieces(const naive_manager *n, tide_chunk param_chunk)
 /* Owes all of its pieces, and some. */
 static bool is_whole(const naive_manager *n, tide_chunk param_chunk)
 {
-    return n->owed[param_chunk] && n->owed[param_chunk] == all_pieces(n, param_chunk);
+    return n->pending[param_chunk] && n->pending[param_chunk] == all_pieces(n, param_chunk);
 }
 
 /* Before a slot is given new content: is another copy left of what it holds? */
@@ -140,7 +140,7 @@ static void check_no_loss(naive_manager *n, tide_tier tier, uint32_t slot)
     const naive_slot *losing = slot_at(n, tier, slot);
     if (losing->chunk == NONE || !is_worth(n, losing->chunk) || losing->version != n->truth[losing->chunk])
         return;
-    if (losing->chunk < param_chunks(n) && n->owed_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
+    if (losing->chunk < param_chunks(n) && n->pending_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
         is_whole(n, losing->chunk))
         return; /* about to be rewritten from MASTER */
     for (int other = 0; other < TIDE_TIER_COUNT; other++)
@@ -263,7 +263,7 @@ static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk
     for (unsigned state = 0; !fp32 && state < TIDE_TENSOR_STATE_COUNT; state++)
         EXPECT((m->tensors.counts[chunk].in[state] > 0) == (states->tensors[chunk] >> state & 1),
                "chunk %u has tensors in state %u: %d", chunk, state, states->tensors[chunk] >> state & 1);
-    EXPECT(chunk >= param_chunks(n) || m->dues.chunks[chunk].running == states->in_work[chunk],
+    EXPECT(chunk >= param_chunks(n) || m->pending.chunks[chunk].running == states->in_work[chunk],
            "chunk %u: running %d", chunk, states->in_work[chunk]);
     EXPECT(!fp32 || states->in_task[chunk] || m->places.chunks[chunk].live == (n->truth[chunk] != 0),
            "chunk %u: live %d", chunk, m->places.chunks[chunk].live);
@@ -293,7 +293,7 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
                "chunk %u's host copy is old, the manager calls it valid", chunk);
     }
     bool rewritten =
-        n->owed_kind[chunk] == TIDE_COMMAND_RESTORE && chunk < param_chunks(n) && is_whole(n, chunk);
+        n->pending_kind[chunk] == TIDE_COMMAND_RESTORE && chunk < param_chunks(n) && is_whole(n, chunk);
     EXPECT(!worth || rewritten || on_device || on_host, "chunk %u has content, the manager has it nowhere",
            chunk);
 }
@@ -327,8 +327,8 @@ static void compare(naive_manager *n, bool important)
         compare_parts(n, tensor, &states);
     for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
         compare_chunk(n, chunk, &states);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_owed(n),
-           "%u pieces owed, the manager says %u", naive_pieces_owed(n),
+    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_pending(n),
+           "%u pieces pending, the manager says %u", naive_pieces_pending(n),
            tide_manager_updates_open(n->manager));
     EXPECT(n->manager->counters.zero_gradients == n->zero_gradients, "%u zero gradients, the manager says %u",
            (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
@@ -390,13 +390,13 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
            "a task on chunk %u sees something else", t->chunk);
 }
 
-/* Does another PARAM chunk of the other tier owe a piece of the same STATE chunk? */
+/* Does another PARAM chunk of the other tier have a pending piece of the same STATE chunk? */
 static bool is_among_neighbours(const naive_manager *n, const tide_command *c)
 {
     for (tide_chunk other = 0; other < param_chunks(n); other++) {
-        const tide_due *due = &n->manager->dues.chunks[other];
-        for (uint32_t i = 0; n->owed[other] >> i && other != c->chunk; i++)
-            if (n->owed[other] >> i & 1 && due->on_device == (c->tier == TIDE_TIER_HOST) &&
+        const tide_pending_update *update = &n->manager->pending.chunks[other];
+        for (uint32_t i = 0; n->pending[other] >> i && other != c->chunk; i++)
+            if (n->pending[other] >> i & 1 && update->on_device == (c->tier == TIDE_TIER_HOST) &&
                 tide_layout_piece(n->layout, other, i).state_chunk == c->task[1].chunk)
                 return true;
     }
@@ -405,15 +405,15 @@ static bool is_among_neighbours(const naive_manager *n, const tide_command *c)
 
 static void take_work(naive_manager *n, const tide_command *c)
 {
-    EXPECT(n->owed[c->chunk] && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
+    EXPECT(n->pending[c->chunk] && n->pending_kind[c->chunk] == c->kind, "chunk %u has no pending %s", c->chunk,
            tide_command_kind_name(c->kind));
-    EXPECT(n->owed[c->chunk] >> c->piece & 1, "chunk %u: piece %u is not owed", c->chunk, c->piece);
+    EXPECT(n->pending[c->chunk] >> c->piece & 1, "chunk %u: piece %u is not pending", c->chunk, c->piece);
     EXPECT(c->task_count == 2 && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
     EXPECT(c->task[1].chunk == tide_layout_piece(n->layout, c->chunk, c->piece).state_chunk,
            "chunk %u: not its state", c->chunk);
     bool on_device = tide_manager_updates_on_device(n->manager, c->chunk);
     EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
-    n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step;
+    n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->pending_step[c->chunk] == n->training_step;
     n->among_neighbours += is_among_neighbours(n, c);
 }
 
@@ -561,12 +561,12 @@ static void complete_task(naive_manager *n, const tide_command *c, naive_outcome
         return;
     }
     if (c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_CANCELLED)
-        n->updates_begun -= n->owed_step[c->chunk] == n->training_step;
+        n->updates_begun -= n->pending_step[c->chunk] == n->training_step;
     n->update_failed |= c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_FAILED;
     if (outcome != NAIVE_DONE)
         return;
-    n->owed[c->chunk] &= ~(UINT64_C(1) << c->piece);
-    if (n->owed[c->chunk] == 0)
+    n->pending[c->chunk] &= ~(UINT64_C(1) << c->piece);
+    if (n->pending[c->chunk] == 0)
         end_gradients(n, c->chunk);
 }
 
@@ -619,37 +619,37 @@ tide_op naive_waited_for(const naive_manager *n)
     return first;
 }
 
-static void owe(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
+static void set_pending(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
 {
-    n->owed_kind[chunk] = kind;
-    n->owed[chunk] = all_pieces(n, chunk);
-    n->owed_step[chunk] = n->training_step;
+    n->pending_kind[chunk] = kind;
+    n->pending[chunk] = all_pieces(n, chunk);
+    n->pending_step[chunk] = n->training_step;
     n->updated_early[chunk] = true;
 }
 
-static void owe_complete_chunks(naive_manager *n)
+static void set_pending_complete_chunks(naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n) && !n->updates_wait; chunk++) {
         bool complete = !n->updated_early[chunk];
         for (uint32_t p = 0; p < n->params; p++)
             complete &= n->closed_now[p] || n->is_zero_now[p] || !overlaps(n, p, chunk);
         if (complete)
-            owe(n, chunk, TIDE_COMMAND_UPDATE);
+            set_pending(n, chunk, TIDE_COMMAND_UPDATE);
     }
 }
 
-uint32_t naive_pieces_owed(const naive_manager *n)
+uint32_t naive_pieces_pending(const naive_manager *n)
 {
     uint32_t pieces = 0;
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        pieces += (uint32_t)__builtin_popcountll(n->owed[chunk]);
+        pieces += (uint32_t)__builtin_popcountll(n->pending[chunk]);
     return pieces;
 }
 
-bool naive_owes_older(const naive_manager *n)
+bool naive_has_older_pending(const naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        if (n->owed[chunk] && n->owed_step[chunk] != n->step)
+        if (n->pending[chunk] && n->pending_step[chunk] != n->step)
             return true;
     return false;
 }
@@ -790,7 +790,7 @@ void naive_check_ready(naive_manager *n)
         param_range(n, op->params[i].tensor, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             check_seen(n, chunk);
-            EXPECT(n->owed[chunk] == 0, "chunk %u is used before its update", chunk);
+            EXPECT(n->pending[chunk] == 0, "chunk %u is used before its update", chunk);
         }
     }
     for (uint32_t i = 0; n->open_slice != NONE && i < op->activation_count; i++) {
@@ -838,7 +838,7 @@ void naive_end(naive_manager *n)
     n->open_op = NONE;
     expect_status(n, tide_manager_end(n->manager), true, "end");
     if (n->training)
-        owe_complete_chunks(n);
+        set_pending_complete_chunks(n);
     compare(n, true);
 }
 
@@ -868,8 +868,8 @@ bool naive_step_end(naive_manager *n)
         if (!n->closed_now[p] && !n->frozen[p])
             take_as_zero(n, p);
     if (n->training) {
-        owe_complete_chunks(n);
-        n->release_owed = n->updates_wait;
+        set_pending_complete_chunks(n);
+        n->release_pending = n->updates_wait;
     }
     close_step(n);
     compare(n, true);
@@ -885,16 +885,16 @@ static bool chunk_has_gradient(const naive_manager *n, tide_chunk chunk)
 }
 
 /* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. What
- * is owed for an older step stays owed: a chunk that owes it holds nothing newer. */
+ * is pending from an older step stays pending: a chunk with such an update holds nothing newer. */
 static void restore_all(naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
-        if (n->owed_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
-            n->owed[chunk] = 0;
-        if (n->owed[chunk])
+        if (n->pending_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
+            n->pending[chunk] = 0;
+        if (n->pending[chunk])
             continue;
         if (chunk_has_gradient(n, chunk))
-            owe(n, chunk, TIDE_COMMAND_RESTORE);
+            set_pending(n, chunk, TIDE_COMMAND_RESTORE);
         else
             end_gradients(n, chunk);
     }
@@ -902,31 +902,31 @@ static void restore_all(naive_manager *n)
 
 void naive_release(naive_manager *n, bool skip)
 {
-    n->release_owed = false;
+    n->release_pending = false;
     if (skip) {
         restore_all(n);
         expect_status(n, tide_manager_skip_updates(n->manager), true, "skip");
     } else {
         for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-            owe(n, chunk, TIDE_COMMAND_UPDATE);
+            set_pending(n, chunk, TIDE_COMMAND_UPDATE);
         expect_status(n, tide_manager_release_updates(n->manager), true, "release");
     }
     compare(n, true);
 }
 
-static bool owes_updates(const naive_manager *n)
+static bool has_pending_updates(const naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        if (n->owed[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE &&
-            n->owed_step[chunk] == n->training_step)
+        if (n->pending[chunk] && n->pending_kind[chunk] == TIDE_COMMAND_UPDATE &&
+            n->pending_step[chunk] == n->training_step)
             return true;
     return false;
 }
 
-/* Params that are trained are undefined, and nothing is owed. */
+/* Params that are trained are undefined, and nothing is pending. */
 static void tear(naive_manager *n)
 {
-    memset(n->owed, 0, sizeof n->owed);
+    memset(n->pending, 0, sizeof n->pending);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
@@ -941,7 +941,7 @@ void naive_abort(naive_manager *n, bool *torn)
         for (uint32_t i = 0; i < n->ops[n->open_op].param_count; i++)
             n->has_value[n->ops[n->open_op].params[i].tensor] = true;
     }
-    bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
+    bool gives_up = n->step_open ? n->training : n->release_pending || has_pending_updates(n);
     bool tears = n->update_failed || (gives_up && n->updates_begun > 0);
     bool gave_up = !gives_up;
     *torn = !tears;
@@ -949,7 +949,7 @@ void naive_abort(naive_manager *n, bool *torn)
     EXPECT(gave_up == gives_up, "gave up: %d, expected %d", gave_up, gives_up);
     EXPECT(*torn == tears, "torn: %d, expected %d", *torn, tears);
     n->open_op = NONE;
-    n->release_owed = false;
+    n->release_pending = false;
     n->host_count = 0;
     if (tears)
         tear(n);
@@ -975,11 +975,11 @@ static void expect_refusal(naive_manager *n, tide_status status, const char *wha
 static void ask_for_steps(naive_manager *n)
 {
     bool gave_up, torn;
-    if (n->step_open || n->release_owed || n->host_count)
+    if (n->step_open || n->release_pending || n->host_count)
         expect_refusal(n, tide_manager_step_begin(n->manager, true, true), "step begin");
-    if (!n->step_open || n->open_op != NONE || (n->training && naive_owes_older(n)))
+    if (!n->step_open || n->open_op != NONE || (n->training && naive_has_older_pending(n)))
         expect_refusal(n, tide_manager_step_end(n->manager), "step end");
-    if (!n->release_owed) {
+    if (!n->release_pending) {
         expect_refusal(n, tide_manager_release_updates(n->manager), "release");
         expect_refusal(n, tide_manager_skip_updates(n->manager), "skip");
     }
@@ -997,7 +997,7 @@ void naive_ask_wrongly(naive_manager *n)
         expect_refusal(n, tide_manager_slice(n->manager, 0), "slice");
         expect_refusal(n, tide_manager_end(n->manager), "end");
     }
-    if (n->step_open || n->host_count || n->release_owed)
+    if (n->step_open || n->host_count || n->release_pending)
         expect_refusal(n, tide_manager_host_request(n->manager, &use, 1), "host request");
     compare(n, true);
 }

@@ -3,18 +3,18 @@
  *
  * Every chunk has a true version; every slot of both tiers holds some version of some chunk. Commands move
  * versions between slots, ops and tasks make new ones. There is no policy here and no cleverness: liveness,
- * gradients and owed updates are recomputed from the registered ops by plain loops. So whatever
+ * gradients and pending updates are recomputed from the registered ops by plain loops. So whatever
  * the manager decides, the model can say whether an access sees the version it must see, whether a slot is
  * overwritten that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or
  * an update was lost or done twice.
  *
  * Gradients are kept chunk by chunk: an op's end puts them into every chunk of its param, an update or a
  * restore of a chunk ends all that the chunk holds, and nothing else does. A param has a gradient while any
- * of its chunks holds some. (Whether its chunks owe anything is another question: after an abort a chunk may
- * owe a restore for a neighbour's gradient, when the older update has long ended this param's.)
+ * of its chunks holds some. (Whether anything of its chunks is pending is another question: after an abort a chunk may
+ * have a pending restore for a neighbour's gradient, when the older update has long ended this param's.)
  *
  * What can be asked of the manager is compared with what follows from this: tensor and chunk states,
- * gradients, work owed, pins, and where every chunk is.
+ * gradients, pending work, pins, and where every chunk is.
  *
  * The first contradiction is written to `problem`; everything after it is of no interest.
  */
@@ -92,13 +92,13 @@ typedef struct naive_manager {
     bool used_now[NAIVE_PARAMS_MAX]; /* by an op of the open step that has ended */
     bool has_value[NAIVE_PARAMS_MAX];
 
-    /* work owed, per PARAM chunk: pieces */
-    tide_command_kind owed_kind[NAIVE_CHUNKS_MAX]; /* UPDATE or RESTORE */
-    uint64_t owed[NAIVE_CHUNKS_MAX]; /* bit i: piece i */
-    bool updated_early[NAIVE_CHUNKS_MAX]; /* its update of the open step is owed or done */
-    uint64_t owed_step[NAIVE_CHUNKS_MAX];
+    /* pending work, per PARAM chunk: pieces */
+    tide_command_kind pending_kind[NAIVE_CHUNKS_MAX]; /* UPDATE or RESTORE */
+    uint64_t pending[NAIVE_CHUNKS_MAX]; /* bit i: piece i */
+    bool updated_early[NAIVE_CHUNKS_MAX]; /* its update of the open step is pending or done */
+    uint64_t pending_step[NAIVE_CHUNKS_MAX];
 
-    bool step_open, training, updates_wait, release_owed, update_failed;
+    bool step_open, training, updates_wait, release_pending, update_failed;
     uint32_t updates_begun; /* of the last training step, and not cancelled */
     uint64_t step, training_step;
     tide_op open_op; /* UINT32_MAX: none */
@@ -138,10 +138,10 @@ tide_op naive_waited_for(const naive_manager *naive);
 void naive_release(naive_manager *naive, bool skip);
 void naive_abort(naive_manager *naive, bool *torn);
 void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t count);
-/* Updates and restores owed, in pieces. */
-uint32_t naive_pieces_owed(const naive_manager *naive);
-/* Does any chunk owe work of a step before the open one? */
-bool naive_owes_older(const naive_manager *naive);
+/* Pending updates and restores, in pieces. */
+uint32_t naive_pieces_pending(const naive_manager *naive);
+/* Does any chunk have pending work of a step before the open one? */
+bool naive_has_older_pending(const naive_manager *naive);
 /* Does the place of any param hold a gradient made by the last training step? */
 bool naive_has_new_gradient(const naive_manager *naive);
 /* Ask for all that the manager has to refuse at present. */

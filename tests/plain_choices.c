@@ -93,10 +93,10 @@ static bool is_used(const tide_future *f, tide_chunk chunk)
 static uint64_t far_of_owner(const tide_victims *v, tide_chunk owner, tide_chunk chunk)
 {
     const tide_future *f = v->future;
-    if (!v->dues->on_device[owner] || !is_used(f, owner))
+    if (!v->pending->on_device[owner] || !is_used(f, owner))
         return far_never(f, chunk);
     const uint32_t state = 1 + chunk - tide_layout_piece(v->layout, owner, 0).state_chunk;
-    if (tide_dues_has(v->dues, owner))
+    if (tide_pending_has(v->pending, owner))
         return far_next(f, owner, state);
     const uint32_t last = tide_schedule_last(&f->schedule, owner);
     return far(tide_schedule_distance(&f->schedule, last), last, state);
@@ -108,7 +108,7 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     const tide_future *f = v->future;
     tide_chunk owner, last_owner;
     if (tide_layout_chunk_space(v->layout, chunk) != TIDE_SPACE_STATE)
-        return tide_dues_must_leave(v->dues, chunk) || !is_used(f, chunk) ? far_never(f, chunk)
+        return tide_pending_must_leave(v->pending, chunk) || !is_used(f, chunk) ? far_never(f, chunk)
                                                                           : far_next(f, chunk, 0);
     uint64_t nearest = far_never(f, chunk);
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
@@ -176,7 +176,7 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
     const tide_place *place = tide_place_of(l->places, chunk);
     return place->marks & TIDE_MARK_ASSEMBLE_DEVICE || !tide_place_has(place, TIDE_TIER_DEVICE) ||
            place->pins[TIDE_TIER_DEVICE] ||
-           (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk));
+           (place->marks & TIDE_MARK_REQUESTED && !tide_pending_must_leave(l->pending, chunk));
 }
 
 /* Its marks; with `l`, as they are when those that stay have dropped out, and what has been copied out need not be. */
@@ -273,7 +273,7 @@ static choice choose_promotion(const tide_victims *v, const tide_turn *turn)
         const tide_place *place = tide_place_of(v->places, chunk);
         if (!lies_idle_on_host(place))
             continue;
-        if (place->stale && !tide_dues_has(v->dues, chunk))
+        if (place->stale && !tide_pending_has(v->pending, chunk))
             keep_farther(&updated, &updated_near, chunk, ~remoteness(v, chunk));
         else if (!full)
             keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
@@ -373,7 +373,7 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     const tide_place *place = tide_place_of(l->places, chunk);
     const tide_future *f = l->future;
     const bool late = ends_of[chunk] > l->passed, writes = place->marks & TIDE_MARK_WRITING;
-    const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
+    const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_pending_has(l->pending, chunk);
     const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
                           : late                                                ? LATE
                           : place->marks & TIDE_MARK_REQUESTED                  ? URGENT
@@ -442,23 +442,23 @@ bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, t
 
 /* --- tasks --- */
 
-/* The chunks of a due's next piece, its PARAM chunk first. */
+/* The chunks of a pending update's next piece, its PARAM chunk first. */
 static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
                             tide_chunk chunks[TIDE_TASK_CHUNKS_MAX])
 {
-    const tide_due *due = &t->dues->chunks[param_chunk];
-    const uint32_t piece = due->descends ? due->pieces - 1 - due->done : due->done;
+    const tide_pending_update *update = &t->pending->chunks[param_chunk];
+    const uint32_t piece = update->descends ? update->pieces - 1 - update->done : update->done;
     chunks[0] = param_chunk;
     chunks[1] = tide_layout_piece(t->layout, param_chunk, piece).state_chunk;
     return 2;
 }
 
-/* All of the due's next part is on the host, where slots are free for what has no content. An update writes all of its
+/* All of the pending update's next part is on the host, where slots are free for what has no content. An update writes all of its
  * chunks, a restore its PARAM chunk alone. What is written has to be off the device, or to wait there (KEPT). */
 static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
 {
     tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
-    const bool updates = t->dues->chunks[param_chunk].kind == TIDE_DUE_UPDATE;
+    const bool updates = t->pending->chunks[param_chunk].kind == TIDE_PENDING_UPDATE;
     const uint32_t count = task_chunks(t, param_chunk, chunks);
     uint32_t needs_zero = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -475,21 +475,21 @@ static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
 /* A request waits for it, or need not. */
 static bool counts(const tide_tasks *t, tide_chunk chunk, bool first_only)
 {
-    const tide_due *due = &t->dues->chunks[chunk];
-    return due->kind != TIDE_DUE_NONE && !due->running &&
+    const tide_pending_update *update = &t->pending->chunks[chunk];
+    return update->kind != TIDE_PENDING_NONE && !update->running &&
            (!first_only || tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST);
 }
 
 static choice choose_ready(const tide_tasks *t, bool first_only)
 {
     choice chosen = nothing();
-    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(t->dues, chunk) && !chosen.any; chunk++) {
-        const tide_due *due = &t->dues->chunks[chunk];
-        if (!counts(t, chunk, first_only) || due->on_device || !is_ready_on_host(t, chunk))
+    for (tide_chunk chunk = 0; tide_pending_is_param_chunk(t->pending, chunk) && !chosen.any; chunk++) {
+        const tide_pending_update *update = &t->pending->chunks[chunk];
+        if (!counts(t, chunk, first_only) || update->on_device || !is_ready_on_host(t, chunk))
             continue;
         chosen.any = t->running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
         chosen.chunk = chunk;
-        chosen.kind = due->kind == TIDE_DUE_UPDATE ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE;
+        chosen.kind = update->kind == TIDE_PENDING_UPDATE ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE;
     }
     return chosen;
 }
@@ -504,36 +504,36 @@ bool __wrap_tide_tasks_next_ready(tide_tasks *t, bool first_only, tide_command *
     return any;
 }
 
-static tide_chunk first_due(const tide_tasks *t, tide_tier tier, bool first_only)
+static tide_chunk first_pending(const tide_tasks *t, tide_tier tier, bool first_only)
 {
-    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(t->dues, chunk); chunk++)
-        if (counts(t, chunk, first_only) && t->dues->chunks[chunk].on_device == (tier == TIDE_TIER_DEVICE))
+    for (tide_chunk chunk = 0; tide_pending_is_param_chunk(t->pending, chunk); chunk++)
+        if (counts(t, chunk, first_only) && t->pending->chunks[chunk].on_device == (tier == TIDE_TIER_DEVICE))
             return chunk;
     return TIDE_CHUNK_NONE;
 }
 
-/* Does a due's next piece want a chunk that the other tier assembles for `other`, and comes that one before it: does a request
+/* Does a pending update's next piece want a chunk that the other tier assembles for `other`, and comes that one before it: does a request
  * wait for that and not for this, or else is it the lower one? */
-static bool is_held_back(const tide_tasks *t, tide_chunk due, tide_chunk other, const tide_chunk *others,
+static bool is_held_back(const tide_tasks *t, tide_chunk update, tide_chunk other, const tide_chunk *others,
                          uint32_t other_count)
 {
     tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
-    const uint32_t count = task_chunks(t, due, chunks);
+    const uint32_t count = task_chunks(t, update, chunks);
     bool shared = false;
     for (uint32_t i = 0; i < other_count; i++)
         for (uint32_t k = 0; k < count; k++)
             shared |= others[i] == chunks[k];
     if (!shared)
         return false;
-    const bool wanted = tide_place_of(t->places, due)->marks & TIDE_MARK_FIRST,
+    const bool wanted = tide_place_of(t->places, update)->marks & TIDE_MARK_FIRST,
                others_wanted = tide_place_of(t->places, other)->marks & TIDE_MARK_FIRST;
-    return wanted == others_wanted ? other < due : others_wanted;
+    return wanted == others_wanted ? other < update : others_wanted;
 }
 
-/* Of both tiers' dues those go that are held back by the task that is assembled, the second one by the first. */
-static void hold_back(const tide_tasks *t, tide_chunk due[TIDE_TIER_COUNT])
+/* Of both tiers' pending updates those go that are held back by the task that is assembled, the second one by the first. */
+static void hold_back(const tide_tasks *t, tide_chunk update[TIDE_TIER_COUNT])
 {
-    const int first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const int first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     for (int i = 0; i < TIDE_TIER_COUNT; i++) {
         const int tier = i == 0 ? first : !first;
         const tide_command *assembling = &t->assembling[!tier];
@@ -541,13 +541,13 @@ static void hold_back(const tide_tasks *t, tide_chunk due[TIDE_TIER_COUNT])
         uint32_t count = assembling->task_count;
         for (uint32_t k = 0; k < count; k++)
             others[k] = assembling->task[k].chunk;
-        if (i == 1 && due[first] != TIDE_CHUNK_NONE) {
-            other = due[first];
+        if (i == 1 && update[first] != TIDE_CHUNK_NONE) {
+            other = update[first];
             count = task_chunks(t, other, others);
         }
-        if (due[tier] == TIDE_CHUNK_NONE || !is_held_back(t, due[tier], other, others, count))
+        if (update[tier] == TIDE_CHUNK_NONE || !is_held_back(t, update[tier], other, others, count))
             continue;
-        due[tier] = TIDE_CHUNK_NONE;
+        update[tier] = TIDE_CHUNK_NONE;
         plain_choices_made.held_back++;
     }
 }
@@ -562,12 +562,12 @@ static bool assembles_same(const tide_tasks *t)
     return false;
 }
 
-/* What was moved or handed out is of the first due of its tier; nothing is assembled if there is none, or may be none, and
+/* What was moved or handed out is of the first pending one of its tier; nothing is assembled if there is none, or may be none, and
  * nothing on both tiers. */
-static void compare_assembly(const tide_tasks *t, const tide_chunk due[TIDE_TIER_COUNT], bool any,
+static void compare_assembly(const tide_tasks *t, const tide_chunk update[TIDE_TIER_COUNT], bool any,
                            const tide_command *command)
 {
-    const tide_tier first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const tide_tier first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     plain_choices_made.assembles += any;
     if (problem[0])
         return;
@@ -575,17 +575,17 @@ static void compare_assembly(const tide_tasks *t, const tide_chunk due[TIDE_TIER
         snprintf(problem, sizeof problem, "chunks %u and %u assemble the same chunk", t->assembling[0].chunk,
                  t->assembling[1].chunk);
     if (any && command->kind > TIDE_COMMAND_WRITE_BACK) {
-        if (command->chunk != due[command->tier])
+        if (command->chunk != update[command->tier])
             snprintf(problem, sizeof problem,
                      "an assembled task of chunk %u, by the plain rule it is of chunk %u", command->chunk,
-                     due[command->tier]);
+                     update[command->tier]);
         return;
     }
-    if (due[first] != TIDE_CHUNK_NONE &&
-        (t->assembling[first].task_count == 0 || t->assembling[first].chunk != due[first]))
+    if (update[first] != TIDE_CHUNK_NONE &&
+        (t->assembling[first].task_count == 0 || t->assembling[first].chunk != update[first]))
         snprintf(problem, sizeof problem, "assembled is chunk %u, by the plain rule it is chunk %u",
-                 t->assembling[first].task_count ? t->assembling[first].chunk : TIDE_CHUNK_NONE, due[first]);
-    else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
+                 t->assembling[first].task_count ? t->assembling[first].chunk : TIDE_CHUNK_NONE, update[first]);
+    else if (any && update[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && update[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
         snprintf(problem, sizeof problem, "assembled is something, by the plain rule it is nothing");
 }
 
@@ -596,16 +596,16 @@ bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool 
 bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
                                    tide_command *command)
 {
-    tide_chunk due[TIDE_TIER_COUNT];
+    tide_chunk update[TIDE_TIER_COUNT];
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         const bool waits = tier == TIDE_TIER_HOST && turn->out_busy && !first_only;
-        due[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
+        update[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
                         ? TIDE_CHUNK_NONE
-                        : first_due(t, (tide_tier)tier, first_only);
+                        : first_pending(t, (tide_tier)tier, first_only);
     }
-    hold_back(t, due);
+    hold_back(t, update);
     const bool any = __real_tide_tasks_next_assembly(t, turn, first_only, command);
-    compare_assembly(t, due, any, command);
+    compare_assembly(t, update, any, command);
     return any;
 }
 
@@ -616,11 +616,11 @@ static bool is_waiting(const tide_request *r)
     return r->open && !r->ready;
 }
 
-static uint32_t count_owing(const tide_request *r)
+static uint32_t count_pending(const tide_request *r)
 {
     uint32_t count = 0;
     for (uint32_t i = r->pinned_count; is_waiting(r) && i < r->pin_count; i++)
-        count += tide_dues_has(r->dues, r->pins[i]);
+        count += tide_pending_has(r->pending, r->pins[i]);
     return count;
 }
 
@@ -637,16 +637,16 @@ static bool is_complete(const tide_request *r)
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])))
             return false;
-    return is_waiting(r) && count_owing(r) == 0;
+    return is_waiting(r) && count_pending(r) == 0;
 }
 
-/* The first chunk that is missing, owes nothing, and has a slot. */
+/* The first chunk that is missing, has nothing pending, and has a slot. */
 static choice choose_missing(const tide_request *r)
 {
     choice chosen = nothing();
     for (uint32_t i = r->pinned_count; i < r->pin_count && !chosen.any; i++) {
         const tide_place *place = tide_place_of(r->places, r->pins[i]);
-        if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE) || tide_dues_has(r->dues, r->pins[i]) ||
+        if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE) || tide_pending_has(r->pending, r->pins[i]) ||
             !(place->stale || tide_places_free(r->places, TIDE_TIER_DEVICE)))
             continue;
         chosen.any = true;
@@ -656,12 +656,12 @@ static choice choose_missing(const tide_request *r)
     return chosen;
 }
 
-bool __real_tide_request_waits_for_due(tide_request *r);
-bool __wrap_tide_request_waits_for_due(tide_request *r);
-bool __wrap_tide_request_waits_for_due(tide_request *r)
+bool __real_tide_request_waits_for_pending(tide_request *r);
+bool __wrap_tide_request_waits_for_pending(tide_request *r);
+bool __wrap_tide_request_waits_for_pending(tide_request *r)
 {
-    const bool waits = __real_tide_request_waits_for_due(r);
-    compare_numbers("a request waits for dues", waits, count_owing(r) > 0, &plain_choices_made.pins);
+    const bool waits = __real_tide_request_waits_for_pending(r);
+    compare_numbers("a request waits for pending updates", waits, count_pending(r) > 0, &plain_choices_made.pins);
     return waits;
 }
 
@@ -710,7 +710,7 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
     const tide_place *place = tide_place_of(p->places, chunk);
     const bool there = tide_place_has(place, TIDE_TIER_DEVICE),
                requested = place->marks & TIDE_MARK_REQUESTED;
-    if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
+    if (tide_pending_has(p->pending, chunk) || tide_pending_must_leave(p->pending, chunk))
         return LATER;
     if (!there)
         return !place->busy ? MISSING : requested ? LATER : THERE;

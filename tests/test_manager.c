@@ -141,7 +141,7 @@ static void device_state_is_next_used_by_its_update(void **state)
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1),
-                     1); /* owed: before param 1's next use */
+                     1); /* pending: before param 1's next use */
     run_engine();
     assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1), 2); /* after its last */
     assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 0), 3);
@@ -307,7 +307,7 @@ static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **st
             tide_manager_done(f.manager, command.id, TIDE_OK);
     }
     assert_int_equal(update.kind, TIDE_COMMAND_UPDATE);
-    assert_true(f.manager->dues.chunks[0].running);
+    assert_true(f.manager->pending.chunks[0].running);
     assert_false(residency(0).device_valid);
     tide_manager_done(f.manager, update.id, TIDE_OK);
     run_engine();
@@ -668,7 +668,7 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
         assert_true(tide_manager_updates_on_device(f.manager, chunk));
     const uint64_t planned = counters().plans;
     tide_manager_set_update_seconds(f.manager, 3, 1);          /* three to one */
-    assert_true(tide_manager_updates_on_device(f.manager, 3)); /* not while it may be owed */
+    assert_true(tide_manager_updates_on_device(f.manager, 3)); /* not while it may be pending */
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < 3);
@@ -858,7 +858,7 @@ static void a_host_request_spares_what_the_last_one_was_about(void **state)
     assert_true(residency(1).host_valid && residency(2).host_valid);
 }
 
-static void the_host_sees_a_chunk_after_the_update_it_is_owed(void **state)
+static void the_host_sees_a_chunk_after_its_pending_update(void **state)
 {
     (void)state;
     arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
@@ -972,7 +972,7 @@ int main(void)
         CASE(a_failed_command_leaves_the_chunk_where_it_was),
         CASE(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
         CASE(a_host_request_spares_what_the_last_one_was_about),
-        CASE(the_host_sees_a_chunk_after_the_update_it_is_owed),
+        CASE(the_host_sees_a_chunk_after_its_pending_update),
         CASE(budgets_below_the_needs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,14 +29,14 @@ static void arrange_neighbours(uint32_t device, uint32_t host, tide_placement pl
 /* Bit i: chunk i is updated on the device. */
 static void place_updates(uint32_t on_device)
 {
-    tide_dues *dues = &f.manager->dues;
+    tide_pending *pending = &f.manager->pending;
     for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
-        dues->on_device[chunk] = dues->wanted_on_device[chunk] = on_device >> chunk & 1;
+        pending->on_device[chunk] = pending->wanted_on_device[chunk] = on_device >> chunk & 1;
 }
 
 static tide_tier tier_of(tide_chunk param_chunk)
 {
-    return f.manager->dues.on_device[param_chunk] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    return f.manager->pending.on_device[param_chunk] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
 }
 
 /* What the updates are let go by: the release, or the ends of backward ops, and then they keep up with them. */
@@ -104,7 +104,7 @@ static bool is_ready(void)
     return tide_manager_ready(f.manager);
 }
 
-static bool nothing_is_owed(void)
+static bool nothing_is_pending(void)
 {
     return tide_manager_updates_open(f.manager) == 0;
 }
@@ -169,7 +169,7 @@ static uint32_t count_commands(bool waits, bool newest_first)
         step_end();
         if (waits)
             assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
-        commands += run_engine_late(nothing_is_owed, newest_first);
+        commands += run_engine_late(nothing_is_pending, newest_first);
     }
     return commands;
 }
@@ -233,7 +233,7 @@ static void a_request_takes_over_what_the_other_tier_assembles(void **state)
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
         run_engine();
         assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 0, 1), 1);
-        assert_true(nothing_is_owed());
+        assert_true(nothing_is_pending());
         clean_up(state);
     }
 }
@@ -258,8 +258,8 @@ static void the_host_sees_state_after_the_updates_of_all_its_owners(void **state
     }
 }
 
-/* Of the step before, chunk 0 owes the piece on the border to chunk 1, and chunk 2 both of its; chunk 1 has a new gradient. */
-static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void **state)
+/* Of the step before, chunk 0 has the piece on the border to chunk 1 pending, and chunk 2 both of its; chunk 1 has a new gradient. */
+static void an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before(void **state)
 {
     const uint32_t placements[] = {0, 2, 5, 7}; /* chunk 2 like chunk 0: it comes after it */
     for (int i = 0; i < 4; i++) {
@@ -279,7 +279,7 @@ static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void 
         assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
         assert_true(gave_up && !torn);
         assert_int_equal(tide_manager_updates_open(f.manager), 1 + PIECES + PIECES);
-        (void)run_engine_late(nothing_is_owed, false);
+        (void)run_engine_late(nothing_is_pending, false);
         for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
             for (uint32_t piece = 0; piece < PIECES; piece++) {
                 assert_int_equal(count_pieces(TIDE_COMMAND_RESTORE, chunk, piece), chunk == 1);
@@ -309,7 +309,7 @@ static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(v
     assert_int_equal(tide_manager_updates_open(f.manager), 2 * PIECES);
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     run_engine();
-    assert_true(nothing_is_owed());
+    assert_true(nothing_is_pending());
 }
 
 /* --- order, and what state holds --- */
@@ -359,7 +359,7 @@ static void auto_counts_a_shared_state_chunk_once(void **state)
         arrange_neighbours(PARAMS + 1 + margin, 8, TIDE_PLACEMENT_AUTO);
         for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
             assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < updates[margin]);
-        assert_int_equal(tide_dues_state_slots(&f.manager->dues), slots[margin]);
+        assert_int_equal(tide_pending_state_slots(&f.manager->pending), slots[margin]);
         clean_up(state);
     }
 }
@@ -394,7 +394,7 @@ static void arrange_frozen(uint32_t device)
     f.log_count = 0;
 }
 
-static void frozen_params_are_read_and_owe_nothing(void **state)
+static void frozen_params_are_read_and_have_nothing_pending(void **state)
 {
     (void)state;
     arrange_frozen(2);
@@ -483,7 +483,7 @@ static void a_gradient_of_a_frozen_param_is_refused(void **state)
     assert_non_null(strstr(tide_message(), "param1: it is frozen"));
 }
 
-static void a_step_in_which_nothing_is_trained_owes_nothing(void **state)
+static void a_step_in_which_nothing_is_trained_leaves_nothing_pending(void **state)
 {
     (void)state;
     arrange_classes(&some_frozen[1], 1, 2, 0, 0);
@@ -496,7 +496,7 @@ static void a_step_in_which_nothing_is_trained_owes_nothing(void **state)
         run_ops(0, 1);
         step_end();
         assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
-        assert_true(nothing_is_owed());
+        assert_true(nothing_is_pending());
     }
 }
 
@@ -509,7 +509,7 @@ int main(void)
         CASE(a_request_takes_over_what_the_other_tier_assembles),
         CASE(an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little),
         CASE(the_host_sees_state_after_the_updates_of_all_its_owners),
-        CASE(an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before),
+        CASE(an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before),
         CASE(the_state_on_a_border_is_used_twice_in_a_row),
         CASE(a_state_chunk_has_content_after_its_first_piece),
         CASE(auto_counts_a_shared_state_chunk_once),
@@ -517,9 +517,9 @@ int main(void)
         CASE(frozen_chunks_that_backward_reads_again_are_kept_for_it),
         CASE(only_what_is_trained_is_shared_out_between_the_tiers),
         CASE(frozen_chunks_before_them_take_nothing_from_what_is_placed),
-        CASE(frozen_params_are_read_and_owe_nothing),
+        CASE(frozen_params_are_read_and_have_nothing_pending),
         CASE(a_gradient_of_a_frozen_param_is_refused),
-        CASE(a_step_in_which_nothing_is_trained_owes_nothing),
+        CASE(a_step_in_which_nothing_is_trained_leaves_nothing_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

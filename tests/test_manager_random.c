@@ -7,7 +7,7 @@
  * complete late and in random order. Usage: test_manager_random [SEQUENCES [FIRST_SEED]].
  *
  * Every fifth sequence is restless: its steps' ops run in any order and steps are often given up in their
- * midst, while updates are so slow that those of the step before are still owed. An abort seldom meets both
+ * midst, while updates are so slow that those of the step before are still pending. An abort seldom meets both
  * otherwise, gradients of its own step and older updates: in order a param's forward op comes first, and
  * waits for its update.
  */
@@ -74,7 +74,7 @@ typedef struct sequence {
     tide_manager *manager;
     naive_manager naive;
     bool failing;       /* commands may fail */
-    bool failed;        /* one did: abort is due */
+    bool failed;        /* one did: an abort comes next */
     bool torn;          /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
     bool tells;         /* the manager is told of the link and the device, */
@@ -86,11 +86,11 @@ typedef struct sequence {
     bool reordered;     /* the open step's ops do not run in the order in which they are registered */
 } sequence;
 
-/* Aborts in the midst of a training step that made gradients, while updates of the step before were owed. */
+/* Aborts in the midst of a training step that made gradients, while updates of the step before were pending. */
 typedef struct aborts {
     uint32_t among_older;      /* exact ones */
     uint32_t in_another_order; /* of those, with ops out of order */
-    uint32_t with_a_neighbour; /* of those, a param owed an update in one chunk, a restore in another */
+    uint32_t with_a_neighbour; /* of those, a param with a pending update in one chunk, a restore in another */
 } aborts;
 
 static aborts aborts_played;
@@ -256,10 +256,10 @@ static void draw_slots(sequence *s, const tide_slot_needs *needs, tide_manager_o
 /* Neighbours on different tiers, as tight as the budgets may be: more than AUTO would place. */
 static void scatter_updates(sequence *s)
 {
-    tide_dues *dues = &s->manager->dues;
-    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++)
-        dues->on_device[chunk] = dues->wanted_on_device[chunk] =
-            dues->chunks[chunk].pieces > 0 && percent(s, 50);
+    tide_pending *pending = &s->manager->pending;
+    for (tide_chunk chunk = 0; tide_pending_is_param_chunk(pending, chunk); chunk++)
+        pending->on_device[chunk] = pending->wanted_on_device[chunk] =
+            pending->chunks[chunk].pieces > 0 && percent(s, 50);
 }
 
 static void seal(sequence *s, tide_manager_options *options)
@@ -395,14 +395,14 @@ static bool host_request_is_over(const sequence *s)
     return s->naive.host_count == 0;
 }
 
-static bool nothing_is_owed(const sequence *s)
+static bool nothing_is_pending(const sequence *s)
 {
-    return naive_pieces_owed(&s->naive) == 0;
+    return naive_pieces_pending(&s->naive) == 0;
 }
 
-static bool nothing_older_is_owed(const sequence *s)
+static bool nothing_older_is_pending(const sequence *s)
 {
-    return !naive_owes_older(&s->naive);
+    return !naive_has_older_pending(&s->naive);
 }
 
 /* Every wait ends, after a number of commands that chunks, not chance, bound. */
@@ -520,14 +520,14 @@ static void set_all_values(sequence *s)
     s->torn &= !goes_on(s);
 }
 
-/* Does any param owe an update of before in one chunk, and in another the restore that the abort asks for? */
-static bool owes_both(const naive_manager *n)
+/* Does any param have a pending update of before in one chunk, and in another the restore that the abort asks for? */
+static bool has_both_pending(const naive_manager *n)
 {
     for (uint32_t p = 0; p < n->params; p++) {
-        bool owes[TIDE_COMMAND_ACCESS] = {false};
+        bool pending[TIDE_COMMAND_ACCESS] = {false};
         for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++)
-            owes[n->owed_kind[chunk]] |= n->owed[chunk] > 0;
-        if (owes[TIDE_COMMAND_UPDATE] && owes[TIDE_COMMAND_RESTORE])
+            pending[n->pending_kind[chunk]] |= n->pending[chunk] > 0;
+        if (pending[TIDE_COMMAND_UPDATE] && pending[TIDE_COMMAND_RESTORE])
             return true;
     }
     return false;
@@ -536,14 +536,14 @@ static bool owes_both(const naive_manager *n)
 static void abort_step(sequence *s)
 {
     bool torn, in_midst = s->naive.step_open && s->naive.training;
-    bool among_older = in_midst && naive_owes_older(&s->naive) && naive_has_new_gradient(&s->naive);
+    bool among_older = in_midst && naive_has_older_pending(&s->naive) && naive_has_new_gradient(&s->naive);
     naive_abort(&s->naive, &torn);
     s->torn |= torn;
     if (!among_older || torn)
         return;
     aborts_played.among_older++;
     aborts_played.in_another_order += s->reordered;
-    aborts_played.with_a_neighbour += s->reordered && owes_both(&s->naive);
+    aborts_played.with_a_neighbour += s->reordered && has_both_pending(&s->naive);
 }
 
 /* What a pool does after a failure, or when its user gives up. */
@@ -567,7 +567,7 @@ static void give_up(sequence *s)
 static bool close_what_waits(sequence *s)
 {
     for (tide_op op; (op = naive_waited_for(&s->naive)) != UINT32_MAX; gradients_waited++) {
-        wait_for(s, nothing_older_is_owed, "old updates never end");
+        wait_for(s, nothing_older_is_pending, "old updates never end");
         if (!goes_on(s) || naive_step_end(&s->naive) || !run_op(s, op))
             return false;
         if (naive_waited_for(&s->naive) == op) {
@@ -594,7 +594,7 @@ static void run_step(sequence *s, bool training)
         return;
     }
     if (training)
-        wait_for(s, nothing_older_is_owed, "old updates never end");
+        wait_for(s, nothing_older_is_pending, "old updates never end");
     if (!goes_on(s)) {
         give_up(s);
         return;
@@ -603,7 +603,7 @@ static void run_step(sequence *s, bool training)
     pump_some(s);
     if (training && waits && goes_on(s) && !percent(s, 5))
         naive_release(&s->naive, percent(s, 20));
-    if (!goes_on(s) || s->naive.release_owed || percent(s, s->restless ? 10 : 2))
+    if (!goes_on(s) || s->naive.release_pending || percent(s, s->restless ? 10 : 2))
         give_up(s);
 }
 
@@ -635,12 +635,12 @@ static void run_sequence(sequence *s)
             run_host_request(s);
         run_step(s, !percent(s, s->restless ? 10 : 20));
         if (percent(s, s->restless ? 5 : 20))
-            wait_for(s, nothing_is_owed, "updates never end");
+            wait_for(s, nothing_is_pending, "updates never end");
         if (s->failed)
             give_up(s);
     }
     s->failing = false;
-    wait_for(s, nothing_is_owed, "updates never end");
+    wait_for(s, nothing_is_pending, "updates never end");
 }
 
 static void destroy(sequence *s)
@@ -742,7 +742,7 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     naive_complete(&s.naive, at, NAIVE_CANCELLED);
     naive_abort(&s.naive, &torn);
     assert_false(torn);
-    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* chunk 0 owes the update of the step before */
+    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* chunk 0 has the update of the step before pending */
 
     pump_all_but(&s, TIDE_COMMAND_RESTORE, 1);
     expect_param(&s, 0, TIDE_TENSOR_HOLD, false);
@@ -815,7 +815,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
     print_message("%llu commands, stream %016llx\n", (unsigned long long)commands, (unsigned long long)hash);
     print_plain_choices();
     print_message("%u ops run late, for gradients that waited\n", gradients_waited);
-    print_message("%u aborts among older updates: %u with ops out of order, %u of a param that owed both\n",
+    print_message("%u aborts among older updates: %u with ops out of order, %u of a param with both pending\n",
                   aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);
     print_message(
         "%llu tasks on state that the other tier's wanted, too; %llu times one waited for the other\n",

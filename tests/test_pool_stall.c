@@ -195,7 +195,7 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
     }
 }
 
-/* Between two ops the caller has everything updated that the step before still owes. */
+/* Between two ops the caller has everything updated that is still pending from the step before. */
 static void a_drain_within_a_step_is_update(void **state)
 {
     (void)state;

@@ -356,7 +356,7 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
     const char *kept = strstr(text, "{\"event\":\"snapshot\",");
     assert_non_null(kept);
     assert_non_null(strstr(
-        kept, "\"owes\":false}\n{\"event\":\"pass\",\"step\":1,\"pass\":2,\"t_ns\":5,\"training\":true,"
+        kept, "\"pending\":false}\n{\"event\":\"pass\",\"step\":1,\"pass\":2,\"t_ns\":5,\"training\":true,"
               "\"number\":18,"));
     assert_non_null(strstr(kept, "\"number\":19,"));
     assert_int_equal(count_of(text, "{\"event\":\"snapshot\","), 2);

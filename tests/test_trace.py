@@ -94,15 +94,15 @@ def places_check(bench, name, lines):
 
 def ways_check(bench, name, lines):
     """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or leaving."""
-    stands, pinned, owing, owed, begun, faults, moves = {}, set(), set(), set(), None, [], 0
+    stands, pinned, pending, ever_pending, begun, faults, moves = {}, set(), set(), set(), None, [], 0
     for event in (line for line in lines if "event" in line):
         if event["event"] == "pass" and begun is None:
             begun = set(stands)
         elif event["event"] == "chunk":
             stands[event["chunk"]] = (event["device"], event["host"])
             (pinned.add if event["pinned"] else pinned.discard)(event["chunk"])
-            (owing.add if event["owes"] else owing.discard)(event["chunk"])
-            owed |= owing
+            (pending.add if event["pending"] else pending.discard)(event["chunk"])
+            ever_pending |= pending
         elif event["event"] == "request" and event["chunks"] > len(pinned):
             faults.append((len(pinned), event))
         elif event["event"] == "move":
@@ -111,8 +111,8 @@ def ways_check(bench, name, lines):
                 faults.append((stands.get(event["chunk"]), event))
     bench.tap.ok(moves and not faults, f"{name}: chunks of {moves} moves are on their way", faults[:3])
     updated = {line["chunk"] for line in lines if line.get("event") == "update"}
-    bench.tap.ok(not pinned and not owing and owed == updated, f"{name}: {len(owed)} chunks owe an update and have it",
-                 (pinned, owing, owed ^ updated))
+    bench.tap.ok(not pinned and not pending and ever_pending == updated, f"{name}: {len(ever_pending)} chunks have a pending update and get it",
+                 (pinned, pending, ever_pending ^ updated))
     valued = {line["chunk"] for line in lines if line.get("table") == "chunk" and line["space"] != "activation"}
     bench.tap.ok(begun == (set() if lines[0]["device"] == "null" else valued), f"{name}: it begins with where chunks are", begun)
 

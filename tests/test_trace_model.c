@@ -257,7 +257,7 @@ static void a_trace_that_breaks_off_anywhere_is_taken_up_to_there(void **unused)
     TRACE_AT("snapshot", "1", "1")                                                                           \
     TRACE_T("1000")                                                                                          \
     "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7,"               \
-    "\"pinned\":false,\"content\":\"params\",\"owes\":false}\n"
+    "\"pinned\":false,\"content\":\"params\",\"pending\":false}\n"
 
 static void segments_follow_in_order_of_their_numbers(void **unused)
 {

@@ -62,7 +62,7 @@
     TRACE_PASS("1", "1000")                                                                                  \
     TRACE_AT("snapshot", "1", "1")                                                                           \
     TRACE_T("1000") "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7,"     \
-                    "\"pinned\":false,\"content\":\"params\",\"owes\":false}\n"                              \
+                    "\"pinned\":false,\"content\":\"params\",\"pending\":false}\n"                              \
     TRACE_AT("wait", "1", "1")                                                                               \
     TRACE_T("1100") "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,\"for\":\"move\"}\n"                   \
     TRACE_AT("move", "1", "1")                                                                               \
@@ -81,7 +81,7 @@
                                "\"ended_by\":9,\"predicted\":false}\n"                                       \
     TRACE_AT("chunk", "1", "1")                                                                              \
     TRACE_T("1300") "\"chunk\":0,\"device\":\"there\",\"device_slot\":3,\"host\":\"there\",\"host_slot\":7," \
-                    "\"pinned\":true,\"content\":\"params\",\"owes\":false}\n"                               \
+                    "\"pinned\":true,\"content\":\"params\",\"pending\":false}\n"                               \
     TRACE_AT("zero", "1", "1")                                                                               \
     TRACE_SPAN("1400", "1500") "\"id\":10,\"chunk\":5}\n"                                                    \
     TRACE_AT("op", "1", "1")                                                                                 \

@@ -124,10 +124,10 @@ class Run:
 
     # ---- events ----
 
-    def place(self, chunk, t_ns, device, slot, pinned=False, owes=False, name="chunk"):
+    def place(self, chunk, t_ns, device, slot, pinned=False, pending=False, name="chunk"):
         there = chunk in self.on_host
         self.event(name, t_ns=t_ns, chunk=chunk, device=device, device_slot=slot, host="there" if there else "none",
-                   host_slot=chunk if there else None, pinned=pinned, content=self.content.get(chunk, "nothing"), owes=owes)
+                   host_slot=chunk if there else None, pinned=pinned, content=self.content.get(chunk, "nothing"), pending=pending)
 
     def copy_sum(self, name, value):
         self.sums[name] = self.sums.get(name, 0) + value
@@ -233,7 +233,7 @@ class Run:
             if (chunk == layer) == backward:  # gradients, or activations forward
                 self.content[chunk] = "gradients" if backward else "activations"
                 self.dirty.add(chunk)
-            self.place(chunk, begin, "there", self.slot_of[chunk], owes=chunk == layer and backward)
+            self.place(chunk, begin, "there", self.slot_of[chunk], pending=chunk == layer and backward)
         for param in range(layer * self.params_of_chunk, (layer + 1) * self.params_of_chunk) if backward else ():
             self.event("param", t_ns=begin, param=param, holds="gradient")
 

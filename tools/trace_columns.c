@@ -354,7 +354,7 @@ static uint64_t place_of(const tide_trace_event *event)
     static const char *const devices[] = {"none", "coming", "there", "leaving", "stale"};
     static const char *const hosts[] = {"none", "coming", "there"};
     static const char *const contents[] = {"nothing", "params", "gradients", "both", "state", "activations"};
-    uint32_t flags = (uint32_t)event->pinned | (uint32_t)event->owes << 1 |
+    uint32_t flags = (uint32_t)event->pinned | (uint32_t)event->pending << 1 |
                      (uint32_t)(event->device_slot != TIDE_TRACE_NONE) << 2 |
                      (uint32_t)(event->host_slot != TIDE_TRACE_NONE) << 3 |
                      (uint32_t)(event->kind == TIDE_TRACE_SNAPSHOT) << 4;

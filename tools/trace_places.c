@@ -96,7 +96,7 @@ static uint32_t device_state(tide_picture *p, const tide_trace_event *event)
 {
     char text[96];
     snprintf(text, sizeof text, "%s: %s%s%s", event->device, event->content, event->pinned ? ", pinned" : "",
-             event->owes ? ", update to come" : "");
+             event->pending ? ", update to come" : "");
     return tide_timeline_text(p->timeline, text);
 }
 

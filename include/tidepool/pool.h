@@ -488,7 +488,7 @@ struct tide_trace_event {
     const char *what;
     const char *reason;
     const char *device, *host, *content;
-    bool training, clips, predicted, copied, zeroed, in_place, pinned, owes;
+    bool training, clips, predicted, copied, zeroed, in_place, pinned, pending;
 };
 
 /* The device's clock; null: virtual. 0 before seal. Any thread. */

@@ -175,7 +175,7 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
         return false;
     const tide_status status = tide_jobs_start(commands->jobs, open, &started);
     if (status != TIDE_OK &&
-        !started) /* it has changed nothing: giving up cancels it, and it is owed as before */
+        !started) /* it has changed nothing: giving up cancels it, and it is pending as before */
         tide_monitor_fail(commands->monitor, status);
     if (!started)
         return false;

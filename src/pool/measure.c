@@ -35,7 +35,7 @@ bool tide_measure_is_valid(const tide_measure *measure)
 {
     const tide_script *scripts = measure->scripts;
     return measure->last < 2 && scripts[0].length <= measure->script_lines &&
-           scripts[1].length <= measure->script_lines && (!measure->owed || measure->version > 0) &&
+           scripts[1].length <= measure->script_lines && (!measure->pending || measure->version > 0) &&
            (!measure->complete || measure->samples > 0);
 }
 
@@ -103,7 +103,7 @@ void tide_measure_step_end(tide_measure *measure)
     measure->version += measure->fresh;
     measure->last = 1 - measure->last;
     count_units(measure, script);
-    measure->owed = true;
+    measure->pending = true;
     assert(tide_measure_is_valid(measure));
 }
 
@@ -123,14 +123,14 @@ static void take(tide_series *series, uint64_t *ns, uint64_t *amount)
 void tide_measure_step_forget(tide_measure *measure)
 {
     uint64_t ns, amount;
-    measure->writing = measure->owed = false;
+    measure->writing = measure->pending = false;
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++)
         take(&measure->series[i], &ns, &amount);
 }
 
 void tide_measure_sample(tide_measure *measure, bool updated)
 {
-    if (!measure->owed)
+    if (!measure->pending)
         return;
     const bool replace = measure->fresh || measure->samples < REPLACING_SAMPLES;
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++) {
@@ -143,7 +143,7 @@ void tide_measure_sample(tide_measure *measure, bool updated)
         const double ns_each = (double)ns / (double)amount;
         series->mean_ns += (ns_each - series->mean_ns) * (replace ? 1 : weight_of_a_sample);
     }
-    measure->owed = false;
+    measure->pending = false;
     measure->samples++;
     assert(tide_measure_is_valid(measure));
     /* The updates of the step before were over when this one's ended. */

@@ -75,7 +75,7 @@ typedef struct tide_measure {
     bool writing;     /* [caller] a training step is open */
     bool fresh;       /* [caller] the script written differs from the last one so far; once ended: the last one did, and its sample
                          replaces */
-    bool owed;        /* [caller] a step has ended that no sample has seen */
+    bool pending;        /* [caller] a step has ended that no sample has seen */
     uint32_t samples; /* [caller] */
     bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */
 } tide_measure;

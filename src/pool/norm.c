@@ -29,18 +29,18 @@ bool tide_norm_is_known(const tide_norm *norm)
     return norm->phase == TIDE_NORM_KNOWN;
 }
 
-void tide_norm_owe(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients)
+void tide_norm_defer(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients)
 {
     assert(tide_monitor_is_held(NULL));
     assert(tide_norm_is_known(norm) && !norm->has_result);
-    norm->phase = TIDE_NORM_OWED;
+    norm->phase = TIDE_NORM_DEFERRED;
     norm->step = *step;
     norm->result = (tide_step_result){.zero_gradients = zero_gradients};
 }
 
 tide_status tide_norm_ask(tide_norm *norm)
 {
-    assert(norm->phase == TIDE_NORM_OWED);
+    assert(norm->phase == TIDE_NORM_DEFERRED);
     const tide_status status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, 0, &norm->number);
     if (status == TIDE_OK)
         norm->phase = TIDE_NORM_ASKED;

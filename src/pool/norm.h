@@ -26,7 +26,7 @@ enum { TIDE_SKIPS_MAX = 10 }; /* skipped steps in a row, none at a lower loss sc
 
 typedef enum tide_norm_phase {
     TIDE_NORM_KNOWN = 0, /* or lost: none is on its way */
-    TIDE_NORM_OWED,      /* a training step has ended, nothing is enqueued yet */
+    TIDE_NORM_DEFERRED,      /* a training step has ended, nothing is enqueued yet */
     TIDE_NORM_ASKED,     /* its sum is enqueued */
     TIDE_NORM_PENDING,   /* its copy to the host, too */
 } tide_norm_phase;
@@ -69,7 +69,7 @@ tide_status tide_norm_create(tide_norm *norm);
 /* --- [lock] --- */
 
 /* A training step has ended; the sum follows. */
-void tide_norm_owe(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients);
+void tide_norm_defer(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients);
 /* Its sum is all that the compute stream has been given so far. */
 tide_status tide_norm_ask(tide_norm *norm);
 /* If the sum is there and the stream has room: copy it; if that has arrived: judge. On failure `verdict` is WAIT, or what it

@@ -176,7 +176,7 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
 
 /* The most host slots that a run takes beside so many on the device: with one fewer more would move. A device that does not
  * hold what ops use takes turns with all chunks. One that does holds in its margin the state of as many PARAM chunks as fit
- * (chunk/dues.c); the host has the state of the others and, when it updates one, a copy of that. */
+ * (chunk/pending.c); the host has the state of the others and, when it updates one, a copy of that. */
 static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
 {
     const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;

@@ -25,7 +25,7 @@ static tide_step_record *counting(tide_records *records, tide_reason reason)
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
     tide_step_record *of = record(records, of_update ? records->updating : records->begun);
     assert(tide_monitor_is_held(NULL));
-    return (of_update ? of->owes_updates : of->is_open) ? of : NULL;
+    return (of_update ? of->updates_pending : of->is_open) ? of : NULL;
 }
 
 uint64_t tide_records_step(tide_records *records, tide_reason reason)
@@ -131,7 +131,7 @@ void tide_records_begin(tide_records *records)
     if (records->begun - records->taken > TIDE_STEP_RECORDS_MAX)
         records->taken = records->begun - TIDE_STEP_RECORDS_MAX;
     tide_step_record *opened = record(records, records->begun);
-    *opened = (tide_step_record){.step = records->tracer->step, .is_open = true, .owes_updates = true};
+    *opened = (tide_step_record){.step = records->tracer->step, .is_open = true, .updates_pending = true};
     tide_records_sum(records, &opened->begin);
     records->tracer->counted = opened->step;
     assert(tide_records_is_valid(records));
@@ -156,7 +156,7 @@ static void end_updates(tide_step_record *of)
 {
     of->counters.adam_host_seconds = (double)of->adam_ns[0] * 1e-9;
     of->counters.adam_device_seconds = (double)of->adam_ns[1] * 1e-9;
-    of->owes_updates = false;
+    of->updates_pending = false;
 }
 
 void tide_records_ended(tide_records *records)
@@ -171,7 +171,7 @@ void tide_records_updates_ended(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
     tide_records_ended(records);
-    if (of->owes_updates && !of->is_open)
+    if (of->updates_pending && !of->is_open)
         end_updates(of);
 }
 
@@ -179,7 +179,7 @@ void tide_records_let_go(tide_records *records)
 {
     const tide_step_record *of = record(records, records->updating);
     tide_records_ended(records); /* two steps' updates at once are as many as are told apart */
-    if (of->owes_updates)
+    if (of->updates_pending)
         records->ending = records->updating;
     records->updating = records->begun;
     assert(tide_records_is_valid(records));
@@ -205,7 +205,7 @@ bool tide_records_take(tide_records *records, uint64_t *step, tide_pool_counters
     if (records->taken == records->begun)
         return false;
     const tide_step_record *oldest = record(records, records->taken + 1);
-    if (oldest->is_open || oldest->owes_updates)
+    if (oldest->is_open || oldest->updates_pending)
         return false;
     *step = oldest->step;
     *counters = oldest->counters;

@@ -23,7 +23,7 @@ typedef struct tide_step_record {
     tide_pool_counters counters; /* moves attributed so far; the rest at close */
     _Atomic uint64_t adam_ns[2]; /* of its updates, by the observer: host lane, update stream */
     bool is_open;                /* the next step's first op has not begun */
-    bool owes_updates;           /* its updates are not over */
+    bool updates_pending;           /* its updates are not over */
 } tide_step_record;
 
 typedef struct tide_records {

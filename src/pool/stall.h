@@ -17,7 +17,7 @@
  * A GPU times the kernels of an op or slice as one (may_coalesce in device.h), unless a trace or a watcher wants
  * each one's time. Gaps between them then count as compute, not as the caller's.
  *
- * Why an op's request is not ready (cause_now), in this order: a chunk owes an update; the engine is mapping; a chunk
+ * Why an op's request is not ready (cause_now), in this order: a chunk's update is pending; the engine is mapping; a chunk
  * has no slot and none is free; else a copy is under way. Until a caller wakes whose request has become ready, it is
  * what it was. A stream that waits for copies into the device waits for the link: such copies themselves wait for
  * nothing (order.h). So does one that is to write what is still being copied out.

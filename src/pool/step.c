@@ -195,7 +195,7 @@ static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
     const tide_ground *ground = &pool->ground;
     tide_measure_step_end(&pool->journal.measure);
-    tide_norm_owe(&pool->norm, &pool->step.options, zero_gradients);
+    tide_norm_defer(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
         .blocks = (const double *)(void *)(ground->region + ground->region_layout.blocks_offset),
         .sum = (double *)(void *)(ground->region + ground->region_layout.scalars_offset),
@@ -215,7 +215,7 @@ static tide_status end_locked(tide_pool *pool)
     const bool training = step->options.training;
     tide_status status = TIDE_OK;
     uint64_t zero_gradients = 0;
-    /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
+    /* Where updates wait, chunks that no op of this step used may still have the update before pending; else a step may have had
      * no backward op to wait for them. */
     if (training && tide_norm_is_awaited(&pool->ground, &step->options))
         status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);

@@ -14,7 +14,7 @@ static bool awaits_device(const tide_engine *engine)
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
  * nobody.) After a failure a wait may stand whose command was refused: whoever gives the step up waits for the device. */
-__attribute__((unused)) static bool device_owes_nothing(const tide_engine *engine)
+__attribute__((unused)) static bool device_has_nothing_pending(const tide_engine *engine)
 {
     tide_device_statistics device;
     engine->ground->device->ops->statistics(engine->ground->device, &device);
@@ -34,7 +34,7 @@ static void *engine_main(void *context)
         if (tide_engine_round(engine))
             continue;
         const bool events = awaits_device(engine);
-        assert(events || device_owes_nothing(engine));
+        assert(events || device_has_nothing_pending(engine));
         tide_monitor_unlock(engine->monitor);
         const tide_status status = device->ops->park(device, ticket, events);
         tide_monitor_lock(engine->monitor);

@@ -188,7 +188,7 @@ void tide_tracer_ready(tide_tracer *tracer, uint32_t chunks, uint32_t lacked, ui
 static bool same(const tide_chunk_view *a, const tide_chunk_view *b)
 {
     return a->device == b->device && a->host == b->host && a->device_slot == b->device_slot &&
-           a->host_slot == b->host_slot && a->pinned == b->pinned && a->owes == b->owes &&
+           a->host_slot == b->host_slot && a->pinned == b->pinned && a->pending == b->pending &&
            a->content == b->content;
 }
 
@@ -203,7 +203,7 @@ static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_c
     event.device_slot = view->device_slot;
     event.host_slot = view->host_slot;
     event.pinned = view->pinned;
-    event.owes = view->owes;
+    event.pending = view->pending;
     event.content = contents[view->content];
     tell_now(tracer, &event);
 }

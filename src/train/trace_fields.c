@@ -39,7 +39,7 @@
 #define TASK SPAN, COUNT(id), TEXT_IN(tier, what), SMALL(chunk), SMALL(state_chunk), SMALL(piece)
 #define PLACE                                                                                                \
     INSTANT, SMALL(chunk), TEXT(device), SMALL_OR_NULL(device_slot), TEXT(host), SMALL_OR_NULL(host_slot),   \
-        BOOL(pinned), TEXT(content), BOOL(owes)
+        BOOL(pinned), TEXT(content), BOOL(pending)
 
 static const tide_trace_field pass[] = {INSTANT, BOOL(training), COUNT(number), BOOL(clips)};
 static const tide_trace_field instant[] = {INSTANT};

@@ -20,7 +20,7 @@ enum { WARM_STEPS = 4 };
 typedef struct place {
     bool on_device;
     bool modified;    /* the host has no equal copy */
-    bool owes_update; /* PATRICKSTAR: its gradients are complete */
+    bool update_pending; /* PATRICKSTAR: its gradients are complete */
     bool in_use;
     uint64_t remoteness;
     uint64_t first_in_step; /* schedule step */
@@ -96,7 +96,7 @@ static void finish_use(machine *m, uint32_t u)
     else if (use->flags & TIDE_TRACE_LEAVES && m->which == POLICY_LRU)
         evict(m, p);
     else if (use->flags & TIDE_TRACE_LEAVES)
-        p->owes_update = true;
+        p->update_pending = true;
 }
 
 static void finish_uses(machine *m, uint32_t schedule_step)
@@ -142,9 +142,9 @@ static void end_step(machine *m)
 {
     for (uint32_t c = 0; c < m->trace->chunk_count; c++) {
         place *p = &m->places[c];
-        if (p->owes_update && p->on_device)
+        if (p->update_pending && p->on_device)
             evict(m, p);
-        p->owes_update = false;
+        p->update_pending = false;
     }
 }
 

@@ -38,7 +38,7 @@ const place = {
     device: (word) => word % 5, // none coming there leaving stale
     host: (word) => Math.floor(word / 5) % 3, // none coming there
     content: (word) => Math.floor(word / 15) % 6, // nothing params gradients both state activations
-    flags: (word) => Math.floor(word / 90), // pinned, owes, has a device slot, has a host slot, snapshot
+    flags: (word) => Math.floor(word / 90), // pinned, pending, has a device slot, has a host slot, snapshot
 };
 
 /* The state of every packed place of a space's chunk, alone and with a copy up, down or an update under way (1, 2, 4).
