@@ -184,9 +184,9 @@ static void look_again(tide_leaving *l)
     if (l->epoch != l->future->epoch) {
         l->epoch = l->future->epoch;
         tide_shelves_clear(&l->shelves);
-        tide_places_note_all(l->places, TIDE_WATCHER_LEAVING);
+        tide_places_notify_all(l->places, TIDE_SUBSCRIBER_EVICTION_QUEUE);
     }
-    while ((chunk = tide_places_noted(l->places, TIDE_WATCHER_LEAVING)) != TIDE_CHUNK_NONE)
+    while ((chunk = tide_places_next_changed(l->places, TIDE_SUBSCRIBER_EVICTION_QUEUE)) != TIDE_CHUNK_NONE)
         sort(l, chunk);
     sort_passed(l, LATE_LEAVING);
     sort_passed(l, LATE_WRITING);
@@ -248,7 +248,7 @@ bool tide_leaving_is_valid(const tide_leaving *leaving)
         return true; /* all will be sorted anew */
     for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(leaving->places, chunk);
-        if (place->noted & 1u << TIDE_WATCHER_LEAVING)
+        if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)
             continue;
         const uint32_t shelf = shelf_of(leaving, chunk);
         if ((place->marks & TIDE_MARKS_GOING && stays(leaving, chunk)) ||

@@ -51,7 +51,7 @@ void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint
  * What leaves without one goes first. */
 bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command);
 
-/* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
+/* Does every chunk that has not changed meanwhile stand where it belongs? Walks all chunks. */
 bool tide_leaving_is_valid(const tide_leaving *leaving);
 
 #endif

@@ -40,9 +40,9 @@ void tide_pending_destroy(tide_pending *pending)
 
 /* --- what is pending --- */
 
-static void note(tide_pending *pending, tide_chunk chunk)
+static void notify(tide_pending *pending, tide_chunk chunk)
 {
-    tide_places_note(pending->tensors->places, chunk, TIDE_WATCHERS_ALL);
+    tide_places_notify(pending->tensors->places, chunk, TIDE_SUBSCRIBERS_ALL);
 }
 
 bool tide_pending_owners(const tide_pending *pending, tide_chunk chunk, tide_chunk *first, tide_chunk *last)
@@ -116,7 +116,7 @@ static void start(tide_pending *pending, tide_chunk chunk, tide_pending_kind kin
     update->on_device = pending->on_device[chunk];
     pending->count++;
     pending->pieces_open += update->pieces;
-    note(pending, chunk);
+    notify(pending, chunk);
 }
 
 void tide_pending_start_complete(tide_pending *pending, uint32_t param)
@@ -148,7 +148,7 @@ static void drop(tide_pending *pending, tide_chunk chunk)
     pending->pieces_open -= update->pieces - update->done;
     pending->count--;
     update->kind = TIDE_PENDING_NONE;
-    note(pending, chunk);
+    notify(pending, chunk);
 }
 
 static void restore(tide_pending *pending, tide_chunk chunk)
@@ -192,7 +192,7 @@ void tide_pending_piece_begin(tide_pending *pending, tide_chunk chunk)
     assert(update->kind != TIDE_PENDING_NONE && !update->running);
     assert(tide_pending_is_param_chunk(pending, chunk) && update->done < update->pieces);
     update->running = true;
-    note(pending, chunk);
+    notify(pending, chunk);
     pending->begun += update->kind == TIDE_PENDING_UPDATE && update->step == pending->training_step;
 }
 
@@ -203,7 +203,7 @@ static void change_sides(tide_pending *pending, tide_chunk chunk)
     pending->placements++;
     pending->on_device[chunk] = pending->wanted_on_device[chunk];
     for (uint32_t i = 0; i < pending->chunks[chunk].pieces; i++)
-        note(pending, tide_layout_piece(pending->layout, chunk, i).state_chunk);
+        notify(pending, tide_layout_piece(pending->layout, chunk, i).state_chunk);
 }
 
 static void finish(tide_pending *pending, tide_chunk chunk)
@@ -227,7 +227,7 @@ void tide_pending_piece_end(tide_pending *pending, tide_chunk chunk, tide_piece_
     assert(update->kind != TIDE_PENDING_NONE && update->running);
     assert((unsigned)how <= TIDE_PIECE_CANCELLED && tide_pending_is_param_chunk(pending, chunk));
     update->running = false;
-    note(pending, chunk);
+    notify(pending, chunk);
     if (how == TIDE_PIECE_DONE)
         finish(pending, chunk);
     else if (updates && how == TIDE_PIECE_FAILED)

@@ -20,8 +20,8 @@ tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         create_slots(places, &places->tier[tier], slots[tier]);
     places->chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof *places->chunks);
-    for (int i = 0; i < TIDE_WATCHERS; i++)
-        places->watches[i].chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof(tide_chunk));
+    for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
+        places->change_lists[i].chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof(tide_chunk));
     if (places->arrays.lacks) {
         tide_places_destroy(places);
         return tide_fail(TIDE_ERROR_NO_MEMORY,
@@ -39,11 +39,11 @@ void tide_places_destroy(tide_places *places)
     *places = (tide_places){.chunks = NULL};
 }
 
-/* A chunk's place, to be changed: those who watch look again. */
+/* A chunk's place, to be changed: the subscribers look again. */
 static tide_place *change(tide_places *places, tide_chunk chunk)
 {
     assert(chunk < places->chunk_count);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_places_notify(places, chunk, TIDE_SUBSCRIBERS_ALL);
     return &places->chunks[chunk];
 }
 
@@ -150,12 +150,12 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
 }
 
 /* Who looks again when marks change. */
-static uint32_t watchers_of(uint32_t marks)
+static uint32_t subscribers_of(uint32_t marks)
 {
     if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_GOING | TIDE_MARK_KEPT))
-        return TIDE_WATCHERS_ALL;
-    return (marks & TIDE_MARK_FIRST ? 1u << TIDE_WATCHER_TASKS : 0) |
-           (marks & TIDE_MARK_ASSEMBLE_DEVICE ? 1u << TIDE_WATCHER_LEAVING : 0);
+        return TIDE_SUBSCRIBERS_ALL;
+    return (marks & TIDE_MARK_FIRST ? 1u << TIDE_SUBSCRIBER_TASKS : 0) |
+           (marks & TIDE_MARK_ASSEMBLE_DEVICE ? 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE : 0);
 }
 
 void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t set, uint32_t unset)
@@ -169,40 +169,40 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
     assert(places->going > 0 || !(place->marks & TIDE_MARKS_GOING));
     places->going -= (place->marks & TIDE_MARKS_GOING) != 0;
     place->marks = (uint8_t)marks;
-    tide_places_note(places, chunk, watchers_of(changed));
+    tide_places_notify(places, chunk, subscribers_of(changed));
 }
 
-/* --- watchers --- */
+/* --- subscribers --- */
 
-void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watchers)
+void tide_places_notify_new(tide_places *places, tide_chunk chunk, uint32_t subscribers)
 {
     tide_place *place = &places->chunks[chunk];
-    assert(chunk < places->chunk_count && watchers <= TIDE_WATCHERS_ALL);
-    for (uint32_t unseen = watchers & ~(uint32_t)place->noted; unseen != 0; unseen &= unseen - 1) {
-        tide_watch *watch = &places->watches[__builtin_ctz(unseen)];
-        const uint32_t at = watch->first + watch->count++;
-        assert(watch->count <= places->chunk_count);
-        watch->chunks[at < places->chunk_count ? at : at - places->chunk_count] = chunk;
+    assert(chunk < places->chunk_count && subscribers <= TIDE_SUBSCRIBERS_ALL);
+    for (uint32_t unseen = subscribers & ~(uint32_t)place->changed; unseen != 0; unseen &= unseen - 1) {
+        tide_change_list *list = &places->change_lists[__builtin_ctz(unseen)];
+        const uint32_t at = list->first + list->count++;
+        assert(list->count <= places->chunk_count);
+        list->chunks[at < places->chunk_count ? at : at - places->chunk_count] = chunk;
     }
-    place->noted |= (uint8_t)watchers;
+    place->changed |= (uint8_t)subscribers;
 }
 
-void tide_places_note_all(tide_places *places, tide_watcher watcher)
+void tide_places_notify_all(tide_places *places, tide_subscriber subscriber)
 {
     for (tide_chunk chunk = 0; chunk < places->chunk_count; chunk++)
-        tide_places_note(places, chunk, 1u << watcher);
+        tide_places_notify(places, chunk, 1u << subscriber);
 }
 
-tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher)
+tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscriber)
 {
-    tide_watch *watch = &places->watches[watcher];
-    if (watch->count == 0)
+    tide_change_list *list = &places->change_lists[subscriber];
+    if (list->count == 0)
         return TIDE_CHUNK_NONE;
-    const tide_chunk chunk = watch->chunks[watch->first];
-    assert(places->chunks[chunk].noted & 1u << watcher);
-    watch->first = watch->first + 1 < places->chunk_count ? watch->first + 1 : 0;
-    watch->count--;
-    places->chunks[chunk].noted &= (uint8_t) ~(1u << watcher);
+    const tide_chunk chunk = list->chunks[list->first];
+    assert(places->chunks[chunk].changed & 1u << subscriber);
+    list->first = list->first + 1 < places->chunk_count ? list->first + 1 : 0;
+    list->count--;
+    places->chunks[chunk].changed &= (uint8_t) ~(1u << subscriber);
     return chunk;
 }
 

@@ -14,8 +14,8 @@
  *
  * Marks say why a chunk is spared, or what is to become of it; whoever decides that sets them.
  *
- * Watchers are those who decide who is to move, and why (victims, leaving, tasks, request, prefetch). Each keeps chunks sorted by
- * what they are worth to it, and looks again only at chunks that were noted since it last asked: here, whenever something
+ * Subscribers are the objects that decide which chunk moves, and why (victims, leaving, tasks, request, prefetch). Each keeps chunks sorted by
+ * what they are worth to it, and looks again only at chunks that changed since it last asked: here, whenever something
  * about a place changes, and by those above who change something else that counts.
  *
  * Owns all of this and alone writes it: whatever changes about a chunk's place changes here. Calls nobody.
@@ -41,17 +41,17 @@ enum {
     TIDE_MARKS_GOING = TIDE_MARK_LEAVING | TIDE_MARK_WRITING,
 };
 
-typedef enum tide_watcher {
-    TIDE_WATCHER_VICTIMS = 0,
-    TIDE_WATCHER_LEAVING,
-    TIDE_WATCHER_TASKS,
-    TIDE_WATCHER_REQUEST,
-    TIDE_WATCHER_PREFETCH,
-    TIDE_WATCHER_OUTSIDE, /* whoever the manager tells of chunks (manager.h); nobody need ask */
-    TIDE_WATCHERS,
-} tide_watcher;
+typedef enum tide_subscriber {
+    TIDE_SUBSCRIBER_VICTIMS = 0,
+    TIDE_SUBSCRIBER_EVICTION_QUEUE,
+    TIDE_SUBSCRIBER_TASKS,
+    TIDE_SUBSCRIBER_REQUEST,
+    TIDE_SUBSCRIBER_PREFETCH,
+    TIDE_SUBSCRIBER_OUTSIDE, /* the manager's caller (manager.h), who may never ask */
+    TIDE_SUBSCRIBERS,
+} tide_subscriber;
 
-enum { TIDE_WATCHERS_ALL = (1 << TIDE_WATCHERS) - 1 };
+enum { TIDE_SUBSCRIBERS_ALL = (1 << TIDE_SUBSCRIBERS) - 1 };
 
 /* Where a chunk's content stands. One that the device alone has is dirty. */
 typedef enum tide_source {
@@ -67,7 +67,7 @@ typedef struct tide_place {
     bool live;
     bool stale; /* slot[DEVICE] stands at the chunk's place, its content is worth nothing */
     uint8_t marks;
-    uint8_t noted; /* watchers that have not seen it since it was noted */
+    uint8_t changed; /* subscribers that have not looked at it since it changed */
     uint64_t last_use;
 } tide_place;
 
@@ -77,11 +77,11 @@ typedef struct tide_slots {
     uint32_t *free; /* a ring: the one that was given back first is taken first */
 } tide_slots;
 
-/* Noted chunks, each once: a ring. */
-typedef struct tide_watch {
+/* Changed chunks, each once: a ring. */
+typedef struct tide_change_list {
     tide_chunk *chunks;
     uint32_t first, count;
-} tide_watch;
+} tide_change_list;
 
 typedef struct tide_places {
     tide_arrays arrays;
@@ -91,7 +91,7 @@ typedef struct tide_places {
     uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
     uint32_t going;                   /* chunks that are LEAVING or WRITING */
     uint64_t uses;                    /* so far; the next last_use */
-    tide_watch watches[TIDE_WATCHERS];
+    tide_change_list change_lists[TIDE_SUBSCRIBERS];
 } tide_places;
 
 /* NO_MEMORY. Nothing to free on failure. */
@@ -174,15 +174,15 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk);
 /* Set marks, and take others away. */
 void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t set, uint32_t unset);
 
-/* --- watchers --- */
+/* --- subscribers --- */
 
-void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watchers);
+void tide_places_notify_new(tide_places *places, tide_chunk chunk, uint32_t subscribers);
 
-/* Have these watchers (1 << tide_watcher, or TIDE_WATCHERS_ALL) look at the chunk again. */
-static inline void tide_places_note(tide_places *places, tide_chunk chunk, uint32_t watchers)
+/* Have these subscribers (1 << tide_subscriber, or TIDE_SUBSCRIBERS_ALL) look at the chunk again. */
+static inline void tide_places_notify(tide_places *places, tide_chunk chunk, uint32_t subscribers)
 {
-    if (watchers & ~(uint32_t)places->chunks[chunk].noted)
-        tide_places_note_new(places, chunk, watchers);
+    if (subscribers & ~(uint32_t)places->chunks[chunk].changed)
+        tide_places_notify_new(places, chunk, subscribers);
 }
 
 /* An op's begin and end mark and unmark each of its chunks: nobody counts these marks. */
@@ -191,7 +191,7 @@ static inline void tide_places_request(tide_places *places, tide_chunk chunk, bo
     const uint8_t marks = TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
     tide_place *place = &places->chunks[chunk];
     place->marks = (uint8_t)(requested ? place->marks | marks : place->marks & ~marks);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_places_notify(places, chunk, TIDE_SUBSCRIBERS_ALL);
 }
 
 static inline void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
@@ -205,9 +205,9 @@ static inline void tide_places_unmark(tide_places *places, tide_chunk chunk, uin
 }
 
 /* All chunks. */
-void tide_places_note_all(tide_places *places, tide_watcher watcher);
-/* The next chunk noted for the watcher, TIDE_CHUNK_NONE if there is none. */
-tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher);
+void tide_places_notify_all(tide_places *places, tide_subscriber subscriber);
+/* The subscriber's next changed chunk, TIDE_CHUNK_NONE if there is none. */
+tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscriber);
 
 /* Counters against each other; with `deep` every slot against its chunk. */
 bool tide_places_is_valid(const tide_places *places, bool deep);

@@ -168,7 +168,7 @@ static void look_again(tide_prefetch *p, const tide_step_plan *step)
         p->first = 0;
         p->rounds++;
     }
-    while ((chunk = tide_places_noted(p->places, TIDE_WATCHER_PREFETCH)) != TIDE_CHUNK_NONE)
+    while ((chunk = tide_places_next_changed(p->places, TIDE_SUBSCRIBER_PREFETCH)) != TIDE_CHUNK_NONE)
         if (p->fetch_of[chunk] != TIDE_USE_NONE)
             sort(p, p->fetch_of[chunk]);
 }
@@ -218,8 +218,8 @@ bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
         uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
         for (int set = 0; set < SETS; set++)
             sets |= (uint32_t)(tide_use_set_from(&p->sets[set], fetch) == fetch) << set;
-        const uint32_t noted = tide_place_of(p->places, use_of(p, fetch)->chunk)->noted;
-        if (!(noted & 1u << TIDE_WATCHER_PREFETCH) && sets != sets_of(p, fetch))
+        const uint32_t changed = tide_place_of(p->places, use_of(p, fetch)->chunk)->changed;
+        if (!(changed & 1u << TIDE_SUBSCRIBER_PREFETCH) && sets != sets_of(p, fetch))
             return false;
     }
     return true;

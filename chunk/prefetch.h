@@ -16,7 +16,7 @@
  * hundredth or two more.
  *
  * Nothing is walked: of each chunk only the next planned fetch can begin, and that one is looked at again when its chunk was
- * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
+ * changes. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
  * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
  *
  * Owns how far the planned fetches have got. Calls places, moves, future, pending, use_set.
@@ -53,7 +53,7 @@ void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
 
-/* Is every fetch what it is taken for, if its chunk was not noted meanwhile? Walks all. */
+/* Is every fetch what it is taken for, if its chunk has not changed meanwhile? Walks all. */
 bool tide_prefetch_is_valid(const tide_prefetch *prefetch);
 
 #endif

@@ -70,7 +70,7 @@ static void sort(tide_request *r, uint32_t pin)
 
 static void track(tide_request *r)
 {
-    while (tide_places_noted(r->places, TIDE_WATCHER_REQUEST) != TIDE_CHUNK_NONE)
+    while (tide_places_next_changed(r->places, TIDE_SUBSCRIBER_REQUEST) != TIDE_CHUNK_NONE)
         ;
     for (int set = 0; set < SETS; set++)
         tide_use_set_clear(&r->sets[set]);
@@ -88,7 +88,7 @@ static void look_again(tide_request *r)
     tide_chunk chunk;
     if (!r->tracked)
         track(r);
-    while ((chunk = tide_places_noted(r->places, TIDE_WATCHER_REQUEST)) != TIDE_CHUNK_NONE) {
+    while ((chunk = tide_places_next_changed(r->places, TIDE_SUBSCRIBER_REQUEST)) != TIDE_CHUNK_NONE) {
         const uint32_t pin = r->position[chunk];
         if (pin >= r->pinned_count && pin < r->pin_count && r->pins[pin] == chunk)
             sort(r, pin);

@@ -5,7 +5,7 @@
  * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies ACTIVATION
  * chunks).
  *
- * What its chunks lack is counted, and looked at again only where a chunk was noted.
+ * What its chunks lack is counted, and looked at again only where a chunk changed.
  *
  * Owns the open op's pins. Calls ops, places, tensors, pending, moves, future, victims, leaving, tasks.
  */

@@ -72,10 +72,10 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 
 static void look_again(tide_tasks *t)
 {
-    tide_chunk noted;
-    while ((noted = tide_places_noted(t->places, TIDE_WATCHER_TASKS)) != TIDE_CHUNK_NONE) {
+    tide_chunk changed;
+    while ((changed = tide_places_next_changed(t->places, TIDE_SUBSCRIBER_TASKS)) != TIDE_CHUNK_NONE) {
         tide_chunk chunk, last;
-        if (!tide_pending_owners(t->pending, noted, &chunk, &last))
+        if (!tide_pending_owners(t->pending, changed, &chunk, &last))
             continue;
         for (; chunk <= last; chunk++) {
             const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
@@ -266,10 +266,10 @@ bool tide_tasks_is_valid(const tide_tasks *tasks)
         const tide_pending_update *update = &tasks->pending->chunks[chunk];
         const tide_command task =
             update->kind == TIDE_PENDING_NONE ? (tide_command){.task_count = 0} : pending_task(tasks, chunk);
-        uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
+        uint32_t changed = tide_place_of(tasks->places, chunk)->changed;
         for (uint32_t i = 0; i < task.task_count; i++)
-            noted |= tide_place_of(tasks->places, task.task[i].chunk)->noted;
-        if (!(noted & 1u << TIDE_WATCHER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
+            changed |= tide_place_of(tasks->places, task.task[i].chunk)->changed;
+        if (!(changed & 1u << TIDE_SUBSCRIBER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
             return false;
     }
     return true;

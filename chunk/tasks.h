@@ -1,6 +1,6 @@
 /* Updates, restores and the host request: which is next, and how its chunks come together (assemble.c).
  *
- * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks was noted: of each tier,
+ * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks changed: of each tier,
  * and on the host of those whose chunks are all there but for so many that need zeros; of each those that a request waits for
  * apart.
  *
@@ -72,7 +72,7 @@ void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_co
 /* No task is being assembled any more. */
 void tide_assemble_forget(tide_tasks *tasks);
 
-/* Is every PARAM chunk that was not noted meanwhile in the sets it belongs to? Walks all. */
+/* Is every PARAM chunk that has not changed meanwhile in the sets it belongs to? Walks all. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)

@@ -85,7 +85,7 @@ static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state fro
     counts->in[to]++;
     if (from == TIDE_TENSOR_HOLD_AFTER_BWD ||
         to == TIDE_TENSOR_HOLD_AFTER_BWD) /* its gradients may be complete */
-        tide_places_note(t->places, chunk, TIDE_WATCHERS_ALL);
+        tide_places_notify(t->places, chunk, TIDE_SUBSCRIBERS_ALL);
     if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
         tide_places_set_live(t->places, chunk, has_live(t, chunk));
 }
@@ -148,7 +148,7 @@ void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t 
     record->gradient_step = step;
     record->open_chunks = record->last - record->first + 1;
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
-        tide_places_note(tensors->places, chunk, TIDE_WATCHERS_ALL);
+        tide_places_notify(tensors->places, chunk, TIDE_SUBSCRIBERS_ALL);
 }
 
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)

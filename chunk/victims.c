@@ -90,17 +90,17 @@ static void begin_anew(tide_victims *v)
     v->since = uses > v->future->never_first / 2 ? uses - v->future->never_first / 2 : 0;
     tide_shelves_clear(&v->device);
     tide_shelves_clear(&v->copies);
-    tide_places_note_all(v->places, TIDE_WATCHER_VICTIMS);
+    tide_places_notify_all(v->places, TIDE_SUBSCRIBER_VICTIMS);
 }
 
-/* Sort what was noted. */
+/* Sort the chunks that changed. */
 static void look_again(tide_victims *v)
 {
     const bool too_long = !v->future->active && v->places->uses - v->since > v->future->never_first;
     tide_chunk chunk;
     if (too_long || v->epoch != v->future->epoch)
         begin_anew(v);
-    while ((chunk = tide_places_noted(v->places, TIDE_WATCHER_VICTIMS)) != TIDE_CHUNK_NONE) {
+    while ((chunk = tide_places_next_changed(v->places, TIDE_SUBSCRIBER_VICTIMS)) != TIDE_CHUNK_NONE) {
         sort(v, chunk);
         if (v->future->active && tide_pending_is_param_chunk(v->pending, chunk) && v->pending->on_device[chunk])
             sort_states(v, chunk);
@@ -222,15 +222,15 @@ static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chun
     return tide_shelves_has(shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(v, chunk));
 }
 
-/* Of state beside a PARAM chunk that was noted, only when that is looked at. */
-static bool is_noted(const tide_victims *v, tide_chunk chunk)
+/* Of state beside a PARAM chunk that changed, only when that is looked at. */
+static bool is_changed(const tide_victims *v, tide_chunk chunk)
 {
-    uint32_t noted = tide_place_of(v->places, chunk)->noted;
+    uint32_t changed = tide_place_of(v->places, chunk)->changed;
     tide_chunk owner, last;
     if (tide_pending_owners(v->pending, chunk, &owner, &last))
         for (; owner <= last; owner++)
-            noted |= tide_place_of(v->places, owner)->noted;
-    return noted & 1u << TIDE_WATCHER_VICTIMS;
+            changed |= tide_place_of(v->places, owner)->changed;
+    return changed & 1u << TIDE_SUBSCRIBER_VICTIMS;
 }
 
 bool tide_victims_is_valid(const tide_victims *victims)
@@ -239,7 +239,7 @@ bool tide_victims_is_valid(const tide_victims *victims)
         return true; /* all will be sorted anew */
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
-        if (!is_noted(victims, chunk) &&
+        if (!is_changed(victims, chunk) &&
             (!stands(victims, &victims->device, chunk, device_shelf(place)) ||
              !stands(victims, &victims->copies, chunk, copy_shelf(victims, chunk))))
             return false;

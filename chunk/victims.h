@@ -58,7 +58,7 @@ bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared);
 /* Move some host chunk to the device so that a host slot becomes free. */
 bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command);
 
-/* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
+/* Does every chunk that has not changed meanwhile stand where it belongs? Walks all chunks. */
 bool tide_victims_is_valid(const tide_victims *victims);
 
 #endif

@@ -39,26 +39,26 @@ static tide_content content_of(const tide_manager *m, tide_chunk chunk)
 
 bool tide_manager_changed_chunk(tide_manager *manager, tide_chunk *chunk, tide_chunk_view *view)
 {
-    const tide_chunk noted = tide_places_noted(&manager->places, TIDE_WATCHER_OUTSIDE);
-    if (noted == TIDE_CHUNK_NONE)
+    const tide_chunk changed = tide_places_next_changed(&manager->places, TIDE_SUBSCRIBER_OUTSIDE);
+    if (changed == TIDE_CHUNK_NONE)
         return false;
-    const tide_place *place = tide_place_of(&manager->places, noted);
-    const bool is_param = tide_layout_chunk_space(manager->layout, noted) == TIDE_SPACE_PARAM;
-    *chunk = noted;
+    const tide_place *place = tide_place_of(&manager->places, changed);
+    const bool is_param = tide_layout_chunk_space(manager->layout, changed) == TIDE_SPACE_PARAM;
+    *chunk = changed;
     *view = (tide_chunk_view){.device = device_stand(place),
                               .host = host_stand(place),
                               .device_slot = place->slot[TIDE_TIER_DEVICE],
                               .host_slot = place->slot[TIDE_TIER_HOST],
-                              .content = content_of(manager, noted),
-                              .closed = manager->tensors.counts[noted].in[TIDE_TENSOR_HOLD_AFTER_BWD],
+                              .content = content_of(manager, changed),
+                              .closed = manager->tensors.counts[changed].in[TIDE_TENSOR_HOLD_AFTER_BWD],
                               .pinned = place->pins[TIDE_TIER_DEVICE] + place->pins[TIDE_TIER_HOST] > 0,
-                              .pending = is_param && tide_pending_has(&manager->pending, noted)};
+                              .pending = is_param && tide_pending_has(&manager->pending, changed)};
     return true;
 }
 
 void tide_manager_changed_all(tide_manager *manager)
 {
-    tide_places_note_all(&manager->places, TIDE_WATCHER_OUTSIDE);
+    tide_places_notify_all(&manager->places, TIDE_SUBSCRIBER_OUTSIDE);
 }
 
 bool tide_manager_has_gradient(const tide_manager *manager, uint32_t param)

@@ -1,6 +1,6 @@
 /* The manager's choices once more, by plain rules: each looks at all chunks, slots, fetches or pins at every command, and says what
  * the header of the object that chooses says. They keep nothing but when each chunk's use ends. The objects themselves keep sets
- * sorted by next use, and look again only at what was noted (chunk/places.h); whoever forgets to note something chooses otherwise.
+ * sorted by next use, and look again only at what changed (chunk/places.h); whoever forgets to notify them of a change chooses otherwise.
  *
  * The choosing functions of victims, leaving, tasks, request and prefetch are wrapped (tests/meson.build,
  * plain_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.

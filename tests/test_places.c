@@ -1,4 +1,4 @@
-/* Watchers of places against plain queues; which changes they are told of; and what moves do to places when they are handed
+/* Subscribers of places against plain queues; which changes they get; and what moves do to places when they are handed
  * out, when they are done, and when they failed. */
 #include "chunk/moves.h"
 #include "sim_memory.h"
@@ -31,14 +31,14 @@ static void create_places(tide_places *places)
     assert_int_equal(tide_places_create(places, CHUNKS, slots), TIDE_OK);
 }
 
-/* --- watchers --- */
+/* --- subscribers --- */
 
 typedef struct queue {
     tide_chunk chunks[CHUNKS];
     uint32_t count;
 } queue;
 
-static void plain_note(queue *q, tide_chunk chunk)
+static void plain_notify(queue *q, tide_chunk chunk)
 {
     for (uint32_t i = 0; i < q->count; i++)
         if (q->chunks[i] == chunk)
@@ -46,7 +46,7 @@ static void plain_note(queue *q, tide_chunk chunk)
     q->chunks[q->count++] = chunk;
 }
 
-static tide_chunk plain_noted(queue *q)
+static tide_chunk plain_next_changed(queue *q)
 {
     if (q->count == 0)
         return TIDE_CHUNK_NONE;
@@ -55,53 +55,53 @@ static tide_chunk plain_noted(queue *q)
     return chunk;
 }
 
-static void a_watcher_sees_each_noted_chunk_once_in_order(void **state)
+static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
 {
     (void)state;
     tide_places places;
-    queue queues[TIDE_WATCHERS] = {{.count = 0}};
+    queue queues[TIDE_SUBSCRIBERS] = {{.count = 0}};
     create_places(&places);
     for (uint32_t round = 0; round < 20000; round++) {
-        const uint32_t watcher = below(TIDE_WATCHERS), watchers = below(TIDE_WATCHERS_ALL + 1),
+        const uint32_t subscriber = below(TIDE_SUBSCRIBERS), subscribers = below(TIDE_SUBSCRIBERS_ALL + 1),
                        kind = below(40);
         const tide_chunk chunk = below(CHUNKS);
         if (kind == 0) {
-            tide_places_note_all(&places, (tide_watcher)watcher);
+            tide_places_notify_all(&places, (tide_subscriber)subscriber);
             for (tide_chunk i = 0; i < CHUNKS; i++)
-                plain_note(&queues[watcher], i);
+                plain_notify(&queues[subscriber], i);
         } else if (kind < 20) {
-            tide_places_note(&places, chunk, watchers);
-            for (uint32_t i = 0; i < TIDE_WATCHERS; i++)
-                if (watchers & 1u << i)
-                    plain_note(&queues[i], chunk);
+            tide_places_notify(&places, chunk, subscribers);
+            for (uint32_t i = 0; i < TIDE_SUBSCRIBERS; i++)
+                if (subscribers & 1u << i)
+                    plain_notify(&queues[i], chunk);
         } else {
-            assert_int_equal(tide_places_noted(&places, (tide_watcher)watcher),
-                             plain_noted(&queues[watcher]));
+            assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)subscriber),
+                             plain_next_changed(&queues[subscriber]));
         }
     }
-    for (int i = 0; i < TIDE_WATCHERS; i++)
+    for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
         while (queues[i].count)
-            assert_int_equal(tide_places_noted(&places, (tide_watcher)i), plain_noted(&queues[i]));
+            assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)i), plain_next_changed(&queues[i]));
     tide_places_destroy(&places);
 }
 
-/* Who has to look at the chunk again; nobody has, afterwards. No other chunk is noted. */
-static uint32_t noted(tide_places *places, tide_chunk chunk)
+/* Who has to look at the chunk again; nobody has, afterwards. No other chunk is on a list. */
+static uint32_t changed(tide_places *places, tide_chunk chunk)
 {
-    uint32_t watchers = 0;
-    for (int i = 0; i < TIDE_WATCHERS; i++)
-        for (tide_chunk found; (found = tide_places_noted(places, (tide_watcher)i)) != TIDE_CHUNK_NONE;) {
+    uint32_t subscribers = 0;
+    for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
+        for (tide_chunk found; (found = tide_places_next_changed(places, (tide_subscriber)i)) != TIDE_CHUNK_NONE;) {
             assert_int_equal(found, chunk);
-            watchers |= 1u << i;
+            subscribers |= 1u << i;
         }
-    assert_int_equal(places->chunks[chunk].noted, 0);
-    return watchers;
+    assert_int_equal(places->chunks[chunk].changed, 0);
+    return subscribers;
 }
 
 #define ALL_LOOK_AFTER(change)                                                                               \
     do {                                                                                                     \
         change;                                                                                              \
-        assert_int_equal(noted(&p, 5), TIDE_WATCHERS_ALL);                                                   \
+        assert_int_equal(changed(&p, 5), TIDE_SUBSCRIBERS_ALL);                                                   \
     } while (0)
 
 static void everybody_is_told_when_a_place_changes(void **state)
@@ -131,14 +131,14 @@ static void everybody_is_told_when_a_place_changes(void **state)
 static void who_is_told_of_a_mark_is_who_minds_it(void **state)
 {
     (void)state;
-    static const uint32_t tasks = 1u << TIDE_WATCHER_TASKS, leaving = 1u << TIDE_WATCHER_LEAVING;
+    static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS, leaving = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
     static const struct {
-        uint32_t mark, watchers;
+        uint32_t mark, subscribers;
     } cases[] = {
-        {TIDE_MARK_REQUESTED, TIDE_WATCHERS_ALL},
-        {TIDE_MARK_LEAVING, TIDE_WATCHERS_ALL},
-        {TIDE_MARK_WRITING, TIDE_WATCHERS_ALL},
-        {TIDE_MARK_KEPT, TIDE_WATCHERS_ALL},
+        {TIDE_MARK_REQUESTED, TIDE_SUBSCRIBERS_ALL},
+        {TIDE_MARK_LEAVING, TIDE_SUBSCRIBERS_ALL},
+        {TIDE_MARK_WRITING, TIDE_SUBSCRIBERS_ALL},
+        {TIDE_MARK_KEPT, TIDE_SUBSCRIBERS_ALL},
         {TIDE_MARK_FIRST, tasks},
         {TIDE_MARK_ASSEMBLE_DEVICE, leaving},
         {TIDE_MARK_ASSEMBLE_HOST, 0},
@@ -147,11 +147,11 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
     create_places(&p);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tide_places_mark(&p, 5, cases[i].mark);
-        assert_int_equal(noted(&p, 5), cases[i].watchers);
+        assert_int_equal(changed(&p, 5), cases[i].subscribers);
         tide_places_mark(&p, 5, cases[i].mark); /* nothing changes */
-        assert_int_equal(noted(&p, 5), 0);
+        assert_int_equal(changed(&p, 5), 0);
         tide_places_unmark(&p, 5, cases[i].mark);
-        assert_int_equal(noted(&p, 5), cases[i].watchers);
+        assert_int_equal(changed(&p, 5), cases[i].subscribers);
     }
     tide_places_mark(&p, 5, TIDE_MARK_WRITING);
     assert_int_equal(p.going, 1);
@@ -389,13 +389,13 @@ static void places_without_memory_say_so_and_leave_nothing(void **state)
             tide_places_destroy(&places);
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(request, TIDE_TIER_COUNT + 1 + TIDE_WATCHERS + 1);
+    assert_int_equal(request, TIDE_TIER_COUNT + 1 + TIDE_SUBSCRIBERS + 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_watcher_sees_each_noted_chunk_once_in_order),
+        cmocka_unit_test(a_subscriber_sees_each_changed_chunk_once_in_order),
         cmocka_unit_test(everybody_is_told_when_a_place_changes),
         cmocka_unit_test(who_is_told_of_a_mark_is_who_minds_it),
         cmocka_unit_test(a_slot_that_several_chunks_hold_is_found),
