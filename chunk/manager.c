@@ -46,7 +46,7 @@ static void unseal(tide_manager *m)
     tide_prefetch_destroy(&m->prefetch);
     tide_request_destroy(&m->request);
     tide_tasks_destroy(&m->tasks);
-    tide_leaving_destroy(&m->leaving);
+    tide_eviction_queue_destroy(&m->eviction_queue);
     tide_victims_destroy(&m->victims);
     tide_future_destroy(&m->future);
     tide_places_destroy(&m->places);
@@ -120,11 +120,11 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     if (status == TIDE_OK)
         status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->pending);
     if (status == TIDE_OK)
-        status = tide_leaving_create(&m->leaving, &m->victims);
+        status = tide_eviction_queue_create(&m->eviction_queue, &m->victims);
     if (status == TIDE_OK)
         status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->pending);
     if (status == TIDE_OK)
-        status = tide_request_create(&m->request, &m->ops, &m->leaving, &m->tasks);
+        status = tide_request_create(&m->request, &m->ops, &m->eviction_queue, &m->tasks);
     if (status == TIDE_OK)
         status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->pending);
     if (status != TIDE_OK) {
@@ -157,13 +157,13 @@ void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy)
 
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 {
-    tide_leaving_set_passed(&manager->leaving, ends);
+    tide_eviction_queue_set_passed(&manager->eviction_queue, ends);
 }
 
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (manager->places.going || manager->pending.count || manager->tasks.access.task_count ||
+    if (manager->places.queued || manager->pending.count || manager->tasks.access.task_count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -183,7 +183,7 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .assembles = true,
                       .prefetches = m->tasks.access.task_count == 0};
     if (tide_request_next(&m->request, &turn, command) ||
-        tide_leaving_next(&m->leaving, TIDE_MARKS_GOING, !turn.out_busy, command))
+        tide_eviction_queue_next(&m->eviction_queue, TIDE_MARKS_QUEUED, !turn.out_busy, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);
@@ -263,9 +263,9 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 
 /* --- queries --- */
 
-uint32_t tide_manager_leaving(const tide_manager *manager)
+uint32_t tide_manager_evicting(const tide_manager *manager)
 {
-    return manager->places.going;
+    return manager->places.queued;
 }
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
@@ -326,7 +326,7 @@ bool tide_manager_is_valid(const tide_manager *manager)
         return false;
     return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_pending_is_valid(&m->pending) &&
                                tide_gradients_is_valid(&m->ops.gradients) &&
-                               tide_victims_is_valid(&m->victims) && tide_leaving_is_valid(&m->leaving) &&
+                               tide_victims_is_valid(&m->victims) && tide_eviction_queue_is_valid(&m->eviction_queue) &&
                                tide_tasks_is_valid(&m->tasks) && tide_prefetch_is_valid(&m->prefetch));
 }
 

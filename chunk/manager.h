@@ -31,7 +31,7 @@
  *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose update is
  *      pending is updated first: weights are never stale.
  *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (pending.h).
- *   3. prefetch along the plan made of the recorded step (planner.h, leaving.h, prefetch.h).
+ *   3. prefetch along the plan made of the recorded step (planner.h, eviction_queue.h, prefetch.h).
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
  * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs()
@@ -144,7 +144,7 @@ void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
 /* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it tears nothing. */
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
 /* Chunks that wait to leave the device or to be copied out. */
-uint32_t tide_manager_leaving(const tide_manager *manager);
+uint32_t tide_manager_evicting(const tide_manager *manager);
 /* Might next() have a command? Cheaper than asking, and true once too often rather than too seldom: where everything is
  * resident the owner need not wake whoever asks. */
 bool tide_manager_may_act(const tide_manager *manager);
@@ -177,7 +177,7 @@ typedef enum tide_stand {
     TIDE_STAND_NONE = 0,
     TIDE_STAND_COMING, /* it has a slot, but not its content yet */
     TIDE_STAND_THERE,
-    TIDE_STAND_LEAVING, /* of the device: it is being evicted, or copied out */
+    TIDE_STAND_EVICTING, /* of the device: it is being evicted, or copied out */
     TIDE_STAND_STALE,   /* of the device: the slot waits while the host changes the chunk */
 } tide_stand;
 

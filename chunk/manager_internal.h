@@ -27,7 +27,7 @@ struct tide_manager {
     tide_moves moves;
     tide_future future;
     tide_victims victims;
-    tide_leaving leaving;
+    tide_eviction_queue eviction_queue;
     tide_tasks tasks;
     tide_request request;
     tide_prefetch prefetch;

@@ -144,13 +144,13 @@ tide_status tide_manager_end(tide_manager *manager)
     const tide_op op = request->op;
     const tide_op_record *record = &manager->ops.records[op];
     manager->counters.calls++;
-    const uint64_t ends = ++manager->leaving.ended;
+    const uint64_t ends = ++manager->eviction_queue.ended;
     tide_request_end_slice(request, ends);
     tide_request_close(request);
     for (uint32_t i = 0; i < record->param_count; i++)
         end_param(manager, op, &record->params[i]);
     tide_gradients_end(&manager->ops.gradients, op);
-    tide_leaving_use_ended(&manager->leaving, record->chunks.list, record->chunks.count, request->param_use,
+    tide_eviction_queue_use_ended(&manager->eviction_queue, record->chunks.list, record->chunks.count, request->param_use,
                            ends);
     tide_manager_changed(manager);
     return TIDE_OK;
@@ -196,7 +196,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
     tide_request *request = &manager->request;
     manager->counters.calls++;
     /* A slice's chunks are over with the op, at the latest. */
-    tide_request_end_slice(request, manager->leaving.ended + 1);
+    tide_request_end_slice(request, manager->eviction_queue.ended + 1);
     tide_future_schedule_step(&manager->future, request->op, slice);
     tide_request_open_slice(request, slice);
     (void)tide_request_try_pin(request);

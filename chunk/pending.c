@@ -161,7 +161,7 @@ static void restore(tide_pending *pending, tide_chunk chunk)
     }
     if (update->kind != TIDE_PENDING_NONE || update->pieces == 0)
         return;
-    tide_places_unmark(pending->tensors->places, chunk, TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
+    tide_places_unmark(pending->tensors->places, chunk, TIDE_MARK_EVICTING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
     if (tide_tensors_has_gradient(pending->tensors, chunk, step))
         start(pending, chunk, TIDE_PENDING_RESTORE, false);
     else

@@ -152,7 +152,7 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
 /* Who looks again when marks change. */
 static uint32_t subscribers_of(uint32_t marks)
 {
-    if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_GOING | TIDE_MARK_KEPT))
+    if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT))
         return TIDE_SUBSCRIBERS_ALL;
     return (marks & TIDE_MARK_FIRST ? 1u << TIDE_SUBSCRIBER_TASKS : 0) |
            (marks & TIDE_MARK_ASSEMBLE_DEVICE ? 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE : 0);
@@ -162,12 +162,12 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
 {
     tide_place *place = &places->chunks[chunk];
     const uint32_t marks = (place->marks | set) & ~unset, changed = place->marks ^ marks;
-    assert((set | unset) < 2 * TIDE_MARK_ACCESSED && (marks & TIDE_MARKS_GOING) != TIDE_MARKS_GOING);
+    assert((set | unset) < 2 * TIDE_MARK_ACCESSED && (marks & TIDE_MARKS_QUEUED) != TIDE_MARKS_QUEUED);
     if (!changed)
         return;
-    places->going += (marks & TIDE_MARKS_GOING) != 0;
-    assert(places->going > 0 || !(place->marks & TIDE_MARKS_GOING));
-    places->going -= (place->marks & TIDE_MARKS_GOING) != 0;
+    places->queued += (marks & TIDE_MARKS_QUEUED) != 0;
+    assert(places->queued > 0 || !(place->marks & TIDE_MARKS_QUEUED));
+    places->queued -= (place->marks & TIDE_MARKS_QUEUED) != 0;
     place->marks = (uint8_t)marks;
     tide_places_notify(places, chunk, subscribers_of(changed));
 }
@@ -250,7 +250,7 @@ static bool place_is_valid(const tide_place *place)
 
 bool tide_places_is_valid(const tide_places *places, bool deep)
 {
-    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, going = 0;
+    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, queued = 0;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         if (places->tier[tier].free_count > places->tier[tier].count ||
             places->pinned[tier] + places->tier[tier].free_count > places->tier[tier].count)
@@ -260,10 +260,10 @@ bool tide_places_is_valid(const tide_places *places, bool deep)
     for (uint32_t i = 0; i < places->chunk_count; i++) {
         if (!place_is_valid(&places->chunks[i]))
             return false;
-        going += (places->chunks[i].marks & TIDE_MARKS_GOING) != 0;
+        queued += (places->chunks[i].marks & TIDE_MARKS_QUEUED) != 0;
         for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
             pinned[tier] += places->chunks[i].pins[tier] > 0;
     }
-    return going == places->going && pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
+    return queued == places->queued && pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
            slots_agree(places, TIDE_TIER_DEVICE) && slots_agree(places, TIDE_TIER_HOST);
 }

@@ -14,7 +14,7 @@
  *
  * Marks say why a chunk is spared, or what is to become of it; whoever decides that sets them.
  *
- * Subscribers are the objects that decide which chunk moves, and why (victims, leaving, tasks, request, prefetch). Each keeps chunks sorted by
+ * Subscribers are the objects that decide which chunk moves, and why (victims, eviction_queue, tasks, request, prefetch). Each keeps chunks sorted by
  * what they are worth to it, and looks again only at chunks that changed since it last asked: here, whenever something
  * about a place changes, and by those above who change something else that counts.
  *
@@ -34,11 +34,11 @@ enum {
     TIDE_MARK_FIRST = 1u << 1,         /* a request waits for this PARAM chunk's pending update */
     TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled */
     TIDE_MARK_ASSEMBLE_HOST = 1u << 3,
-    TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
+    TIDE_MARK_EVICTING = 1u << 4, /* it leaves the device as soon as it can */
     TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
     TIDE_MARK_KEPT = 1u << 6,    /* its device slot waits while the host updates it */
     TIDE_MARK_ACCESSED = 1u << 7, /* the last host request began with it */
-    TIDE_MARKS_GOING = TIDE_MARK_LEAVING | TIDE_MARK_WRITING,
+    TIDE_MARKS_QUEUED = TIDE_MARK_EVICTING | TIDE_MARK_WRITING,
 };
 
 typedef enum tide_subscriber {
@@ -89,7 +89,7 @@ typedef struct tide_places {
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];
     uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
-    uint32_t going;                   /* chunks that are LEAVING or WRITING */
+    uint32_t queued;                  /* chunks that are EVICTING or WRITING */
     uint64_t uses;                    /* so far; the next last_use */
     tide_change_list change_lists[TIDE_SUBSCRIBERS];
 } tide_places;
@@ -117,7 +117,7 @@ static inline bool tide_place_is_reclaimable(const tide_place *place)
     return place->stale && !place->busy;
 }
 
-/* Its only copy is on the device: leaving needs a copy. */
+/* Its only copy is on the device: eviction needs a copy. */
 static inline bool tide_place_is_dirty(const tide_place *place)
 {
     return place->live && place->valid == TIDE_SOURCE_DEVICE;

@@ -72,7 +72,7 @@ static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
         return 0; /* on its way in */
     if (!is_there)
         return later | 1u << (place->stale ? MISSING_IN_PLACE : MISSING);
-    if (place->busy || place->marks & TIDE_MARK_LEAVING || place->pins[TIDE_TIER_DEVICE])
+    if (place->busy || place->marks & TIDE_MARK_EVICTING || place->pins[TIDE_TIER_DEVICE])
         return later; /* on its way out, or written back, or in use */
     const bool used_before = tide_schedule_next(&p->future->schedule, chunk) != p->step->plan->fetches[fetch];
     return used_before ? later : 0;

@@ -14,7 +14,7 @@ enum {
     SETS,
 };
 
-tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_leaving *leaving,
+tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_eviction_queue *eviction_queue,
                                 tide_tasks *tasks)
 {
     tide_op op;
@@ -23,7 +23,7 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
                               .places = tasks->places,
                               .tensors = tasks->tensors,
                               .pending = tasks->pending,
-                              .leaving = leaving,
+                              .eviction_queue = eviction_queue,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
     request->pins = calloc(most + 1u, sizeof *request->pins);
@@ -137,8 +137,8 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
         marks |= place->marks;
         tide_places_request(r->places, chunks[i], true);
     }
-    if (marks & TIDE_MARKS_GOING)
-        tide_leaving_let_stay(r->leaving, chunks, count);
+    if (marks & TIDE_MARKS_QUEUED)
+        tide_eviction_queue_let_stay(r->eviction_queue, chunks, count);
     r->ready = r->tracked = false;
 }
 
@@ -227,7 +227,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->slice = TIDE_SLICE_NONE;
     request_chunks(request, record->chunks.list, record->chunks.count);
     request->param_pins = request->pin_count;
-    request->param_use = tide_future_planned_use(request->leaving->future);
+    request->param_use = tide_future_planned_use(request->eviction_queue->future);
 }
 
 /* What a slice overwrites whole is dead from now on, so that nobody copies it. */
@@ -250,7 +250,7 @@ void tide_request_open_slice(tide_request *request, uint32_t slice)
     const tide_schedule_step schedule_step = {.op = request->op, .slice = slice};
     const tide_chunk_set *set = tide_ops_step_chunks(request->ops, schedule_step);
     request_chunks(request, set->list, set->count);
-    request->slice_use = tide_future_planned_use(request->leaving->future);
+    request->slice_use = tide_future_planned_use(request->eviction_queue->future);
 }
 
 void tide_request_end_slice(tide_request *request, uint64_t ends)
@@ -265,7 +265,7 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
         tide_tensors_set_part(request->tensors, op->activations[i].tensor, request->slice,
                               tide_state_after_slice(&op->activations[i]));
     request->slice = TIDE_SLICE_NONE;
-    tide_leaving_use_ended(request->leaving, request->pins + request->param_pins, count, request->slice_use,
+    tide_eviction_queue_use_ended(request->eviction_queue, request->pins + request->param_pins, count, request->slice_use,
                            ends);
 }
 
@@ -314,9 +314,9 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     turn->assembles = turn->prefetches = missing == 0;
     if (missing <= request->tasks->moves->evictions_open)
         return false;
-    return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||
+    return tide_eviction_queue_next(request->eviction_queue, TIDE_MARK_EVICTING, false, command) ||
            tide_victims_evict_reclaimable(request->tasks->victims, rule, TIDE_REASON_DEMAND, command) ||
-           tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, true, command) ||
+           tide_eviction_queue_next(request->eviction_queue, TIDE_MARK_EVICTING, true, command) ||
            tide_victims_evict(request->tasks->victims, rule, TIDE_REASON_DEMAND, command);
 }
 

@@ -7,12 +7,12 @@
  *
  * What its chunks lack is counted, and looked at again only where a chunk changed.
  *
- * Owns the open op's pins. Calls ops, places, tensors, pending, moves, future, victims, leaving, tasks.
+ * Owns the open op's pins. Calls ops, places, tensors, pending, moves, future, victims, eviction_queue, tasks.
  */
 #ifndef TIDE_CHUNK_REQUEST_H
 #define TIDE_CHUNK_REQUEST_H
 
-#include "chunk/leaving.h"
+#include "chunk/eviction_queue.h"
 #include "chunk/tasks.h"
 
 typedef struct tide_request {
@@ -20,7 +20,7 @@ typedef struct tide_request {
     tide_places *places;
     tide_tensors *tensors;
     const tide_pending *pending;
-    tide_leaving *leaving;
+    tide_eviction_queue *eviction_queue;
     tide_tasks *tasks;
     bool open;
     bool ready;
@@ -40,7 +40,7 @@ typedef struct tide_request {
 } tide_request;
 
 /* None open. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_leaving *leaving, tide_tasks *tasks);
+tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_eviction_queue *eviction_queue, tide_tasks *tasks);
 void tide_request_destroy(tide_request *request);
 
 /* Open the op, whose turn has come (tide_future_schedule_step); no other is. */
@@ -57,7 +57,7 @@ bool tide_request_try_pin(tide_request *request);
  *   - else every chunk that is missing is fetched into a free slot, or what is to leave anyway or else a victim is evicted,
  *     never more than slots are still missing; while one of them has no slot coming, nothing else takes slots */
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command);
-/* Release the open slice, if one is: its parts get their next states. `ends` as tide_leaving_use_ended. */
+/* Release the open slice, if one is: its parts get their next states. `ends` as tide_eviction_queue_use_ended. */
 void tide_request_end_slice(tide_request *request, uint64_t ends);
 /* Release all pins. The op is open no more; states are the caller's to change. */
 void tide_request_close(tide_request *request);

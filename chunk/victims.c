@@ -9,10 +9,10 @@ enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_SHELVES = 2 * REQUESTED };
 
 /* Shelves of copies: duplicates of what the device has, and what the host alone has, where UPDATED may return to a slot that
- * waits. From GOING on: of chunks that leave, or wait in their slot. */
-enum { DUPLICATE = 0, DUPLICATE_IN_USE, GOING, ALONE = 2 * GOING, UPDATED, COPY_SHELVES };
+ * waits. From QUEUED on: of chunks that leave, or wait in their slot. */
+enum { DUPLICATE = 0, DUPLICATE_IN_USE, QUEUED, ALONE = 2 * QUEUED, UPDATED, COPY_SHELVES };
 
-enum { GOING_MARKS = TIDE_MARKS_GOING | TIDE_MARK_KEPT };
+enum { QUEUED_MARKS = TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
 tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
                                 tide_moves *moves, const tide_future *future, const tide_pending *pending)
@@ -56,7 +56,7 @@ static uint32_t device_shelf(const tide_place *place)
 static uint32_t copy_shelf(const tide_victims *v, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
-    const uint32_t first = place->marks & GOING_MARKS ? GOING : 0;
+    const uint32_t first = place->marks & QUEUED_MARKS ? QUEUED : 0;
     if (tide_place_is_duplicate(place))
         return first + (place->pins[TIDE_TIER_DEVICE] > 0 ? DUPLICATE_IN_USE : DUPLICATE);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
@@ -162,8 +162,8 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
 {
     const tide_horizon horizon = tide_future_horizon(v->future);
-    const bool spares_going = (spared & GOING_MARKS) == GOING_MARKS;
-    const uint32_t among = spares_going ? 1u << DUPLICATE : 1u << DUPLICATE | 1u << (GOING + DUPLICATE);
+    const bool spares_queued = (spared & QUEUED_MARKS) == QUEUED_MARKS;
+    const uint32_t among = spares_queued ? 1u << DUPLICATE : 1u << DUPLICATE | 1u << (QUEUED + DUPLICATE);
     look_again(v);
     const tide_chunk used =
         tide_shelves_nearest(&v->copies, among << (DUPLICATE_IN_USE - DUPLICATE), horizon, spared);

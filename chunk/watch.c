@@ -8,12 +8,12 @@
 static tide_stand device_stand(const tide_place *place)
 {
     if (place->stale)
-        return place->busy && !tide_place_has(place, TIDE_TIER_HOST) ? TIDE_STAND_LEAVING : TIDE_STAND_STALE;
+        return place->busy && !tide_place_has(place, TIDE_TIER_HOST) ? TIDE_STAND_EVICTING : TIDE_STAND_STALE;
     if (place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE)
         return TIDE_STAND_NONE;
     if (!tide_place_has(place, TIDE_TIER_DEVICE))
         return place->live && !place->busy ? TIDE_STAND_NONE : TIDE_STAND_COMING;
-    return place->busy && place->pins[TIDE_TIER_DEVICE] == 0 ? TIDE_STAND_LEAVING : TIDE_STAND_THERE;
+    return place->busy && place->pins[TIDE_TIER_DEVICE] == 0 ? TIDE_STAND_EVICTING : TIDE_STAND_THERE;
 }
 
 static tide_stand host_stand(const tide_place *place)

@@ -357,7 +357,7 @@ static void take_fetch(naive_manager *n, const tide_command *c)
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
 }
 
-static void take_leaving(naive_manager *n, const tide_command *c)
+static void take_evicting(naive_manager *n, const tide_command *c)
 {
     EXPECT(n->mapped[c->chunk] == c->device_slot, "chunk %u leaves a slot it is not in", c->chunk);
     EXPECT(!is_pinned_by_op(n, c->chunk), "chunk %u leaves while it is pinned", c->chunk);
@@ -466,7 +466,7 @@ bool naive_take(naive_manager *n)
     if (c.kind == TIDE_COMMAND_FETCH)
         take_fetch(n, &c);
     else if (c.kind == TIDE_COMMAND_EVICT || c.kind == TIDE_COMMAND_WRITE_BACK)
-        take_leaving(n, &c);
+        take_evicting(n, &c);
     else
         take_task(n, &c);
     if (n->open_count < NAIVE_OPEN_MAX)

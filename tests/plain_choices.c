@@ -171,7 +171,7 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
 }
 
 /* It is wanted on the device again, or somebody holds it. */
-static bool stays(const tide_leaving *l, tide_chunk chunk)
+static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
     return place->marks & TIDE_MARK_ASSEMBLE_DEVICE || !tide_place_has(place, TIDE_TIER_DEVICE) ||
@@ -180,19 +180,19 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
 }
 
 /* Its marks; with `l`, as they are when those that stay have dropped out, and what has been copied out need not be. */
-static uint32_t marks_of(const tide_victims *v, const tide_leaving *l, tide_chunk chunk)
+static uint32_t marks_of(const tide_victims *v, const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
-    if (!l || !(place->marks & TIDE_MARKS_GOING))
+    if (!l || !(place->marks & TIDE_MARKS_QUEUED))
         return place->marks;
     if (stays(l, chunk))
-        return place->marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT);
+        return place->marks & ~(uint32_t)(TIDE_MARKS_QUEUED | TIDE_MARK_KEPT);
     return place->busy || tide_place_is_dirty(place) ? place->marks
                                                      : place->marks & ~(uint32_t)TIDE_MARK_WRITING;
 }
 
 /* The duplicate whose host slot is given up: one in use, else the nearest. */
-static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, uint32_t spared)
+static tide_chunk find_duplicate(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared)
 {
     tide_chunk best = TIDE_CHUNK_NONE;
     uint64_t nearest = UINT64_MAX;
@@ -214,7 +214,7 @@ static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, u
 }
 
 /* A host slot for a copy: false if there is none; `*slot` the one that a duplicate leaves. */
-static bool find_host_slot(const tide_victims *v, const tide_leaving *l, uint32_t spared, uint32_t *slot)
+static bool find_host_slot(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared, uint32_t *slot)
 {
     *slot = TIDE_SLOT_NONE;
     if (tide_places_free(v->places, TIDE_TIER_HOST))
@@ -363,17 +363,17 @@ bool __wrap_tide_victims_free_host_slot(tide_victims *v, uint32_t spared)
     return any;
 }
 
-/* --- leaving --- */
+/* --- eviction queue --- */
 
-/* leaving.h: who is first; then how far. The class is above all distances. */
-static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
+/* eviction_queue.h: who is first; then how far. The class is above all distances. */
+static uint64_t eviction_rank(const tide_eviction_queue *l, tide_chunk chunk)
 {
     enum { CLEAN, URGENT, OVER, OFF, LATE };
     const uint64_t band = (uint64_t)1 << 60;
     const tide_place *place = tide_place_of(l->places, chunk);
     const tide_future *f = l->future;
     const bool late = ends_of[chunk] > l->passed, writes = place->marks & TIDE_MARK_WRITING;
-    const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_pending_has(l->pending, chunk);
+    const bool off = !(place->marks & TIDE_MARK_EVICTING) && !tide_pending_has(l->pending, chunk);
     const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
                           : late                                                ? LATE
                           : place->marks & TIDE_MARK_REQUESTED                  ? URGENT
@@ -389,37 +389,37 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     return rank * band + (use >= from ? use - from : use + uses - from);
 }
 
-static choice choose_leaving(const tide_leaving *l, uint32_t marks, bool with_copy)
+static choice choose_eviction(const tide_eviction_queue *l, uint32_t marks, bool with_copy)
 {
-    const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT;
+    const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT;
     choice chosen = nothing();
     uint64_t best = UINT64_MAX;
     for (tide_chunk chunk = 0; chunk < l->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(l->places, chunk);
         const bool dirty = tide_place_is_dirty(place);
         /* What is to be copied out, and is clean, has been. */
-        if (!(place->marks & (dirty ? marks : TIDE_MARK_LEAVING)) || place->busy || stays(l, chunk) ||
+        if (!(place->marks & (dirty ? marks : TIDE_MARK_EVICTING)) || place->busy || stays(l, chunk) ||
             (dirty && !with_copy))
             continue;
-        const uint64_t rank = leaving_rank(l, chunk);
+        const uint64_t rank = eviction_rank(l, chunk);
         if (rank >= best)
             continue;
         best = rank;
         chosen.any = true;
         chosen.chunk = chunk;
         chosen.copy = dirty;
-        chosen.kind = place->marks & TIDE_MARK_LEAVING ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK;
+        chosen.kind = place->marks & TIDE_MARK_EVICTING ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK;
     }
     if (chosen.copy)
         chosen.any = find_host_slot(l->victims, l, spared, &chosen.host_slot);
     return chosen;
 }
 
-void __real_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+void __real_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends);
-void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends);
-void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -427,16 +427,16 @@ void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, ui
             l->passed == UINT64_MAX ? 0 : ends; /* nobody told how far the device is: it is over */
         turn_of[chunks[i]] = ++turns;
     }
-    __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
+    __real_tide_eviction_queue_use_ended(l, chunks, count, first_use, ends);
 }
 
-bool __real_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
+bool __real_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command)
 {
-    const choice wanted = choose_leaving(l, marks, with_copy);
-    const bool any = __real_tide_leaving_next(l, marks, with_copy, command);
-    compare("who leaves", &wanted, any, command, &plain_choices_made.leaving);
+    const choice wanted = choose_eviction(l, marks, with_copy);
+    const bool any = __real_tide_eviction_queue_next(l, marks, with_copy, command);
+    compare("who leaves", &wanted, any, command, &plain_choices_made.evictions);
     return any;
 }
 
@@ -716,7 +716,7 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
         return !place->busy ? MISSING : requested ? LATER : THERE;
     const tide_schedule *schedule = &p->future->schedule;
     const bool used_before = tide_schedule_distance(schedule, tide_schedule_next(schedule, chunk)) < ahead;
-    return used_before || requested || place->busy || place->marks & TIDE_MARK_LEAVING ||
+    return used_before || requested || place->busy || place->marks & TIDE_MARK_EVICTING ||
                    place->pins[TIDE_TIER_DEVICE]
                ? LATER
                : THERE;

@@ -2,7 +2,7 @@
  * the header of the object that chooses says. They keep nothing but when each chunk's use ends. The objects themselves keep sets
  * sorted by next use, and look again only at what changed (chunk/places.h); whoever forgets to notify them of a change chooses otherwise.
  *
- * The choosing functions of victims, leaving, tasks, request and prefetch are wrapped (tests/meson.build,
+ * The choosing functions of victims, eviction_queue, tasks, request and prefetch are wrapped (tests/meson.build,
  * plain_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.
  */
 #ifndef TIDE_TESTS_PLAIN_CHOICES_H
@@ -13,7 +13,7 @@
 enum { PLAIN_CHUNKS_MAX = 4096 };
 
 typedef struct plain_counts {
-    uint64_t victims, duplicates, promotions, leaving, ready, assembles, fetches, pins; /* choices compared that chose something */
+    uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches, pins; /* choices compared that chose something */
     uint64_t held_back; /* assemblies that waited for the other tier's */
 } plain_counts;
 

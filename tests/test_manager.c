@@ -477,7 +477,7 @@ static void a_dead_activation_is_never_copied(void **state)
         assert_true(tide_manager_ready(f.manager));
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
         assert_int_equal(tide_tensors_part(&f.manager->tensors, op, 0), TIDE_TENSOR_FREE);
-        assert_int_equal(f.manager->leaving.ended, op + 1); /* a slice is no end */
+        assert_int_equal(f.manager->eviction_queue.ended, op + 1); /* a slice is no end */
     }
     assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
     for (uint32_t i = 0; i < f.log_count; i++)

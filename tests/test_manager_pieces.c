@@ -206,13 +206,13 @@ static tide_command arrange_an_assembly_of_the_neighbours_state(bool first_on_de
     if (first_on_device)
         access_chunk(4, WRITE); /* it is on the host */
     train(true);
-    tide_command command, leaving = {.id = UINT32_MAX};
+    tide_command command, evicting = {.id = UINT32_MAX};
     if (first_on_device) /* else chunk 1 would be on the host, and updated at once */
-        leaving = drive_until(false, 1);
+        evicting = drive_until(false, 1);
     command = drive_until(false, 4);
     assert_true(assembles(tier_of(0), 0, 4));
     if (first_on_device)
-        tide_manager_done(f.manager, leaving.id, TIDE_OK);
+        tide_manager_done(f.manager, evicting.id, TIDE_OK);
     f.log_count = 0;
     return command;
 }

@@ -347,7 +347,7 @@ static bool goes_on(const sequence *s)
 /* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
 static void tell(sequence *s)
 {
-    const uint64_t ended = s->manager->leaving.ended, behind = ended < 10 ? ended : 10;
+    const uint64_t ended = s->manager->eviction_queue.ended, behind = ended < 10 ? ended : 10;
     const uint64_t passed = ended - below(s, (uint32_t)behind + 1);
     tide_manager_set_link(s->manager, percent(s, 50), percent(s, 50));
     s->passed = passed > s->passed ? passed : s->passed; /* a device does not go back */
@@ -765,7 +765,7 @@ static void print_plain_choices(void)
     const plain_counts *made = &plain_choices_made;
     print_message("by plain rules: %llu victims, %llu duplicates, %llu promotions, %llu that leave, ",
                   (unsigned long long)made->victims, (unsigned long long)made->duplicates,
-                  (unsigned long long)made->promotions, (unsigned long long)made->leaving);
+                  (unsigned long long)made->promotions, (unsigned long long)made->evictions);
     print_message("%llu ready tasks, %llu assemblies, %llu fetches ahead, %llu answers of requests\n",
                   (unsigned long long)made->ready, (unsigned long long)made->assembles,
                   (unsigned long long)made->fetches, (unsigned long long)made->pins);
@@ -828,7 +828,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         assert_true(sum.promotions > 0 && sum.re_recordings > 0);
         assert_true(sum.write_backs > 0 && sum.prefetches > 0);
         const plain_counts *made = &plain_choices_made;
-        assert_true(made->victims && made->duplicates && made->promotions && made->leaving && made->ready &&
+        assert_true(made->victims && made->duplicates && made->promotions && made->evictions && made->ready &&
                     made->assembles && made->fetches && made->pins && made->held_back);
     }
 }

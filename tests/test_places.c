@@ -131,16 +131,16 @@ static void everybody_is_told_when_a_place_changes(void **state)
 static void who_is_told_of_a_mark_is_who_minds_it(void **state)
 {
     (void)state;
-    static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS, leaving = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
+    static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS, evictions = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
     static const struct {
         uint32_t mark, subscribers;
     } cases[] = {
         {TIDE_MARK_REQUESTED, TIDE_SUBSCRIBERS_ALL},
-        {TIDE_MARK_LEAVING, TIDE_SUBSCRIBERS_ALL},
+        {TIDE_MARK_EVICTING, TIDE_SUBSCRIBERS_ALL},
         {TIDE_MARK_WRITING, TIDE_SUBSCRIBERS_ALL},
         {TIDE_MARK_KEPT, TIDE_SUBSCRIBERS_ALL},
         {TIDE_MARK_FIRST, tasks},
-        {TIDE_MARK_ASSEMBLE_DEVICE, leaving},
+        {TIDE_MARK_ASSEMBLE_DEVICE, evictions},
         {TIDE_MARK_ASSEMBLE_HOST, 0},
     };
     tide_places p;
@@ -154,11 +154,11 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
         assert_int_equal(changed(&p, 5), cases[i].subscribers);
     }
     tide_places_mark(&p, 5, TIDE_MARK_WRITING);
-    assert_int_equal(p.going, 1);
-    tide_places_change_marks(&p, 5, TIDE_MARK_LEAVING, TIDE_MARK_WRITING);
-    assert_int_equal(p.going, 1);
-    tide_places_unmark(&p, 5, TIDE_MARKS_GOING);
-    assert_int_equal(p.going, 0);
+    assert_int_equal(p.queued, 1);
+    tide_places_change_marks(&p, 5, TIDE_MARK_EVICTING, TIDE_MARK_WRITING);
+    assert_int_equal(p.queued, 1);
+    tide_places_unmark(&p, 5, TIDE_MARKS_QUEUED);
+    assert_int_equal(p.queued, 0);
     tide_places_destroy(&p);
 }
 

@@ -20,9 +20,9 @@ GPT2_7B = {"model_type": "gpt2", "n_layer": 32, "n_embd": 4096, "n_head": 32, "n
 BIG_MACHINE = ("--machine", MACHINES / "large.json")
 # By move and whether it copied: where its chunk stands in both tiers while it is on the way.
 ON_THE_WAY = {("fetch", True): [("coming", "there"), ("stale", "there")], ("fetch", False): [("coming", "none")],
-              ("evict", True): [("leaving", "coming")], ("evict", False): [("leaving", "there"), ("leaving", "none")],
-              ("write back", True): [("leaving", "coming"), ("there", "coming")]}
-HAS_SLOT = ("coming", "there", "leaving", "stale")
+              ("evict", True): [("evicting", "coming")], ("evict", False): [("evicting", "there"), ("evicting", "none")],
+              ("write back", True): [("evicting", "coming"), ("there", "coming")]}
+HAS_SLOT = ("coming", "there", "evicting", "stale")
 
 
 def nano(bench, *options):
@@ -93,7 +93,7 @@ def places_check(bench, name, lines):
 
 
 def ways_check(bench, name, lines):
-    """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or leaving."""
+    """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or evicting."""
     stands, pinned, pending, ever_pending, begun, faults, moves = {}, set(), set(), set(), None, [], 0
     for event in (line for line in lines if "event" in line):
         if event["event"] == "pass" and begun is None:

@@ -385,7 +385,7 @@ class Lines:
             return "down"
         if place is None:
             return "absent"
-        if place["device"] in ("there", "leaving"):
+        if place["device"] in ("there", "evicting"):
             return "pinned" if place["pinned"] else "gradients" if place["content"] in ("gradients", "both") else \
                 ON_DEVICE[self.spaces[chunk]]
         return "host" if place["host"] == "there" else "absent"

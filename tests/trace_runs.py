@@ -137,7 +137,7 @@ class Run:
         self.ids += 1
         begin = max(t_ns, self.used_at[chunk])
         end = begin + self.room_ns
-        self.place(chunk, begin, "leaving", slot)
+        self.place(chunk, begin, "evicting", slot)
         if chunk in self.dirty:
             start = max(begin, self.out_free)
             self.out_free = end = start + self.host_link + self.room_ns

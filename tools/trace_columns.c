@@ -351,7 +351,7 @@ static uint32_t index_in(const char *const *texts, uint32_t count, const char *t
 /* As trace_page/lod.js takes it apart. */
 static uint64_t place_of(const tide_trace_event *event)
 {
-    static const char *const devices[] = {"none", "coming", "there", "leaving", "stale"};
+    static const char *const devices[] = {"none", "coming", "there", "evicting", "stale"};
     static const char *const hosts[] = {"none", "coming", "there"};
     static const char *const contents[] = {"nothing", "params", "gradients", "both", "state", "activations"};
     uint32_t flags = (uint32_t)event->pinned | (uint32_t)event->pending << 1 |

@@ -29,7 +29,7 @@ static const choice choices[] = {
     {"to", VALUES("device", "host")},
     {"tier", VALUES("device", "host")},
     {"cause", VALUES("link", "room", "update", "norm", "map", "caller")},
-    {"device", VALUES("none", "coming", "there", "leaving", "stale")},
+    {"device", VALUES("none", "coming", "there", "evicting", "stale")},
     {"host", VALUES("none", "coming", "there")},
     {"content", VALUES("nothing", "params", "gradients", "both", "state", "activations")},
     {"holds", VALUES("parameter", "gradient")},

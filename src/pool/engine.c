@@ -210,7 +210,7 @@ static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
 static tide_status look_at_link(tide_engine *engine)
 {
     tide_status status = TIDE_OK;
-    if (tide_manager_leaving(engine->manager) > 0) {
+    if (tide_manager_evicting(engine->manager) > 0) {
         status = see_ops_pass(&engine->ends, engine->order);
         tide_manager_set_passed(engine->manager, engine->ends.passed);
     }

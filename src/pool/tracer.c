@@ -194,7 +194,7 @@ static bool same(const tide_chunk_view *a, const tide_chunk_view *b)
 
 static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_chunk_view *view)
 {
-    static const char *const stands[] = {"none", "coming", "there", "leaving", "stale"};
+    static const char *const stands[] = {"none", "coming", "there", "evicting", "stale"};
     static const char *const contents[] = {"nothing", "params", "gradients", "both", "state", "activations"};
     tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_CHUNK);
     event.chunk = chunk;

@@ -35,7 +35,7 @@ const lastAtMost = (values, value, from, to) => {
 /* ---- places, as the C side packed them (trace_html.c) ---- */
 
 const place = {
-    device: (word) => word % 5, // none coming there leaving stale
+    device: (word) => word % 5, // none coming there evicting stale
     host: (word) => Math.floor(word / 5) % 3, // none coming there
     content: (word) => Math.floor(word / 15) % 6, // nothing params gradients both state activations
     flags: (word) => Math.floor(word / 90), // pinned, pending, has a device slot, has a host slot, snapshot

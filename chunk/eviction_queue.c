@@ -1,11 +1,11 @@
-/* See leaving.h. */
-#include "chunk/leaving.h"
+/* See eviction_queue.h. */
+#include "chunk/eviction_queue.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 /* Whose host copy is not given up for one that leaves: it would only have to be made again. */
-enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT };
+enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
 enum {
     CLEAN = 0,  /* leaves without a copy */
@@ -17,40 +17,40 @@ enum {
 };
 
 /* Rings of late uses. */
-enum { LATE_LEAVING = 0, LATE_WRITING, LATE_RINGS };
+enum { LATE_EVICTING = 0, LATE_WRITING, LATE_RINGS };
 
-tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
+tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims *victims)
 {
     const uint32_t chunks = victims->places->chunk_count;
-    *leaving = (tide_leaving){.places = victims->places,
+    *queue = (tide_eviction_queue){.places = victims->places,
                               .future = victims->future,
                               .pending = victims->pending,
                               .victims = victims,
                               .passed = UINT64_MAX};
-    leaving->late = malloc((chunks + LATE_RINGS) * sizeof *leaving->late);
-    if (!leaving->late)
+    queue->late = malloc((chunks + LATE_RINGS) * sizeof *queue->late);
+    if (!queue->late)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
     for (uint32_t at = 0; at < chunks + LATE_RINGS; at++)
-        leaving->late[at] = (tide_late_use){.next = at, .previous = at};
-    return tide_shelves_create(&leaving->shelves, victims->places, SHELVES,
-                               tide_future_keys(leaving->future));
+        queue->late[at] = (tide_late_use){.next = at, .previous = at};
+    return tide_shelves_create(&queue->shelves, victims->places, SHELVES,
+                               tide_future_keys(queue->future));
 }
 
-void tide_leaving_destroy(tide_leaving *leaving)
+void tide_eviction_queue_destroy(tide_eviction_queue *queue)
 {
-    free(leaving->late);
-    leaving->late = NULL;
-    tide_shelves_destroy(&leaving->shelves);
+    free(queue->late);
+    queue->late = NULL;
+    tide_shelves_destroy(&queue->shelves);
 }
 
 /* --- who goes --- */
 
-static bool is_late(const tide_leaving *l, tide_chunk chunk)
+static bool is_late(const tide_eviction_queue *l, tide_chunk chunk)
 {
     return l->late[chunk].next != chunk;
 }
 
-static void unlink_late(tide_leaving *l, tide_chunk chunk)
+static void unlink_late(tide_eviction_queue *l, tide_chunk chunk)
 {
     tide_late_use *use = &l->late[chunk];
     l->late[use->previous].next = use->next;
@@ -58,12 +58,12 @@ static void unlink_late(tide_leaving *l, tide_chunk chunk)
     use->next = use->previous = chunk;
 }
 
-static uint32_t head_of(const tide_leaving *l, int ring)
+static uint32_t head_of(const tide_eviction_queue *l, int ring)
 {
     return l->places->chunk_count + (uint32_t)ring;
 }
 
-static void link_late(tide_leaving *l, tide_chunk chunk, int ring, uint64_t ends)
+static void link_late(tide_eviction_queue *l, tide_chunk chunk, int ring, uint64_t ends)
 {
     const uint32_t head = head_of(l, ring), last = l->late[head].previous;
     assert(!is_late(l, chunk));
@@ -72,48 +72,48 @@ static void link_late(tide_leaving *l, tide_chunk chunk, int ring, uint64_t ends
     l->late[last].next = l->late[head].previous = chunk;
 }
 
-/* LEAVING or WRITING: what leaves is copied out as well. */
-static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
+/* EVICTING or WRITING: what leaves is copied out as well. */
+static void let_go(tide_eviction_queue *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
 {
-    const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_LEAVING;
+    const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_EVICTING;
     assert(ends <= l->ended + 1);
     tide_places_change_marks(l->places, chunk, marks, leaves ? TIDE_MARK_WRITING : 0);
     unlink_late(l, chunk);
     if (ends > l->passed)
-        link_late(l, chunk, leaves ? LATE_LEAVING : LATE_WRITING, ends);
+        link_late(l, chunk, leaves ? LATE_EVICTING : LATE_WRITING, ends);
 }
 
-void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count,
+void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count,
                             uint32_t first_use, uint64_t ends)
 {
-    const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : tide_future_plan(leaving->future);
+    const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : tide_future_plan(queue->future);
     for (uint32_t i = 0; i < count; i++) {
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
         if (step && step->plan->leaves[first_use + i])
-            let_go(leaving, chunks[i], TIDE_MARK_LEAVING, ends);
-        else if (tide_pending_must_leave(leaving->pending, chunks[i]))
-            let_go(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING, ends);
+            let_go(queue, chunks[i], TIDE_MARK_EVICTING, ends);
+        else if (tide_pending_must_leave(queue->pending, chunks[i]))
+            let_go(queue, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_EVICTING, ends);
     }
 }
 
-void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count)
+void tide_eviction_queue_let_stay(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (tide_place_of(leaving->places, chunks[i])->marks & TIDE_MARKS_GOING &&
-            !tide_pending_must_leave(leaving->pending, chunks[i]))
-            tide_places_unmark(leaving->places, chunks[i], TIDE_MARKS_GOING);
+        if (tide_place_of(queue->places, chunks[i])->marks & TIDE_MARKS_QUEUED &&
+            !tide_pending_must_leave(queue->pending, chunks[i]))
+            tide_places_unmark(queue->places, chunks[i], TIDE_MARKS_QUEUED);
 }
 
-void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends)
+void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends)
 {
-    assert(ends <= leaving->ended && (ends >= leaving->passed || leaving->passed == UINT64_MAX));
-    leaving->passed = ends;
+    assert(ends <= queue->ended && (ends >= queue->passed || queue->passed == UINT64_MAX));
+    queue->passed = ends;
 }
 
 /* --- who stands where --- */
 
 /* It is wanted again, or somebody holds it. */
-static bool stays(const tide_leaving *l, tide_chunk chunk)
+static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
     return place->marks & TIDE_MARK_ASSEMBLE_DEVICE ||
@@ -121,10 +121,10 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
+static uint32_t shelf_of(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    if (!(place->marks & TIDE_MARKS_GOING) || place->busy)
+    if (!(place->marks & TIDE_MARKS_QUEUED) || place->busy)
         return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
         return CLEAN;
@@ -132,26 +132,26 @@ static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
         return TIDE_SHELF_NONE;
     if (place->marks & TIDE_MARK_REQUESTED)
         return URGENT;
-    if (place->marks & TIDE_MARK_LEAVING)
+    if (place->marks & TIDE_MARK_EVICTING)
         return LEAVES;
     return tide_pending_has(l->pending, chunk) ? WRITES : WRITES_OFF;
 }
 
-static uint32_t key_of(const tide_leaving *l, tide_chunk chunk)
+static uint32_t key_of(const tide_eviction_queue *l, tide_chunk chunk)
 {
     return l->future->active ? tide_future_use_key(l->future, chunk)
                              : tide_future_never_key(l->future, chunk);
 }
 
-static void sort(tide_leaving *l, tide_chunk chunk)
+static void sort(tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    const bool goes = place->marks & TIDE_MARKS_GOING;
+    const bool goes = place->marks & TIDE_MARKS_QUEUED;
     if (goes && stays(l, chunk))
-        tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING | TIDE_MARK_KEPT);
+        tide_places_unmark(l->places, chunk, TIDE_MARKS_QUEUED | TIDE_MARK_KEPT);
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
-    if (!(place->marks & TIDE_MARKS_GOING))
+    if (!(place->marks & TIDE_MARKS_QUEUED))
         unlink_late(l, chunk);
     const uint32_t shelf = shelf_of(l, chunk);
     assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
@@ -159,7 +159,7 @@ static void sort(tide_leaving *l, tide_chunk chunk)
 }
 
 /* Uses that are over by now. */
-static void sort_passed(tide_leaving *l, int ring)
+static void sort_passed(tide_eviction_queue *l, int ring)
 {
     const uint32_t head = head_of(l, ring);
     while (l->late[head].next != head && l->late[l->late[head].next].ends <= l->passed) {
@@ -170,7 +170,7 @@ static void sort_passed(tide_leaving *l, int ring)
 }
 
 /* Of the others the one that is over first, but those that are on their way. */
-static tide_chunk first_late(const tide_leaving *l, int ring)
+static tide_chunk first_late(const tide_eviction_queue *l, int ring)
 {
     uint32_t at = l->late[head_of(l, ring)].next;
     while (at != head_of(l, ring) && tide_place_of(l->places, at)->busy)
@@ -178,7 +178,7 @@ static tide_chunk first_late(const tide_leaving *l, int ring)
     return at != head_of(l, ring) ? at : TIDE_CHUNK_NONE;
 }
 
-static void look_again(tide_leaving *l)
+static void look_again(tide_eviction_queue *l)
 {
     tide_chunk chunk;
     if (l->epoch != l->future->epoch) {
@@ -188,72 +188,72 @@ static void look_again(tide_leaving *l)
     }
     while ((chunk = tide_places_next_changed(l->places, TIDE_SUBSCRIBER_EVICTION_QUEUE)) != TIDE_CHUNK_NONE)
         sort(l, chunk);
-    sort_passed(l, LATE_LEAVING);
+    sort_passed(l, LATE_EVICTING);
     sort_passed(l, LATE_WRITING);
 }
 
 /* --- who is next --- */
 
-static tide_chunk nearest(const tide_leaving *l, uint32_t among, uint32_t spared)
+static tide_chunk nearest(const tide_eviction_queue *l, uint32_t among, uint32_t spared)
 {
     return tide_shelves_nearest(&l->shelves, among, tide_future_horizon(l->future), spared);
 }
 
 /* Of those that take a copy, and have one of the marks. */
-static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
+static tide_chunk choose_with_copy(const tide_eviction_queue *l, uint32_t marks)
 {
     const bool writes = marks & TIDE_MARK_WRITING;
-    tide_chunk chosen = nearest(l, 1u << URGENT, TIDE_MARKS_GOING & ~marks);
+    tide_chunk chosen = nearest(l, 1u << URGENT, TIDE_MARKS_QUEUED & ~marks);
     if (chosen == TIDE_CHUNK_NONE)
         chosen = nearest(l, 1u << LEAVES | (writes ? 1u << WRITES : 0), 0);
     if (chosen == TIDE_CHUNK_NONE && writes)
         chosen = nearest(l, 1u << WRITES_OFF, 0);
     if (chosen != TIDE_CHUNK_NONE)
         return chosen;
-    const tide_chunk leaves = first_late(l, LATE_LEAVING),
+    const tide_chunk leaves = first_late(l, LATE_EVICTING),
                      written = writes ? first_late(l, LATE_WRITING) : TIDE_CHUNK_NONE;
     if (leaves == TIDE_CHUNK_NONE || written == TIDE_CHUNK_NONE)
         return leaves == TIDE_CHUNK_NONE ? written : leaves;
     return l->late[written].ends < l->late[leaves].ends ? written : leaves;
 }
 
-bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command)
+bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy, tide_command *command)
 {
-    if (leaving->places->going == 0)
+    if (queue->places->queued == 0)
         return false;
-    look_again(leaving);
-    tide_chunk chunk = nearest(leaving, 1u << CLEAN, 0);
+    look_again(queue);
+    tide_chunk chunk = nearest(queue, 1u << CLEAN, 0);
     const bool copy = chunk == TIDE_CHUNK_NONE;
     if (copy && with_copy)
-        chunk = choose_with_copy(leaving, marks);
+        chunk = choose_with_copy(queue, marks);
     if (chunk == TIDE_CHUNK_NONE ||
-        (copy && !tide_victims_free_host_slot(leaving->victims, SPARED_DUPLICATES)))
+        (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
         return false;
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason =
-        tide_pending_has(leaving->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-    const bool leaves = tide_place_of(leaving->places, chunk)->marks & TIDE_MARK_LEAVING;
+        tide_pending_has(queue->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    const bool leaves = tide_place_of(queue->places, chunk)->marks & TIDE_MARK_EVICTING;
     assert(copy || leaves);
-    tide_moves_out(leaving->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,
+    tide_moves_out(queue->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,
                    copy, reason, command);
-    tide_places_unmark(leaving->places, chunk, TIDE_MARKS_GOING);
+    tide_places_unmark(queue->places, chunk, TIDE_MARKS_QUEUED);
     return true;
 }
 
 /* --- validity --- */
 
-bool tide_leaving_is_valid(const tide_leaving *leaving)
+bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
 {
-    if (leaving->epoch != leaving->future->epoch)
+    if (queue->epoch != queue->future->epoch)
         return true; /* all will be sorted anew */
-    for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
-        const tide_place *place = tide_place_of(leaving->places, chunk);
+    for (tide_chunk chunk = 0; chunk < queue->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(queue->places, chunk);
         if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)
             continue;
-        const uint32_t shelf = shelf_of(leaving, chunk);
-        if ((place->marks & TIDE_MARKS_GOING && stays(leaving, chunk)) ||
-            !tide_shelves_has(&leaving->shelves, chunk, shelf,
-                              shelf == TIDE_SHELF_NONE ? 0 : key_of(leaving, chunk)))
+        const uint32_t shelf = shelf_of(queue, chunk);
+        if ((place->marks & TIDE_MARKS_QUEUED && stays(queue, chunk)) ||
+            !tide_shelves_has(&queue->shelves, chunk, shelf,
+                              shelf == TIDE_SHELF_NONE ? 0 : key_of(queue, chunk)))
             return false;
     }
     return true;
