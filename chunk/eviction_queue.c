@@ -13,7 +13,7 @@ enum {
     LEAVES,     /* its use is over, */
     WRITES,     /* it keeps its slot, its update is pending, */
     WRITES_OFF, /* or can't be updated yet */
-    SHELVES,
+    BUCKETS,
 };
 
 /* Rings of late uses. */
@@ -32,7 +32,7 @@ tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims 
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
     for (uint32_t at = 0; at < chunks + LATE_RINGS; at++)
         queue->late[at] = (tide_late_use){.next = at, .previous = at};
-    return tide_shelves_create(&queue->shelves, victims->places, SHELVES,
+    return tide_priority_buckets_create(&queue->buckets, victims->places, BUCKETS,
                                tide_future_keys(queue->future));
 }
 
@@ -40,7 +40,7 @@ void tide_eviction_queue_destroy(tide_eviction_queue *queue)
 {
     free(queue->late);
     queue->late = NULL;
-    tide_shelves_destroy(&queue->shelves);
+    tide_priority_buckets_destroy(&queue->buckets);
 }
 
 /* --- who goes --- */
@@ -121,15 +121,15 @@ static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-static uint32_t shelf_of(const tide_eviction_queue *l, tide_chunk chunk)
+static uint32_t bucket_of(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
     if (!(place->marks & TIDE_MARKS_QUEUED) || place->busy)
-        return TIDE_SHELF_NONE;
+        return TIDE_BUCKET_NONE;
     if (!tide_place_is_dirty(place))
         return CLEAN;
     if (is_late(l, chunk))
-        return TIDE_SHELF_NONE;
+        return TIDE_BUCKET_NONE;
     if (place->marks & TIDE_MARK_REQUESTED)
         return URGENT;
     if (place->marks & TIDE_MARK_EVICTING)
@@ -153,9 +153,9 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
     if (!(place->marks & TIDE_MARKS_QUEUED))
         unlink_late(l, chunk);
-    const uint32_t shelf = shelf_of(l, chunk);
-    assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
-    tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk));
+    const uint32_t bucket = bucket_of(l, chunk);
+    assert(bucket == TIDE_BUCKET_NONE || tide_place_is_movable(place));
+    tide_priority_buckets_put(&l->buckets, chunk, bucket, bucket == TIDE_BUCKET_NONE ? 0 : key_of(l, chunk));
 }
 
 /* Uses that are over by now. */
@@ -183,7 +183,7 @@ static void look_again(tide_eviction_queue *l)
     tide_chunk chunk;
     if (l->epoch != l->future->epoch) {
         l->epoch = l->future->epoch;
-        tide_shelves_clear(&l->shelves);
+        tide_priority_buckets_clear(&l->buckets);
         tide_places_notify_all(l->places, TIDE_SUBSCRIBER_EVICTION_QUEUE);
     }
     while ((chunk = tide_places_next_changed(l->places, TIDE_SUBSCRIBER_EVICTION_QUEUE)) != TIDE_CHUNK_NONE)
@@ -196,7 +196,7 @@ static void look_again(tide_eviction_queue *l)
 
 static tide_chunk nearest(const tide_eviction_queue *l, uint32_t among, uint32_t spared)
 {
-    return tide_shelves_nearest(&l->shelves, among, tide_future_horizon(l->future), spared);
+    return tide_priority_buckets_nearest(&l->buckets, among, tide_future_horizon(l->future), spared);
 }
 
 /* Of those that take a copy, and have one of the marks. */
@@ -250,10 +250,10 @@ bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
         const tide_place *place = tide_place_of(queue->places, chunk);
         if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)
             continue;
-        const uint32_t shelf = shelf_of(queue, chunk);
+        const uint32_t bucket = bucket_of(queue, chunk);
         if ((place->marks & TIDE_MARKS_QUEUED && stays(queue, chunk)) ||
-            !tide_shelves_has(&queue->shelves, chunk, shelf,
-                              shelf == TIDE_SHELF_NONE ? 0 : key_of(queue, chunk)))
+            !tide_priority_buckets_has(&queue->buckets, chunk, bucket,
+                              bucket == TIDE_BUCKET_NONE ? 0 : key_of(queue, chunk)))
             return false;
     }
     return true;

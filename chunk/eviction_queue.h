@@ -10,7 +10,7 @@
  * over it leaves before all that takes a copy.
  *
  * Owns the queued chunks, sorted so, and how many ops have ended for the manager and on the device. The marks EVICTING, WRITING and KEPT
- * are its. Calls places, moves, future, pending, victims, shelves.
+ * are its. Calls places, moves, future, pending, victims, priority_buckets.
  */
 #ifndef TIDE_CHUNK_EVICTION_QUEUE_H
 #define TIDE_CHUNK_EVICTION_QUEUE_H
@@ -28,7 +28,7 @@ typedef struct tide_eviction_queue {
     const tide_future *future;
     const tide_pending *pending;
     tide_victims *victims;
-    tide_shelves shelves; /* of those that may go, and whose use is over */
+    tide_priority_buckets buckets; /* of those that may go, and whose use is over */
     uint64_t epoch;       /* of the future, in which they were sorted */
     tide_late_use *late;  /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
     uint64_t ended;       /* ops, so far */

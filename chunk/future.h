@@ -11,7 +11,7 @@
 #include "chunk/pending.h"
 #include "chunk/planner.h"
 #include "chunk/schedule.h"
-#include "chunk/shelves.h"
+#include "chunk/priority_buckets.h"
 
 /* A recorded step of one kind, and the plan for it. */
 typedef struct tide_step_plan {
@@ -62,7 +62,7 @@ void tide_future_step_abort(tide_future *future);
 
 /* --- what comes next --- */
 
-/* Keys for shelves (shelves.h), below tide_future_keys. A key is one chunk's alone. With a recording it is the number of a use,
+/* Keys for buckets (priority_buckets.h), below tide_future_keys. A key is one chunk's alone. With a recording it is the number of a use,
  * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
 uint32_t tide_future_keys(const tide_future *future);
 tide_horizon tide_future_horizon(const tide_future *future);

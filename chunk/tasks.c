@@ -16,8 +16,8 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
                           .victims = victims,
                           .accessed = TIDE_CHUNK_NONE};
     tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
-    tasks->standings = calloc(chunks, sizeof *tasks->standings);
-    if (!tasks->words || !tasks->standings)
+    tasks->entries = calloc(chunks, sizeof *tasks->entries);
+    if (!tasks->words || !tasks->entries)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tasks of %u chunks", chunks);
     return TIDE_OK;
 }
@@ -25,7 +25,7 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
 void tide_tasks_destroy(tide_tasks *tasks)
 {
     free(tasks->words);
-    free(tasks->standings);
+    free(tasks->entries);
     *tasks = (tide_tasks){.words = NULL};
 }
 
@@ -55,7 +55,7 @@ static tide_command pending_task(const tide_tasks *t, tide_chunk chunk)
 }
 
 /* The sets that a PARAM chunk belongs to: bit i for set i. */
-static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
+static uint32_t entry_of(const tide_tasks *t, tide_chunk chunk)
 {
     assert(tide_pending_is_param_chunk(t->pending, chunk));
     const tide_pending_update *update = &t->pending->chunks[chunk];
@@ -78,10 +78,10 @@ static void look_again(tide_tasks *t)
         if (!tide_pending_owners(t->pending, changed, &chunk, &last))
             continue;
         for (; chunk <= last; chunk++) {
-            const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
+            const uint32_t was = t->entries[chunk], is = entry_of(t, chunk);
             assert(is < 1u << TIDE_TASK_SETS);
             tide_use_sets_move(t->sets, chunk, was, is);
-            t->standings[chunk] = (uint16_t)is;
+            t->entries[chunk] = (uint16_t)is;
         }
     }
 }
@@ -269,7 +269,7 @@ bool tide_tasks_is_valid(const tide_tasks *tasks)
         uint32_t changed = tide_place_of(tasks->places, chunk)->changed;
         for (uint32_t i = 0; i < task.task_count; i++)
             changed |= tide_place_of(tasks->places, task.task[i].chunk)->changed;
-        if (!(changed & 1u << TIDE_SUBSCRIBER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
+        if (!(changed & 1u << TIDE_SUBSCRIBER_TASKS) && tasks->entries[chunk] != entry_of(tasks, chunk))
             return false;
     }
     return true;

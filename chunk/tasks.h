@@ -34,7 +34,7 @@ typedef struct tide_tasks {
     uint32_t running[TIDE_TIER_COUNT];      /* updates and restores */
     tide_use_set sets[TIDE_TASK_SETS];      /* of PARAM chunks */
     uint64_t *words;
-    uint16_t *standings; /* per PARAM chunk: bit i: it is in set i */
+    uint16_t *entries; /* per PARAM chunk: bit i: it is in set i */
     tide_command access; /* task_count 0: none */
     bool access_running;
     tide_chunk accessed; /* has the mark; NONE: none yet */

@@ -5,12 +5,12 @@
 
 enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 
-/* Shelves of the device: chunks that no request wants, and from REQUESTED on those that one does. */
-enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_SHELVES = 2 * REQUESTED };
+/* Buckets of the device: chunks that no request wants, and from REQUESTED on those that one does. */
+enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_BUCKETS = 2 * REQUESTED };
 
-/* Shelves of copies: duplicates of what the device has, and what the host alone has, where UPDATED may return to a slot that
+/* Buckets of copies: duplicates of what the device has, and what the host alone has, where UPDATED may return to a slot that
  * waits. From QUEUED on: of chunks that leave, or wait in their slot. */
-enum { DUPLICATE = 0, DUPLICATE_IN_USE, QUEUED, ALONE = 2 * QUEUED, UPDATED, COPY_SHELVES };
+enum { DUPLICATE = 0, DUPLICATE_IN_USE, QUEUED, ALONE = 2 * QUEUED, UPDATED, COPY_BUCKETS };
 
 enum { QUEUED_MARKS = TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
@@ -20,14 +20,14 @@ tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout
     *victims =
         (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .pending = pending};
     const uint32_t keys = tide_future_keys(future);
-    const tide_status status = tide_shelves_create(&victims->device, places, DEVICE_SHELVES, keys);
-    return status != TIDE_OK ? status : tide_shelves_create(&victims->copies, places, COPY_SHELVES, keys);
+    const tide_status status = tide_priority_buckets_create(&victims->device, places, DEVICE_BUCKETS, keys);
+    return status != TIDE_OK ? status : tide_priority_buckets_create(&victims->copies, places, COPY_BUCKETS, keys);
 }
 
 void tide_victims_destroy(tide_victims *victims)
 {
-    tide_shelves_destroy(&victims->device);
-    tide_shelves_destroy(&victims->copies);
+    tide_priority_buckets_destroy(&victims->device);
+    tide_priority_buckets_destroy(&victims->copies);
 }
 
 /* --- who stands where --- */
@@ -43,17 +43,17 @@ static uint32_t key_of(const tide_victims *v, tide_chunk chunk)
                                 : v->future->never_first - (uint32_t)(last_use - v->since);
 }
 
-static uint32_t device_shelf(const tide_place *place)
+static uint32_t device_bucket(const tide_place *place)
 {
     const uint32_t first = place->marks & TIDE_MARK_REQUESTED ? REQUESTED : 0;
     if (!tide_place_is_movable(place) && !tide_place_is_reclaimable(place))
-        return TIDE_SHELF_NONE;
+        return TIDE_BUCKET_NONE;
     if (!place->live || place->stale)
         return first + DEAD;
     return first + (tide_place_is_dirty(place) ? DIRTY : CLEAN);
 }
 
-static uint32_t copy_shelf(const tide_victims *v, tide_chunk chunk)
+static uint32_t copy_bucket(const tide_victims *v, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
     const uint32_t first = place->marks & QUEUED_MARKS ? QUEUED : 0;
@@ -62,16 +62,16 @@ static uint32_t copy_shelf(const tide_victims *v, tide_chunk chunk)
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
         !tide_place_has(place, TIDE_TIER_DEVICE))
         return place->stale && !tide_pending_has(v->pending, chunk) ? UPDATED : ALONE;
-    return TIDE_SHELF_NONE;
+    return TIDE_BUCKET_NONE;
 }
 
 static void sort(tide_victims *v, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
-    const uint32_t device = device_shelf(place), copy = copy_shelf(v, chunk);
-    const uint32_t key = device == TIDE_SHELF_NONE && copy == TIDE_SHELF_NONE ? 0 : key_of(v, chunk);
-    tide_shelves_put(&v->device, chunk, device, key);
-    tide_shelves_put(&v->copies, chunk, copy, key);
+    const uint32_t device = device_bucket(place), copy = copy_bucket(v, chunk);
+    const uint32_t key = device == TIDE_BUCKET_NONE && copy == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk);
+    tide_priority_buckets_put(&v->device, chunk, device, key);
+    tide_priority_buckets_put(&v->copies, chunk, copy, key);
 }
 
 /* State that is updated on the device stands beside its PARAM chunk. */
@@ -88,8 +88,8 @@ static void begin_anew(tide_victims *v)
     const uint64_t uses = v->places->uses;
     v->epoch = v->future->epoch;
     v->since = uses > v->future->never_first / 2 ? uses - v->future->never_first / 2 : 0;
-    tide_shelves_clear(&v->device);
-    tide_shelves_clear(&v->copies);
+    tide_priority_buckets_clear(&v->device);
+    tide_priority_buckets_clear(&v->copies);
     tide_places_notify_all(v->places, TIDE_SUBSCRIBER_VICTIMS);
 }
 
@@ -109,13 +109,13 @@ static void look_again(tide_victims *v)
 
 /* --- device slots --- */
 
-/* The farthest on these shelves that the rule allows. */
+/* The farthest in these buckets that the rule allows. */
 static tide_chunk farthest(const tide_victims *v, tide_victim_rule rule, uint32_t among)
 {
     assert(among < 1u << REQUESTED);
     if (!(rule.spared & TIDE_MARK_REQUESTED))
         among |= among << REQUESTED;
-    return tide_shelves_farthest(&v->device, among, tide_future_horizon(v->future), rule.spared);
+    return tide_priority_buckets_farthest(&v->device, among, tide_future_horizon(v->future), rule.spared);
 }
 
 static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk victim)
@@ -166,8 +166,8 @@ static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
     const uint32_t among = spares_queued ? 1u << DUPLICATE : 1u << DUPLICATE | 1u << (QUEUED + DUPLICATE);
     look_again(v);
     const tide_chunk used =
-        tide_shelves_nearest(&v->copies, among << (DUPLICATE_IN_USE - DUPLICATE), horizon, spared);
-    return used != TIDE_CHUNK_NONE ? used : tide_shelves_nearest(&v->copies, among, horizon, spared);
+        tide_priority_buckets_nearest(&v->copies, among << (DUPLICATE_IN_USE - DUPLICATE), horizon, spared);
+    return used != TIDE_CHUNK_NONE ? used : tide_priority_buckets_nearest(&v->copies, among, horizon, spared);
 }
 
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
@@ -192,10 +192,10 @@ static tide_chunk find_alone(tide_victims *v)
     const tide_horizon horizon = tide_future_horizon(v->future);
     look_again(v);
     const tide_chunk updated =
-        tide_shelves_nearest(&v->copies, 1u << UPDATED, horizon, TIDE_MARK_ASSEMBLE_HOST);
+        tide_priority_buckets_nearest(&v->copies, 1u << UPDATED, horizon, TIDE_MARK_ASSEMBLE_HOST);
     if (updated != TIDE_CHUNK_NONE || tide_places_free(v->places, TIDE_TIER_DEVICE) == 0)
         return updated;
-    return tide_shelves_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_ASSEMBLE_HOST);
+    return tide_priority_buckets_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_ASSEMBLE_HOST);
 }
 
 bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command)
@@ -217,9 +217,9 @@ bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_com
 
 /* --- validity --- */
 
-static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf)
+static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket)
 {
-    return tide_shelves_has(shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(v, chunk));
+    return tide_priority_buckets_has(buckets, chunk, bucket, bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
 }
 
 /* Of state beside a PARAM chunk that changed, only when that is looked at. */
@@ -240,8 +240,8 @@ bool tide_victims_is_valid(const tide_victims *victims)
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
         if (!is_changed(victims, chunk) &&
-            (!stands(victims, &victims->device, chunk, device_shelf(place)) ||
-             !stands(victims, &victims->copies, chunk, copy_shelf(victims, chunk))))
+            (!stands(victims, &victims->device, chunk, device_bucket(place)) ||
+             !stands(victims, &victims->copies, chunk, copy_bucket(victims, chunk))))
             return false;
     }
     return true;

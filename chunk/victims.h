@@ -16,7 +16,7 @@
  *      nearest first, for it has to in any case; else a chunk that lives on the host alone, the farthest, moves to a free
  *      device slot, or to one that a clean chunk leaves.
  *
- * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, pending, shelves.
+ * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, pending, priority_buckets.
  */
 #ifndef TIDE_CHUNK_VICTIMS_H
 #define TIDE_CHUNK_VICTIMS_H
@@ -30,8 +30,8 @@ typedef struct tide_victims {
     tide_moves *moves;
     const tide_future *future;
     const tide_pending *pending;
-    tide_shelves device; /* who may leave the device */
-    tide_shelves copies; /* whose host slot may be had */
+    tide_priority_buckets device; /* who may leave the device */
+    tide_priority_buckets copies; /* whose host slot may be had */
     uint64_t epoch;      /* of the future, in which they were sorted */
     uint64_t since;      /* without a recording: the last use that counts as long ago */
 } tide_victims;

@@ -1,5 +1,5 @@
-/* Sets of numbers and sorted shelves against plain arrays, on random operations. */
-#include "chunk/shelves.h"
+/* Sets of numbers and priority buckets against plain arrays, on random operations. */
+#include "chunk/priority_buckets.h"
 #include "sim_memory.h"
 
 #include <setjmp.h>
@@ -136,38 +136,38 @@ static void an_empty_set_has_nothing_and_a_full_one_everything(void **state)
     }
 }
 
-/* --- shelves --- */
+/* --- buckets --- */
 
 enum { CHUNKS_MAX = 60, KEYS_MAX = 500 };
 
-typedef struct shelf_case {
-    tide_shelves shelves;
+typedef struct bucket_case {
+    tide_priority_buckets buckets;
     tide_places places;
     uint32_t chunks, keys;
     tide_horizon horizon;
-    uint32_t shelf[CHUNKS_MAX], key[CHUNKS_MAX];
-} shelf_case;
+    uint32_t bucket[CHUNKS_MAX], key[CHUNKS_MAX];
+} bucket_case;
 
-static void create_shelves(shelf_case *c)
+static void create_buckets(bucket_case *c)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {1, 1};
     c->chunks = 1 + below(CHUNKS_MAX);
     c->keys = c->chunks + below(KEYS_MAX - CHUNKS_MAX);
     assert_int_equal(tide_places_create(&c->places, c->chunks, slots), TIDE_OK);
-    assert_int_equal(tide_shelves_create(&c->shelves, &c->places, 1 + below(TIDE_SHELVES_MAX), c->keys),
+    assert_int_equal(tide_priority_buckets_create(&c->buckets, &c->places, 1 + below(TIDE_BUCKETS_MAX), c->keys),
                      TIDE_OK);
     for (uint32_t i = 0; i < c->chunks; i++)
-        c->shelf[i] = TIDE_SHELF_NONE;
+        c->bucket[i] = TIDE_BUCKET_NONE;
 }
 
-static void destroy_shelves(shelf_case *c)
+static void destroy_buckets(bucket_case *c)
 {
-    tide_shelves_destroy(&c->shelves);
+    tide_priority_buckets_destroy(&c->buckets);
     tide_places_destroy(&c->places);
 }
 
 /* `from` at 0, at `never`, next to it, or between; `never` at the keys' end, or before it. */
-static void draw_horizon(shelf_case *c)
+static void draw_horizon(bucket_case *c)
 {
     const uint32_t never = below(3) ? below(c->keys + 1) : c->keys;
     const uint32_t kind = below(5), near = never > 0 ? never - 1 : 0;
@@ -178,29 +178,29 @@ static void draw_horizon(shelf_case *c)
                                                     : below(never + 1)};
 }
 
-static bool key_is_taken(const shelf_case *c, tide_chunk besides, uint32_t key)
+static bool key_is_taken(const bucket_case *c, tide_chunk besides, uint32_t key)
 {
     for (tide_chunk chunk = 0; chunk < c->chunks; chunk++)
-        if (chunk != besides && c->shelf[chunk] != TIDE_SHELF_NONE && c->key[chunk] == key)
+        if (chunk != besides && c->bucket[chunk] != TIDE_BUCKET_NONE && c->key[chunk] == key)
             return true;
     return false;
 }
 
-static void put_one(shelf_case *c)
+static void put_one(bucket_case *c)
 {
     const tide_chunk chunk = below(c->chunks);
-    uint32_t shelf = below(4) ? below(c->shelves.count) : TIDE_SHELF_NONE, key = below(c->keys);
-    if (below(5) == 0 && c->shelf[chunk] != TIDE_SHELF_NONE)
-        key = c->key[chunk]; /* the same, perhaps on another shelf */
+    uint32_t bucket = below(4) ? below(c->buckets.count) : TIDE_BUCKET_NONE, key = below(c->keys);
+    if (below(5) == 0 && c->bucket[chunk] != TIDE_BUCKET_NONE)
+        key = c->key[chunk]; /* the same, perhaps in another bucket */
     while (key_is_taken(c, chunk, key))
         key = (key + 1) % c->keys;
-    tide_shelves_put(&c->shelves, chunk, shelf, key);
-    c->shelf[chunk] = shelf;
+    tide_priority_buckets_put(&c->buckets, chunk, bucket, key);
+    c->bucket[chunk] = bucket;
     c->key[chunk] = key;
 }
 
 /* Schedule steps go round: `from` is next, what is just before it is farthest, but for what is never used. */
-static uint64_t plain_distance(const shelf_case *c, tide_chunk chunk)
+static uint64_t plain_distance(const bucket_case *c, tide_chunk chunk)
 {
     const uint32_t key = c->key[chunk];
     if (key >= c->horizon.never)
@@ -208,66 +208,66 @@ static uint64_t plain_distance(const shelf_case *c, tide_chunk chunk)
     return (key + c->horizon.never - c->horizon.from) % c->horizon.never;
 }
 
-static tide_chunk plain_find(const shelf_case *c, uint32_t among, uint32_t spared, bool farthest)
+static tide_chunk plain_find(const bucket_case *c, uint32_t among, uint32_t spared, bool farthest)
 {
     tide_chunk found = TIDE_CHUNK_NONE;
     for (tide_chunk chunk = 0; chunk < c->chunks; chunk++)
-        if (c->shelf[chunk] != TIDE_SHELF_NONE && among >> c->shelf[chunk] & 1u &&
+        if (c->bucket[chunk] != TIDE_BUCKET_NONE && among >> c->bucket[chunk] & 1u &&
             !(c->places.chunks[chunk].marks & spared) &&
             (found == TIDE_CHUNK_NONE || (plain_distance(c, chunk) > plain_distance(c, found)) == farthest))
             found = chunk;
     return found;
 }
 
-static void compare_shelves(const shelf_case *c, uint32_t spared)
+static void compare_buckets(const bucket_case *c, uint32_t spared)
 {
-    const tide_shelves *s = &c->shelves;
-    for (uint32_t shelf = 0; shelf < s->count; shelf++) {
-        const uint32_t among = 1u << shelf | (below(2) ? below(1u << s->count) : 0);
-        assert_int_equal(tide_shelves_farthest(s, among, c->horizon, spared),
+    const tide_priority_buckets *s = &c->buckets;
+    for (uint32_t bucket = 0; bucket < s->count; bucket++) {
+        const uint32_t among = 1u << bucket | (below(2) ? below(1u << s->count) : 0);
+        assert_int_equal(tide_priority_buckets_farthest(s, among, c->horizon, spared),
                          plain_find(c, among, spared, true));
-        assert_int_equal(tide_shelves_nearest(s, among, c->horizon, spared),
+        assert_int_equal(tide_priority_buckets_nearest(s, among, c->horizon, spared),
                          plain_find(c, among, spared, false));
     }
 }
 
-static void shelves_find_the_farthest_and_the_nearest(void **state)
+static void buckets_find_the_farthest_and_the_nearest(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round < 300; round++) {
-        shelf_case c;
-        create_shelves(&c);
+        bucket_case c;
+        create_buckets(&c);
         for (uint32_t change = 0; change < 200; change++) {
             put_one(&c);
             if (below(3) == 0)
                 c.places.chunks[below(c.chunks)].marks = (uint8_t)(1u << below(8));
             draw_horizon(&c);
-            compare_shelves(&c, below(2) ? 0 : 1u << below(8) | 1u << below(8));
+            compare_buckets(&c, below(2) ? 0 : 1u << below(8) | 1u << below(8));
         }
-        tide_shelves_clear(&c.shelves);
+        tide_priority_buckets_clear(&c.buckets);
         for (tide_chunk chunk = 0; chunk < c.chunks; chunk++)
-            c.shelf[chunk] = TIDE_SHELF_NONE;
-        compare_shelves(&c, 0);
-        destroy_shelves(&c);
+            c.bucket[chunk] = TIDE_BUCKET_NONE;
+        compare_buckets(&c, 0);
+        destroy_buckets(&c);
     }
 }
 
-static void shelves_without_memory_say_so_and_leave_nothing(void **state)
+static void buckets_without_memory_say_so_and_leave_nothing(void **state)
 {
     (void)state;
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
-        tide_shelves shelves;
+        tide_priority_buckets buckets;
         const tide_places places = {.chunk_count = 10};
         sim_memory_fail(request);
-        status = tide_shelves_create(&shelves, &places, TIDE_SHELVES_MAX, 1000);
+        status = tide_priority_buckets_create(&buckets, &places, TIDE_BUCKETS_MAX, 1000);
         assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         sim_memory_heal();
-        tide_shelves_destroy(&shelves);
+        tide_priority_buckets_destroy(&buckets);
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(request, 4); /* words, holders, standings, and none */
+    assert_int_equal(request, 4); /* words, holders, entries, and none */
 }
 
 int main(void)
@@ -275,8 +275,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_set_answers_as_an_array_does),
         cmocka_unit_test(an_empty_set_has_nothing_and_a_full_one_everything),
-        cmocka_unit_test(shelves_find_the_farthest_and_the_nearest),
-        cmocka_unit_test(shelves_without_memory_say_so_and_leave_nothing),
+        cmocka_unit_test(buckets_find_the_farthest_and_the_nearest),
+        cmocka_unit_test(buckets_without_memory_say_so_and_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,58 @@
+/* Priority buckets: chunks sorted into buckets, and in each by how far their next use is.
+ *
+ * A chunk's key is its place in time: in a recorded step the number of its next use, so that keys go round with the step.
+ *
+ *     0          from                     never            keys
+ *     |-- later, next step --|-- sooner --|-- no use at all --|
+ *
+ * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then what is never used. No two chunks in one of these
+ * buckets have the same key; none is in two of them.
+ *
+ * Owns its memory alone. Calls places, use_set.
+ */
+#ifndef TIDE_CHUNK_PRIORITY_BUCKETS_H
+#define TIDE_CHUNK_PRIORITY_BUCKETS_H
+
+#include "chunk/places.h"
+#include "chunk/use_set.h"
+
+enum { TIDE_BUCKETS_MAX = 8, TIDE_BUCKET_NONE = 255 };
+
+typedef struct tide_horizon {
+    uint32_t from, never;
+} tide_horizon;
+
+/* A chunk's entry: its bucket, TIDE_BUCKET_NONE if it is in none, and its key. */
+typedef struct tide_bucket_entry {
+    uint32_t key;
+    uint8_t bucket;
+} tide_bucket_entry;
+
+typedef struct tide_priority_buckets {
+    const tide_places *places;
+    tide_use_set sets[TIDE_BUCKETS_MAX];
+    uint32_t count, key_count;
+    uint64_t *words;
+    tide_chunk *holder;       /* per key */
+    tide_bucket_entry *entries; /* per chunk */
+} tide_priority_buckets;
+
+/* `count` empty buckets for keys below `key_count`. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places, uint32_t count, uint32_t key_count);
+void tide_priority_buckets_destroy(tide_priority_buckets *buckets);
+void tide_priority_buckets_clear(tide_priority_buckets *buckets);
+void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket, uint32_t key);
+
+/* Is it there? In none, whatever the key. */
+static inline bool tide_priority_buckets_has(const tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket, uint32_t key)
+{
+    const tide_bucket_entry *entry = &buckets->entries[chunk];
+    return entry->bucket == bucket && (bucket == TIDE_BUCKET_NONE || entry->key == key);
+}
+
+/* The farthest, or nearest, chunk in some buckets (bit i: bucket i) without any of the `spared` marks; TIDE_CHUNK_NONE if there
+ * is none. Few chunks have those marks. */
+tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon horizon, uint32_t spared);
+tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon horizon, uint32_t spared);
+
+#endif
