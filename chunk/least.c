@@ -24,7 +24,7 @@
 #include "chunk/least.h"
 
 #include "chunk/array.h"
-#include "chunk/use_set.h"
+#include "chunk/bitset.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ struct tide_least {
     uint32_t *crowd;  /* per schedule step: chunks that need a slot and are in no stretch */
     uint64_t certain; /* copies a step beside those of stretches given up */
 
-    tide_use_set kept; /* stretches, by the use where they end: no two end at the same */
+    tide_bitset kept; /* stretches, by the use where they end: no two end at the same */
     uint32_t kept_count;
     uint64_t *words; /* of `kept`, when each step played began */
     size_t word_count;
@@ -58,15 +58,15 @@ struct tide_least {
 
 static bool is_kept(const tide_least *l, uint32_t end)
 {
-    return tide_use_set_below(&l->kept, end + 1) == end;
+    return tide_bitset_below(&l->kept, end + 1) == end;
 }
 
 /* Uses are numbered in order, and no stretch is as long as a step: those that end in the next step have
  * lower numbers than all uses from here on. */
 static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 {
-    const uint32_t in_next_step = tide_use_set_below(&l->kept, l->schedule_step_first[schedule_step]);
-    return in_next_step != TIDE_USE_NONE ? in_next_step : tide_use_set_below(&l->kept, l->trace->use_count);
+    const uint32_t in_next_step = tide_bitset_below(&l->kept, l->schedule_step_first[schedule_step]);
+    return in_next_step != TIDE_USE_NONE ? in_next_step : tide_bitset_below(&l->kept, l->trace->use_count);
 }
 
 /* Returns how many were given up. */
@@ -76,18 +76,18 @@ static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
     for (uint32_t use = l->schedule_step_first[schedule_step]; use < l->schedule_step_first[schedule_step + 1]; use++) {
         if (!is_kept(l, use))
             continue;
-        tide_use_set_erase(&l->kept, use);
+        tide_bitset_erase(&l->kept, use);
         l->kept_count--;
     }
     for (; l->kept_count + l->crowd[schedule_step] > l->slots; l->kept_count--, given_up++) {
         assert(l->kept_count > 0);
-        tide_use_set_erase(&l->kept, ends_last(l, schedule_step));
+        tide_bitset_erase(&l->kept, ends_last(l, schedule_step));
     }
     for (uint32_t i = l->ending_first[schedule_step]; i < l->ending_first[schedule_step + 1]; i++) {
         const uint32_t until = l->until[l->ending[i]];
         if (until == TIDE_USE_NONE)
             continue;
-        tide_use_set_insert(&l->kept, until);
+        tide_bitset_insert(&l->kept, until);
         l->kept_count++;
     }
     return given_up;
@@ -112,7 +112,7 @@ static uint32_t step_alike(const tide_least *l, uint32_t now)
 static uint64_t walk_steps(tide_least *l)
 {
     uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* before each step */
-    tide_use_set_clear(&l->kept);
+    tide_bitset_clear(&l->kept);
     l->kept_count = 0;
     for (uint32_t step = 0; step < STEPS_MAX; step++) {
         memcpy(words_at(l, step + 1), words_at(l, 0), l->word_count * sizeof *l->words);
@@ -317,10 +317,10 @@ static void allocate(tide_least *l)
     l->ending_first = tide_arrays_add(&l->arrays, schedule_steps + 2, sizeof *l->ending_first);
     l->until = tide_arrays_add(&l->arrays, uses, sizeof *l->until);
     l->crowd = tide_arrays_add(&l->arrays, schedule_steps + 1, sizeof *l->crowd);
-    l->word_count = tide_use_set_words(l->use_capacity);
+    l->word_count = tide_bitset_words(l->use_capacity);
     l->words = tide_arrays_add(&l->arrays, (STEPS_MAX + 1) * l->word_count, sizeof *l->words);
     if (l->words)
-        (void)tide_use_set_place(&l->kept, l->use_capacity, l->words);
+        (void)tide_bitset_place(&l->kept, l->use_capacity, l->words);
 }
 
 tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count,

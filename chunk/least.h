@@ -16,7 +16,7 @@
  * as much where half of the params or more have room (bench_policy). 50 nanoseconds a use, 400 where steps take
  * long to repeat.
  *
- * Pure: no time, no threads, no random numbers. Owns its memory. Calls use_set, array.
+ * Pure: no time, no threads, no random numbers. Owns its memory. Calls bitset, array.
  */
 #ifndef TIDE_CHUNK_LEAST_H
 #define TIDE_CHUNK_LEAST_H

@@ -53,9 +53,9 @@ void tide_play_create(tide_play *play, uint32_t chunk_count, uint32_t use_count,
     p->fetched = tide_arrays_add(arrays, uses, sizeof *p->fetched);
     p->refreshed = tide_arrays_add(arrays, uses, sizeof *p->refreshed);
     p->journal = tide_arrays_add(arrays, p->journal_capacity, sizeof *p->journal);
-    uint64_t *words = tide_arrays_add(arrays, (SETS - 1) * tide_use_set_words(use_count), sizeof *words);
+    uint64_t *words = tide_arrays_add(arrays, (SETS - 1) * tide_bitset_words(use_count), sizeof *words);
     for (int state = DEAD; state < SETS && words; state++)
-        words = tide_use_set_place(&p->sets[state], use_count, words);
+        words = tide_bitset_place(&p->sets[state], use_count, words);
 }
 
 /* --- the model of the device --- */
@@ -71,9 +71,9 @@ static void put(tide_play *p, tide_chunk chunk, chunk_state state, uint32_t next
     if (p->journaling)
         p->journal[p->journal_length++] = (struct tide_play_change){chunk, p->next[chunk], (uint8_t)was};
     if (was != ABSENT && was < SETS)
-        tide_use_set_erase(&p->sets[was], p->rank[p->next[chunk]]);
+        tide_bitset_erase(&p->sets[was], p->rank[p->next[chunk]]);
     if (state != ABSENT && state < SETS)
-        tide_use_set_insert(&p->sets[state], p->rank[next]);
+        tide_bitset_insert(&p->sets[state], p->rank[next]);
     p->resident += state != ABSENT;
     p->resident -= was != ABSENT;
     p->absent += (state == ABSENT || state == STALE) && comes_with_a_copy(p, next);
@@ -122,8 +122,8 @@ static uint32_t first_rank(const tide_play *p, uint32_t schedule_step)
 /* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
 static uint32_t farthest(const tide_play *p, chunk_state state, uint32_t first)
 {
-    const uint32_t rank = tide_use_set_below(&p->sets[state], first);
-    return rank != TIDE_USE_NONE ? rank : tide_use_set_below(&p->sets[state], p->trace->use_count);
+    const uint32_t rank = tide_bitset_below(&p->sets[state], first);
+    return rank != TIDE_USE_NONE ? rank : tide_bitset_below(&p->sets[state], p->trace->use_count);
 }
 
 static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
@@ -319,7 +319,7 @@ void tide_play_set_step(tide_play *play, const tide_use_trace *trace, uint32_t s
 static void clear_device(tide_play *p)
 {
     for (int state = DEAD; state < SETS; state++)
-        tide_use_set_clear(&p->sets[state]);
+        tide_bitset_clear(&p->sets[state]);
     memset(p->states, ABSENT, p->chunk_capacity);
     p->resident = p->absent = 0;
     for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++)

@@ -3,15 +3,15 @@
  * Per chunk there is a state (absent, dead, stale, clean, dirty) and the use that comes next. Uses are numbered through a step, so
  * "needed farthest" among the resident chunks of one state is the highest number below the present one (that is in the next
  * step), else the highest of all. With the ends of uses numbered downwards that is "used longest ago". Each state keeps its
- * chunks' numbers in a set with constant-time find (use_set.h).
+ * chunks' numbers in a set with constant-time find (bitset.h).
  *
- * Owns the model. Calls use_set, array.
+ * Owns the model. Calls bitset, array.
  */
 #ifndef TIDE_CHUNK_PLAY_H
 #define TIDE_CHUNK_PLAY_H
 
 #include "chunk/array.h"
-#include "chunk/use_set.h"
+#include "chunk/bitset.h"
 #include "chunk/use_trace.h"
 
 /* Which of a clean chunk and a dirty one that is farther goes (planner.h, step 3). */
@@ -37,7 +37,7 @@ typedef struct tide_play {
 
     uint8_t *states;                       /* per chunk */
     uint32_t *next;                        /* per chunk: its next use */
-    tide_use_set sets[TIDE_PLAY_SETS];     /* per state, but for ABSENT: ranks of next uses */
+    tide_bitset sets[TIDE_PLAY_SETS];     /* per state, but for ABSENT: ranks of next uses */
     uint32_t resident;                     /* chunks */
     uint32_t absent;                       /* chunks that will have to be copied in again */
     uint64_t copies_in, copies_out;        /* in the step played last */

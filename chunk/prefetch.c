@@ -23,7 +23,7 @@ tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, t
     prefetch->aside = malloc((fetches + 1u) * sizeof *prefetch->aside);
     prefetch->is_aside = malloc(fetches * sizeof *prefetch->is_aside);
     _Static_assert(sizeof prefetch->sets / sizeof prefetch->sets[0] == SETS, "a set each");
-    prefetch->words = tide_use_sets_create(prefetch->sets, SETS, fetches);
+    prefetch->words = tide_bitsets_create(prefetch->sets, SETS, fetches);
     if (!prefetch->next_fetch || !prefetch->fetch_of || !prefetch->aside || !prefetch->is_aside ||
         !prefetch->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u planned fetches", fetches);
@@ -109,7 +109,7 @@ static void sort(tide_prefetch *p, uint32_t fetch)
     const uint32_t sets = sets_of(p, fetch);
     set_aside(p, fetch, sets >> ASIDE & 1u);
     for (int set = 0; set < SETS; set++)
-        tide_use_set_put(&p->sets[set], fetch, sets >> set & 1u);
+        tide_bitset_put(&p->sets[set], fetch, sets >> set & 1u);
 }
 
 /* --- how far they have got --- */
@@ -140,7 +140,7 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
     p->count = step->plan->fetch_count;
     p->first = 0;
     for (int set = 0; set < SETS; set++)
-        tide_use_set_clear(&p->sets[set]);
+        tide_bitset_clear(&p->sets[set]);
     memset(p->aside, 0, (p->count + 1u) * sizeof *p->aside);
     memset(p->is_aside, 0, p->count * sizeof *p->is_aside);
     memset(p->fetch_of, 0xff, p->places->chunk_count * sizeof *p->fetch_of);
@@ -178,8 +178,8 @@ static void look_again(tide_prefetch *p, const tide_step_plan *step)
 /* The first of a set in order of need. */
 static uint32_t first_of(const tide_prefetch *p, int set)
 {
-    const uint32_t found = tide_use_set_from(&p->sets[set], p->first);
-    return found != TIDE_USE_NONE ? found : tide_use_set_from(&p->sets[set], 0);
+    const uint32_t found = tide_bitset_from(&p->sets[set], p->first);
+    return found != TIDE_USE_NONE ? found : tide_bitset_from(&p->sets[set], 0);
 }
 
 static uint32_t order_of(const tide_prefetch *p, uint32_t fetch)
@@ -217,7 +217,7 @@ bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
     for (uint32_t fetch = 0; fetch < p->count; fetch++) {
         uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
         for (int set = 0; set < SETS; set++)
-            sets |= (uint32_t)(tide_use_set_from(&p->sets[set], fetch) == fetch) << set;
+            sets |= (uint32_t)(tide_bitset_from(&p->sets[set], fetch) == fetch) << set;
         const uint32_t changed = tide_place_of(p->places, use_of(p, fetch)->chunk)->changed;
         if (!(changed & 1u << TIDE_SUBSCRIBER_PREFETCH) && sets != sets_of(p, fetch))
             return false;

@@ -19,14 +19,14 @@
  * changes. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
  * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
  *
- * Owns how far the planned fetches have got. Calls places, moves, future, pending, use_set.
+ * Owns how far the planned fetches have got. Calls places, moves, future, pending, bitset.
  */
 #ifndef TIDE_CHUNK_PREFETCH_H
 #define TIDE_CHUNK_PREFETCH_H
 
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/use_set.h"
+#include "chunk/bitset.h"
 
 typedef struct tide_prefetch {
     tide_places *places;
@@ -42,7 +42,7 @@ typedef struct tide_prefetch {
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
     uint32_t *aside;      /* the tree, of fetches numbered from 1 */
     bool *is_aside;       /* per fetch: a free slot is set aside for it */
-    tide_use_set sets[2]; /* of fetches: prefetch.c */
+    tide_bitset sets[2]; /* of fetches: prefetch.c */
     uint64_t *words;
 } tide_prefetch;
 

@@ -9,7 +9,7 @@ tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const t
 {
     assert(count <= TIDE_BUCKETS_MAX);
     *buckets = (tide_priority_buckets){.places = places, .count = count, .key_count = key_count};
-    buckets->words = tide_use_sets_create(buckets->sets, count, key_count);
+    buckets->words = tide_bitsets_create(buckets->sets, count, key_count);
     buckets->holder = malloc(key_count * sizeof *buckets->holder);
     buckets->entries = malloc(places->chunk_count * sizeof *buckets->entries);
     if (!buckets->words || !buckets->holder || !buckets->entries)
@@ -30,7 +30,7 @@ void tide_priority_buckets_destroy(tide_priority_buckets *buckets)
 void tide_priority_buckets_clear(tide_priority_buckets *buckets)
 {
     for (uint32_t bucket = 0; bucket < buckets->count; bucket++)
-        tide_use_set_clear(&buckets->sets[bucket]);
+        tide_bitset_clear(&buckets->sets[bucket]);
     for (tide_chunk chunk = 0; chunk < buckets->places->chunk_count; chunk++)
         buckets->entries[chunk].bucket = TIDE_BUCKET_NONE;
 }
@@ -44,11 +44,11 @@ void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk,
         return;
     assert(entry->bucket == TIDE_BUCKET_NONE || buckets->holder[entry->key] == chunk);
     if (entry->bucket != TIDE_BUCKET_NONE)
-        tide_use_set_erase(&buckets->sets[entry->bucket], entry->key);
+        tide_bitset_erase(&buckets->sets[entry->bucket], entry->key);
     *entry = (tide_bucket_entry){.key = key, .bucket = (uint8_t)bucket};
     if (bucket == TIDE_BUCKET_NONE)
         return;
-    tide_use_set_insert(&buckets->sets[bucket], key);
+    tide_bitset_insert(&buckets->sets[bucket], key);
     buckets->holder[key] = chunk;
 }
 
@@ -64,10 +64,10 @@ static tide_chunk highest_of(const tide_priority_buckets *s, uint32_t among, uin
     tide_chunk found = TIDE_CHUNK_NONE;
     assert(among < 1u << s->count && first <= end && end <= s->key_count);
     for (; among; among &= among - 1) {
-        const tide_use_set *set = &s->sets[__builtin_ctz(among)];
-        uint32_t key = tide_use_set_below(set, end);
+        const tide_bitset *set = &s->sets[__builtin_ctz(among)];
+        uint32_t key = tide_bitset_below(set, end);
         while (key != TIDE_USE_NONE && key >= first && is_spared(s, key, spared))
-            key = tide_use_set_below(set, key);
+            key = tide_bitset_below(set, key);
         if (key == TIDE_USE_NONE || key < first)
             continue;
         found = s->holder[key];
@@ -83,10 +83,10 @@ static tide_chunk lowest_of(const tide_priority_buckets *s, uint32_t among, uint
     tide_chunk found = TIDE_CHUNK_NONE;
     assert(among < 1u << s->count && first <= end && end <= s->key_count);
     for (; among; among &= among - 1) {
-        const tide_use_set *set = &s->sets[__builtin_ctz(among)];
-        uint32_t key = tide_use_set_from(set, first);
+        const tide_bitset *set = &s->sets[__builtin_ctz(among)];
+        uint32_t key = tide_bitset_from(set, first);
         while (key < end && is_spared(s, key, spared))
-            key = tide_use_set_from(set, key + 1);
+            key = tide_bitset_from(set, key + 1);
         if (key >= end)
             continue;
         found = s->holder[key];

@@ -8,13 +8,13 @@
  * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then what is never used. No two chunks in one of these
  * buckets have the same key; none is in two of them.
  *
- * Owns its memory alone. Calls places, use_set.
+ * Owns its memory alone. Calls places, bitset.
  */
 #ifndef TIDE_CHUNK_PRIORITY_BUCKETS_H
 #define TIDE_CHUNK_PRIORITY_BUCKETS_H
 
 #include "chunk/places.h"
-#include "chunk/use_set.h"
+#include "chunk/bitset.h"
 
 enum { TIDE_BUCKETS_MAX = 8, TIDE_BUCKET_NONE = 255 };
 
@@ -30,7 +30,7 @@ typedef struct tide_bucket_entry {
 
 typedef struct tide_priority_buckets {
     const tide_places *places;
-    tide_use_set sets[TIDE_BUCKETS_MAX];
+    tide_bitset sets[TIDE_BUCKETS_MAX];
     uint32_t count, key_count;
     uint64_t *words;
     tide_chunk *holder;       /* per key */

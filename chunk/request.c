@@ -30,7 +30,7 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     request->lacks = calloc(most + 1u, sizeof *request->lacks);
     request->position = calloc(request->places->chunk_count, sizeof *request->position);
     _Static_assert(sizeof request->sets / sizeof request->sets[0] == SETS, "a set each");
-    request->words = tide_use_sets_create(request->sets, SETS, most);
+    request->words = tide_bitsets_create(request->sets, SETS, most);
     if (!request->pins || !request->lacks || !request->position || !request->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u pins", most);
     return TIDE_OK;
@@ -62,7 +62,7 @@ static void sort(tide_request *r, uint32_t pin)
 {
     assert(pin >= r->pinned_count && pin < r->pin_count);
     const uint32_t was = r->lacks[pin], is = lacks_of(r, r->pins[pin]);
-    tide_use_sets_move(r->sets, pin, was, is);
+    tide_bitsets_move(r->sets, pin, was, is);
     r->slotless += (is >> SLOTLESS & 1u) - (was >> SLOTLESS & 1u);
     assert(r->slotless <= r->pin_count - r->pinned_count);
     r->lacks[pin] = (uint8_t)is;
@@ -73,7 +73,7 @@ static void track(tide_request *r)
     while (tide_places_next_changed(r->places, TIDE_SUBSCRIBER_REQUEST) != TIDE_CHUNK_NONE)
         ;
     for (int set = 0; set < SETS; set++)
-        tide_use_set_clear(&r->sets[set]);
+        tide_bitset_clear(&r->sets[set]);
     r->slotless = 0;
     r->tracked = true;
     for (uint32_t pin = r->pinned_count; pin < r->pin_count; pin++) {
@@ -105,14 +105,14 @@ bool tide_request_waits_for_pending(tide_request *request)
     if (!is_waiting(request))
         return false;
     look_again(request);
-    return !tide_use_set_is_empty(&request->sets[PENDING]);
+    return !tide_bitset_is_empty(&request->sets[PENDING]);
 }
 
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait)
 {
     const int set = wait == TIDE_REQUEST_WORK ? PENDING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
     look_again(request);
-    const uint32_t pin = tide_use_set_from(&request->sets[set], 0);
+    const uint32_t pin = tide_bitset_from(&request->sets[set], 0);
     return pin == TIDE_USE_NONE ? TIDE_CHUNK_NONE : request->pins[pin];
 }
 
@@ -191,7 +191,7 @@ static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
         look_again(r);
-        return tide_use_set_is_empty(&r->sets[LACKING]);
+        return tide_bitset_is_empty(&r->sets[LACKING]);
     }
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
@@ -283,8 +283,8 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
     look_again(r);
     const bool free = tide_places_free(r->places, TIDE_TIER_DEVICE) > 0;
-    const uint32_t in_place = tide_use_set_from(&r->sets[IN_PLACE], 0),
-                   missing = free ? tide_use_set_from(&r->sets[MISSING], 0) : TIDE_USE_NONE;
+    const uint32_t in_place = tide_bitset_from(&r->sets[IN_PLACE], 0),
+                   missing = free ? tide_bitset_from(&r->sets[MISSING], 0) : TIDE_USE_NONE;
     const uint32_t pin = in_place < missing ? in_place : missing;
     if (pin == TIDE_USE_NONE)
         return false;
@@ -298,7 +298,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
     if (!is_waiting(request))
         return false;
-    assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[PENDING]));
+    assert(request->tracked && turn->request_yields == !tide_bitset_is_empty(&request->sets[PENDING]));
     if (turn->request_yields) {
         if (tide_tasks_next_ready(request->tasks, true, command) ||
             tide_tasks_next_assembly(request->tasks, turn, true, command))

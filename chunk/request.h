@@ -34,7 +34,7 @@ typedef struct tide_request {
     uint32_t slotless;      /* pins that have no device slot */
     uint8_t *lacks;         /* per pin: which of the sets it is in */
     uint32_t *position;     /* per chunk: which pin it is, or was */
-    tide_use_set sets[5];   /* of pins: request.c */
+    tide_bitset sets[5];   /* of pins: request.c */
     uint64_t *words;
     uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;

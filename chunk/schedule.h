@@ -19,7 +19,7 @@
 
 #include "chunk/array.h"
 #include "chunk/ops.h"
-#include "chunk/use_set.h"
+#include "chunk/bitset.h"
 
 typedef struct tide_recording {
     tide_schedule_step *schedule_steps;

@@ -15,7 +15,7 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
                           .moves = victims->moves,
                           .victims = victims,
                           .accessed = TIDE_CHUNK_NONE};
-    tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
+    tasks->words = tide_bitsets_create(tasks->sets, TIDE_TASK_SETS, chunks);
     tasks->entries = calloc(chunks, sizeof *tasks->entries);
     if (!tasks->words || !tasks->entries)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tasks of %u chunks", chunks);
@@ -80,7 +80,7 @@ static void look_again(tide_tasks *t)
         for (; chunk <= last; chunk++) {
             const uint32_t was = t->entries[chunk], is = entry_of(t, chunk);
             assert(is < 1u << TIDE_TASK_SETS);
-            tide_use_sets_move(t->sets, chunk, was, is);
+            tide_bitsets_move(t->sets, chunk, was, is);
             t->entries[chunk] = (uint16_t)is;
         }
     }
@@ -90,8 +90,8 @@ static void look_again(tide_tasks *t)
 static tide_chunk first_of(const tide_tasks *t, uint32_t set, bool first_only)
 {
     assert(set < TIDE_TASK_FIRST);
-    const uint32_t awaited = tide_use_set_from(&t->sets[set + TIDE_TASK_FIRST], 0),
-                   other = first_only ? TIDE_USE_NONE : tide_use_set_from(&t->sets[set], 0);
+    const uint32_t awaited = tide_bitset_from(&t->sets[set + TIDE_TASK_FIRST], 0),
+                   other = first_only ? TIDE_USE_NONE : tide_bitset_from(&t->sets[set], 0);
     _Static_assert(TIDE_USE_NONE == TIDE_CHUNK_NONE, "no chunk is the highest number");
     return awaited < other ? awaited : other;
 }

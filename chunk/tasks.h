@@ -32,7 +32,7 @@ typedef struct tide_tasks {
     tide_victims *victims;
     tide_command assembling[TIDE_TIER_COUNT]; /* task_count 0: none is */
     uint32_t running[TIDE_TIER_COUNT];      /* updates and restores */
-    tide_use_set sets[TIDE_TASK_SETS];      /* of PARAM chunks */
+    tide_bitset sets[TIDE_TASK_SETS];      /* of PARAM chunks */
     uint64_t *words;
     uint16_t *entries; /* per PARAM chunk: bit i: it is in set i */
     tide_command access; /* task_count 0: none */

@@ -25,7 +25,7 @@ static uint32_t below(uint32_t limit)
 
 typedef struct set_case {
     uint32_t bound;
-    tide_use_set set;
+    tide_bitset set;
     uint64_t *words;
     bool *plain;
 } set_case;
@@ -33,11 +33,11 @@ typedef struct set_case {
 static void create_set(set_case *c, uint32_t bound)
 {
     c->bound = bound;
-    c->words = calloc(tide_use_set_words(bound), sizeof *c->words);
+    c->words = calloc(tide_bitset_words(bound), sizeof *c->words);
     c->plain = calloc(bound, sizeof *c->plain);
     assert_non_null(c->words);
     assert_non_null(c->plain);
-    assert_ptr_equal(tide_use_set_place(&c->set, bound, c->words), c->words + tide_use_set_words(bound));
+    assert_ptr_equal(tide_bitset_place(&c->set, bound, c->words), c->words + tide_bitset_words(bound));
 }
 
 static void destroy_set(set_case *c)
@@ -64,9 +64,9 @@ static uint32_t plain_below(const set_case *c, uint32_t limit)
 
 static void compare_sets(const set_case *c, uint32_t at)
 {
-    assert_int_equal(tide_use_set_from(&c->set, at), plain_from(c, at));
-    assert_int_equal(tide_use_set_below(&c->set, at), plain_below(c, at));
-    assert_int_equal(tide_use_set_is_empty(&c->set), plain_from(c, 0) == TIDE_USE_NONE);
+    assert_int_equal(tide_bitset_from(&c->set, at), plain_from(c, at));
+    assert_int_equal(tide_bitset_below(&c->set, at), plain_below(c, at));
+    assert_int_equal(tide_bitset_is_empty(&c->set), plain_from(c, 0) == TIDE_USE_NONE);
 }
 
 /* Near an end, near the end of some word on some level, or anywhere. */
@@ -87,13 +87,13 @@ static void change_set(set_case *c)
 {
     const uint32_t number = draw_number(c->bound), kind = below(2000);
     if (kind == 0) {
-        tide_use_set_clear(&c->set);
+        tide_bitset_clear(&c->set);
         memset(c->plain, 0, c->bound);
     } else if (kind % 2) {
-        tide_use_set_insert(&c->set, number);
+        tide_bitset_insert(&c->set, number);
         c->plain[number] = true;
     } else {
-        tide_use_set_erase(&c->set, number);
+        tide_bitset_erase(&c->set, number);
         c->plain[number] = false;
     }
 }
@@ -124,14 +124,14 @@ static void an_empty_set_has_nothing_and_a_full_one_everything(void **state)
         for (uint32_t at = 0; at <= bound; at++)
             compare_sets(&c, at);
         for (uint32_t number = 0; number < bound; number++) {
-            tide_use_set_insert(&c.set, number);
+            tide_bitset_insert(&c.set, number);
             c.plain[number] = true;
         }
         for (uint32_t at = 0; at <= bound; at++)
             compare_sets(&c, at);
-        tide_use_set_clear(&c.set);
-        assert_int_equal(tide_use_set_from(&c.set, 0), TIDE_USE_NONE);
-        assert_int_equal(tide_use_set_below(&c.set, bound), TIDE_USE_NONE);
+        tide_bitset_clear(&c.set);
+        assert_int_equal(tide_bitset_from(&c.set, 0), TIDE_USE_NONE);
+        assert_int_equal(tide_bitset_below(&c.set, bound), TIDE_USE_NONE);
         destroy_set(&c);
     }
 }

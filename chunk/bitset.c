@@ -1,5 +1,5 @@
-/* See use_set.h. */
-#include "chunk/use_set.h"
+/* See bitset.h. */
+#include "chunk/bitset.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static uint32_t words_of(uint32_t bound)
     return bound / 64 + 1;
 }
 
-size_t tide_use_set_words(uint32_t bound)
+size_t tide_bitset_words(uint32_t bound)
 {
     size_t words = 0;
     for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
@@ -20,11 +20,11 @@ size_t tide_use_set_words(uint32_t bound)
     }
 }
 
-uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory)
+uint64_t *tide_bitset_place(tide_bitset *set, uint32_t bound, uint64_t *memory)
 {
     set->levels = 0;
     for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
-        assert(set->levels < TIDE_USE_SET_LEVELS);
+        assert(set->levels < TIDE_BITSET_LEVELS);
         set->words[set->levels++] = memory;
         memory += count;
         set->words[set->levels] = memory;
@@ -33,27 +33,27 @@ uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory
     }
 }
 
-uint64_t *tide_use_sets_create(tide_use_set *sets, uint32_t count, uint32_t bound)
+uint64_t *tide_bitsets_create(tide_bitset *sets, uint32_t count, uint32_t bound)
 {
-    uint64_t *memory = calloc(count * tide_use_set_words(bound), sizeof *memory), *next = memory;
+    uint64_t *memory = calloc(count * tide_bitset_words(bound), sizeof *memory), *next = memory;
     for (uint32_t i = 0; memory && i < count; i++)
-        next = tide_use_set_place(&sets[i], bound, next);
+        next = tide_bitset_place(&sets[i], bound, next);
     return memory;
 }
 
-static inline size_t word_count(const tide_use_set *set, uint32_t level)
+static inline size_t word_count(const tide_bitset *set, uint32_t level)
 {
     return (size_t)(set->words[level + 1] - set->words[level]);
 }
 
-void tide_use_set_insert(tide_use_set *set, uint32_t use)
+void tide_bitset_insert(tide_bitset *set, uint32_t use)
 {
     assert(set->levels > 0 && use / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, use /= 64)
         set->words[level][use / 64] |= UINT64_C(1) << use % 64;
 }
 
-void tide_use_set_erase(tide_use_set *set, uint32_t use)
+void tide_bitset_erase(tide_bitset *set, uint32_t use)
 {
     assert(set->levels > 0 && use / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, use /= 64) {
@@ -63,7 +63,7 @@ void tide_use_set_erase(tide_use_set *set, uint32_t use)
     }
 }
 
-void tide_use_set_clear(tide_use_set *set)
+void tide_bitset_clear(tide_bitset *set)
 {
     memset(set->words[0], 0, (size_t)(set->words[set->levels] - set->words[0]) * sizeof *set->words[0]);
 }
@@ -74,7 +74,7 @@ static uint32_t lowest(uint64_t word)
     return (uint32_t)__builtin_ctzll(word);
 }
 
-uint32_t tide_use_set_from(const tide_use_set *set, uint32_t from)
+uint32_t tide_bitset_from(const tide_bitset *set, uint32_t from)
 {
     assert(from / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++) {
@@ -98,7 +98,7 @@ static uint32_t highest(uint64_t word)
     return 63 - (uint32_t)__builtin_clzll(word);
 }
 
-uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit)
+uint32_t tide_bitset_below(const tide_bitset *set, uint32_t limit)
 {
     assert(limit / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, limit /= 64) {

@@ -1,0 +1,60 @@
+/* A bitset: numbers below a bound with constant-time insert, erase, "highest below" and "lowest from": a tree of 64-bit words.
+ *
+ *   level 2              1
+ *   level 1       1010...          0...          bit w: word w of the level below is not zero
+ *   level 0   0110..  0...  0001..               bit u: u is in the set
+ *
+ * The planner keeps in it, per state of a chunk, the next uses of those that are on the device.
+ */
+#ifndef TIDE_CHUNK_BITSET_H
+#define TIDE_CHUNK_BITSET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TIDE_USE_NONE UINT32_MAX
+
+enum { TIDE_BITSET_LEVELS = 6 }; /* 64^6 > 2^32 */
+
+typedef struct tide_bitset {
+    uint32_t levels;
+    uint64_t *words[TIDE_BITSET_LEVELS + 1]; /* the levels, one behind the other, and where they end */
+} tide_bitset;
+
+/* 64-bit words that a set of numbers below `bound` takes. */
+size_t tide_bitset_words(uint32_t bound);
+/* Lay an empty set out in zeroed memory; returns the first word after it. */
+uint64_t *tide_bitset_place(tide_bitset *set, uint32_t bound, uint64_t *memory);
+/* `count` empty sets in memory of their own, to be freed with free(); NULL: there is none. */
+uint64_t *tide_bitsets_create(tide_bitset *sets, uint32_t count, uint32_t bound);
+void tide_bitset_insert(tide_bitset *set, uint32_t use);
+void tide_bitset_erase(tide_bitset *set, uint32_t use);
+static inline void tide_bitset_put(tide_bitset *set, uint32_t use, bool member)
+{
+    if (member)
+        tide_bitset_insert(set, use);
+    else
+        tide_bitset_erase(set, use);
+}
+
+/* Of several sets (bit i: sets[i]) the number was in some, and is in others from now on. */
+static inline void tide_bitsets_move(tide_bitset *sets, uint32_t use, uint32_t was, uint32_t is)
+{
+    for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
+        tide_bitset_put(&sets[__builtin_ctz(changed)], use, is & changed & -changed);
+}
+
+static inline bool tide_bitset_is_empty(const tide_bitset *set)
+{
+    return set->words[set->levels - 1][0] == 0;
+}
+
+/* Empty it. */
+void tide_bitset_clear(tide_bitset *set);
+/* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */
+uint32_t tide_bitset_from(const tide_bitset *set, uint32_t from);
+/* The highest number below `limit` (at most the bound), TIDE_USE_NONE if there is none. */
+uint32_t tide_bitset_below(const tide_bitset *set, uint32_t limit);
+
+#endif
