@@ -43,8 +43,8 @@ static double distance(const float *values, const float *truth, uint64_t count)
 }
 
 /* Norm-wise, each tensor by itself. Seen: 2.2e-6, of qwen2's key bias, most of which cancels: all that turns it from a shift of
- * scores, which a softmax does not feel, into more is that keys are turned by their position. Of the others 1e-6. GPT-2's keys are not
- * turned, but their bias is a third of a tensor here (test_gpt2.c takes it by itself). */
+ * scores, which a softmax does not feel, into more is that keys are rotated by their position. Of the others 1e-6. GPT-2's keys are not
+ * rotated, but their bias is a third of a tensor here (test_gpt2.c takes it by itself). */
 static void check_gradients(const family_rig *r, const char *way)
 {
     for (size_t i = 0; i < r->of->tensors; i++) {

@@ -300,7 +300,7 @@ static void many_rows_and_long_rows_pass_the_gate(void **state)
     for_each_configuration(check_gates);
 }
 
-/* Every pair (3, 4), turned by 2 pi / 5 x its position in the sequence. */
+/* Every pair (3, 4), rotated by 2 pi / 5 x its position in the sequence. */
 static void check_rope(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { ROWS = 66001, PERIOD = 5 };
@@ -322,7 +322,7 @@ static void check_rope(const tide_kernels *kernels, tide_dtype dtype)
     buffer_free(table);
 }
 
-static void every_one_of_many_rows_is_turned(void **state)
+static void every_one_of_many_rows_is_rotated(void **state)
 {
     (void)state;
     for_each_configuration(check_rope);
@@ -465,7 +465,7 @@ int main(void)
         cmocka_unit_test(wide_rows_and_many_rows_are_normed_as_in_float64),
         cmocka_unit_test(wide_heads_and_many_heads_are_rms_normed_as_in_float64),
         cmocka_unit_test(many_rows_and_long_rows_pass_the_gate),
-        cmocka_unit_test(every_one_of_many_rows_is_turned),
+        cmocka_unit_test(every_one_of_many_rows_is_rotated),
         cmocka_unit_test(columns_of_thousands_of_rows_are_summed),
         cmocka_unit_test(a_vocabulary_of_several_tiles_has_its_loss_and_gradient),
         cmocka_unit_test(a_row_has_the_same_bits_at_any_address),

@@ -1,4 +1,4 @@
-/* Rotary positions: every head of a row turned by its position's angles, in place, in rows that hold other things as well. */
+/* Rotary positions: every head of a row rotated by its position's angles, in place, in rows that hold other things as well. */
 #include "tests/test_kernels.h"
 
 typedef struct shape {
@@ -73,8 +73,8 @@ static size_t elements(const rope_case *c)
     return c->shape.rows * c->shape.heads * c->shape.head_width;
 }
 
-/* What element i of the heads is turned into. */
-static double turned(const rope_case *c, size_t i, bool backward)
+/* What element i of the heads is rotated into. */
+static double rotated(const rope_case *c, size_t i, bool backward)
 {
     const size_t width = c->shape.head_width, half = width / 2, column = i % width;
     const size_t position = element(c, i) / c->row % c->shape.sequence_length;
@@ -101,7 +101,7 @@ static void check_turns(const tide_kernels *kernels, tide_dtype dtype, bool back
         rope_case c = case_make(shapes[s], dtype);
         turn(kernels, &c, backward);
         for (size_t i = 0; i < elements(&c); i++)
-            assert_near(c.data, element(&c, i), turned(&c, i, backward), 1e-6);
+            assert_near(c.data, element(&c, i), rotated(&c, i, backward), 1e-6);
         assert_rest_untouched(&c);
         case_free(&c);
     }
@@ -160,7 +160,7 @@ static void check_first_position(const tide_kernels *kernels, tide_dtype dtype)
     case_free(&c);
 }
 
-static void the_first_position_is_not_turned(void **state)
+static void the_first_position_is_not_rotated(void **state)
 {
     (void)state;
     for_each_configuration(check_first_position);
@@ -196,7 +196,7 @@ int main(void)
         cmocka_unit_test(rope_turns_every_head_as_in_float64),
         cmocka_unit_test(backward_turns_the_other_way),
         cmocka_unit_test(backward_undoes_forward),
-        cmocka_unit_test(the_first_position_is_not_turned),
+        cmocka_unit_test(the_first_position_is_not_rotated),
 #if TEST_ON_CPU
         cmocka_unit_test(rope_keeps_its_bits_for_any_thread_count),
 #endif

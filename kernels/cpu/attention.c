@@ -209,7 +209,7 @@ static forward_tiles forward_tiles_at(float *workspace, size_t padded)
 }
 
 /* Online softmax over one key tile: scores become e^(score - maximum). */
-static void soften_scores(const forward_tiles *tiles, size_t key_count)
+static void online_softmax_scores(const forward_tiles *tiles, size_t key_count)
 {
     for (size_t query = 0; query < TILE; query += LANES) {
         const lanes before = lanes_load(tiles->maximum, query, TIDE_DTYPE_FP32);
@@ -256,7 +256,7 @@ LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_h
                   1.0f, dtype);
         multiply_turned(tiles->scores, tiles->rows, tiles->turned, head, key_count);
         mask_scores(tiles->scores, head, first_query, query_count, first_key, key_count);
-        soften_scores(tiles, key_count);
+        online_softmax_scores(tiles, key_count);
         scale_rows(tiles->out, tiles->shrink, head->padded, query_count);
         load_rows(tiles->rows, head, args->v, head->v + first_key * head->v_row, head->v_row, key_count, 1.0f,
                   dtype);

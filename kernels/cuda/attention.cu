@@ -62,7 +62,7 @@ static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4],
 /* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. If no row
  * of the warp has a new maximum, every factor is 1, and `out` is left as it is. */
 template <typename T, int ROWS, int COLUMNS>
-static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
+static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
                                               float (&maximum)[2], float (&sum)[2], float scale_log2)
 {
     float shrink[2];
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
             const int first = warp_first + 16 * m;
             if (first_key + plan::step - 1 > first || first_key < starts.at(first + 15))
                 mask_unseen<plan::step>(scores[m], first, first_key, starts);
-            soften<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m], state.sum[m],
+            online_softmax<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m], state.sum[m],
                                                  shape.scale_log2);
         }
         tide_multiply_weights<T, W, plan::m, plan::step, plan::columns>(

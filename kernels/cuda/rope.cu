@@ -1,4 +1,4 @@
-/* Rotary positions: every head's two halves turned against each other by the position's angles, in place.
+/* Rotary positions: every head's two halves rotated against each other by the position's angles, in place.
  *
  * A thread takes a pack of a head's first half and the one that lies half a head further on: it reads both before it
  * writes them, and nobody else touches them. 4 bytes a bf16 element, bound by memory: the table's fp32 row is longer

@@ -6,7 +6,7 @@
  *       projection ------+  projection ------+
  *                    `middle'
  *
- * Which norm, which activation, whether queries and keys are normed and turned, is the family's (decoder_tape.c asks).
+ * Which norm, which activation, whether queries and keys are normed and rotated, is the family's (decoder_tape.c asks).
  *
  * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
  * op begins; both branches are added to it there (a norm's backward accumulates), and at the end it is

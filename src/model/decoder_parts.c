@@ -147,7 +147,7 @@ static void rope(tide_decoder_tape *tape, void *qk, size_t row, bool backward)
                         (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
 }
 
-/* What attention multiplies: queries and keys, normed and turned, and values. */
+/* What attention multiplies: queries and keys, normed and rotated, and values. */
 typedef struct attention_inputs {
     void *q, *k, *v;
     size_t qk_row, v_row;
