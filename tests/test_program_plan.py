@@ -182,7 +182,7 @@ def same_figures(bench, name, *options):
     if not bench.tap.ok(run.status == 0 and told.get("fits"), f"{name}: fits, as text and as JSON", run):
         return
     memory, step = told["memory"], told["step"]
-    lines = {"model data": memory["model_bytes"], "residual inputs": memory["residual_bytes"], "kept activations": memory["saved_bytes"],
+    lines = {"model data": memory["model_bytes"], "residual inputs": memory["residual_bytes"], "saved activations": memory["saved_bytes"],
              "region": memory["region_bytes"], "device budget": memory["device_memory_bytes"], "host budget": memory["host_memory_bytes"],
              "buffers": memory["buffer_bytes"], "workspace and accumulators": memory["workspace_bytes"],
              "all spaces": sum(space["bytes"] for space in memory["spaces"]),

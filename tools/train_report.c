@@ -91,7 +91,7 @@ static tide_status activations_print(const tide_trainer_plan *plan, FILE *out)
     snprintf(note, sizeof note, "recomputed in %u of %s", plan->recomputed_blocks,
              tide_count_noun(plan->blocks, "block", blocks));
     plan_line(out, 6, "residual inputs", plan->residual_bytes, "");
-    plan_line(out, 6, "kept activations", plan->saved_bytes, note);
+    plan_line(out, 6, "saved activations", plan->saved_bytes, note);
     return sum_check("space activation", plan->pool.space_bytes[TIDE_SPACE_ACTIVATION], parts, 2);
 }
 

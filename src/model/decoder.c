@@ -86,7 +86,7 @@ static tide_status register_activation(tide_decoder *model, const char *kind, ui
     return tide_activation_register(model->pool, name, model->options.micro_batches, part_bytes, activation);
 }
 
-/* A block's kept activations lie beside its residual: forward writes both, backward reads both. */
+/* A block's saved activations lie beside its residual: forward writes both, backward reads both. */
 static tide_status register_activations(tide_decoder *model)
 {
     const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
@@ -141,7 +141,7 @@ static void place_backward(tide_decoder *model, const bool *frozen)
     model->lowest_trained = tide_decoder_lowest_trained(config, frozen);
     model->trains_embedding = tide_decoder_is_trained(model, TIDE_ROLE_TOKEN_EMBEDDING, 0) ||
                               tide_decoder_is_trained(model, TIDE_ROLE_POSITION_EMBEDDING, 0);
-    for (uint32_t layer = 0; layer < config->layers; layer++) /* nobody will ask for what is not kept */
+    for (uint32_t layer = 0; layer < config->layers; layer++) /* what is not saved is not asked for */
         model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
 }
 

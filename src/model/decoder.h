@@ -14,7 +14,7 @@
  * Frozen params get no gradient. Backward ends at the lowest block that has a param that is trained, or at the head; blocks
  * beneath keep nothing for it. With the token or position embedding trained it goes to the embedding.
  *
- * Recompute. A block either keeps its activations in an ACTIVATION tensor or makes them again, in the
+ * Recompute. A block either saves its activations in an ACTIVATION tensor or makes them again, in the
  * workspace of its backward op, by the same kernels from the same stored residual: the same bits.
  *
  * The caller opens and closes the pool's steps. Any failure leaves the step open: abort it.
@@ -34,7 +34,7 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
-    const bool *recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is kept */
+    const bool *recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
     const bool *frozen;    /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
     const tide_kernels *kernels;
 } tide_decoder_options;
@@ -52,7 +52,7 @@ typedef struct tide_decoder_region {
 /* Reads neither `recompute` nor `kernels`. */
 tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *options);
 
-/* Bytes of an ACTIVATION part: a residual's, and a block's kept activations'. */
+/* Bytes of an ACTIVATION part: a residual's, and a block's saved activations'. */
 uint64_t tide_decoder_residual_part_bytes(const tide_decoder_options *options);
 uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options);
 

@@ -14,7 +14,7 @@
  * no longer needed. So backward costs no memory of its own, but where attention is wider than the MLP.
  *
  * All activations of a block lie in one piece, the same whether it is an ACTIVATION part that lives until
- * backward or the workspace of an op that makes them for itself. They are kept whole (15 widths a token of GPT-2)
+ * backward or the workspace of an op that makes them for itself. They are saved whole (15 widths a token of GPT-2)
  * rather than rebuilt in part: recompute is the mode for saving memory, and there are only these two modes.
  */
 #include "src/model/decoder_internal.h"
@@ -117,14 +117,14 @@ static void make_output(tide_decoder_tape *tape, const tide_decoder_activations 
     tide_decoder_add_to(tape, out, at->middle, tide_decoder_rows(tape) * tide_decoder_width(tape));
 }
 
-/* Where the activations are: kept ones in their ACTIVATION part, others in the workspace. */
-static void find_activations(tide_decoder_tape *tape, bool kept, tide_decoder_activations *at)
+/* Where the activations are: saved ones in their ACTIVATION part, others in the workspace. */
+static void find_activations(tide_decoder_tape *tape, bool saved, tide_decoder_activations *at)
 {
     const tide_decoder *model = tape->model;
     uintptr_t part = 0;
-    if (kept)
+    if (saved)
         part = (uintptr_t)tide_activation_data(model->pool, model->saved[tape->layer], tape->micro_batch);
-    tide_decoder_activations_place(&model->options, tape->sequences, kept ? &part : &tape->cursor, at);
+    tide_decoder_activations_place(&model->options, tape->sequences, saved ? &part : &tape->cursor, at);
 }
 
 static void forward(tide_decoder_tape *tape, bool keep)
@@ -193,13 +193,13 @@ static void attention_backward(tide_decoder_tape *tape, const tide_decoder_activ
 
 void tide_decoder_block_backward(tide_decoder_tape *tape)
 {
-    const bool kept = !tape->model->recompute[tape->layer];
+    const bool saved = !tape->model->recompute[tape->layer];
     void *x = tide_decoder_residual(tape, tape->layer);
     void *gradient = tide_decoder_residual(tape, tape->layer + 1);
     tide_decoder_activations at;
-    find_activations(tape, kept, &at);
+    find_activations(tape, saved, &at);
     const attention_gradients to = place_gradients(tape, &at);
-    if (!kept)
+    if (!saved)
         make_activations(tape, x, &at);
     mlp_backward(tape, &at, gradient);
     attention_backward(tape, &at, &to, x, gradient);

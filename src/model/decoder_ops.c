@@ -1,6 +1,6 @@
 /* Ops: what each may touch, and their registration in the order in which they run.
  *
- *     op                   params                     residuals                        kept activations
+ *     op                   params                     residuals                        saved activations
  *     embedding            READ embeddings            0 WRITE
  *     block i              READ all of the layer      i READ, i + 1 WRITE              WRITE
  *     head                 READ GRAD head, last norm  L READ WRITE
@@ -13,7 +13,7 @@
  *
  * No GRAD for what is frozen. OVERWRITE beside GRAD for linear layers' weights and, in the head's op, the head's weight. Where
  * backward does not come, training's ops declare as evaluation's do: a block beneath the lowest that is trained ends its
- * residual and keeps nothing, that one's backward ends its own, or the head ends the last.
+ * residual and saves nothing, that one's backward ends its own, or the head ends the last.
  */
 #include "src/model/decoder_internal.h"
 

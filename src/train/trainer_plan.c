@@ -7,7 +7,7 @@
  * residuals, and one spare slot. What the device budget has left holds the activations of the last blocks, as
  * many as fit: the last ones, because their activations wait the shortest time for backward. Optimizer state
  * is not counted: it can be updated on the host while the device computes, recompute can't. A budget that
- * does not even hold the PARAM chunks keeps none. And no more are kept than both budgets together hold beside
+ * does not even hold the PARAM chunks saves none. And no more are saved than both budgets together hold beside
  * all else: a run that fits when it recomputes is never refused.
  *
  * Default budgets, where one memory serves both tiers (host device):
@@ -119,16 +119,16 @@ static uint64_t at_least(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Device bytes that ops use when `kept` blocks keep their activations, given the plan when none does. */
-static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept)
+/* Device bytes that ops use when `saved_blocks` blocks save their activations, given the plan when none does. */
+static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_block_bytes, uint32_t saved_blocks)
 {
-    const uint64_t chunk = none_kept->chunk_bytes;
+    const uint64_t chunk = none_saved->chunk_bytes;
     const uint64_t activation_bytes =
-        none_kept->space_bytes[TIDE_SPACE_ACTIVATION] + kept * saved_block_bytes;
+        none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
     const uint64_t activation_chunks = (activation_bytes + chunk - 1) / chunk;
     const uint64_t spare = 1;
-    return none_kept->region_bytes +
-           (none_kept->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
+    return none_saved->region_bytes +
+           (none_saved->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
 }
 
 /* What a default host budget may be, beside a device budget; UINT64_MAX: what the run needs. */
@@ -141,17 +141,17 @@ static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
 }
 
 /* Whether both budgets together hold all chunks, and the one that is on its way. */
-static bool all_fits(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept,
+static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_bytes, uint32_t saved_blocks,
                      uint64_t device_bytes, uint64_t host_bytes)
 {
-    const uint64_t chunk = none_kept->chunk_bytes, spare = 1;
+    const uint64_t chunk = none_saved->chunk_bytes, spare = 1;
     const uint64_t activation_bytes =
-        none_kept->space_bytes[TIDE_SPACE_ACTIVATION] + kept * saved_block_bytes;
-    const uint64_t chunks = none_kept->chunks[TIDE_SPACE_PARAM] + none_kept->chunks[TIDE_SPACE_STATE] +
+        none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
+    const uint64_t chunks = none_saved->chunks[TIDE_SPACE_PARAM] + none_saved->chunks[TIDE_SPACE_STATE] +
                             (activation_bytes + chunk - 1) / chunk;
     return device_bytes / 2 + host_bytes / 2 > UINT64_MAX / 4 ||
-           chunks + spare <= (device_bytes - at_most(none_kept->region_bytes, device_bytes)) / chunk +
-                                 (host_bytes - at_most(none_kept->buffer_bytes, host_bytes)) / chunk;
+           chunks + spare <= (device_bytes - at_most(none_saved->region_bytes, device_bytes)) / chunk +
+                                 (host_bytes - at_most(none_saved->buffer_bytes, host_bytes)) / chunk;
 }
 
 /* The most that a default device budget may be. */
@@ -174,40 +174,40 @@ static uint32_t reached_blocks(const tide_trainer_options *options, const model_
     return options->model.layers - tide_decoder_lowest_trained(&options->model, variant->frozen);
 }
 
-static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                      const free_memory *memory, const model_variant *variant, uint32_t *kept)
+static tide_status saved_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
+                                      const free_memory *memory, const model_variant *variant, uint32_t *saved_blocks)
 {
     uint64_t limit_bytes = device_limit(options, memory);
-    tide_pool_plan none_kept;
-    const tide_status status = plan_for(options, variant, &none_kept);
+    tide_pool_plan none_saved;
+    const tide_status status = plan_for(options, variant, &none_saved);
     if (status != TIDE_OK)
         return status;
     if (options->pool.device_memory_bytes == 0)
-        limit_bytes = at_most(limit_bytes, none_kept.device_available_bytes);
+        limit_bytes = at_most(limit_bytes, none_saved.device_available_bytes);
     const uint64_t host_bytes = options->pool.host_memory_bytes != 0 ? options->pool.host_memory_bytes
                                                                      : host_most(memory, limit_bytes);
     uint32_t blocks = reached_blocks(options, variant);
-    while (blocks > 0 && (device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes ||
-                          !all_fits(&none_kept, saved_block_bytes, blocks, limit_bytes, host_bytes)))
+    while (blocks > 0 && (device_need(&none_saved, saved_block_bytes, blocks) > limit_bytes ||
+                          !all_fits(&none_saved, saved_block_bytes, blocks, limit_bytes, host_bytes)))
         blocks--;
-    *kept = blocks;
+    *saved_blocks = blocks;
     return TIDE_OK;
 }
 
-/* The first blocks recompute, the last `kept` do not; of blocks that backward does not reach nothing is kept. */
+/* The first blocks recompute, the last `saved_blocks` do not; of blocks that backward does not reach nothing is saved. */
 static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
                                     const free_memory *memory, const model_variant *variant)
 {
     const uint32_t layers = options->model.layers;
-    uint32_t kept = options->recompute == TIDE_RECOMPUTE_NONE ? reached_blocks(options, variant) : 0;
+    uint32_t saved_blocks = options->recompute == TIDE_RECOMPUTE_NONE ? reached_blocks(options, variant) : 0;
     for (uint32_t i = 0; i < layers; i++)
         variant->recompute[i] = true;
     if (options->recompute == TIDE_RECOMPUTE_AUTO) {
-        const tide_status status = kept_automatically(options, saved_block_bytes, memory, variant, &kept);
+        const tide_status status = saved_automatically(options, saved_block_bytes, memory, variant, &saved_blocks);
         if (status != TIDE_OK)
             return status;
     }
-    for (uint32_t i = layers - kept; i < layers; i++)
+    for (uint32_t i = layers - saved_blocks; i < layers; i++)
         variant->recompute[i] = false;
     return TIDE_OK;
 }

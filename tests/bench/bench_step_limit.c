@@ -133,7 +133,7 @@ static double between_steps(const step_limit_inputs *of, const step_limit *made)
 }
 
 /* What comes in again in backward because the device can't hold all. As much of what forward needs had no place there
- * before forward began, but for a chunk whose place kept activations take meanwhile, and the last one, which is not full. */
+ * before forward began, but for a chunk whose place saved activations take meanwhile, and the last one, which is not full. */
 static double again_seconds(const step_limit_inputs *of, const step_counts *counts)
 {
     if (!host_updates_all(of, counts))
