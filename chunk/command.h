@@ -56,7 +56,7 @@ typedef struct tide_command {
 /* What a request that is not ready waits for. */
 typedef enum tide_request_wait {
     TIDE_REQUEST_READY = 0, /* nothing, or no request is open */
-    TIDE_REQUEST_WORK,      /* an update or a restore of one of its chunks */
+    TIDE_REQUEST_PENDING,      /* an update or a restore of one of its chunks */
     TIDE_REQUEST_SLOT,      /* a device slot: fewer are free than it lacks */
     TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
 } tide_request_wait;

@@ -280,7 +280,7 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
     if (request->open && !request->ready) {
         const bool pending = tide_request_waits_for_pending(request);
         const uint32_t free = tide_places_free(&manager->places, TIDE_TIER_DEVICE);
-        wait = pending                                    ? TIDE_REQUEST_WORK
+        wait = pending                                    ? TIDE_REQUEST_PENDING
                : tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT
                                                        : TIDE_REQUEST_MOVE;
     }

@@ -110,7 +110,7 @@ bool tide_request_waits_for_pending(tide_request *request)
 
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait)
 {
-    const int set = wait == TIDE_REQUEST_WORK ? PENDING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
+    const int set = wait == TIDE_REQUEST_PENDING ? PENDING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
     look_again(request);
     const uint32_t pin = tide_bitset_from(&request->sets[set], 0);
     return pin == TIDE_USE_NONE ? TIDE_CHUNK_NONE : request->pins[pin];

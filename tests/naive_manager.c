@@ -213,7 +213,7 @@ static tide_tensor_state part_state(const naive_manager *n, uint32_t tensor, uin
 typedef struct naive_chunk_states {
     uint8_t tensors[NAIVE_CHUNKS_MAX];
     bool in_task[NAIVE_CHUNKS_MAX];
-    bool in_work[NAIVE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
+    bool running[NAIVE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
     bool worth[NAIVE_CHUNKS_MAX];   /* an ACTIVATION chunk of which some part was written and is not dead */
 } naive_chunk_states;
 
@@ -251,7 +251,7 @@ static void note_tasks(const naive_manager *n, naive_chunk_states *states)
         const tide_command *c = &n->open[i];
         for (uint32_t k = 0; k < c->task_count; k++)
             states->in_task[c->task[k].chunk] = true;
-        states->in_work[c->chunk] |= c->kind == TIDE_COMMAND_UPDATE || c->kind == TIDE_COMMAND_RESTORE;
+        states->running[c->chunk] |= c->kind == TIDE_COMMAND_UPDATE || c->kind == TIDE_COMMAND_RESTORE;
     }
 }
 
@@ -263,8 +263,8 @@ static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk
     for (unsigned state = 0; !fp32 && state < TIDE_TENSOR_STATE_COUNT; state++)
         EXPECT((m->tensors.counts[chunk].in[state] > 0) == (states->tensors[chunk] >> state & 1),
                "chunk %u has tensors in state %u: %d", chunk, state, states->tensors[chunk] >> state & 1);
-    EXPECT(chunk >= param_chunks(n) || m->pending.chunks[chunk].running == states->in_work[chunk],
-           "chunk %u: running %d", chunk, states->in_work[chunk]);
+    EXPECT(chunk >= param_chunks(n) || m->pending.chunks[chunk].running == states->running[chunk],
+           "chunk %u: running %d", chunk, states->running[chunk]);
     EXPECT(!fp32 || states->in_task[chunk] || m->places.chunks[chunk].live == (n->truth[chunk] != 0),
            "chunk %u: live %d", chunk, m->places.chunks[chunk].live);
 }
@@ -318,7 +318,7 @@ static void compare(naive_manager *n, bool important)
         return;
     memset(states.tensors, 0, n->chunks);
     memset(states.in_task, 0, n->chunks);
-    memset(states.in_work, 0, n->chunks);
+    memset(states.running, 0, n->chunks);
     memset(states.worth, 0, n->chunks);
     note_tasks(n, &states);
     for (uint32_t p = 0; p < n->params; p++)

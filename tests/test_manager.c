@@ -223,7 +223,7 @@ static void a_request_says_what_it_waits_for(void **state)
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     step_begin(true, true);
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
-    assert_int_equal(waits_for(), TIDE_REQUEST_WORK);
+    assert_int_equal(waits_for(), TIDE_REQUEST_PENDING);
     run_engine();
     assert_int_equal(waits_for(), TIDE_REQUEST_READY);
 }

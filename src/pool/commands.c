@@ -7,11 +7,11 @@ bool tide_commands_is_valid(const tide_commands *commands)
     if (commands->count > TIDE_COMMANDS_OPEN_MAX)
         return false;
     for (uint32_t i = 0; i < commands->count; i++) {
-        const tide_pending_command *open = &commands->open[i];
+        const tide_open_command *open = &commands->open[i];
         const bool moves =
             open->command.kind == TIDE_COMMAND_EVICT || open->command.kind == TIDE_COMMAND_WRITE_BACK;
         if (moves != (open->phase == TIDE_OPEN_COPY || open->phase == TIDE_OPEN_UNMAP) ||
-            (moves && open->job != NULL))
+            (moves && open->running != NULL))
             return false;
     }
     return true;
@@ -21,7 +21,7 @@ bool tide_commands_is_valid(const tide_commands *commands)
 
 bool tide_commands_updates_ended(const tide_commands *commands)
 {
-    return !tide_jobs_busy(commands->jobs) && tide_manager_updates_open(commands->manager) == 0;
+    return !tide_running_tasks_busy(commands->running_tasks) && tide_manager_updates_open(commands->manager) == 0;
 }
 
 void tide_commands_tell_updates(tide_commands *commands)
@@ -29,7 +29,7 @@ void tide_commands_tell_updates(tide_commands *commands)
     tide_records *records = &commands->journal->records;
     if (tide_commands_updates_ended(commands))
         tide_records_updates_ended(records);
-    else if (records->ending > 0 && !tide_jobs_busy_for(commands->jobs, records->ending))
+    else if (records->ending > 0 && !tide_running_tasks_busy_for(commands->running_tasks, records->ending))
         tide_records_ended(records);
 }
 
@@ -43,7 +43,7 @@ void tide_commands_tell_stalls(tide_commands *commands)
     tide_stalls_tell(stalls, !tide_norm_is_known(commands->norm), wait, chunk);
 }
 
-static void tell_move(const tide_commands *commands, const tide_pending_command *open)
+static void tell_move(const tide_commands *commands, const tide_open_command *open)
 {
     static const char *const moves[] = {"fetch", "evict", "write back"};
     const tide_tracer *tracer = &commands->journal->tracer;
@@ -67,7 +67,7 @@ static void tell_move(const tide_commands *commands, const tide_pending_command 
     tide_tracer_tell(tracer, &event);
 }
 
-static void done(tide_commands *commands, const tide_pending_command *open, tide_status status)
+static void done(tide_commands *commands, const tide_open_command *open, tide_status status)
 {
     const tide_command *command = &open->command;
     tide_tracer *tracer = &commands->journal->tracer;
@@ -87,9 +87,9 @@ static void done(tide_commands *commands, const tide_pending_command *open, tide
 
 /* --- open commands --- */
 
-static tide_pending_command take(tide_commands *commands, uint32_t i)
+static tide_open_command take(tide_commands *commands, uint32_t i)
 {
-    const tide_pending_command taken = commands->open[i];
+    const tide_open_command taken = commands->open[i];
     assert(i < commands->count);
     commands->open[i] = commands->open[--commands->count];
     assert(tide_commands_is_valid(commands));
@@ -97,7 +97,7 @@ static tide_pending_command take(tide_commands *commands, uint32_t i)
 }
 
 /* A move: from here on its chunk is on its way. */
-static void tell_issued(tide_commands *commands, tide_pending_command *open)
+static void tell_issued(tide_commands *commands, tide_open_command *open)
 {
     tide_tracer *tracer = &commands->journal->tracer;
     tide_device *device = commands->link->ground->device;
@@ -112,7 +112,7 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
 {
     const bool fetches = command->kind == TIDE_COMMAND_FETCH, evicts = command->kind == TIDE_COMMAND_EVICT,
                moves = fetches || evicts || command->kind == TIDE_COMMAND_WRITE_BACK;
-    tide_pending_command open = {.command = *command,
+    tide_open_command open = {.command = *command,
                                  .phase = evicts  ? TIDE_OPEN_UNMAP
                                           : moves ? TIDE_OPEN_COPY
                                                   : TIDE_OPEN_READY};
@@ -132,7 +132,7 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
 }
 
 /* Is what the command waits for over? The lane may read what was copied out only when that has been seen. */
-static tide_status ask_passed(tide_commands *commands, const tide_pending_command *open, bool *passed)
+static tide_status ask_passed(tide_commands *commands, const tide_open_command *open, bool *passed)
 {
     switch (open->phase) {
     case TIDE_OPEN_COPY:
@@ -140,40 +140,40 @@ static tide_status ask_passed(tide_commands *commands, const tide_pending_comman
     case TIDE_OPEN_UNMAP:
         return tide_link_unused(commands->link, open->command.device_slot, passed);
     default:
-        return tide_jobs_passed(commands->jobs, open, passed);
+        return tide_running_tasks_passed(commands->running_tasks, open, passed);
     }
 }
 
 /* What is left to do when it is over, or has failed. */
 static void end(tide_commands *commands, uint32_t i, tide_status status)
 {
-    const tide_pending_command open = take(commands, i);
+    const tide_open_command open = take(commands, i);
     tide_tracer_brought_on(&commands->journal->tracer, open.id);
     if (open.phase == TIDE_OPEN_UNMAP && status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
         status = tide_link_leave(commands->link, &open.command, open.id);
     } else if (open.phase == TIDE_OPEN_READY || open.phase == TIDE_OPEN_LANE)
-        tide_jobs_finish(commands->jobs, &open);
+        tide_running_tasks_finish(commands->running_tasks, &open);
     done(commands, &open, status);
 }
 
-/* A task that waits for its slots or a job has changed nothing. */
+/* A task that waits for its slots or a free entry has changed nothing. */
 static void task_cancel(tide_commands *commands, uint32_t i)
 {
-    const tide_pending_command open = take(commands, i);
-    assert(open.phase == TIDE_OPEN_READY && open.job == NULL);
-    tide_jobs_finish(commands->jobs, &open);
+    const tide_open_command open = take(commands, i);
+    assert(open.phase == TIDE_OPEN_READY && open.running == NULL);
+    tide_running_tasks_finish(commands->running_tasks, &open);
     tide_manager_cancel(commands->manager, open.command.id);
 }
 
 /* Starting may drop the lock, but only the engine changes the table. */
 static bool poll_ready(tide_commands *commands, uint32_t i)
 {
-    tide_pending_command *open = &commands->open[i];
+    tide_open_command *open = &commands->open[i];
     bool started = false;
     if (commands->monitor->failure != TIDE_OK)
         return false;
-    const tide_status status = tide_jobs_start(commands->jobs, open, &started);
+    const tide_status status = tide_running_tasks_start(commands->running_tasks, open, &started);
     if (status != TIDE_OK &&
         !started) /* it has changed nothing: giving up cancels it, and it is pending as before */
         tide_monitor_fail(commands->monitor, status);
@@ -198,11 +198,11 @@ static bool poll_one(tide_commands *commands, uint32_t i)
     return true;
 }
 
-static bool poll_jobs(tide_commands *commands)
+static bool poll_running_tasks(tide_commands *commands)
 {
-    if (!tide_jobs_poll(commands->jobs))
+    if (!tide_running_tasks_poll(commands->running_tasks))
         return false;
-    assert(tide_jobs_is_valid(commands->jobs));
+    assert(tide_running_tasks_is_valid(commands->running_tasks));
     tide_commands_tell_updates(commands);
     tide_monitor_progress(commands->monitor);
     return true;
@@ -211,7 +211,7 @@ static bool poll_jobs(tide_commands *commands)
 /* Up to the first unmap, which is slow, or leaves a place to the next fetch: what came meanwhile may be more urgent. */
 bool tide_commands_poll(tide_commands *commands)
 {
-    bool moved = poll_jobs(commands);
+    bool moved = poll_running_tasks(commands);
     assert(tide_monitor_is_held(commands->monitor));
     for (uint32_t i = 0; i < commands->count;) {
         const bool unmaps = commands->open[i].phase == TIDE_OPEN_UNMAP;
@@ -235,7 +235,7 @@ tide_status tide_commands_resolve(tide_commands *commands)
         else if (!poll_one(commands, last))
             break; /* after a synchronize nothing is pending */
     }
-    (void)poll_jobs(commands);
+    (void)poll_running_tasks(commands);
     return commands->count == 0
                ? TIDE_OK
                : tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", commands->count);

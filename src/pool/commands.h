@@ -1,4 +1,4 @@
-/* The manager's commands that are not done yet (tide_pending_command, jobs.h), and each one's life.
+/* The manager's commands that are not done yet (tide_open_command, running_tasks.h), and each one's life.
  *
  *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
  *                marks of both slots: done
@@ -6,19 +6,19 @@
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have been seen;
  *                unmap (outside the lock): done. Where one call takes a slot from place to place, the place is left as it
  *                is, and done (tier_link.h)
- *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished (jobs.h);
+ *   tasks        open until an entry is free and the slots' copies have been seen, then until the lane has finished (running_tasks.h);
  *                on the device done when enqueued
  *
  * Everything is enqueued on the engine's thread (asynchronous devices), so that what the engine has seen pass is what orders
  * it; the hazard checker knows threads apart.
  *
  * Owns the table of open commands; all [lock]. Tells the manager that a command is done, the records that updates have ended,
- * and the stalls what the caller waits for. Calls link, jobs, journal, order, monitor, and asks norm.
+ * and the stalls what the caller waits for. Calls link, running_tasks, journal, order, monitor, and asks norm.
  */
 #ifndef TIDE_POOL_COMMANDS_H
 #define TIDE_POOL_COMMANDS_H
 
-#include "src/pool/jobs.h"
+#include "src/pool/running_tasks.h"
 #include "src/pool/norm.h"
 
 enum { TIDE_COMMANDS_OPEN_MAX = 64 };
@@ -29,9 +29,9 @@ typedef struct tide_commands {
     tide_order *order;
     tide_journal *journal;
     tide_link *link;
-    tide_jobs *jobs;
+    tide_running_tasks *running_tasks;
     const tide_norm *norm;
-    tide_pending_command open[TIDE_COMMANDS_OPEN_MAX];
+    tide_open_command open[TIDE_COMMANDS_OPEN_MAX];
     uint32_t count;
 } tide_commands;
 

@@ -4,7 +4,7 @@
 
 bool tide_engine_is_valid(const tide_engine *engine)
 {
-    return tide_commands_is_valid(&engine->commands) && tide_jobs_is_valid(engine->jobs) &&
+    return tide_commands_is_valid(&engine->commands) && tide_running_tasks_is_valid(engine->running_tasks) &&
            tide_norm_is_valid(engine->norm) && engine->ends.passed <= engine->ends.count &&
            (!engine->torn || engine->tears > 0);
 }
@@ -34,7 +34,7 @@ bool tide_engine_updates_ended(const tide_engine *engine)
 
 static bool access_done(const tide_engine *engine)
 {
-    return engine->jobs->request == NULL;
+    return engine->running_tasks->request == NULL;
 }
 
 static bool given_up(const tide_engine *engine)
@@ -54,7 +54,7 @@ static void tear(tide_engine *engine)
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
 {
     tide_records_let_go(&engine->journal->records);
-    engine->jobs->terms =
+    engine->running_tasks->terms =
         (tide_update_terms){.step = *step, .scale = gradient_scale, .update = engine->updates + 1};
 }
 
@@ -66,8 +66,8 @@ static tide_status go(tide_engine *engine)
     const bool awaited = tide_norm_is_awaited(engine->ground, &norm->step);
     if (awaited)
         tide_engine_let_go(engine, &norm->step, norm->result.gradient_scale);
-    assert(engine->jobs->terms.update == engine->updates + 1 && !engine->is_counted);
-    engine->updates = engine->jobs->terms.update;
+    assert(engine->running_tasks->terms.update == engine->updates + 1 && !engine->is_counted);
+    engine->updates = engine->running_tasks->terms.update;
     engine->is_counted = true;
     return awaited ? tide_manager_release_updates(engine->manager) : TIDE_OK;
 }
@@ -164,7 +164,7 @@ tide_status tide_engine_give_up(tide_engine *engine)
     engine->abort = (tide_give_up){.asked = true};
     tide_engine_ring(engine, false);
     const tide_status status = tide_engine_wait(engine, given_up);
-    engine->jobs->request = NULL;
+    engine->running_tasks->request = NULL;
     if (status != TIDE_OK)
         return status;
     if (engine->torn || engine->abort.torn || engine->abort.gave_up)
@@ -363,8 +363,8 @@ tide_status tide_engine_settle(tide_engine *engine)
 
 tide_status tide_engine_access(tide_engine *engine, tide_access_request *request)
 {
-    assert(engine->jobs->request == NULL);
-    engine->jobs->request = request;
+    assert(engine->running_tasks->request == NULL);
+    engine->running_tasks->request = request;
     tide_engine_ring(engine, false);
     return tide_engine_wait(engine, access_done);
 }

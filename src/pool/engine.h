@@ -4,13 +4,13 @@
  * in the device's park() and is rung awake; on a device that is not asynchronous (null) the caller runs its rounds wherever he
  * would wait.
  *
- * No command is asked for while a way of the link has no room for it, and no job is started while its stream has none: the
+ * No command is asked for while a way of the link has no room for it, and no task is started while its stream has none: the
  * engine holds the lock and never sleeps for room. A failure stops it from asking for more; what is open is brought to its end
  * when the step is given up.
  *
  * Owns the manager, the open commands, the thread, what the norm's verdicts come to (updates let go or dropped, the count of
  * updates, the torn pool), and giving up. All [lock], but the manager's gradients, which change in the caller's calls alone: he
- * may read them without. Calls commands, norm, jobs, link, journal, order, monitor: the caller's side calls the engine, and of
+ * may read them without. Calls commands, norm, running_tasks, link, journal, order, monitor: the caller's side calls the engine, and of
  * those below only what enqueues his own work or asks.
  */
 #ifndef TIDE_POOL_ENGINE_H
@@ -38,7 +38,7 @@ typedef struct tide_engine {
     tide_order *order;
     tide_journal *journal;
     tide_link *link;
-    tide_jobs *jobs;
+    tide_running_tasks *running_tasks;
     tide_norm *norm;
     tide_manager *manager;
     tide_commands commands;

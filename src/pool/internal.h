@@ -58,7 +58,7 @@ struct tide_pool {
     tide_order order;
     tide_journal journal;
     tide_link link;
-    tide_jobs jobs;
+    tide_running_tasks running_tasks;
     tide_norm norm;
     tide_engine engine; /* with the manager and its open commands */
     tide_step step;

@@ -132,7 +132,7 @@ static void connect(tide_pool *pool)
     journal->stalls.tracer = journal->records.tracer = &journal->tracer;
     journal->records.stalls = &journal->stalls;
     pool->link = (tide_link){.ground = ground, .monitor = monitor, .order = order, .journal = journal};
-    pool->jobs = (tide_jobs){.ground = ground,
+    pool->running_tasks = (tide_running_tasks){.ground = ground,
                              .model = &pool->model,
                              .monitor = monitor,
                              .order = order,
@@ -144,13 +144,13 @@ static void connect(tide_pool *pool)
                             .order = order,
                             .journal = journal,
                             .link = &pool->link,
-                            .jobs = &pool->jobs,
+                            .running_tasks = &pool->running_tasks,
                             .norm = &pool->norm};
     engine->commands = (tide_commands){.monitor = monitor,
                                        .order = order,
                                        .journal = journal,
                                        .link = &pool->link,
-                                       .jobs = &pool->jobs,
+                                       .running_tasks = &pool->running_tasks,
                                        .norm = &pool->norm};
     pool->op.number = TIDE_OP_NONE;
 }

@@ -3,7 +3,7 @@
  * The caller's thread and the engine's share the pool under this lock; everything marked [lock] in the headers here asserts
  * that its thread holds it. Who finds that he has to wait sleeps in tide_monitor_wait until somebody tells of progress.
  * Nobody sleeps for the device with the lock, which the engine needs to make the device go on: slow calls (map, unmap, a
- * job's launches) are made without it, by link and engine alone, on a command that is marked open or a job that is busy.
+ * task's launches) are made without it, by link and engine alone, on a command that is marked open or a running task that is busy.
  *
  * Owns the lock and the failure. Calls nobody.
  */

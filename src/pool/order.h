@@ -52,7 +52,7 @@ enum {
     TIDE_SITE_LANE_OUT,        /* engine: what was copied out for a host task has arrived */
     TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
     TIDE_SITE_LANE_DONE,       /* engine: the host task has finished */
-    TIDE_SITE_JOB_UPDATE,      /* engine: the device has read a job's segment table */
+    TIDE_SITE_TASK_UPDATE,      /* engine: the device has read a running task's segment table */
     TIDE_SITE_NORM_COMPUTE,    /* engine: the gradient norm has been copied to the host */
     TIDE_SITE_READ_COMPUTE,    /* caller: the bytes of tide_read have arrived */
     TIDE_SITE_STAGING_COMPUTE, /* caller: the staging buffer has been read */

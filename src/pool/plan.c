@@ -153,9 +153,9 @@ static uint64_t page_up(uint64_t bytes)
 /* Each buffer takes whole pages (tide_device_ops.buffer_create counts them so). */
 static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
-    const uint64_t segments = page_up(tide_jobs_table_bytes(layout));
+    const uint64_t segments = page_up(tide_running_tasks_table_bytes(layout));
     return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
-           TIDE_JOBS_MAX * segments;
+           TIDE_RUNNING_TASKS_MAX * segments;
 }
 
 /* What ops use. */

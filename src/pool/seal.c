@@ -50,7 +50,7 @@ static tide_status create_memory(tide_pool *pool)
     if (status == TIDE_OK)
         status = tide_norm_create(&pool->norm);
     if (status == TIDE_OK)
-        status = tide_jobs_create(&pool->jobs);
+        status = tide_running_tasks_create(&pool->running_tasks);
     if (status == TIDE_OK)
         status = device->ops->slots_create(device, TIDE_TIER_DEVICE, plan->device_slots);
     if (status == TIDE_OK)
@@ -145,7 +145,7 @@ void tide_pool_unseal(tide_pool *pool)
     pool->engine.manager = NULL;
     ground->layout = NULL;
     tide_order_destroy(&pool->order);
-    tide_jobs_destroy(&pool->jobs);
+    tide_running_tasks_destroy(&pool->running_tasks);
     tide_op_destroy(pool);
     tide_measure_destroy(&pool->journal.measure);
     memset(ground->space_address, 0, sizeof ground->space_address);

@@ -90,7 +90,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
 {
     if (stalls->norm_awaited)
         return TIDE_STALL_NORM;
-    if (stalls->wait == TIDE_REQUEST_WORK)
+    if (stalls->wait == TIDE_REQUEST_PENDING)
         return TIDE_STALL_UPDATE;
     if (stalls->mapping)
         return TIDE_STALL_MAP;

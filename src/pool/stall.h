@@ -14,7 +14,7 @@
  * it has done something, link before and after it maps; where the cause is another, the time since is the old one's.
  * The copy that carries the norm to the host is the norm's time, not compute's, and so is the gap before it.
  *
- * A GPU times the kernels of an op or slice as one (may_coalesce in device.h), unless a trace or a watcher wants
+ * A GPU times the kernels of an op or slice as one (may_coalesce in device.h), unless a trace or an observer wants
  * each one's time. Gaps between them then count as compute, not as the caller's.
  *
  * Why an op's request is not ready (cause_now), in this order: a chunk's update is pending; the engine is mapping; a chunk

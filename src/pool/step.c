@@ -43,7 +43,7 @@ tide_status tide_step_backward_begins(tide_pool *pool)
     const tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     if (status != TIDE_OK)
         return status;
-    (void)tide_jobs_zero_gradients(&pool->jobs, NULL);
+    (void)tide_running_tasks_zero_gradients(&pool->running_tasks, NULL);
     tide_engine_let_go(&pool->engine, &step->options, 1 / tide_norm_loss_scale(&step->options));
     return TIDE_OK;
 }
@@ -226,7 +226,7 @@ static tide_status end_locked(tide_pool *pool)
     assert(manager_calls(pool) >= step->calls_at_begin);
     pool->journal.records.sums.manager_calls += manager_calls(pool) - step->calls_at_begin;
     if (training)
-        zero_gradients = tide_jobs_zero_gradients(&pool->jobs, tide_manager_gradients(manager));
+        zero_gradients = tide_running_tasks_zero_gradients(&pool->running_tasks, tide_manager_gradients(manager));
     status = tide_manager_step_end(manager);
     if (status == TIDE_OK && training)
         status = end_training(pool, zero_gradients);

@@ -9,7 +9,7 @@
 static bool awaits_device(const tide_engine *engine)
 {
     return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
-           tide_jobs_busy(engine->jobs) || tide_manager_may_act(engine->manager);
+           tide_running_tasks_busy(engine->running_tasks) || tide_manager_may_act(engine->manager);
 }
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
