@@ -10,7 +10,7 @@
  *   FETCH              when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
  *   WRITE_BACK         when the copy has been seen to end
  *   EVICT              when the last use, the copy out included, has been seen and the place is unmapped
- *   UPDATE, RESTORE    host: when the host lane has finished; device: when it is enqueued. A host task's chunks may stand,
+ *   UPDATE, RESTORE    host: when the host executor has finished; device: when it is enqueued. A host task's chunks may stand,
  *                      stale, in device slots; copies of them out have been seen to end
  *   ACCESS             when the caller's own work on the host slots is over
  *

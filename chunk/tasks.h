@@ -44,7 +44,7 @@ typedef struct tide_tasks {
 tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_pending *pending);
 void tide_tasks_destroy(tide_tasks *tasks);
 
-/* The next task whose chunks are all on the host, if the lane may have another; with `first_only` of chunks that a request
+/* The next task whose chunks are all on the host, if the executor may have another; with `first_only` of chunks that a request
  * waits for. */
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
 /* The next move towards a task, or a task that it completes; likewise. */

@@ -88,14 +88,14 @@ unlock:
     return status;
 }
 
-static tide_status launch_on_lane(tide_cuda_device *device, const tide_work *work, tide_kernel fn,
+static tide_status launch_on_executor(tide_cuda_device *device, const tide_work *work, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes)
 {
     tide_status status = tide_cuda_failure(device);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status == TIDE_OK)
-        tide_lane_push(&device->lane, work, fn, arguments, argument_bytes);
+        tide_host_executor_push(&device->executor, work, fn, arguments, argument_bytes);
     return status;
 }
 
@@ -107,7 +107,7 @@ tide_status tide_cuda_launch(tide_device *device, tide_stream stream, const tide
     if (status != TIDE_OK)
         return status;
     if (stream == TIDE_STREAM_HOST)
-        return launch_on_lane(cuda, work, fn, arguments, argument_bytes);
+        return launch_on_executor(cuda, work, fn, arguments, argument_bytes);
     return launch_on_gpu(cuda, stream, work, fn, arguments, argument_bytes);
 }
 
@@ -118,7 +118,7 @@ static tide_status copy_check(tide_stream stream, const tide_work *work)
     const tide_status status = tide_copy_check(stream, work);
     if (status != TIDE_OK || stream != TIDE_STREAM_HOST)
         return status;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %" PRIu32 ": a GPU's copies do not run on the host lane",
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %" PRIu32 ": a GPU's copies do not run on the host executor",
                      work->label, work->tag);
 }
 
@@ -190,7 +190,7 @@ tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const 
 static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
 {
     if (moment.stream == TIDE_STREAM_HOST)
-        return tide_lane_passed(&device->lane, moment.sequence);
+        return tide_host_executor_passed(&device->executor, moment.sequence);
     return tide_cuda_clock_passed(&device->streams[moment.stream].clock, moment.sequence);
 }
 
@@ -198,7 +198,7 @@ static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
 static tide_status moment_take(tide_cuda_device *device, tide_stream_point *moment)
 {
     if (moment->stream == TIDE_STREAM_HOST) {
-        moment->sequence = tide_lane_record(&device->lane);
+        moment->sequence = tide_host_executor_record(&device->executor);
         return TIDE_OK;
     }
     tide_cuda_stream *it = &device->streams[moment->stream];
@@ -336,7 +336,7 @@ tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wai
         return status;
     if (moment.stream != TIDE_STREAM_HOST)
         return gpu_wait(cuda, moment);
-    tide_lane_wait(&cuda->lane, moment.sequence);
+    tide_host_executor_wait(&cuda->executor, moment.sequence);
     return TIDE_OK;
 }
 
@@ -345,7 +345,7 @@ tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wai
 static bool has_room(tide_cuda_device *device, tide_stream stream, uint64_t *oldest)
 {
     if (stream == TIDE_STREAM_HOST)
-        return tide_lane_has_room(&device->lane, TIDE_ROOM_COMMANDS, oldest);
+        return tide_host_executor_has_capacity(&device->executor, TIDE_ROOM_COMMANDS, oldest);
     return tide_cuda_clock_has_room(&device->streams[stream].clock, TIDE_ROOM_COMMANDS, oldest);
 }
 
@@ -362,7 +362,7 @@ bool tide_cuda_room(tide_device *device, tide_stream stream, bool wait)
     if (!wait)
         return false;
     if (stream == TIDE_STREAM_HOST)
-        tide_lane_wait(&cuda->lane, moment.sequence);
+        tide_host_executor_wait(&cuda->executor, moment.sequence);
     else
         (void)gpu_wait(cuda, moment); /* if it fails, the next call says so */
     return true;

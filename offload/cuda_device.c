@@ -1,7 +1,7 @@
 /* The CUDA device: a GPU behind the table of offload/device.h.
  *
  *      caller, engine                          the GPU                                      host threads
- *      launch, copy_*      -> CUDA streams ->  [compute] [in] [out] [update] [collective]   [host lane]
+ *      launch, copy_*      -> CUDA streams ->  [compute] [in] [out] [update] [collective]   [host executor]
  *      stream_wait            a clock each <-       |      |     |                               |
  *      event_query, park   <- looks there  <--------+------+-----+             doorbell <--------+
  *
@@ -123,7 +123,7 @@ static void cuda_close(tide_device *device)
         return;
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_cuda_synchronize(device);
-    tide_lane_stop(&cuda->lane);
+    tide_host_executor_stop(&cuda->executor);
     tide_cuda_setup_undo(cuda);
     streams_close(cuda, TIDE_CUDA_STREAMS);
     tide_host_arena_destroy(cuda->arena);
@@ -265,17 +265,17 @@ static tide_status arena_open(tide_cuda_device *device)
     return tide_host_arena_create(&pinning, &device->arena);
 }
 
-static void lane_passed(void *context)
+static void executor_passed(void *context)
 {
     tide_cuda_events_completed(context, 1);
 }
 
-static void lane_failed(void *context, tide_status status)
+static void executor_failed(void *context, tide_status status)
 {
     (void)tide_cuda_fail(context, status);
 }
 
-uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors)
+uint32_t tide_cuda_executor_threads(uint32_t asked, uint32_t processors)
 {
     const uint32_t others = 2;
     if (asked > 0)
@@ -283,18 +283,18 @@ uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors)
     return processors > others ? processors - others : 1;
 }
 
-static tide_status lane_open(tide_cuda_device *device)
+static tide_status executor_open(tide_cuda_device *device)
 {
-    const uint32_t threads = tide_cuda_lane_threads(device->options.threads, tide_topology_processors());
-    const tide_lane_options lane = {.threads = threads,
+    const uint32_t threads = tide_cuda_executor_threads(device->options.threads, tide_topology_processors());
+    const tide_host_executor_options executor = {.threads = threads,
                                     .threads_set = device->options.threads_set,
                                     .node = device->node,
                                     .observer = device->options.observer,
                                     .observer_context = device->options.observer_context,
-                                    .passed = lane_passed,
-                                    .failed = lane_failed,
+                                    .passed = executor_passed,
+                                    .failed = executor_failed,
                                     .context = device};
-    return tide_lane_start(&device->lane, &lane);
+    return tide_host_executor_start(&device->executor, &executor);
 }
 
 static const tide_account_makers cuda_makers = {
@@ -344,7 +344,7 @@ tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t o
     status = streams_open(cuda);
     if (status != TIDE_OK)
         goto undo_arena;
-    status = lane_open(cuda);
+    status = executor_open(cuda);
     if (status != TIDE_OK)
         goto undo_streams;
     *device = &cuda->account.base;

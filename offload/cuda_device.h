@@ -10,9 +10,9 @@
  * throttle, delays). */
 tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
 
-/* How many threads the host lane's team gets, on a machine of so many processors: `asked`, or, if that is 0,
+/* How many threads the host executor's team gets, on a machine of so many processors: `asked`, or, if that is 0,
  * all but two, at least one: the caller's thread and the engine's have to answer a GPU within microseconds,
  * and Adam's team never sleeps while there are updates. The number never changes a bit of the result. */
-uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors);
+uint32_t tide_cuda_executor_threads(uint32_t asked, uint32_t processors);
 
 #endif

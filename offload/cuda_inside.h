@@ -8,9 +8,9 @@
  *   cuda_device.c   the table; open, close
  *
  * Beneath them, each knowing nothing of this structure: cuda_driver (calls and errors), cuda_memory (device memory),
- * cuda_pinned (host slots), cuda_clock (a stream's moments and times), lane (the host lane).
+ * cuda_pinned (host slots), cuda_clock (a stream's moments and times), host_executor (the host executor).
  *
- * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the lane;
+ * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the executor;
  * `state_lock`. The observer is called under a clock's. Memory made at start is read without a lock
  * afterwards, as device.h allows creation at start only.
  */
@@ -22,10 +22,10 @@
 #include "offload/cuda_memory.h"
 #include "offload/cuda_pinned.h"
 #include "offload/host_arena.h"
-#include "offload/lane.h"
+#include "offload/host_executor.h"
 
 enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
-_Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host lane is the last stream");
+_Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host executor is the last stream");
 
 typedef struct tide_cuda_stream {
     pthread_mutex_t lock; /* enqueuing: keeps a command and its entry together */
@@ -48,7 +48,7 @@ typedef struct tide_cuda_device {
     tide_host_arena *arena;      /* memory lock */
 
     tide_cuda_stream streams[TIDE_CUDA_STREAMS];
-    tide_lane lane;
+    tide_host_executor executor;
 
     pthread_mutex_t state_lock; /* guards the rest */
     pthread_cond_t rung;

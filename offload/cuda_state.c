@@ -5,7 +5,7 @@
  * function has returned on a thread of the driver: tens of microseconds of an idle GPU an event. So park()
  * looks itself: it asks each stream's oldest command (a query reads a word of memory, below a microsecond), a
  * few times at once and then every 20 to 50 microseconds, sleeping on the doorbell between, which ring(), the
- * host lane and a failure ring. Linux would make 20 asked for 78 (medians in a virtual machine of 2 cores; 97
+ * host executor and a failure ring. Linux would make 20 asked for 78 (medians in a virtual machine of 2 cores; 97
  * in another run) and 50 into 107, as it may be 50 late; for a thread that asks for sharp sleeps it is 26
  * (43) and 58. With nothing on the streams, and where events are not to wake the caller, it looks every 10
  * milliseconds, for errors of kernels that no other call may meet. An event is seen late by a period at most,
@@ -238,7 +238,7 @@ void tide_cuda_synchronize(tide_device *device)
         tide_cuda_clock_drop(&cuda->streams[i].clock);
         pthread_mutex_unlock(&cuda->streams[i].lock);
     }
-    tide_lane_drain(&cuda->lane);
+    tide_host_executor_drain(&cuda->executor);
 }
 
 /* Does every stream answer, and that it is idle? An error that outlives its report is the context's end. */
@@ -266,7 +266,7 @@ static void streams_forgive(tide_cuda_device *device)
 tide_status tide_cuda_recover(tide_device *device)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    if (!tide_lane_idle(&cuda->lane))
+    if (!tide_host_executor_idle(&cuda->executor))
         return tide_fail(TIDE_ERROR_STATE, "recovery while commands are running: synchronize first");
     tide_status status = streams_ask(cuda);
     if (status == TIDE_ERROR_STATE)
@@ -283,7 +283,7 @@ tide_status tide_cuda_recover(tide_device *device)
     tide_cuda_state_unlock(cuda);
     if (status != TIDE_OK)
         return status;
-    tide_lane_forgive(&cuda->lane);
+    tide_host_executor_forgive(&cuda->executor);
     streams_forgive(cuda);
     return TIDE_OK;
 }
@@ -309,9 +309,9 @@ void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistic
         sum.commands[i] = atomic_load(&clock->commands);
         sum.pending[i] = tide_cuda_clock_pending(clock);
     }
-    tide_lane_statistics(&cuda->lane, &sum.busy_ns[TIDE_STREAM_HOST], &sum.commands[TIDE_STREAM_HOST],
+    tide_host_executor_statistics(&cuda->executor, &sum.busy_ns[TIDE_STREAM_HOST], &sum.commands[TIDE_STREAM_HOST],
                          &sum.pending[TIDE_STREAM_HOST]);
-    sum.host_threads = tide_lane_threads(&cuda->lane);
+    sum.host_threads = tide_host_executor_threads(&cuda->executor);
     sum.pinning = cuda->host_slots.times;
     tide_cuda_state_lock(cuda);
     sum.h2d_bytes = cuda->h2d_bytes;

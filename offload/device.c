@@ -194,10 +194,10 @@ tide_status tide_event_check(tide_event event, uint32_t event_count)
 tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on)
 {
     if (stream == TIDE_STREAM_HOST)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "the host lane can't wait for event %" PRIu32, event);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "the host executor can't wait for event %" PRIu32, event);
     if (recorded_on == TIDE_STREAM_HOST)
         return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "event %" PRIu32 " was recorded on the host lane: stream %s can't wait for it",
+                         "event %" PRIu32 " was recorded on the host executor: stream %s can't wait for it",
                          event, tide_stream_name(stream));
     return TIDE_OK;
 }

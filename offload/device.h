@@ -21,7 +21,7 @@
  *
  * Ordering. Commands of one stream run in order; between streams only events order. Events are CUDA's: a wait
  * captures the latest record at the time of the call, and an event never recorded means no wait. The host
- * lane (TIDE_STREAM_HOST) runs functions on host threads, in order; no stream may wait for it (rule 3 of the
+ * executor (TIDE_STREAM_HOST) runs functions on host threads, in order; no stream may wait for it (rule 3 of the
  * design): a thread that needs its result calls event_query and enqueues afterwards.
  *
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
@@ -48,7 +48,7 @@ typedef enum tide_stream {
     TIDE_STREAM_OUT,         /* device to host copies */
     TIDE_STREAM_UPDATE,      /* optimizer kernels on the device */
     TIDE_STREAM_COLLECTIVE,  /* gathers and scatters between ranks */
-    TIDE_STREAM_HOST,        /* the host lane: optimizer and copies on host threads */
+    TIDE_STREAM_HOST,        /* the host executor: optimizer and copies on host threads */
     TIDE_STREAM_COUNT,
 } tide_stream;
 
@@ -155,7 +155,7 @@ typedef struct tide_device_options {
     uint64_t device_memory_bytes; /* hard budget of the DEVICE tier: slots and region */
     uint64_t host_memory_bytes;   /* hard budget of the HOST tier: slots and buffers */
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
-    uint32_t threads;             /* of the host lane and of kernels; 0: one per core, cuda: the lane two fewer */
+    uint32_t threads;             /* of the host executor and of kernels; 0: one per core, cuda: the executor two fewer */
     void (*threads_set)(int);     /* cuda only: omp_set_num_threads of the process, which the module, loaded with names of its
                                      own, may not find; NULL: it looks */
 
@@ -214,7 +214,7 @@ typedef struct tide_device_statistics {
     uint64_t maps;
     uint64_t unmaps;
     uint64_t waits[TIDE_WAIT_SITE_COUNT]; /* calls per site, skipped ones included */
-    uint32_t host_threads;                /* of the host lane's team; null: 0 */
+    uint32_t host_threads;                /* of the host executor's team; null: 0 */
     tide_pinning_times pinning;           /* cuda; else all 0 */
 } tide_device_statistics;
 
@@ -273,12 +273,12 @@ typedef struct tide_device_ops {
     bool (*room)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host
-     * lane takes functions too. */
+     * executor takes functions too. */
     tide_status (*launch)(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                           const void *arguments, size_t argument_bytes);
     /* The first `bytes` of a slot of one tier to a slot of the other, wherever they are
      * reached: at a chunk's place or their own. The accesses are known; work->accesses stays empty. (cuda: no copies on the
-     * host lane, ARGUMENT.) */
+     * host executor, ARGUMENT.) */
     tide_status (*copy_slot)(tide_device *device, tide_stream stream, const tide_work *work,
                              tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
     /* `bytes` between a host buffer and the region (either direction, by address), accesses as declared. */
@@ -288,7 +288,7 @@ typedef struct tide_device_ops {
     /* --- events --- */
 
     tide_status (*event_record)(tide_device *device, tide_event event, tide_stream stream);
-    /* `stream` goes on only after the event's latest record. ARGUMENT if that was on the host lane, or if
+    /* `stream` goes on only after the event's latest record. ARGUMENT if that was on the host executor, or if
      * `stream` is. `id`: for the observer. */
     tide_status (*stream_wait)(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
                                uint64_t id);

@@ -23,7 +23,7 @@ tide_status tide_wait_site_check(tide_wait_site site);
 /* For devices that lose no kernels, or none that could be made up for. */
 bool tide_no_stream_failed(tide_device *device, tide_stream stream);
 tide_status tide_event_check(tide_event event, uint32_t event_count);
-/* Rule 3: no stream waits for the host lane, and the lane waits for no stream. */
+/* Rule 3: no stream waits for the host executor, and the executor waits for no stream. */
 tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on);
 tide_status tide_buffer_check(const char *name, uint64_t bytes);
 tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,

@@ -1,7 +1,7 @@
 /* The host device: an emulated accelerator, the embedded default and the test bed.
  *
  *      caller, engine                       six streams, a thread each
- *      launch, copy_*, guard  -> rings ->   [compute] [in] [out] [update] [collective] [host lane]
+ *      launch, copy_*, guard  -> rings ->   [compute] [in] [out] [update] [collective] [host executor]
  *      event_record, stream_wait                |        |     |
  *      event_query, park      <- doorbell <-----+--------+-----+
  *

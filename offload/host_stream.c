@@ -271,7 +271,7 @@ static void command_do(tide_host_stream *stream)
     complete(stream, command);
 }
 
-/* Copies and the host lane work on host slots, so their threads (and those that their kernels make) belong on
+/* Copies and the host executor work on host slots, so their threads (and those that their kernels make) belong on
  * the slots' node. The compute, update and collective streams stand for a device of their own and may use the
  * whole machine. */
 static bool works_on_host_memory(tide_stream role)

@@ -1,4 +1,4 @@
-/* The thread of a stream that runs on the host's processors: each of the host device's, and a GPU's host lane.
+/* The thread of a stream that runs on the host's processors: each of the host device's, and a GPU's host executor.
  *
  * Signals that people send are blocked in it: they belong to the program's own threads (faults reach their handler on any).
  * It may be bound to a NUMA node, and with it the OpenMP team that its functions make, which is no larger than asked for

@@ -50,7 +50,7 @@ void rig_open(rig_options *options, rig *r);
 /* An update callback that sleeps; its context: the nanoseconds. Host device. */
 tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_t update,
                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
-/* Virtual time is the device's: there the caller sleeps by waiting for a job of the host lane. */
+/* Virtual time is the device's: there the caller sleeps by waiting for a job of the host executor. */
 void caller_sleeps(const rig *r, uint64_t ns);
 /* A kernel of kernel_ns. */
 void launch_sleep(const rig *r);

@@ -559,7 +559,7 @@ static void launched_but_not_marked_fails_its_stream_too(void **state)
     fixture_close(&it);
 }
 
-static void failed_function_of_the_lane_is_recovered_from(void **state)
+static void failed_function_of_the_host_executor_is_recovered_from(void **state)
 {
     (void)state;
     fixture it = fixture_small();
@@ -1049,7 +1049,7 @@ int main(void)
         gpu_test(failed_gpu_refuses_everything_and_does_not_recover),
         gpu_test(failed_launcher_fails_its_stream_until_recovery),
         gpu_test(launched_but_not_marked_fails_its_stream_too),
-        gpu_test(failed_function_of_the_lane_is_recovered_from),
+        gpu_test(failed_function_of_the_host_executor_is_recovered_from),
         gpu_test(call_that_fails_once_is_recovered_from),
         gpu_test(skipped_site_neither_waits_nor_asks),
         gpu_test(observer_is_told_times_that_follow_each_other_and_last_as_long_as_the_kernels),

@@ -122,7 +122,7 @@ static void threads_note(int count)
 }
 
 /* A module that was loaded with names of its own may not see the process's OpenMP. */
-static void lane_sets_its_threads_by_the_function_that_it_is_given(void **state)
+static void host_executor_sets_its_threads_by_the_function_that_it_is_given(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
@@ -140,8 +140,8 @@ static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take
     (void)state;
     const uint32_t teams[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {16, 14}}; /* of so many processors */
     for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
-        assert_int_equal(tide_cuda_lane_threads(0, teams[i][0]), teams[i][1]);
-        assert_int_equal(tide_cuda_lane_threads(7, teams[i][0]), 7);
+        assert_int_equal(tide_cuda_executor_threads(0, teams[i][0]), teams[i][1]);
+        assert_int_equal(tide_cuda_executor_threads(7, teams[i][0]), 7);
     }
     tide_device_options options = options_small();
     tide_device_statistics statistics;
@@ -150,7 +150,7 @@ static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take
     options.threads = 0;
     options.threads_set = threads_note;
     fixture it = fixture_open(&options);
-    const int team = (int)tide_cuda_lane_threads(0, (uint32_t)CPU_COUNT(&processors));
+    const int team = (int)tide_cuda_executor_threads(0, (uint32_t)CPU_COUNT(&processors));
     assert_int_equal(atomic_load(&threads_wanted), team);
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.host_threads, team);
@@ -408,7 +408,7 @@ int main(void)
         cmocka_unit_test(caller_that_only_launches_meets_the_failure_of_a_kernel),
         cmocka_unit_test(thread_that_parks_sleeps_sharply),
         cmocka_unit_test(thread_that_waits_for_an_event_sleeps_between_looks),
-        cmocka_unit_test(lane_sets_its_threads_by_the_function_that_it_is_given),
+        cmocka_unit_test(host_executor_sets_its_threads_by_the_function_that_it_is_given),
         cmocka_unit_test(adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take),
         cmocka_unit_test(forked_child_has_no_host_slots),
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),

@@ -2,7 +2,7 @@
  * fake runtime, is test_cuda_device.c's; the kernels alone are test_kernels_*.c's.
  *
  * Runs on a GPU (suite gpu) and, with the very same code, on the fake runtime with emulated kernels. Nothing here follows a
- * device address on the CPU and no function stands in for a kernel but on the host lane. What is read late or early shows
+ * device address on the CPU and no function stands in for a kernel but on the host executor. What is read late or early shows
  * because a chain of kernels is milliseconds long (on the fake: because commands come late); addresses that the GPU remembers
  * wrongly show because places are mapped anew while kernels run.
  */
@@ -139,38 +139,38 @@ static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **st
     rig_close(&it);
 }
 
-typedef struct lane_step {
+typedef struct executor_step {
     float *numbers;
     float factor, term;
-} lane_step;
+} executor_step;
 
-static tide_status lane_step_run(void *stream, const void *arguments)
+static tide_status executor_step_run(void *stream, const void *arguments)
 {
-    const lane_step *it = arguments;
+    const executor_step *it = arguments;
     assert_null(stream);
     for (int i = 0; i < CHUNK_FLOATS; i++)
         it->numbers[i] = it->factor * it->numbers[i] + it->term;
     return TIDE_OK;
 }
 
-static void functions_of_the_lane_run_in_order_between_copies(void **state)
+static void functions_of_the_host_executor_run_in_order_between_copies(void **state)
 {
     (void)state;
     const tide_device_options options = rig_options();
     rig it = rig_open(&options);
     rig_make_ones(&it);
     const chain busy = rig_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
-    const lane_step twice = {rig_host(&it, 1), 2.0f, 0.0f}, less = {rig_host(&it, 1), 1.0f, -8.0f},
+    const executor_step twice = {rig_host(&it, 1), 2.0f, 0.0f}, less = {rig_host(&it, 1), 1.0f, -8.0f},
                     half = {rig_host(&it, 1), 0.5f, 0.0f};
     rig_host_fill(&it, 0, 0.0f);
     rig_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
     rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
     rig_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
     rig_record(&it, 0, TIDE_STREAM_COMPUTE);
-    rig_wait(&it, 0); /* no stream waits for the host, nor the lane for a stream */
-    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &twice, sizeof twice);
-    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &less, sizeof less);
-    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &half, sizeof half);
+    rig_wait(&it, 0); /* no stream waits for the host, nor the executor for a stream */
+    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
+    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
+    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
     rig_record(&it, 1, TIDE_STREAM_HOST);
     rig_wait(&it, 1);
     rig_fetch(&it, TIDE_STREAM_IN, 3, 1);
@@ -418,7 +418,7 @@ int main(void)
         gpu_test(place_that_is_mapped_anew_shows_the_new_chunk),
         gpu_test(chunks_are_mapped_and_unmapped_while_kernels_run_on_others),
         gpu_test(stream_that_waits_for_an_event_sees_all_that_was_before_it),
-        gpu_test(functions_of_the_lane_run_in_order_between_copies),
+        gpu_test(functions_of_the_host_executor_run_in_order_between_copies),
         gpu_test(park_wakes_when_an_event_passes),
         gpu_test(region_is_zero_when_it_is_given),
         gpu_test(bytes_of_a_buffer_reach_the_region_and_return),

@@ -136,19 +136,19 @@ static void step_kernel(rig *it, model *m, tide_stream stream)
               m->slots[from].halves);
 }
 
-static tide_status lane_add_run(void *stream, const void *arguments)
+static tide_status executor_add_run(void *stream, const void *arguments)
 {
     return tide_kernels_cpu()->add(stream, arguments);
 }
 
-/* The lane waits for no stream and no stream for it: this thread does. */
-static void step_lane(rig *it, model *m)
+/* The host executor waits for no stream and no stream for it: this thread does. */
+static void step_executor(rig *it, model *m)
 {
     const uint32_t host = pick(m, HOST_SLOTS), slot = DEVICE_SLOTS + host;
     float *floats = rig_host(it, host), *model_floats = (float *)(void *)m->slots[slot].floats;
     const tide_add_args twice = {floats, floats, floats, COUNT, TIDE_DTYPE_FP32};
     rig_wait(it, (int)slot);
-    rig_launch(it, TIDE_STREAM_HOST, lane_add_run, &twice, sizeof twice);
+    rig_launch(it, TIDE_STREAM_HOST, executor_add_run, &twice, sizeof twice);
     rig_record(it, LANE_EVENT, TIDE_STREAM_HOST);
     rig_wait(it, LANE_EVENT);
     for (int i = 0; i < COUNT; i++)
@@ -160,7 +160,7 @@ static void step_do(rig *it, model *m)
     const tide_stream stream = (tide_stream)pick(m, TIDE_STREAM_HOST);
     const uint32_t what = pick(m, 10);
     if (what == 0)
-        step_lane(it, m);
+        step_executor(it, m);
     else if (what <= 3)
         step_map(it, m);
     else if (what <= 6)

@@ -136,7 +136,7 @@ static inline tide_work work_on(const char *label, uint32_t tag, const tide_acce
 }
 
 /* TEST_KERNEL(name, type) makes the kernel `name` of tide_status name_work(const type *). As a GPU's launchers do, it
- * enqueues the work on the stream that it is given; on the host device and the host lane, which give none, it does it. */
+ * enqueues the work on the stream that it is given; on the host device and the host executor, which give none, it does it. */
 #ifdef TEST_ON_CUDA
 typedef struct enqueued_work {
     tide_status (*work)(const void *arguments);

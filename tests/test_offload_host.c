@@ -767,7 +767,7 @@ static void event_never_recorded_means_no_wait(void **state)
     fixture_close(&it);
 }
 
-static void no_stream_waits_for_the_host_lane(void **state)
+static void no_stream_waits_for_the_host_executor(void **state)
 {
     (void)state;
     fixture it = fixture_small();
@@ -1253,7 +1253,7 @@ int main(void)
         cmocka_unit_test(whoever_waits_for_a_moment_wakes_at_it),
         cmocka_unit_test(wait_for_an_event_holds_the_stream),
         cmocka_unit_test(event_never_recorded_means_no_wait),
-        cmocka_unit_test(no_stream_waits_for_the_host_lane),
+        cmocka_unit_test(no_stream_waits_for_the_host_executor),
         cmocka_unit_test(waits_name_a_site_and_an_event_that_exist),
         cmocka_unit_test(park_ends_with_a_ring_a_completion_or_at_once),
         cmocka_unit_test(who_parks_without_events_is_woken_by_rings_and_failures_alone),

@@ -227,7 +227,7 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     fixture_close(&it);
 }
 
-static void no_stream_waits_for_the_host_lane(void **state)
+static void no_stream_waits_for_the_host_executor(void **state)
 {
     (void)state;
     fixture it = null_fixture(NULL);
@@ -449,7 +449,7 @@ int main(void)
         cmocka_unit_test(each_way_of_the_link_and_of_a_mapping_has_its_own_cost),
         cmocka_unit_test(fetches_overlap_compute_as_worked_out_by_hand),
         cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
-        cmocka_unit_test(no_stream_waits_for_the_host_lane),
+        cmocka_unit_test(no_stream_waits_for_the_host_executor),
         cmocka_unit_test(park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever),
         cmocka_unit_test(commands_after_a_pause_begin_now),
         cmocka_unit_test(budgets_and_misplacing_are_refused_as_on_the_host_device),

@@ -36,7 +36,7 @@ static void keep_first_processor(cpu_set_t *processors)
     CPU_SET(first, processors);
 }
 
-/* Binds itself before its first team, as the host lane's thread does. */
+/* Binds itself before its first team, as the host executor's thread does. */
 static void *bound_thread(void *argument)
 {
     places *noted = argument;

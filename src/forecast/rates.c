@@ -219,7 +219,7 @@ static tide_status adam_measure(bench *run, double *bytes_per_second)
     return status;
 }
 
-/* The optimizer's other side: the CPU's kernel on host slots, by the host lane. Each slot in turn, so that none is in a
+/* The optimizer's other side: the CPU's kernel on host slots, by the host executor. Each slot in turn, so that none is in a
  * cache: in the first round they are touched, in the second timed. */
 static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *bytes_per_second)
 {

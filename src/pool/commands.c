@@ -131,7 +131,7 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
     assert(tide_commands_is_valid(commands));
 }
 
-/* Is what the command waits for over? The lane may read what was copied out only when that has been seen. */
+/* Is what the command waits for over? The executor may read what was copied out only when that has been seen. */
 static tide_status ask_passed(tide_commands *commands, const tide_open_command *open, bool *passed)
 {
     switch (open->phase) {
@@ -152,7 +152,7 @@ static void end(tide_commands *commands, uint32_t i, tide_status status)
     if (open.phase == TIDE_OPEN_UNMAP && status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
         status = tide_link_leave(commands->link, &open.command, open.id);
-    } else if (open.phase == TIDE_OPEN_READY || open.phase == TIDE_OPEN_LANE)
+    } else if (open.phase == TIDE_OPEN_READY || open.phase == TIDE_OPEN_EXECUTOR)
         tide_running_tasks_finish(commands->running_tasks, &open);
     done(commands, &open, status);
 }
@@ -180,7 +180,7 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
     if (!started)
         return false;
     if (status == TIDE_OK && open->command.tier == TIDE_TIER_HOST)
-        open->phase = TIDE_OPEN_LANE;
+        open->phase = TIDE_OPEN_EXECUTOR;
     else
         end(commands, i, status);
     return true;

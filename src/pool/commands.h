@@ -6,7 +6,7 @@
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have been seen;
  *                unmap (outside the lock): done. Where one call takes a slot from place to place, the place is left as it
  *                is, and done (tier_link.h)
- *   tasks        open until an entry is free and the slots' copies have been seen, then until the lane has finished (running_tasks.h);
+ *   tasks        open until an entry is free and the slots' copies have been seen, then until the executor has finished (running_tasks.h);
  *                on the device done when enqueued
  *
  * Everything is enqueued on the engine's thread (asynchronous devices), so that what the engine has seen pass is what orders

@@ -31,7 +31,7 @@ typedef struct tide_ground {
     tide_pool_options options;
     char *device_name;           /* options.device */
     tide_target target;          /* known at create */
-    const tide_kernels *kernels; /* known at create; of all streams but the host lane, which has the CPU's */
+    const tide_kernels *kernels; /* known at create; of all streams but the host executor, which has the CPU's */
     tide_device *device;
     tide_layout *layout;
     tide_pool_plan plan;

@@ -20,7 +20,7 @@
  * handed out when that copy has been seen to end. So these pairs never wait for each other: in for out or update,
  * update for out.
  *
- * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
+ * The host executor can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
  * Nobody sleeps for the device with the lock (monitor.h). So whoever enqueues with it knows that there is room: the
  * caller made it before he took the lock (TIDE_ROOM_COMMANDS, for his next call), the engine asks before it begins a

@@ -21,7 +21,7 @@ typedef struct tide_step_record {
     uint64_t step;
     tide_pool_counters begin;    /* sums at the step's first op */
     tide_pool_counters counters; /* moves attributed so far; the rest at close */
-    _Atomic uint64_t adam_ns[2]; /* of its updates, by the observer: host lane, update stream */
+    _Atomic uint64_t adam_ns[2]; /* of its updates, by the observer: host executor, update stream */
     bool is_open;                /* the next step's first op has not begun */
     bool updates_pending;           /* its updates are not over */
 } tide_step_record;

@@ -1,4 +1,4 @@
-/* What one task's work is: the functions of the host lane, and the kernels on the update stream. */
+/* What one task's work is: the functions of the host executor, and the kernels on the update stream. */
 #include "src/pool/running_tasks.h"
 
 #include "kernels/costs.h"
@@ -51,16 +51,16 @@ static tide_restore_args restore_args(const tide_running_task *running)
         .segments = running->segments, .segment_count = running->segment_count, .dtype = running->ground->options.dtype};
 }
 
-/* --- functions on the host lane --- */
+/* --- functions on the host executor --- */
 
-/* By all threads of the lane; it can't fail. */
+/* By all threads of the executor; it can't fail. */
 static void zero_slot(void *slot, uint64_t bytes)
 {
     const tide_zero_args zero = {.data = slot, .bytes = bytes};
     (void)tide_kernels_cpu()->zero(NULL, &zero);
 }
 
-/* Keep what the lane has to say; the message is the lane's thread's. */
+/* Keep what the executor has to say; the message is the executor's thread's. */
 static void answer(tide_running_task *running, tide_status status)
 {
     running->status = status;

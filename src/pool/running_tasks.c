@@ -254,7 +254,7 @@ static uint64_t issue(const tide_running_tasks *running_tasks, const tide_comman
     return id;
 }
 
-static tide_status launch_on_lane(tide_running_tasks *running_tasks, tide_open_command *task, tide_kernel fn,
+static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_open_command *task, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes, bool *started)
 {
     const tide_ground *ground = running_tasks->ground;
@@ -314,7 +314,7 @@ static tide_status start_access(tide_running_tasks *running_tasks, tide_open_com
         request->slots[i] = slot_of(running_tasks, command, i);
         request->needs_zero[i] = zeroes(running_tasks, command, i);
     }
-    return launch_on_lane(running_tasks, task, tide_running_task_run_access, request, sizeof *request, started);
+    return launch_on_executor(running_tasks, task, tide_running_task_run_access, request, sizeof *request, started);
 }
 
 static tide_status start_running(tide_running_tasks *running_tasks, tide_open_command *task, bool *started)
@@ -335,7 +335,7 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
     task->running = running;
     tide_status status = running_fill(running_tasks, command, running);
     if (status == TIDE_OK)
-        status = on_host ? launch_on_lane(running_tasks, task, tide_running_task_run, &running, sizeof running, started)
+        status = on_host ? launch_on_executor(running_tasks, task, tide_running_task_run, &running, sizeof running, started)
                          : launch_on_device(running_tasks, task, started);
     if (status != TIDE_OK) {
         running->busy = false;

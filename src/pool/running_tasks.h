@@ -1,7 +1,7 @@
-/* Running tasks: updates, restores and host accesses, on the host lane and the update stream.
+/* Running tasks: updates, restores and host accesses, on the host executor and the update stream.
  *
  * A task's chunks are in slots of one tier, pinned there by the manager. No stream waits for the host: copies into its slots
- * have been seen to end before the manager hands a task out, and the engine sees those out of them end. Then the host lane
+ * have been seen to end before the manager hands a task out, and the engine sees those out of them end. Then the host executor
  * gets one function that does the whole piece in one pass. On the device the update stream waits for the slots'
  * marks and gets a few kernels. Few run at a time; a task waits for a free entry. What all updates of a step use (terms) is fixed
  * when they are let go.
@@ -40,15 +40,15 @@ typedef struct tide_running_task {
     bool updates;                      /* else it restores, */
     bool copies;                       /* without rounding: the first plane has 16 bits as the params have */
     tide_update_terms terms;
-    tide_status status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
+    tide_status status; /* the executor's answer: it never fails the device, so that what follows is still ordered */
     char message[256];
     bool busy;              /* [lock] */
-    uint64_t update_number; /* [lock] piece of the update stream that reads the segments; 0: the host lane does */
+    uint64_t update_number; /* [lock] piece of the update stream that reads the segments; 0: the host executor does */
     tide_chunk chunk;       /* [lock] the PARAM chunk updated */
     uint64_t record;        /* [lock] number of the record that it counts for */
 } tide_running_task;
 
-/* A param_set or param_get in progress, and what the lane is given for it. */
+/* A param_set or param_get in progress, and what the executor is given for it. */
 typedef struct tide_access_request {
     const tide_ground *ground;
     bool set;
@@ -82,13 +82,13 @@ typedef enum tide_open_phase {
     TIDE_OPEN_COPY = 1, /* its copy out */
     TIDE_OPEN_UNMAP,    /* the last use of its slot */
     TIDE_OPEN_READY,    /* a task: a free entry among the running ones, and its slots' copies */
-    TIDE_OPEN_LANE,     /* the host lane, to finish it */
+    TIDE_OPEN_EXECUTOR,     /* the host executor, to finish it */
 } tide_open_phase;
 
 typedef struct tide_open_command {
     tide_command command;
     tide_open_phase phase;
-    uint64_t number; /* of its copy out, if it has one; of a task on the host lane, once started */
+    uint64_t number; /* of its copy out, if it has one; of a task on the host executor, once started */
     tide_running_task *running;   /* a started UPDATE's or RESTORE's; else NULL */
     uint64_t id;        /* the tracer's, of a move, or of a task once started; 0: not told */
     uint64_t issued_ns; /* for the trace */
@@ -105,13 +105,13 @@ void tide_running_tasks_destroy(tide_running_tasks *running_tasks);
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
  * also on failure, and then its `running` and `number`. May give up the lock for a while. */
 tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task, bool *started);
-/* Has the host lane finished it? Then what it answered; writes the message. */
+/* Has the host executor finished it? Then what it answered; writes the message. */
 tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task, bool *passed);
 /* Its command is over: its running task may be used again, unless the update stream still reads it. */
 void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_open_command *task);
 /* See which tasks of the update stream have passed. True if one has. */
 bool tide_running_tasks_poll(tide_running_tasks *running_tasks);
-/* Is one under way, on the host lane or the update stream? */
+/* Is one under way, on the host executor or the update stream? */
 bool tide_running_tasks_busy(const tide_running_tasks *running_tasks);
 /* One that counts for that record? */
 bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64_t record);
@@ -125,7 +125,7 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks);
 tide_status tide_running_task_create(tide_running_task *running, const tide_ground *ground, uint32_t segments_max);
 void tide_running_task_destroy(tide_running_task *running); /* zeroed: allowed */
 
-/* For the host lane. */
+/* For the host executor. */
 tide_status tide_running_task_run(void *stream, const void *address_of_running);
 tide_status tide_running_task_run_access(void *stream, const void *access_request);
 

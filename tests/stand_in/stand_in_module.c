@@ -3,7 +3,7 @@
  * kernels are the CPU's, a copy of its own, with one thread.
  *
  * Where the processor has protection keys, device memory may be touched by the device's own threads only: a caller or an
- * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host lane runs
+ * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host executor runs
  * may not call kernels of the GPU's table, nor (strict) another stream one that is not of it.
  *
  * The environment's TIDE_STAND_IN says what it should be like, in words:
@@ -155,53 +155,53 @@ static tide_status map(tide_device *device, uint32_t slot, void *place)
 
 /* --- launches --- */
 
-static _Thread_local bool in_lane; /* this thread runs a function of the host lane now */
+static _Thread_local bool in_executor; /* this thread runs a function of the host executor now */
 
-typedef struct lane_args {
+typedef struct executor_args {
     tide_kernel fn;
     char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - sizeof(tide_kernel)];
-} lane_args;
+} executor_args;
 
-static tide_status run_in_lane(void *stream, const void *arguments)
+static tide_status run_in_executor(void *stream, const void *arguments)
 {
-    const lane_args *lane = arguments;
-    in_lane = true;
-    const tide_status status = lane->fn(stream, lane->arguments);
-    in_lane = false;
+    const executor_args *executor = arguments;
+    in_executor = true;
+    const tide_status status = executor->fn(stream, executor->arguments);
+    in_executor = false;
     return status;
 }
 
-static tide_status launch_on_lane(tide_device *device, const tide_work *work, tide_kernel fn,
+static tide_status launch_on_executor(tide_device *device, const tide_work *work, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes)
 {
-    lane_args lane = {.fn = fn};
-    if (argument_bytes > sizeof lane.arguments)
+    executor_args executor = {.fn = fn};
+    if (argument_bytes > sizeof executor.arguments)
         return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in has no room for %zu bytes", argument_bytes);
-    memcpy(lane.arguments, arguments, argument_bytes);
-    return host_ops->launch(device, TIDE_STREAM_HOST, work, run_in_lane, &lane, sizeof lane);
+    memcpy(executor.arguments, arguments, argument_bytes);
+    return host_ops->launch(device, TIDE_STREAM_HOST, work, run_in_executor, &executor, sizeof executor);
 }
 
-/* What the host lane could mistake for the CPU's. */
-static tide_status not_in_lane(tide_kernel kernel, const char *name, void *stream, const void *arguments)
+/* What the host executor could mistake for the CPU's. */
+static tide_status not_in_executor(tide_kernel kernel, const char *name, void *stream, const void *arguments)
 {
-    if (in_lane)
-        return tide_fail(TIDE_ERROR_INTERNAL, "the host lane calls the GPU's %s", name);
+    if (in_executor)
+        return tide_fail(TIDE_ERROR_INTERNAL, "the host executor calls the GPU's %s", name);
     return kernel(stream, arguments);
 }
 
 static tide_status adamw(void *stream, const void *arguments)
 {
-    return not_in_lane(tide_kernels_cpu()->adamw, "adamw", stream, arguments);
+    return not_in_executor(tide_kernels_cpu()->adamw, "adamw", stream, arguments);
 }
 
 static tide_status restore(void *stream, const void *arguments)
 {
-    return not_in_lane(tide_kernels_cpu()->restore, "restore", stream, arguments);
+    return not_in_executor(tide_kernels_cpu()->restore, "restore", stream, arguments);
 }
 
 static tide_status cast(void *stream, const void *arguments)
 {
-    return not_in_lane(tide_kernels_cpu()->cast, "cast", stream, arguments);
+    return not_in_executor(tide_kernels_cpu()->cast, "cast", stream, arguments);
 }
 
 static bool is_ours(tide_kernel fn)
@@ -219,7 +219,7 @@ static tide_status launch(tide_device *device, tide_stream stream, const tide_wo
                           const void *arguments, size_t argument_bytes)
 {
     if (stream == TIDE_STREAM_HOST)
-        return launch_on_lane(device, work, fn, arguments, argument_bytes);
+        return launch_on_executor(device, work, fn, arguments, argument_bytes);
     if (word("strict") != NULL && !is_ours(fn))
         return tide_fail(TIDE_ERROR_INTERNAL, "%s on stream %s is no kernel of the GPU's", work->label,
                          tide_stream_name(stream));
