@@ -121,12 +121,12 @@ uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
  * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because
- * the open op rounds them into it at its end, `*torn` false.
- * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only
+ * the open op rounds them into it at its end, `*poisoned` false.
+ * Otherwise `*poisoned` is true, the params are undefined, and the owner must set them all. With a forward-only
  * pass open, or nothing open and all updates done, no training step is given up. Updates of a step before the
- * one given up go on, unless one of them failed: that tears, too. `*gave_up` says whether a training step was
+ * one given up go on, unless one of them failed: that poisons, too. `*gave_up` says whether a training step was
  * given up: the owner's own counts of steps and updates go by it. */
-tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn);
+tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned);
 
 /* --- commands --- */
 
@@ -141,7 +141,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
-/* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it tears nothing. */
+/* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it poisons nothing. */
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
 /* Chunks that wait to leave the device or to be copied out. */
 uint32_t tide_manager_evicting(const tide_manager *manager);

@@ -228,7 +228,7 @@ static void note_open_roundings(tide_manager *m)
             tide_tensors_take_gradient(&m->tensors, op->params[i].tensor, m->step, true);
 }
 
-tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
+tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned)
 {
     tide_manager *m = manager;
     if (tide_moves_open(&m->moves))
@@ -237,12 +237,12 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     assert(m->tasks.running[TIDE_TIER_DEVICE] == 0 && m->tasks.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
-    *torn = m->pending.failed || (*gave_up && m->pending.begun > 0);
+    *poisoned = m->pending.failed || (*gave_up && m->pending.begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
     tide_assemble_forget(&m->tasks);
-    if (*torn)
+    if (*poisoned)
         tide_pending_forget(&m->pending);
     else if (*gave_up)
         tide_pending_restore(&m->pending);

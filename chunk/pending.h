@@ -83,7 +83,7 @@ void tide_pending_start_all(tide_pending *pending);
 /* The training step is skipped or given up, none of its updates has begun: what holds its gradients is restored, the rest
  * has nothing pending for it. Marks of eviction go: what would be evicted is worth no copy. */
 void tide_pending_restore(tide_pending *pending);
-/* Nothing is pending any more, and no param has a gradient (the pool is torn). */
+/* Nothing is pending any more, and no param has a gradient (the pool is poisoned). */
 void tide_pending_forget(tide_pending *pending);
 
 typedef enum tide_piece_end {

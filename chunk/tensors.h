@@ -80,7 +80,7 @@ bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chun
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Nothing is pending for the chunk any more from `step`: its params go back to HOLD when no other chunk of theirs has anything pending. */
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
-/* No param has a gradient any more (the pool is torn). */
+/* No param has a gradient any more (the pool is poisoned). */
 void tide_tensors_forget_gradients(tide_tensors *tensors);
 
 /* --- the end of a step --- */

@@ -19,7 +19,7 @@ typedef struct gpt2_rig {
     float *values[GOLDEN_PARAMS];            /* [elements] */
     float *gradients[GOLDEN_PARAMS];         /* [memory_elements] */
     uint64_t caught[GOLDEN_PARAMS];          /* elements */
-    bool update_fails;                       /* as a callback's failure: it tears the pool */
+    bool update_fails;                       /* as a callback's failure: it poisons the pool */
     int32_t tokens[GOLDEN_TOKENS + 1];
 } gpt2_rig;
 

@@ -9,7 +9,7 @@ enum { KINDS = 4 };
 const char *rig_state_name(rig_state state)
 {
     static const char *const names[RIG_STATES] = {"created",  "registered",   "sealed", "in a step",
-                                                  "in an op", "after a step", "failed", "torn"};
+                                                  "in an op", "after a step", "failed", "poisoned"};
     return names[state];
 }
 
@@ -181,7 +181,7 @@ static void write_values(rig *r, const float *values)
 
 /* --- into a state, and on from it to the end of the training --- */
 
-static void tear(rig *r)
+static void poison(rig *r)
 {
     tide_step_result result;
     begin_step(r, 0, INFINITY);
@@ -205,8 +205,8 @@ void rig_enter(rig *r, rig_state state)
     r->state = state;
     if (state >= RIG_SEALED)
         rig_read_values(r, r->values);
-    if (state == RIG_TORN)
-        tear(r);
+    if (state == RIG_POISONED)
+        poison(r);
     else if (state >= RIG_STEP)
         begin_step(r, 1, 0.5F);
     if (state == RIG_ENDED)
@@ -229,7 +229,7 @@ static void finish(rig *r)
         end_step(r);
     if (state == RIG_FAILED)
         assert_ok(tide_step_abort(r->pool));
-    if (state == RIG_TORN) {
+    if (state == RIG_POISONED) {
         write_values(r, r->values);
         assert_ok(tide_update_count_set(r->pool, 1));
     }

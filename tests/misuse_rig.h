@@ -26,7 +26,7 @@ typedef enum rig_state {
     RIG_OP,     /* its last op is open, a kernel enqueued */
     RIG_ENDED,  /* its updates are under way */
     RIG_FAILED, /* in the open op, a kernel */
-    RIG_TORN,   /* by gradients that are not finite */
+    RIG_POISONED,   /* by gradients that are not finite */
     RIG_STATES,
 } rig_state;
 
@@ -37,7 +37,7 @@ typedef struct rig {
     tide_activation saved;
     tide_op forward, head, backward;
     uint64_t updates; /* on entering the state */
-    float *values;    /* RIG_VALUES of them then, or before the step that tore the pool */
+    float *values;    /* RIG_VALUES of them then, or before the step that poisoned the pool */
 } rig;
 
 const char *rig_state_name(rig_state state);

@@ -281,7 +281,7 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
            (int)n->mapped[chunk], (int)device_slot);
     EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
     EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
-    const bool of_none = truth == NAIVE_GARBAGE || (is_activation(n, chunk) && !worth); /* torn, or dead */
+    const bool of_none = truth == NAIVE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
     if (n->problem[0] || of_none)
         return;
     if (on_device)
@@ -342,7 +342,7 @@ static void take_fetch(naive_manager *n, const tide_command *c)
     EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE),
            "fetch of chunk %u, which is on the device", c->chunk);
     EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
-    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* torn, until it is set again */
+    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* poisoned, until it is set again */
     EXPECT(!c->in_place || (c->copy && (undefined || slot->version != n->truth[c->chunk])),
            "fetch of chunk %u again", c->chunk);
     EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
@@ -924,7 +924,7 @@ static bool has_pending_updates(const naive_manager *n)
 }
 
 /* Params that are trained are undefined, and nothing is pending. */
-static void tear(naive_manager *n)
+static void poison(naive_manager *n)
 {
     memset(n->pending, 0, sizeof n->pending);
     memset(n->gradient, 0, sizeof n->gradient);
@@ -934,7 +934,7 @@ static void tear(naive_manager *n)
     n->update_failed = false;
 }
 
-void naive_abort(naive_manager *n, bool *torn)
+void naive_abort(naive_manager *n, bool *poisoned)
 {
     if (op_is_pinned(n)) { /* it may have come as far as its roundings */
         close_gradients(n, n->open_op);
@@ -942,17 +942,17 @@ void naive_abort(naive_manager *n, bool *torn)
             n->has_value[n->ops[n->open_op].params[i].tensor] = true;
     }
     bool gives_up = n->step_open ? n->training : n->release_pending || has_pending_updates(n);
-    bool tears = n->update_failed || (gives_up && n->updates_begun > 0);
+    bool poisons = n->update_failed || (gives_up && n->updates_begun > 0);
     bool gave_up = !gives_up;
-    *torn = !tears;
-    expect_status(n, tide_manager_abort(n->manager, &gave_up, torn), true, "abort");
+    *poisoned = !poisons;
+    expect_status(n, tide_manager_abort(n->manager, &gave_up, poisoned), true, "abort");
     EXPECT(gave_up == gives_up, "gave up: %d, expected %d", gave_up, gives_up);
-    EXPECT(*torn == tears, "torn: %d, expected %d", *torn, tears);
+    EXPECT(*poisoned == poisons, "poisoned: %d, expected %d", *poisoned, poisons);
     n->open_op = NONE;
     n->release_pending = false;
     n->host_count = 0;
-    if (tears)
-        tear(n);
+    if (poisons)
+        poison(n);
     else if (gives_up)
         restore_all(n);
     close_step(n);
@@ -974,7 +974,7 @@ static void expect_refusal(naive_manager *n, tide_status status, const char *wha
 
 static void ask_for_steps(naive_manager *n)
 {
-    bool gave_up, torn;
+    bool gave_up, poisoned;
     if (n->step_open || n->release_pending || n->host_count)
         expect_refusal(n, tide_manager_step_begin(n->manager, true, true), "step begin");
     if (!n->step_open || n->open_op != NONE || (n->training && naive_has_older_pending(n)))
@@ -984,7 +984,7 @@ static void ask_for_steps(naive_manager *n)
         expect_refusal(n, tide_manager_skip_updates(n->manager), "skip");
     }
     if (n->open_count)
-        expect_refusal(n, tide_manager_abort(n->manager, &gave_up, &torn), "abort");
+        expect_refusal(n, tide_manager_abort(n->manager, &gave_up, &poisoned), "abort");
 }
 
 void naive_ask_wrongly(naive_manager *n)

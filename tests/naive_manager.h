@@ -136,7 +136,7 @@ bool naive_step_end(naive_manager *naive);
 /* The op that was registered first of those that gradients wait for; UINT32_MAX if none does. */
 tide_op naive_waited_for(const naive_manager *naive);
 void naive_release(naive_manager *naive, bool skip);
-void naive_abort(naive_manager *naive, bool *torn);
+void naive_abort(naive_manager *naive, bool *poisoned);
 void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t count);
 /* Pending updates and restores, in pieces. */
 uint32_t naive_pieces_pending(const naive_manager *naive);

@@ -293,7 +293,7 @@ bool plain_step_may_end(const plain_pool *pool)
     return pool->step_open && pool->op == PLAIN_NONE;
 }
 
-bool plain_may_tear(const plain_pool *pool)
+bool plain_may_poison(const plain_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if (pool->params[i].closed)

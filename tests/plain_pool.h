@@ -100,7 +100,7 @@ bool plain_waits(const plain_pool *pool, const tide_step_options *step); /* do u
 plain_refusal plain_op_refusal(const plain_pool *pool, tide_op op); /* of the step that is open, between two ops */
 bool plain_slice_may_begin(const plain_pool *pool, uint32_t slice);
 bool plain_step_may_end(const plain_pool *pool);
-bool plain_may_tear(const plain_pool *pool); /* may an update of the open step have begun? */
+bool plain_may_poison(const plain_pool *pool); /* may an update of the open step have begun? */
 
 void plain_step_begin(plain_pool *pool, const tide_step_options *step);
 void plain_op_begin(plain_pool *pool, tide_op op);

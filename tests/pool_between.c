@@ -1,4 +1,4 @@
-/* What may be done while no step is open, and what follows a step: results, values, giving up, tears and their healing. */
+/* What may be done while no step is open, and what follows a step: results, values, giving up, poisoned pools and their recovery. */
 #include "tests/plain_kernels.h"
 #include "tests/pool_case.h"
 
@@ -113,20 +113,20 @@ static void prepare(pool_case *c)
         pool_settle(c);
 }
 
-/* --- torn --- */
+/* --- poisoned --- */
 
-static void see_torn(pool_case *c)
+static void see_poisoned(pool_case *c)
 {
     const tide_step_options step = {0};
     tide_step_result result;
     char byte = 0;
-    pool_expect(c, "tide_step_begin on a torn pool", tide_step_begin(c->pool, &step), TIDE_ERROR_STATE);
-    pool_expect(c, "tide_pool_drain on a torn pool", tide_pool_drain(c->pool), TIDE_ERROR_STATE);
-    pool_expect(c, "tide_step_result_get on a torn pool", tide_step_result_get(c->pool, &result),
+    pool_expect(c, "tide_step_begin on a poisoned pool", tide_step_begin(c->pool, &step), TIDE_ERROR_STATE);
+    pool_expect(c, "tide_pool_drain on a poisoned pool", tide_pool_drain(c->pool), TIDE_ERROR_STATE);
+    pool_expect(c, "tide_step_result_get on a poisoned pool", tide_step_result_get(c->pool, &result),
                 TIDE_ERROR_STATE);
-    pool_expect(c, "tide_write on a torn pool", tide_write(c->pool, tide_region(c->pool), &byte, 1),
+    pool_expect(c, "tide_write on a poisoned pool", tide_write(c->pool, tide_region(c->pool), &byte, 1),
                 TIDE_ERROR_STATE);
-    pool_expect(c, "tide_read on a torn pool", tide_read(c->pool, &byte, tide_region(c->pool), 1),
+    pool_expect(c, "tide_read on a poisoned pool", tide_read(c->pool, &byte, tide_region(c->pool), 1),
                 TIDE_ERROR_STATE);
 }
 
@@ -136,21 +136,21 @@ static void set_whole(pool_case *c, tide_param param, tide_value kind)
     const uint64_t elements = c->model.params[param].elements;
     for (uint64_t done = 0; done < elements;) {
         const uint64_t piece = pool_chance(c, 50) ? elements - done : 1 + pool_random(c, elements - done);
-        pool_expect(c, "tide_param_set heals",
+        pool_expect(c, "tide_param_set recovers",
                     tide_param_set(c->pool, param, kind, done, piece, values + done), TIDE_OK);
         done += piece;
     }
 }
 
 /* Torn until the last of it is set. */
-static void set_everything(pool_case *c, bool is_torn)
+static void set_everything(pool_case *c, bool is_poisoned)
 {
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
     for (uint32_t i = 0; i < params; i++) {
         const tide_param param = (first + i) % params;
         for (tide_value kind = TIDE_VALUE_MASTER; kind <= plain_last_value(&c->model, param); kind++) {
-            if (is_torn && pool_chance(c, 15))
-                see_torn(c);
+            if (is_poisoned && pool_chance(c, 15))
+                see_poisoned(c);
             set_whole(c, param, kind);
         }
     }
@@ -168,19 +168,19 @@ static void see_given_up(pool_case *c)
     pool_expect_true(c, "an abort of nothing is fine", tide_step_abort(c->pool) == TIDE_OK);
 }
 
-static void torn(pool_case *c, pool_event by)
+static void poisoned(pool_case *c, pool_event by)
 {
     pool_events[by]++;
     c->model.pending = false;
     c->model.skipped_in_row = 0;
     set_everything(c, true);
-    pool_events[EVENT_HEALS]++;
+    pool_events[EVENT_RECOVERS]++;
 }
 
 static void give_up_open(pool_case *c)
 {
-    const bool may_tear = plain_may_tear(&c->model);
-    tide_status got = TIDE_OK; /* as the abort, if it tears */
+    const bool may_tear = plain_may_poison(&c->model);
+    tide_status got = TIDE_OK; /* as the abort, if it poisons */
     float value;
     if (c->failed && pool_chance(c, 50))
         got = tide_param_get(c->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value);
@@ -190,7 +190,7 @@ static void give_up_open(pool_case *c)
     c->region_known = c->failed = c->kernels_may_run = false;
     if (status != TIDE_OK && may_tear) {
         pool_expect(c, "tide_step_abort", status, TIDE_ERROR_STATE);
-        torn(c, EVENT_TEARS_BY_ABORT);
+        poisoned(c, EVENT_POISONED_BY_ABORT);
         return;
     }
     pool_expect(c, "tide_step_abort", status, TIDE_OK);
@@ -210,7 +210,7 @@ static void give_up_pending(pool_case *c)
     c->region_known = c->kernels_may_run = false;
     if (status != TIDE_OK && !c->paired && !skipped) {
         pool_expect(c, "tide_step_abort", status, TIDE_ERROR_STATE);
-        torn(c, EVENT_LATE_TORN);
+        poisoned(c, EVENT_LATE_POISONED);
         return;
     }
     pool_expect(c, "tide_step_abort", status, TIDE_OK);
@@ -239,7 +239,7 @@ static void give_up_settled(pool_case *c)
     c->updates_may_run = false;
     if (status != TIDE_OK && may_run) {
         pool_expect(c, "tide_step_abort", status, TIDE_ERROR_STATE);
-        torn(c, EVENT_LATE_TORN);
+        poisoned(c, EVENT_LATE_POISONED);
         return;
     }
     pool_expect(c, "tide_step_abort", status, TIDE_OK);
@@ -280,7 +280,7 @@ static bool spoilt(pool_case *c)
     else
         pool_expect(c, "tide_pool_drain", tide_pool_drain(c->pool), TIDE_ERROR_NONFINITE);
     pool_expect(c, "tide_step_abort", tide_step_abort(c->pool), TIDE_ERROR_STATE);
-    torn(c, EVENT_TEARS_BY_NORM);
+    poisoned(c, EVENT_POISONED_BY_NORM);
     return true;
 }
 
@@ -302,7 +302,7 @@ static void see_update_fail(pool_case *c)
         return;
     c->region_known = false;
     pool_expect(c, "tide_step_abort", tide_step_abort(c->pool), TIDE_ERROR_STATE);
-    torn(c, EVENT_TEARS_BY_UPDATE);
+    poisoned(c, EVENT_POISONED_BY_UPDATE);
 }
 
 /* --- values --- */

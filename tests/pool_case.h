@@ -24,14 +24,14 @@ typedef enum pool_event {
     EVENT_ABORTS_IN_OPS,
     EVENT_LATE_GIVEN_UP, /* aborts after step end: the step was given up, ... */
     EVENT_LATE_TAKEN,    /* ... had taken place, ... */
-    EVENT_LATE_TORN,     /* ... or had begun its updates */
+    EVENT_LATE_POISONED,     /* ... or had begun its updates */
     EVENT_KERNEL_FAILURES,
     EVENT_SKIPS,
     EVENT_TEN_SKIPS,
-    EVENT_TEARS_BY_UPDATE,
-    EVENT_TEARS_BY_NORM,
-    EVENT_TEARS_BY_ABORT,
-    EVENT_HEALS,
+    EVENT_POISONED_BY_UPDATE,
+    EVENT_POISONED_BY_NORM,
+    EVENT_POISONED_BY_ABORT,
+    EVENT_RECOVERS,
     EVENT_REFUSED_CLOSED, /* refusals: an op that uses a param whose place holds its gradient */
     EVENT_REFUSED_STUCK,  /* an op that would leave a gradient waiting for ever */
     EVENT_REFUSED_DEAD_PARTS,

@@ -165,7 +165,7 @@ static bool moment(pool_case *c)
 {
     if (plain_difference() != NULL)
         pool_case_fail(c, "%s", plain_difference());
-    if (c->giving_up_in == 0 && !(c->paired && plain_may_tear(&c->model))) {
+    if (c->giving_up_in == 0 && !(c->paired && plain_may_poison(&c->model))) {
         if (pool_chance(c, 40))
             fail_a_kernel(c);
         pool_events[EVENT_ABORTS]++;
@@ -421,7 +421,7 @@ static void draw_step(pool_case *c, tide_step_options *step)
         step->loss_scale = 1;
     }
     if (c->spoil && c->paired && !plain_waits(&c->model, step))
-        c->spoil = false; /* it would tear the pool, and the values depend on when */
+        c->spoil = false; /* it would poison the pool, and the values depend on when */
 }
 
 /* `step` NULL: a forward-only pass. */
@@ -467,7 +467,7 @@ void pool_step(pool_case *c)
         draw_step(c, &step);
     if (!begin(c, training ? &step : NULL) || !moment(c) || !play_ops(c) || !close_gradients(c))
         return;
-    if (plain_may_tear(&c->model) && !c->paired && pool_chance(c, 40)) {
+    if (plain_may_poison(&c->model) && !c->paired && pool_chance(c, 40)) {
         pool_await_update(c);
         c->giving_up_in = 0;
     }
@@ -475,8 +475,8 @@ void pool_step(pool_case *c)
         return;
     c->giving_up_in = PLAIN_NONE;
     plain_step_end(&c->model);
-    const bool tears = training && !isfinite(c->model.pending_result.gradient_norm);
-    if (training && !tears && !c->paired && c->model.own_optimizer && pool_chance(c, 6)) {
+    const bool poisons = training && !isfinite(c->model.pending_result.gradient_norm);
+    if (training && !poisons && !c->paired && c->model.own_optimizer && pool_chance(c, 6)) {
         atomic_store(&c->failing_piece, (int)pool_random(c, 3));
         atomic_store(&c->failing_update, c->model.updates + 1);
     }

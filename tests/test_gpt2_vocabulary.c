@@ -200,7 +200,7 @@ static void setting_the_last_value_sets_the_padding_to_zero(void **state)
     gpt2_rig_close(&r);
 }
 
-static void values_of_all_params_heal_a_torn_pool(void **state)
+static void values_of_all_params_recover_a_poisoned_pool(void **state)
 {
     (void)state;
     gpt2_rig r;
@@ -220,7 +220,7 @@ static void values_of_all_params_heal_a_torn_pool(void **state)
     assert_int_not_equal(tide_pool_drain(r.pool), TIDE_OK);
     (void)tide_step_abort(r.pool);
     assert_int_equal(tide_step_begin(r.pool, &options), TIDE_ERROR_STATE);
-    assert_non_null(strstr(tide_message(), "torn"));
+    assert_non_null(strstr(tide_message(), "poisoned"));
     r.update_fails = false;
     gpt2_rig_set_values(&r);
     const double again = gpt2_rig_step(&r);
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test(without_a_gradient_padded_rows_may_be_anything),
         cmocka_unit_test(poison_in_a_row_of_the_vocabulary_is_seen),
         cmocka_unit_test(setting_the_last_value_sets_the_padding_to_zero),
-        cmocka_unit_test(values_of_all_params_heal_a_torn_pool),
+        cmocka_unit_test(values_of_all_params_recover_a_poisoned_pool),
     };
     return cmocka_run_group_tests_name("gpt2 vocabulary", tests, NULL, NULL);
 }

@@ -733,10 +733,10 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
     assert_false(f.manager->tensors.params[1].has_gradient);
 }
 
-static void an_update_that_was_never_started_tears_nothing(void **state)
+static void an_update_that_was_never_started_poisons_nothing(void **state)
 {
     (void)state;
-    bool gave_up, torn;
+    bool gave_up, poisoned;
     tide_command command = {.kind = TIDE_COMMAND_FETCH};
     arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
@@ -750,23 +750,23 @@ static void an_update_that_was_never_started_tears_nothing(void **state)
             tide_manager_done(f.manager, command.id, TIDE_OK);
     }
     tide_manager_cancel(f.manager, command.id);
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
-    assert_true(gave_up && !torn);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
+    assert_true(gave_up && !poisoned);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 2);
 }
 
-static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
+static void an_abort_is_exact_before_an_update_and_poisoned_after(void **state)
 {
     (void)state;
-    bool gave_up, torn;
+    bool gave_up, poisoned;
     arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, false);
     run_ops(0, 2);
     begin(3);
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
-    assert_false(torn);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
+    assert_false(poisoned);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 2); /* the open op may have rounded its gradient, too */
     assert_null(find(TIDE_COMMAND_UPDATE, ALL));
@@ -774,15 +774,15 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
     run_ops(0, 2);
     run_engine();
     assert_non_null(find(TIDE_COMMAND_UPDATE, 1));
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
-    assert_true(torn);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
+    assert_true(poisoned);
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
 }
 
 static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
 {
     (void)state;
-    bool gave_up, torn;
+    bool gave_up, poisoned;
     arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, false);
@@ -793,8 +793,8 @@ static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
     begin(0);
     uint32_t open = tide_manager_updates_open(f.manager);
     assert_true(open > 0);
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
-    assert_false(torn);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
+    assert_false(poisoned);
     assert_int_equal(tide_manager_updates_open(f.manager), open);
     run_engine();
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
@@ -803,7 +803,7 @@ static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
 static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
 {
     (void)state;
-    bool gave_up, torn;
+    bool gave_up, poisoned;
     tide_command command;
     arrange_chain(2, false, 1, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
@@ -811,13 +811,13 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
     step_engine(TIDE_ERROR_DEVICE); /* a fetch */
     assert_true(residency(0).host_valid && !residency(0).device_valid);
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
     step_begin(false, false);
     run_op(0);
     assert_int_equal(tide_manager_begin(f.manager, 1), TIDE_OK);
     assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
-    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn),
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned),
                      TIDE_ERROR_STATE); /* a command is open */
     tide_manager_done(f.manager, command.id, TIDE_ERROR_DEVICE);
     assert_true(residency(0).device_valid);
@@ -966,8 +966,8 @@ int main(void)
         CASE(auto_leaves_the_host_no_more_updates_than_it_has_room_for),
         CASE(a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough),
         CASE(a_skipped_step_rewrites_what_held_gradients),
-        CASE(an_update_that_was_never_started_tears_nothing),
-        CASE(an_abort_is_exact_before_an_update_and_torn_after),
+        CASE(an_update_that_was_never_started_poisons_nothing),
+        CASE(an_abort_is_exact_before_an_update_and_poisoned_after),
         CASE(an_abort_lets_the_updates_of_the_step_before_go_on),
         CASE(a_failed_command_leaves_the_chunk_where_it_was),
         CASE(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),

@@ -263,7 +263,7 @@ static void an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before(
 {
     const uint32_t placements[] = {0, 2, 5, 7}; /* chunk 2 like chunk 0: it comes after it */
     for (int i = 0; i < 4; i++) {
-        bool gave_up, torn;
+        bool gave_up, poisoned;
         arrange_neighbours(CHUNKS, 8, TIDE_PLACEMENT_AUTO);
         place_updates(placements[i]);
         train(true);
@@ -276,8 +276,8 @@ static void an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before(
         run_op_alone(1);
         run_op_alone(4);
         f.log_count = 0;
-        assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
-        assert_true(gave_up && !torn);
+        assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
+        assert_true(gave_up && !poisoned);
         assert_int_equal(tide_manager_updates_open(f.manager), 1 + PIECES + PIECES);
         (void)run_engine_late(nothing_is_pending, false);
         for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)

@@ -75,7 +75,7 @@ typedef struct sequence {
     naive_manager naive;
     bool failing;       /* commands may fail */
     bool failed;        /* one did: an abort comes next */
-    bool torn;          /* all values have to be set */
+    bool poisoned;          /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
     bool tells;         /* the manager is told of the link and the device, */
     uint64_t passed;    /* which has come so far */
@@ -517,7 +517,7 @@ static void set_all_values(sequence *s)
         naive_host_request(&s->naive, uses, is_trained ? 2 : 1);
         wait_for(s, host_request_is_over, "a host request is never served");
     }
-    s->torn &= !goes_on(s);
+    s->poisoned &= !goes_on(s);
 }
 
 /* Does any param have a pending update of before in one chunk, and in another the restore that the abort asks for? */
@@ -535,11 +535,11 @@ static bool has_both_pending(const naive_manager *n)
 
 static void abort_step(sequence *s)
 {
-    bool torn, in_midst = s->naive.step_open && s->naive.training;
+    bool poisoned, in_midst = s->naive.step_open && s->naive.training;
     bool among_older = in_midst && naive_has_older_pending(&s->naive) && naive_has_new_gradient(&s->naive);
-    naive_abort(&s->naive, &torn);
-    s->torn |= torn;
-    if (!among_older || torn)
+    naive_abort(&s->naive, &poisoned);
+    s->poisoned |= poisoned;
+    if (!among_older || poisoned)
         return;
     aborts_played.among_older++;
     aborts_played.in_another_order += s->reordered;
@@ -553,7 +553,7 @@ static void give_up(sequence *s)
         return;
     complete_all(s);
     abort_step(s);
-    while (s->torn && !s->naive.problem[0]) {
+    while (s->poisoned && !s->naive.problem[0]) {
         set_all_values(s);
         if (s->failed) {
             complete_all(s);
@@ -728,7 +728,7 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
 {
     (void)state;
     static sequence s;
-    bool torn;
+    bool poisoned;
     uint32_t at;
     arrange_two_params_that_share_a_chunk(&s);
     train_in_order(&s);
@@ -740,8 +740,8 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true);
     assert_true(find_open(&s.naive, TIDE_COMMAND_UPDATE, 0, false, &at));
     naive_complete(&s.naive, at, NAIVE_CANCELLED);
-    naive_abort(&s.naive, &torn);
-    assert_false(torn);
+    naive_abort(&s.naive, &poisoned);
+    assert_false(poisoned);
     expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* chunk 0 has the update of the step before pending */
 
     pump_all_but(&s, TIDE_COMMAND_RESTORE, 1);

@@ -290,7 +290,7 @@ static void there_is_no_prediction_of_steps_that_run_no_op(void **state)
     toy_destroy(&toy);
 }
 
-/* --- failed, given up, torn --- */
+/* --- failed, given up, poisoned --- */
 
 /* A step that is open, and a kernel of it has failed. */
 static void fail_inside_a_step(toy_model *toy)
@@ -394,7 +394,7 @@ static void a_step_given_up_after_its_end_takes_its_result_along(void **state)
         assert_true(result_of(&toy).gradient_norm > 0);
         assert_int_equal(tide_update_count(toy.pool), 1);
         if (tide_step_abort(toy.pool) != TIDE_OK)
-            assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "torn");
+            assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "poisoned");
         else if (tide_update_count(toy.pool) == 0)
             assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "given up");
         else
@@ -433,14 +433,14 @@ static void a_step_that_is_not_finite_is_never_counted(void **state)
             assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 5, 1, &not_finite));
             assert_ok(toy_step(&toy, 0, false));
             assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE, "param w");
-            assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "torn");
+            assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "poisoned");
             assert_int_equal(tide_update_count(toy.pool), 0);
             toy_destroy(&toy);
         }
     }
 }
 
-static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
+static void a_poisoned_pool_says_so_whatever_it_is_asked(void **state)
 {
     (void)state;
     const toy_options options = toy_options_default();
@@ -451,19 +451,19 @@ static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
     assert_ok(tide_param_set(toy.pool, toy.params[3], TIDE_VALUE_MASTER, 5, 1, &not_finite));
     assert_ok(toy_step(&toy, 0, false));
     assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE, "param w");
-    assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "torn");
+    assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "poisoned");
     const tide_step_options step = toy_step_options(1);
-    assert_refused(tide_step_begin(toy.pool, &step), TIDE_ERROR_STATE, "torn");
-    assert_refused(tide_step_end(toy.pool), TIDE_ERROR_STATE, "torn");
-    assert_refused(tide_op_begin(toy.pool, toy.head), TIDE_ERROR_STATE, "torn");
+    assert_refused(tide_step_begin(toy.pool, &step), TIDE_ERROR_STATE, "poisoned");
+    assert_refused(tide_step_end(toy.pool), TIDE_ERROR_STATE, "poisoned");
+    assert_refused(tide_op_begin(toy.pool, toy.head), TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_write(toy.pool, tide_region(toy.pool), &value, sizeof value), TIDE_ERROR_STATE,
-                   "torn");
+                   "poisoned");
     assert_refused(tide_read(toy.pool, &value, tide_region(toy.pool), sizeof value), TIDE_ERROR_STATE,
-                   "torn");
-    assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "torn");
-    assert_refused(tide_pool_drain(toy.pool), TIDE_ERROR_STATE, "torn");
+                   "poisoned");
+    assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "poisoned");
+    assert_refused(tide_pool_drain(toy.pool), TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_param_get(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value), TIDE_ERROR_STATE,
-                   "torn");
+                   "poisoned");
     assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value));
     toy_destroy(&toy);
 }
@@ -485,7 +485,7 @@ int main(void)
         cmocka_unit_test(a_step_given_up_after_its_end_takes_its_result_along),
         cmocka_unit_test(giving_up_begins_the_count_of_skipped_steps_anew),
         cmocka_unit_test(a_step_that_is_not_finite_is_never_counted),
-        cmocka_unit_test(a_torn_pool_says_so_whatever_it_is_asked),
+        cmocka_unit_test(a_poisoned_pool_says_so_whatever_it_is_asked),
     };
     return cmocka_run_group_tests_name("pool_calls", tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static uint64_t undisturbed(const toy_options *options, float clip_norm)
 }
 
 /* The norm is known and says go, and the first update's launch is refused: the step is given up as if it had not begun. */
-static void an_update_that_could_not_be_started_tears_nothing(void **state)
+static void an_update_that_could_not_be_started_poisons_nothing(void **state)
 {
     (void)state;
     enum { NORM_AND_FIRST_UPDATE = 2 };
@@ -148,7 +148,7 @@ static void a_norm_that_never_arrives_is_undone(void **state)
 
 /* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
 static bool third_step_with_fault(const toy_options *options, float clip_norm, uint32_t mask, uint64_t n,
-                                  uint64_t expected, uint64_t *tears)
+                                  uint64_t expected, uint64_t *poisonings)
 {
     toy_model toy;
     snapshot before = {0};
@@ -168,11 +168,11 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
         status = tide_step_abort(toy.pool);
         if (status != TIDE_OK) {
             assert_int_equal(status, TIDE_ERROR_STATE);
-            assert_non_null(strstr(tide_message(), "torn"));
+            assert_non_null(strstr(tide_message(), "poisoned"));
             const tide_step_options refused = toy_step_options(clip_norm);
             assert_int_equal(tide_step_begin(toy.pool, &refused), TIDE_ERROR_STATE);
             snapshot_put(&toy, &before);
-            ++*tears;
+            ++*poisonings;
         }
         /* What failed may have been a prefetch after the last update: then the step has taken place. */
         const uint64_t done = tide_update_count(toy.pool) - before.updates;
@@ -203,10 +203,10 @@ static const struct {
 /* Each operation of any kind early, then a sample of the many alike. */
 static void faults_of_any_kind(const toy_options *options, float clip, uint64_t expected)
 {
-    uint64_t n = 1, tears = 0;
-    while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &tears))
+    uint64_t n = 1, poisonings = 0;
+    while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &poisonings))
         n += n < 40 / test_every(2, 40) ? 1 : 7 * test_every(2, 40);
-    print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
+    print_message("%llu operations, %llu poisonings\n", (unsigned long long)n, (unsigned long long)poisonings);
     assert_true(n > 50);
 }
 
@@ -215,12 +215,12 @@ static void faults_of_each_kind(const toy_options *options, float clip, uint64_t
                                 const uint32_t least[FAULT_KINDS], size_t of_case)
 {
     static const uint32_t kinds[FAULT_KINDS] = {TIDE_FAULT_LAUNCH, TIDE_FAULT_COPY, TIDE_FAULT_MAP};
-    uint64_t tears = 0;
+    uint64_t poisonings = 0;
     for (int kind = 0; kind < FAULT_KINDS; kind++) {
         uint64_t n = 1;
         if ((of_case + 1 + (size_t)kind * 2) % test_thin(FAULT_KINDS) != 0)
             continue;
-        while (!third_step_with_fault(options, clip, kinds[kind], n, expected, &tears))
+        while (!third_step_with_fault(options, clip, kinds[kind], n, expected, &poisonings))
             n *= 2 * test_thin(4);
         if (n <= least[kind])
             fail_msg("%llu was past the last operation of kind %d", (unsigned long long)n, kind);
@@ -288,7 +288,7 @@ static tide_status counted_adamw(void *stream, const void *arguments)
 }
 
 /* The step's last one: nothing but its stream's failure tells of it. */
-static void an_update_that_fails_on_the_device_tears_and_setting_all_heals(void **state)
+static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(void **state)
 {
     (void)state;
     toy_options options = toy_options_default();
@@ -308,7 +308,7 @@ static void an_update_that_fails_on_the_device_tears_and_setting_all_heals(void 
     assert_int_equal(step_and_settle(&toy, 1.0F), TIDE_ERROR_DEVICE);
     assert_non_null(strstr(tide_message(), "Adam fell"));
     assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
-    assert_non_null(strstr(tide_message(), "torn"));
+    assert_non_null(strstr(tide_message(), "poisoned"));
     snapshot_put(&toy, &good);
     assert_ok(step_and_settle(&toy, 1.0F));
     uint64_t hash;
@@ -346,7 +346,7 @@ static tide_status sgd_update(void *context, const tide_step_options *step, uint
     return TIDE_OK;
 }
 
-static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(void **state)
+static void a_callers_optimizer_sees_every_element_once_and_its_failure_poisons(void **state)
 {
     (void)state;
     sgd self = {0};
@@ -411,7 +411,7 @@ static void a_step_that_is_not_finite_is_skipped_exactly_with_clipping(void **st
     toy_destroy(&toy);
 }
 
-static void without_clipping_it_tears_and_setting_all_heals(void **state)
+static void without_clipping_it_poisons_and_setting_all_recovers(void **state)
 {
     (void)state;
     toy_options options = toy_options_default();
@@ -467,8 +467,8 @@ static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **st
     toy_destroy(&toy);
 }
 
-/* Aborts after step end: either the step has taken place, or it is undone, or the pool says that it is torn. */
-static void an_abort_after_step_end_is_exact_or_torn(void **state)
+/* Aborts after step end: either the step has taken place, or it is undone, or the pool says that it is poisoned. */
+static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 4; variant++) {
@@ -485,7 +485,7 @@ static void an_abort_after_step_end_is_exact_or_torn(void **state)
         assert_ok(toy_step(&toy, clip, false));
         const tide_status status = tide_step_abort(toy.pool);
         if (status != TIDE_OK) {
-            assert_non_null(strstr(tide_message(), "torn"));
+            assert_non_null(strstr(tide_message(), "poisoned"));
             snapshot_put(&toy, &before);
         }
         if (tide_update_count(toy.pool) == before.updates)
@@ -498,7 +498,7 @@ static void an_abort_after_step_end_is_exact_or_torn(void **state)
     }
 }
 
-static void a_second_tear_needs_all_values_again(void **state)
+static void a_second_poisoning_needs_all_values_again(void **state)
 {
     (void)state;
     toy_options options = toy_options_default();
@@ -509,7 +509,7 @@ static void a_second_tear_needs_all_values_again(void **state)
     assert_ok(step_and_settle(&toy, 0.0F));
     snapshot_take(&toy, &good);
     const tide_step_options step = toy_step_options(0);
-    for (int tear = 0; tear < 2; tear++) {
+    for (int time = 0; time < 2; time++) {
         poison(&toy, NAN);
         assert_ok(toy_step(&toy, 0.0F, false));
         assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE);
@@ -598,17 +598,17 @@ static void set_and_get_survive_every_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_that_could_not_be_started_tears_nothing),
+        cmocka_unit_test(an_update_that_could_not_be_started_poisons_nothing),
         cmocka_unit_test(a_norm_that_never_arrives_is_undone),
         cmocka_unit_test(every_fault_of_a_step_is_undone),
         cmocka_unit_test(memory_that_fails_at_create_and_seal_leaves_nothing_behind),
-        cmocka_unit_test(an_update_that_fails_on_the_device_tears_and_setting_all_heals),
-        cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_tears),
+        cmocka_unit_test(an_update_that_fails_on_the_device_poisons_and_setting_all_recovers),
+        cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_poisons),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_exactly_with_clipping),
-        cmocka_unit_test(without_clipping_it_tears_and_setting_all_heals),
+        cmocka_unit_test(without_clipping_it_poisons_and_setting_all_recovers),
         cmocka_unit_test(giving_up_an_evaluation_leaves_the_updates_before_it_alone),
-        cmocka_unit_test(an_abort_after_step_end_is_exact_or_torn),
-        cmocka_unit_test(a_second_tear_needs_all_values_again),
+        cmocka_unit_test(an_abort_after_step_end_is_exact_or_poisoned),
+        cmocka_unit_test(a_second_poisoning_needs_all_values_again),
         cmocka_unit_test(a_training_step_without_backward_updates_with_zero_gradients),
         cmocka_unit_test(set_and_get_survive_every_fault),
     };

@@ -231,9 +231,9 @@ static tide_status step_and_settle(toy_model *toy, float loss_scale)
 }
 
 /* The second step's N-th operation fails; the step is given up and, unless it has taken place, repeated. True if no fault
- * was met. A skipped step can't tear the pool: none of its updates ever begins. */
+ * was met. A skipped step can't poison the pool: none of its updates ever begins. */
 static bool second_step_with_fault(const toy_options *options, float loss_scale, uint64_t n,
-                                   uint64_t expected, uint64_t *tears)
+                                   uint64_t expected, uint64_t *poisonings)
 {
     toy_model toy;
     assert_ok(toy_create(options, &toy));
@@ -243,7 +243,7 @@ static bool second_step_with_fault(const toy_options *options, float loss_scale,
     toy.pool->ground.device->ops->set_fault(toy.pool->ground.device, 0, 0);
     if (met && tide_step_abort(toy.pool) != TIDE_OK) {
         assert_true(loss_scale < overflowing);
-        ++*tears;
+        ++*poisonings;
     } else {
         if (met && tide_update_count(toy.pool) == 1)
             assert_ok(step_and_settle(&toy, loss_scale));
@@ -268,10 +268,10 @@ static void a_fault_in_a_step_leaves_no_trace(void **state)
         assert_ok(step_and_settle(&toy, loss_scale));
         const uint64_t expected = hash_of(&toy, TIDE_VALUE_MASTER) * 31 + hash_of(&toy, TIDE_VALUE_PARAM);
         toy_destroy(&toy);
-        uint64_t n = 1, tears = 0;
-        while (!second_step_with_fault(&options, loss_scale, n, expected, &tears))
+        uint64_t n = 1, poisonings = 0;
+        while (!second_step_with_fault(&options, loss_scale, n, expected, &poisonings))
             n += test_thin(4) + n / (4 / test_thin(2));
-        print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
+        print_message("%llu operations, %llu poisonings\n", (unsigned long long)n, (unsigned long long)poisonings);
         assert_true(n > 60);
     }
 }

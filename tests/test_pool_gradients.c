@@ -339,7 +339,7 @@ static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(v
     assert_true(result.gradient_norm == 2);
     begin(&it, 0);
     assert_ok(run(&it, 0, 3));
-    (void)tide_step_abort(it.pool); /* torn, if the update has begun */
+    (void)tide_step_abort(it.pool); /* poisoned, if the update has begun */
     assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
     tide_pool_destroy(it.pool);
 }

@@ -143,7 +143,7 @@ static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **s
             assert_int_equal(status, TIDE_ERROR_DEVICE);
             assert_string_equal(tide_message(), "record refused");
             const tide_status aborted = tide_step_abort(toy.pool);
-            assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE); /* torn */
+            assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE); /* poisoned */
             assert_false(atomic_load(&watch.unmapped_while_it_ran));
             assert_true(atomic_load(&watch.synchronized));
             refused++;

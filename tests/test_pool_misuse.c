@@ -422,7 +422,7 @@ static void misuse_step_end(rig *r)
 
 static void misuse_op_begin(rig *r)
 {
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_TORN;
+    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
     misuse_null(r, tide_op_begin(NULL, 0), "pool");
     misuse_here(r, here, tide_op_begin(r->pool, UINT32_MAX), "op 4294967295");
     misuse_here(r, here, tide_op_begin(r->pool, 3), "op 3");
@@ -523,7 +523,7 @@ static void misuse_write(rig *r)
 {
     char bytes[RIG_PART * sizeof(float) + 1] = {0},
                                           *at = r->state < RIG_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_TORN;
+    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
     const size_t own = RIG_PART * sizeof(float);
     misuse_null(r, tide_write(NULL, at, bytes, 1), "pool");
     misuse_null(r, tide_write(r->pool, NULL, bytes, 1), "region");
@@ -541,7 +541,7 @@ static void misuse_write(rig *r)
 static void misuse_read(rig *r)
 {
     char bytes[1] = {77}, *at = r->state < RIG_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_TORN;
+    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
     const size_t own = RIG_PART * sizeof(float);
     misuse_null(r, tide_read(NULL, bytes, at, 1), "pool");
     misuse_null(r, tide_read(r->pool, NULL, at, 1), "target");
@@ -575,7 +575,7 @@ static void misuse_drain(rig *r)
 static void misuse_abort(rig *r)
 {
     misuse_null(r, tide_step_abort(NULL), "pool");
-    if (r->state < RIG_SEALED || r->state == RIG_TORN)
+    if (r->state < RIG_SEALED || r->state == RIG_POISONED)
         out_of_place(r, tide_step_abort(r->pool));
     else if (r->state == RIG_SEALED)
         assert_ok(tide_step_abort(r->pool));

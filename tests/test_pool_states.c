@@ -1,6 +1,6 @@
 /* What an optimizer of one's own keeps of params: any planes of 16 or 32 bits, other ones for other params, none of frozen
  * ones. A small model is trained on pools of all kinds of budgets and chunks, and beside them by a loop over plain arrays, to
- * the same bits; through skipped steps, a tear and its healing. As a stranger's program: the public header alone.
+ * the same bits; through skipped steps, a poisoned pool and its recovery. As a stranger's program: the public header alone.
  *
  *     gradient of element i of param p, step t    p[i] / 8 + frozen[i] / 4 + plain_amount(p + 16 t, i)
  *     momentum' = 0.9 momentum + g scale; variance' = 0.5 variance + momentum'; param' = param - rate (momentum' + variance')
@@ -408,9 +408,9 @@ static void every_param_may_have_a_format_of_its_own(void **state)
     train_everywhere(of_many_formats, 8);
 }
 
-/* --- torn --- */
+/* --- poisoned --- */
 
-static void see_torn(trial *t)
+static void see_poisoned(trial *t)
 {
     const tide_step_options step = {0};
     float value;
@@ -418,7 +418,7 @@ static void see_torn(trial *t)
     assert_int_equal(tide_param_get(t->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value), TIDE_ERROR_STATE);
 }
 
-static void a_torn_pool_heals_when_every_plane_that_there_is_was_set(void **state)
+static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void **state)
 {
     (void)state;
     for (int i = 0; i < MACHINES; i++) {
@@ -437,11 +437,11 @@ static void a_torn_pool_heals_when_every_plane_that_there_is_was_set(void **stat
         set_all(&t, 7, TIDE_VALUE_PARAM, beside.values[7][TIDE_VALUE_PARAM]); /* frozen: it does not count */
         for (tide_param p = 0; p < 7; p++)
             for (tide_value kind = TIDE_VALUE_MASTER; kind <= last_of(&of, p); kind++) {
-                see_torn(&t);
+                see_poisoned(&t);
                 set_all(&t, p, kind, beside.values[p][kind]);
             }
         assert_ok(tide_update_count_set(t.pool, beside.updates));
-        compare(&t, &beside, "healed");
+        compare(&t, &beside, "recovered");
         step_beside(&t, &beside, INFINITY);
         compare(&t, &beside, "a step later");
         tide_pool_destroy(t.pool);
@@ -482,7 +482,7 @@ int main(void)
         cmocka_unit_test(so_does_one_of_8_bytes),
         cmocka_unit_test(params_of_two_formats_and_a_frozen_one_train_side_by_side),
         cmocka_unit_test(every_param_may_have_a_format_of_its_own),
-        cmocka_unit_test(a_torn_pool_heals_when_every_plane_that_there_is_was_set),
+        cmocka_unit_test(a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set),
         cmocka_unit_test(a_frozen_param_has_values_and_nothing_else),
     };
     return cmocka_run_group_tests_name("pool_states", tests, NULL, NULL);

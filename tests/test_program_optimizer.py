@@ -162,7 +162,7 @@ def not_finite(bench):
     """Without clipping such a gradient ends the run. The line names the param and what can be done about it."""
     wild = [*tiny(bench, "--steps", 50), "--lr", 1000]
     run = one_line(bench, "a rate that explodes without clipping", 1, r"step \d+: the gradient of param \S+ is not finite; without clipping updates "
-                   r"had begun, so that params are undefined \(the pool is torn\); a lower --lr may help, or --clip 1, which skips such steps$", *wild, "--clip", 0)
+                   r"had begun, so that params are undefined \(the pool is poisoned\); a lower --lr may help, or --clip 1, which skips such steps$", *wild, "--clip", 0)
     bench.tap.ok("(unknown)" not in run.err, "the param has a name", run.err)
     run = one_line(bench, "with checkpoints", 1, r"; the checkpoint of step \d+ stands, to go on from$", *wild, "--clip", 0, "--checkpoint",
                    bench.folder / "wild", "--save-every", 1)

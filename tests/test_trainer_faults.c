@@ -50,10 +50,10 @@ static void set_fault(tide_trainer *trainer, uint32_t mask, uint64_t countdown)
     device->ops->set_fault(device, mask, countdown);
 }
 
-/* The trainer gave its step up; if updates had begun, only the checkpoint of step 1 helps, and *torn counts
+/* The trainer gave its step up; if updates had begun, only the checkpoint of step 1 helps, and *poisoned counts
  * it. */
 static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *options, const char *saved,
-                           uint32_t *torn)
+                           uint32_t *poisoned)
 {
     assert_true(strlen(tide_message()) > 0);
     const uint64_t done = tide_trainer_state(trainer)->step;
@@ -62,8 +62,8 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
         assert_int_equal(report.step, done + 1);
         return trainer;
     }
-    assert_non_null(strstr(tide_message(), "torn"));
-    ++*torn;
+    assert_non_null(strstr(tide_message(), "poisoned"));
+    ++*poisoned;
     tide_trainer_destroy(trainer);
     tide_trainer_options resumed = *options;
     resumed.resume_dir = saved;
@@ -85,12 +85,12 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     ok(tide_trainer_save(trainer, saved, 0, NULL));
     set_fault(trainer, TIDE_FAULT_ANY, n);
     bool met = false;
-    uint32_t torn = 0;
+    uint32_t poisoned = 0;
     while (!met && tide_trainer_state(trainer)->step < 3)
         met = tide_trainer_step(trainer, NULL) != TIDE_OK;
     set_fault(trainer, 0, 0);
     if (met)
-        trainer = go_on(trainer, options, saved, &torn);
+        trainer = go_on(trainer, options, saved, &poisoned);
     /* Steps that ran with the fault armed were not noted: what they lead to is compared. */
     track_steps(trainer, STEPS, &made);
     memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]);
@@ -217,7 +217,7 @@ static void an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping
 /* Fail the n-th operation after step 2, in the evaluation that follows it or in the updates that it overlaps;
  * true while there was one to fail. */
 static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth,
-                                uint32_t *torn)
+                                uint32_t *poisoned)
 {
     char saved[96];
     snprintf(saved, sizeof saved, "%s/evaluation-%llu-%g", folder, (unsigned long long)n, options->clip);
@@ -232,7 +232,7 @@ static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n,
     const bool met = tide_trainer_evaluate(trainer, &loss) != TIDE_OK;
     set_fault(trainer, 0, 0);
     if (met)
-        trainer = go_on(trainer, options, saved, torn);
+        trainer = go_on(trainer, options, saved, poisoned);
     track_steps(trainer, STEPS, &made);
     memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]); /* go_on's step was not noted */
     memcpy(made.norms, truth->norms, 3 * sizeof made.norms[0]);
@@ -248,12 +248,12 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
     const tide_trainer_options options = tight_options(clip);
     track truth;
     undisturbed(&options, &truth);
-    uint32_t met = 0, torn = 0;
-    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn); n += 11 * test_every(2, 6))
+    uint32_t met = 0, poisoned = 0;
+    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &poisoned); n += 11 * test_every(2, 6))
         met++;
     assert_true(met > 10 / test_every(2, 6));
-    assert_true(torn <
-                met / 2); /* an evaluation writes nothing: only a fault in an update's own work tears */
+    assert_true(poisoned <
+                met / 2); /* an evaluation writes nothing: only a fault in an update's own work poisons */
     track_free(&truth);
 }
 
@@ -474,9 +474,9 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
         judged_first = NULL;
         assert_non_null(strstr(tide_message(), "step 1: the gradient of param "));
         assert_null(strstr(tide_message(), "(unknown)"));
-        const char *end = strstr(tide_message(), "params are undefined (the pool is torn)");
+        const char *end = strstr(tide_message(), "params are undefined (the pool is poisoned)");
         assert_non_null(end);
-        assert_string_equal(end, "params are undefined (the pool is torn)");
+        assert_string_equal(end, "params are undefined (the pool is poisoned)");
         assert_int_equal(tide_trainer_state(trainer)->step, 0);
         tide_trainer_destroy(trainer);
     }

@@ -205,7 +205,7 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
  * frozen params only, which have no other values. MOMENTUM, VARIANCE: the rest of the optimizer's state, as
  * far as the param has any. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or
  * a value that the param has not. On a pool that has failed the step is given up first, as tide_step_abort
- * does; on a torn one (section 9) get is STATE, and sets of everything heal. A set that fails otherwise may
+ * does; on a poisoned one (section 9) get is STATE, and sets of everything recover it. A set that fails otherwise may
  * have set a part of the range: repeat it. tide_param_set_as takes values of another dtype, as files of
  * weights have them. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
@@ -249,7 +249,7 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *
  * When updates run. With clipping, and always in fp16, they wait for the norm: a step whose norm is not finite is skipped
  * (params as before, the update is not counted). Without, each begins as soon as its gradients are complete, beside the
- * rest of backward; a norm that is not finite then tears the pool (section 9). In either case an op of the next step
+ * rest of backward; a norm that is not finite then poisons the pool (section 9). In either case an op of the next step
  * waits for those of its own params only.
  */
 struct tide_step_options {
@@ -359,7 +359,7 @@ typedef struct tide_step_result {
 } tide_step_result;
 
 /* Wait until the norm of the training step that ended last is known. NONFINITE, naming step and param, if a gradient was
- * not finite and updates had begun (no clipping, not fp16: the pool is torn), or if ten steps in a row were skipped, none
+ * not finite and updates had begun (no clipping, not fp16: the pool is poisoned), or if ten steps in a row were skipped, none
  * of them at a lower loss scale than the one before; tide_step_abort begins that count anew. STATE: a step is open, none
  * has ended yet, or the last was given up. */
 TIDE_API tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result);
@@ -379,23 +379,23 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  *
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
  * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step
- * before failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until all state has been
+ * before failed, the pool is poisoned: STATE says so, as do all calls of sections 5 to 8 from then on, until all state has been
  * set anew: of every param that is not frozen, each plane's elements in order, from 0 on. Set the update count, too: it may
- * have counted the torn step. A step whose norm is known and whose updates are all done has taken place
+ * have counted the poisoned step. A step whose norm is known and whose updates are all done has taken place
  * (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
  */
 
 /* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only
  * passes came behind it); waits for running work. On a sound pool, too: after tide_pool_drain, between steps, there is
- * nothing to give up, while a step whose updates are running would be torn. Begins the count of skipped steps anew. OK
- * also if there was nothing to give up. STATE: the step is given up, and the pool is torn. */
+ * nothing to give up, while a step whose updates are running would be poisoned. Begins the count of skipped steps anew. OK
+ * also if there was nothing to give up. STATE: the step is given up, and the pool is poisoned. */
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 /* ==== 10  An optimizer of your own ====
  *
  * options.update is called once a step for each piece of a chunk, from one thread of the pool at a time, on
  * the host, beside kernels and the next step; it must not call the pool. `update` is t, counted from 1;
- * multiply gradients by `gradient_scale`. A status other than OK fails the step, and the pool is torn. Chunk
+ * multiply gradients by `gradient_scale`. A status other than OK fails the step, and the pool is poisoned. Chunk
  * size decides how params are cut into segments: let no result depend on it.
  *
  * A param's class (section 2) says what state the optimizer keeps of it, which may differ from param to

@@ -24,7 +24,7 @@ extern "C" {
 typedef enum tide_status {
     TIDE_OK = 0,
     TIDE_ERROR_ARGUMENT, /* a value the caller passed is wrong; nothing changed */
-    TIDE_ERROR_STATE, /* the call is not allowed now (wrong order, pool torn, sticky failure); nothing changed
+    TIDE_ERROR_STATE, /* the call is not allowed now (wrong order, pool poisoned, sticky failure); nothing changed
                        */
     TIDE_ERROR_NO_MEMORY,   /* the operating system or the driver has no more memory */
     TIDE_ERROR_BUDGET,      /* it does not fit the budgets; the message names the need and the least budget */

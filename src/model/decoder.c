@@ -227,7 +227,7 @@ double tide_decoder_step_flops(const tide_decoder *model)
 
 /* --- values --- */
 
-/* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
+/* A param's padding, behind its last row: no values of its own, but a poisoned pool recovers by what is set alone. */
 static tide_status zero_padding(tide_decoder *model, size_t index, const tide_model_param *param,
                                 tide_value value)
 {

@@ -1,11 +1,11 @@
 /* What a public call looks at before it does anything. */
 #include "src/pool/internal.h"
 
-tide_status tide_pool_say_torn(const char *call)
+tide_status tide_pool_say_poisoned(const char *call)
 {
     return tide_fail(
         TIDE_ERROR_STATE,
-        "%s: the pool is torn (a step failed after its updates had begun): the state of all params has to be "
+        "%s: the pool is poisoned (a step failed after its updates had begun): the state of all params has to be "
         "set first",
         call);
 }
@@ -24,8 +24,8 @@ tide_status tide_pool_callable(tide_pool *pool, const char *call)
         return status;
     tide_monitor_lock(&pool->monitor);
     status = tide_engine_failure(&pool->engine);
-    if (status == TIDE_OK && pool->engine.torn)
-        status = tide_pool_say_torn(call);
+    if (status == TIDE_OK && pool->engine.poisoned)
+        status = tide_pool_say_poisoned(call);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }

@@ -6,7 +6,7 @@ bool tide_engine_is_valid(const tide_engine *engine)
 {
     return tide_commands_is_valid(&engine->commands) && tide_running_tasks_is_valid(engine->running_tasks) &&
            tide_norm_is_valid(engine->norm) && engine->ends.passed <= engine->ends.count &&
-           (!engine->torn || engine->tears > 0);
+           (!engine->poisoned || engine->poisonings > 0);
 }
 
 /* --- what can be waited for --- */
@@ -44,11 +44,11 @@ static bool given_up(const tide_engine *engine)
 
 /* --- records --- */
 
-static void tear(tide_engine *engine)
+static void poison(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));
-    engine->torn = true;
-    engine->tears++;
+    engine->poisoned = true;
+    engine->poisonings++;
 }
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
@@ -79,12 +79,12 @@ static tide_status skip(tide_engine *engine)
     return tide_manager_skip_updates(engine->manager);
 }
 
-static tide_status say_torn(tide_engine *engine)
+static tide_status say_poisoned(tide_engine *engine)
 {
-    tear(engine);
+    poison(engine);
     return tide_fail(
         TIDE_ERROR_NONFINITE,
-        "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is torn",
+        "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is poisoned",
         (unsigned long long)engine->journal->tracer.step);
 }
 
@@ -99,7 +99,7 @@ static bool poll_norm(tide_engine *engine)
     else if (verdict == TIDE_NORM_SKIP)
         status = skip(engine);
     else if (verdict == TIDE_NORM_TORN)
-        status = say_torn(engine);
+        status = say_poisoned(engine);
     if (status != TIDE_OK)
         tide_monitor_fail(engine->monitor, status); /* what has not been judged is lost, and not known */
     tide_monitor_progress(engine->monitor);
@@ -113,13 +113,13 @@ static bool poll_norm(tide_engine *engine)
 static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool update_lost)
 {
     tide_give_up *abort = &engine->abort;
-    const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->torn);
+    const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->poisoned);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
     if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->ground, &engine->norm->step))
-        abort->torn = true;
+        abort->poisoned = true;
     if (update_lost)
-        abort->torn = true;
+        abort->poisoned = true;
     return status;
 }
 
@@ -167,22 +167,22 @@ tide_status tide_engine_give_up(tide_engine *engine)
     engine->running_tasks->request = NULL;
     if (status != TIDE_OK)
         return status;
-    if (engine->torn || engine->abort.torn || engine->abort.gave_up)
+    if (engine->poisoned || engine->abort.poisoned || engine->abort.gave_up)
         engine->norm->has_result = false;
     tide_tracer_look(&engine->journal->tracer, engine->manager);
-    if (engine->abort.torn) {
+    if (engine->abort.poisoned) {
         tide_measure_step_forget(&engine->journal->measure);
-        tear(engine);
+        poison(engine);
     } else if (engine->abort.gave_up)
         forget_step(engine);
     assert(tide_engine_is_valid(engine));
     return TIDE_OK;
 }
 
-void tide_engine_heal(tide_engine *engine)
+void tide_engine_recovered(tide_engine *engine)
 {
-    assert(tide_monitor_is_held(engine->monitor) && engine->torn);
-    engine->torn = false;
+    assert(tide_monitor_is_held(engine->monitor) && engine->poisoned);
+    engine->poisoned = false;
 }
 
 /* --- rounds --- */

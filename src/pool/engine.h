@@ -9,7 +9,7 @@
  * when the step is given up.
  *
  * Owns the manager, the open commands, the thread, what the norm's verdicts come to (updates let go or dropped, the count of
- * updates, the torn pool), and giving up. All [lock], but the manager's gradients, which change in the caller's calls alone: he
+ * updates, the poisoned pool), and giving up. All [lock], but the manager's gradients, which change in the caller's calls alone: he
  * may read them without. Calls commands, norm, running_tasks, link, journal, order, monitor: the caller's side calls the engine, and of
  * those below only what enqueues his own work or asks.
  */
@@ -28,7 +28,7 @@ typedef struct tide_op_ends {
 
 typedef struct tide_give_up {
     bool asked;   /* the engine gives the step up and answers by clearing it */
-    bool torn;    /* its answer: updates had begun, params are undefined */
+    bool poisoned;    /* its answer: updates had begun, params are undefined */
     bool gave_up; /* its answer: a training step is as if it had not begun */
 } tide_give_up;
 
@@ -47,8 +47,8 @@ typedef struct tide_engine {
     bool stopping;
     tide_give_up abort;
     tide_op_ends ends;
-    bool torn;        /* params are undefined until all is set anew */
-    uint64_t tears;   /* so far */
+    bool poisoned;        /* params are undefined until all is set anew */
+    uint64_t poisonings;   /* so far */
     uint64_t updates; /* of steps whose norms are known */
     bool is_counted;  /* the step that ended last is one of them */
 } tide_engine;
@@ -86,7 +86,7 @@ void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, floa
  * chunks. The pool's failure: the step has to be given up then, which ends it. */
 tide_status tide_engine_access(tide_engine *engine, tide_access_request *request);
 /* Everything has been set anew. */
-void tide_engine_heal(tide_engine *engine);
+void tide_engine_recovered(tide_engine *engine);
 /* The open op has ended, with what has been recorded on the compute stream last. */
 static inline void tide_engine_op_ended(tide_engine *engine)
 {
@@ -94,7 +94,7 @@ static inline void tide_engine_op_ended(tide_engine *engine)
     engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] = engine->order->recorded[TIDE_STREAM_COMPUTE];
 }
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the pool's
- * counts right. OK if the engine is clean again: then either the pool is torn, or the training step given up, if any, is as
+ * counts right. OK if the engine is clean again: then either the pool is poisoned, or the training step given up, if any, is as
  * if it had not begun, with its restores under way. */
 tide_status tide_engine_give_up(tide_engine *engine);
 bool tide_engine_is_valid(const tide_engine *engine);

@@ -64,7 +64,7 @@ struct tide_pool {
     tide_step step;
     tide_open_op op;
     tide_staging staging;
-    uint64_t covered_tear; /* [caller] the params' `covered` counts since this tear */
+    uint64_t covered_poisoning; /* [caller] the params' `covered` counts since this poisoning */
     tide_predict predict;  /* [caller] */
     bool is_shadow;        /* [fixed] it plays another pool's steps (predict.c): kernels of its own last no time, */
     double shadow_bytes;   /* [caller] but for the next one, which has this traffic */
@@ -80,10 +80,10 @@ static inline tide_status tide_pool_given(const char *call, const char *missing)
 
 /* OK if the pool is there (ARGUMENT) and sealed; `call` is named in the message. */
 tide_status tide_pool_sealed(const tide_pool *pool, const char *call);
-/* And has not failed and is not torn. */
+/* And has not failed and is not poisoned. */
 tide_status tide_pool_callable(tide_pool *pool, const char *call);
-/* STATE: the pool is torn. */
-tide_status tide_pool_say_torn(const char *call);
+/* STATE: the pool is poisoned. */
+tide_status tide_pool_say_poisoned(const char *call);
 
 /* --- launch.c: the compute stream, as the caller fills it ---
  *

@@ -2,7 +2,7 @@
  *
  * With clipping, and in fp16, the updates wait for it: the clip factor is computed here, once, in float64, and a step whose
  * norm is not finite is skipped (params rewritten from MASTER). Otherwise the updates run during backward already; a norm that
- * is not finite then means that params may be spoilt: the pool is torn.
+ * is not finite then means that params may be spoilt: the pool is poisoned.
  *
  * Loss scale. Stored gradients are the loss scale times too large. It is a power of two, so taking it out again is exact: of
  * the norm here, of the gradients in the factor that an update multiplies them by anyway. Where nothing over- or underflows,

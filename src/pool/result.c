@@ -51,9 +51,9 @@ tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_result_get: a step is open");
     if (status == TIDE_OK)
         status = tide_engine_wait_held(&pool->engine, tide_engine_norm_known);
-    if (status == TIDE_ERROR_NONFINITE && pool->engine.torn)
+    if (status == TIDE_ERROR_NONFINITE && pool->engine.poisoned)
         status = nonfinite(
-            pool, "without clipping updates had begun, so that params are undefined (the pool is torn)");
+            pool, "without clipping updates had begun, so that params are undefined (the pool is poisoned)");
     else if (status == TIDE_OK && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)
         status = nonfinite(pool, "ten steps in a row were skipped");
     if (status == TIDE_OK && !pool->norm.has_result)

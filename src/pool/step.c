@@ -268,8 +268,8 @@ tide_status tide_step_abort(tide_pool *pool)
         return status;
     tide_monitor_lock(&pool->monitor);
     status = tide_step_give_up(pool);
-    if (status == TIDE_OK && pool->engine.torn)
-        status = tide_pool_say_torn("tide_step_abort");
+    if (status == TIDE_OK && pool->engine.poisoned)
+        status = tide_pool_say_poisoned("tide_step_abort");
     else if (status == TIDE_OK)
         status = tide_engine_wait(&pool->engine, tide_engine_updates_done);
     tide_monitor_unlock(&pool->monitor);

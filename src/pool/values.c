@@ -1,4 +1,4 @@
-/* Values of params and optimizer state, in and out, through the host tier; and what a torn pool still lacks. */
+/* Values of params and optimizer state, in and out, through the host tier; and what a poisoned pool still lacks. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@ typedef struct range {
     void *buffer;     /* read only for set */
 } range;
 
-/* --- torn pools --- */
+/* --- poisoned pools --- */
 
 /* A frozen param has no plane to be covered: no step changes it. */
 static bool covers_all(const tide_pool *pool)
@@ -29,23 +29,23 @@ static bool covers_all(const tide_pool *pool)
     return true;
 }
 
-/* A torn pool heals when every value has been set anew, each param's in order. */
+/* A poisoned pool recovers when every value has been set anew, each param's in order. */
 static void note_coverage(tide_pool *pool, const range *set)
 {
     tide_model *model = &pool->model;
-    if (!pool->engine.torn || set->value == TIDE_VALUE_PARAM)
+    if (!pool->engine.poisoned || set->value == TIDE_VALUE_PARAM)
         return;
     uint64_t *covered = &model->params[set->param].covered[set->value - TIDE_VALUE_MASTER];
-    for (uint32_t i = 0; i < model->param_count && pool->covered_tear != pool->engine.tears; i++)
+    for (uint32_t i = 0; i < model->param_count && pool->covered_poisoning != pool->engine.poisonings; i++)
         memset(model->params[i].covered, 0, sizeof model->params[i].covered);
-    pool->covered_tear = pool->engine.tears;
+    pool->covered_poisoning = pool->engine.poisonings;
     if (set->first > *covered)
         return;
     if (*covered < set->first + set->count)
         *covered = set->first + set->count;
     assert(*covered <= model->params[set->param].elements);
     if (covers_all(pool))
-        tide_engine_heal(&pool->engine);
+        tide_engine_recovered(&pool->engine);
 }
 
 /* --- chunk by chunk --- */
@@ -130,8 +130,8 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
     assert(tide_monitor_is_held(&pool->monitor));
     /* On a pool that failed the step is given up first, as an abort does. */
     tide_status status = tide_engine_failure(&pool->engine) == TIDE_OK ? TIDE_OK : tide_step_give_up(pool);
-    if (status == TIDE_OK && pool->engine.torn && !asked->set)
-        status = tide_pool_say_torn(asked->call);
+    if (status == TIDE_OK && pool->engine.poisoned && !asked->set)
+        status = tide_pool_say_poisoned(asked->call);
     if (status == TIDE_OK)
         status = settle(pool, asked->call);
     if (status == TIDE_OK && !pool->ground.device->ops->has_data && !asked->set)

@@ -193,9 +193,9 @@ typedef struct tide_trainer_report {
 /* One training step; updates may still run when it returns. The step's share of the counters comes from
  * tide_pool_step_counters_take: the pool counts its training steps from 1 since create.
  *   NONFINITE  as tide_step_result_get: training can't go on
- *   CORRUPT    a token of the data, or a data file that was changed; nothing is torn
- *   IO         a data file can't be read; nothing is torn
- *   others     the step was aborted: it can be repeated, with the same bits, unless the pool is torn
+ *   CORRUPT    a token of the data, or a data file that was changed; nothing is poisoned
+ *   IO         a data file can't be read; nothing is poisoned
+ *   others     the step was aborted: it can be repeated, with the same bits, unless the pool is poisoned
  * *report is set on success only. `report` may be NULL. */
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 
