@@ -1,6 +1,6 @@
 /* The way to a GPU, up to its door: the module found or refused, "auto", budgets, and the pool on a device whose memory the
  * host can't touch. The GPU is stand_in/stand_in_module.c; a process opens one module, so each look at it is a process. */
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "tests/toy_model.h"
 #include "tide_config.h"
 
@@ -175,15 +175,15 @@ static void a_gpus_name_is_cuda_and_a_number(void **state)
 
 static void choose(char text[TEXT_BYTES])
 {
-    char name[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
-    tide_target_choose(CHUNK_BYTES, name, reason);
+    char name[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
+    tide_device_factory_choose(CHUNK_BYTES, name, reason);
     snprintf(text, TEXT_BYTES, "%s; %s", name, reason);
 }
 
 static void choose_for_small_chunks(char text[TEXT_BYTES])
 {
-    char name[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
-    tide_target_choose(CHUNK_BYTES / 2, name, reason);
+    char name[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
+    tide_device_factory_choose(CHUNK_BYTES / 2, name, reason);
     snprintf(text, TEXT_BYTES, "%s; %s", name, reason);
 }
 

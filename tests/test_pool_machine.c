@@ -37,11 +37,11 @@ static tide_pool_plan plan_on_a_gpu_with(toy_model *toy, uint64_t free_bytes, ui
     tide_pool_plan plan;
     tide_layout *layout;
     tide_manager *manager;
-    const uint64_t before = toy->pool->ground.target.available_bytes;
-    toy->pool->ground.target.available_bytes = free_bytes;
+    const uint64_t before = toy->pool->ground.factory.available_bytes;
+    toy->pool->ground.factory.available_bytes = free_bytes;
     assert_ok(tide_pool_policy_build(toy->pool, toy->pool->ground.options.chunk_bytes, &layout, &manager));
     assert_ok(tide_pool_plan_make(toy->pool, layout, manager, device, host, false, &plan));
-    toy->pool->ground.target.available_bytes = before;
+    toy->pool->ground.factory.available_bytes = before;
     tide_manager_destroy(manager);
     tide_layout_destroy(layout);
     return plan;

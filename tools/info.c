@@ -3,7 +3,7 @@
 #include "kernels/kernels.h"
 #include "offload/topology.h"
 #include "src/forecast/rates.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "src/train/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
@@ -39,7 +39,7 @@ typedef struct gpu_list {
     const char *architectures; /* NULL: no module */
     tide_gpu gpus[TIDE_GPUS_MAX];
     uint32_t count;
-    char why[TIDE_TARGET_REASON_BYTES]; /* there are none that can be used; "" if one can */
+    char why[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* there are none that can be used; "" if one can */
 } gpu_list;
 
 typedef struct machine_info {
@@ -47,7 +47,7 @@ typedef struct machine_info {
     gpu_list gpus;
     const tide_cpu_info *cpu;
     tide_rates rates;
-    char no_rates[TIDE_TARGET_REASON_BYTES]; /* why nothing was measured; "": it was */
+    char no_rates[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why nothing was measured; "": it was */
 } machine_info;
 
 /* "5.3.0", or "" without it. Asking keeps the linker from dropping a library that only replaces malloc. */
@@ -200,7 +200,7 @@ static void machine_json(tide_json_line *line, const tide_topology *topology)
 
 static void gpu_json(tide_json_line *line, const tide_gpu *gpu)
 {
-    char device[TIDE_TARGET_NAME_BYTES];
+    char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
     snprintf(device, sizeof device, "cuda:%u", gpu->ordinal);
     tide_json_open(line, NULL, '{');
     tide_json_text(line, "device", device);
@@ -269,7 +269,7 @@ static void rates_json(tide_json_line *line, const machine_info *info)
 static tide_status json_print(const machine_info *info)
 {
     static char text[JSON_BYTES];
-    char device[TIDE_TARGET_NAME_BYTES];
+    char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
     tide_json_line line;
     tide_json_begin(&line, text, sizeof text);
     tide_json_open(&line, NULL, '{');
@@ -303,13 +303,13 @@ static tide_status json_print(const machine_info *info)
  * of this machine. */
 static tide_status rates_measure(const tide_info_settings *settings, machine_info *info)
 {
-    char chosen[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
+    char chosen[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
     const char *device = settings->device;
     if (strcmp(device, "null") == 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "%s: --device null: nothing to measure; must be auto, host or cuda:N", command_name);
     if (strcmp(device, "auto") == 0) {
-        tide_target_choose(CHUNK_BYTES, chosen, reason);
+        tide_device_factory_choose(CHUNK_BYTES, chosen, reason);
         if (reason[0] != '\0')
             snprintf(info->gpus.why, sizeof info->gpus.why, "%s", reason);
         device = chosen;

@@ -6,7 +6,7 @@
 #include "src/forecast/forecast.h"
 #include "src/forecast/measure.h"
 #include "src/forecast/trial.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,9 +19,9 @@ static const uint64_t measured_chunk_bytes = UINT64_C(64) << 20;
 /* Free now, of both; what the file says was then. */
 static void memory_ask(tide_platform *platform)
 {
-    tide_target target;
+    tide_device_factory target;
     const bool shared = platform->gpu_bytes == 0;
-    if (!shared && tide_target_find(platform->device, &target) == TIDE_OK)
+    if (!shared && tide_device_factory_find(platform->device, &target) == TIDE_OK)
         platform->gpu_bytes = target.available_bytes;
     const uint64_t bytes =
         shared ? tide_topology_available_bytes() : tide_room_most_bytes(tide_room_machine_system());

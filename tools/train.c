@@ -47,8 +47,8 @@ typedef struct train_run {
     tide_trainer *trainer;
     tide_metrics *metrics; /* NULL: none wanted */
     tide_trace *trace;     /* NULL: none wanted */
-    char device[TIDE_TARGET_NAME_BYTES];
-    char no_gpu[TIDE_TARGET_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
+    char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
+    char no_gpu[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
     char *freeze;                          /* --freeze's patterns, blanks between them */
     tide_making making;
     tide_progress progress;

@@ -42,18 +42,18 @@ static const char *emulated_only(const tide_train_settings *settings)
     return settings->link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
 }
 
-void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_TARGET_NAME_BYTES],
-                                char reason[TIDE_TARGET_REASON_BYTES])
+void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+                                char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
 {
     const char *emulated = emulated_only(settings);
     reason[0] = '\0';
     if (strcmp(settings->device, "auto") != 0) {
-        snprintf(name, TIDE_TARGET_NAME_BYTES, "%s", settings->device);
+        snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "%s", settings->device);
     } else if (emulated != NULL) {
-        snprintf(name, TIDE_TARGET_NAME_BYTES, "host");
-        snprintf(reason, TIDE_TARGET_REASON_BYTES, "a GPU can't do %s", emulated);
+        snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "host");
+        snprintf(reason, TIDE_DEVICE_FACTORY_REASON_BYTES, "a GPU can't do %s", emulated);
     } else {
-        tide_target_choose(settings->chunk_bytes, name, reason);
+        tide_device_factory_choose(settings->chunk_bytes, name, reason);
     }
 }
 

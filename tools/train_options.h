@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRAIN_OPTIONS_H
 #define TIDE_TOOLS_TRAIN_OPTIONS_H
 
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "src/train/trainer.h"
 #include "tools/options.h"
 
@@ -88,8 +88,8 @@ TIDE_NODISCARD tide_status tide_train_settings_complete(tide_train_settings *set
 TIDE_NODISCARD tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command);
 
 /* The device meant: of "auto" the one that can do what is asked for, with the reason if that is no GPU (else ""). */
-void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_TARGET_NAME_BYTES],
-                                char reason[TIDE_TARGET_REASON_BYTES]);
+void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+                                char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
 
 /* Open the model and fill in the trainer's options, for that device. `settings` and `device` must outlive them. IO,
  * CORRUPT, UNSUPPORTED, ARGUMENT. */

@@ -3,7 +3,7 @@
 #include "offload/topology.h"
 #include "src/forecast/pace.h"
 #include "src/forecast/rates.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +71,9 @@ tide_status tide_platform_measure(const char *device, uint32_t threads, uint64_t
                                   tide_platform *platform)
 {
     tide_platform made = {.measured = true, .threads = threads_of(threads)};
-    tide_target target;
+    tide_device_factory factory;
     tide_rates rates;
-    tide_status status = tide_target_find(device, &target);
+    tide_status status = tide_device_factory_find(device, &factory);
     if (status == TIDE_OK)
         status = tide_rates_measure(device, threads, chunk_bytes, &rates);
     if (status != TIDE_OK)
@@ -82,7 +82,7 @@ tide_status tide_platform_measure(const char *device, uint32_t threads, uint64_t
     name_find(device, made.name);
     source_write(&made);
     rates_take(&rates, &made);
-    made.gpu_bytes = target.available_bytes != UINT64_MAX ? target.available_bytes : 0;
+    made.gpu_bytes = factory.available_bytes != UINT64_MAX ? factory.available_bytes : 0;
     status = adams_measure(made.threads, &made);
     if (status == TIDE_OK)
         status = tide_pace_measure(device, threads, &made.paces, &made.launch_ns);

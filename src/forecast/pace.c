@@ -8,7 +8,7 @@
 #include "src/forecast/pace.h"
 
 #include "kernels/kernels.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include <assert.h>
 #include <string.h>
@@ -285,19 +285,19 @@ static tide_status bench_run(bench *run, tide_paces *paces, double *launch_ns)
 tide_status tide_pace_measure(const char *device, uint32_t threads, tide_paces *paces, double *launch_ns)
 {
     static bench run; /* large */
-    tide_target target;
+    tide_device_factory factory;
     tide_paces measured = {0};
-    tide_status status = tide_target_find(device, &target);
+    tide_status status = tide_device_factory_find(device, &factory);
     if (status != TIDE_OK)
         return status;
-    run = (bench){.device_kernels = target.kernels};
+    run = (bench){.device_kernels = factory.kernels};
     const tide_device_options options = {.device_memory_bytes = REGION_BYTES + SLOTS * (uint64_t)CHUNK_BYTES,
                                          .host_memory_bytes = SLOTS * (uint64_t)CHUNK_BYTES,
                                          .chunk_bytes = CHUNK_BYTES,
                                          .threads = threads,
                                          .observer = command_seen,
                                          .observer_context = &run};
-    status = tide_target_open(&target, &options, &run.device);
+    status = tide_device_factory_open(&factory, &options, &run.device);
     if (status != TIDE_OK)
         return status;
     double gap_ns = 0;

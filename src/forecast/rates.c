@@ -13,7 +13,7 @@
 
 #include "kernels/costs.h"
 #include "offload/topology.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -324,14 +324,14 @@ static tide_status kernels_measure(bench *run, tide_rates *rates)
     return status;
 }
 
-static tide_status bench_run(bench *run, const tide_target *target, tide_rates *rates)
+static tide_status bench_run(bench *run, const tide_device_factory *factory, tide_rates *rates)
 {
     void *place = NULL;
     tide_status status = bench_memory(run, rates->chunk_bytes, &place);
     if (status == TIDE_OK)
         status = kernels_measure(run, rates);
     rates->host_adam_bytes_per_second = rates->adam_bytes_per_second;
-    if (status == TIDE_OK && target->module != NULL)
+    if (status == TIDE_OK && factory->module != NULL)
         status = host_adam_measure(run, rates->chunk_bytes, &rates->host_adam_bytes_per_second);
     if (status == TIDE_OK)
         status = copy_measure(run, TIDE_TIER_DEVICE, rates->chunk_bytes, &rates->h2d_bytes_per_second);
@@ -342,17 +342,17 @@ static tide_status bench_run(bench *run, const tide_target *target, tide_rates *
     return status;
 }
 
-static uint64_t chunk_clamp(const tide_target *target, uint64_t chunk_bytes)
+static uint64_t chunk_clamp(const tide_device_factory *factory, uint64_t chunk_bytes)
 {
-    return chunk_bytes < target->chunk_bytes_min ? target->chunk_bytes_min
+    return chunk_bytes < factory->chunk_bytes_min ? factory->chunk_bytes_min
                                                  : least(chunk_bytes, chunk_bytes_most);
 }
 
-static tide_status measure(const tide_target *target, uint32_t threads, tide_rates *measured)
+static tide_status measure(const tide_device_factory *factory, uint32_t threads, tide_rates *measured)
 {
-    const bool gpu = target->module != NULL;
-    bench run = {.kernels = target->kernels, .best_ns = UINT64_MAX};
-    run.region_bytes = gpu ? least(gpu_region_bytes, target->available_bytes / 4) : host_bytes();
+    const bool gpu = factory->module != NULL;
+    bench run = {.kernels = factory->kernels, .best_ns = UINT64_MAX};
+    run.region_bytes = gpu ? least(gpu_region_bytes, factory->available_bytes / 4) : host_bytes();
     run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
     run.host_slots =
         gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many for the host's AdamW */
@@ -364,10 +364,10 @@ static tide_status measure(const tide_target *target, uint32_t threads, tide_rat
                                          .observer_context = &run};
     tide_kernels_cpu_configure((int)(threads > 0 ? threads : tide_topology_processors()));
     tide_device_statistics statistics;
-    tide_status status = tide_target_open(target, &options, &run.device);
+    tide_status status = tide_device_factory_open(factory, &options, &run.device);
     if (status != TIDE_OK)
         return status;
-    status = bench_run(&run, target, measured);
+    status = bench_run(&run, factory, measured);
     run.device->ops->statistics(run.device, &statistics);
     measured->threads = statistics.host_threads;
     run.device->ops->close(run.device);
@@ -376,14 +376,14 @@ static tide_status measure(const tide_target *target, uint32_t threads, tide_rat
 
 tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes, tide_rates *rates)
 {
-    tide_target target;
-    const tide_status found = tide_target_find(device, &target);
+    tide_device_factory factory;
+    const tide_status found = tide_device_factory_find(device, &factory);
     if (found != TIDE_OK)
         return found;
-    assert(target.has_data);
-    tide_rates measured = {.chunk_bytes = chunk_clamp(&target, chunk_bytes)};
+    assert(factory.has_data);
+    tide_rates measured = {.chunk_bytes = chunk_clamp(&factory, chunk_bytes)};
     snprintf(measured.device, sizeof measured.device, "%s", device);
-    const tide_status status = measure(&target, threads, &measured);
+    const tide_status status = measure(&factory, threads, &measured);
     if (status == TIDE_OK)
         *rates = measured;
     return status;

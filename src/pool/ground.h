@@ -12,7 +12,7 @@
 #include "chunk/layout.h"
 #include "kernels/kernels.h"
 #include "offload/device.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "tidepool/pool.h"
 
 #include <assert.h>
@@ -30,7 +30,7 @@ typedef struct tide_region_layout {
 typedef struct tide_ground {
     tide_pool_options options;
     char *device_name;           /* options.device */
-    tide_target target;          /* known at create */
+    tide_device_factory factory;          /* known at create */
     const tide_kernels *kernels; /* known at create; of all streams but the host executor, which has the CPU's */
     tide_device *device;
     tide_layout *layout;

@@ -95,7 +95,7 @@ static tide_status options_check(const tide_pool_options *options)
 
 /* Options as they are in force, checked. */
 static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
-                                    tide_target *target)
+                                    tide_device_factory *factory)
 {
     *options = *given;
     if (options->chunk_bytes == 0)
@@ -106,13 +106,13 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
     if (status == TIDE_OK)
-        status = tide_target_find(options->device, target);
-    if (status == TIDE_OK && options->chunk_bytes < target->chunk_bytes_min)
+        status = tide_device_factory_find(options->device, factory);
+    if (status == TIDE_OK && options->chunk_bytes < factory->chunk_bytes_min)
         status = tide_fail(TIDE_ERROR_ARGUMENT,
                            "pool: chunk size %llu is too small for %s, it must be at least %llu bytes",
                            (unsigned long long)options->chunk_bytes,
-                           tide_target_is_null(options->device) ? "a GPU" : options->device,
-                           (unsigned long long)target->chunk_bytes_min);
+                           tide_device_factory_is_null(options->device) ? "a GPU" : options->device,
+                           (unsigned long long)factory->chunk_bytes_min);
     assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
                              (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
@@ -158,9 +158,9 @@ static void connect(tide_pool *pool)
 tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tide_pool **result)
 {
     tide_pool_options copy;
-    tide_target target;
+    tide_device_factory factory;
     tide_layout *registered = NULL;
-    tide_status status = options_complete(options, &copy, &target);
+    tide_status status = options_complete(options, &copy, &factory);
     if (status == TIDE_OK)
         status = tide_layout_create(
             &(tide_layout_options){.chunk_bytes = copy.chunk_bytes, .dtype = copy.dtype}, &registered);
@@ -171,7 +171,7 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     if (pool == NULL || name == NULL)
         goto no_memory;
     pool->ground =
-        (tide_ground){.options = copy, .device_name = name, .target = target, .kernels = target.kernels};
+        (tide_ground){.options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
     pool->ground.options.device = name;
     pool->model.registered = registered;
     connect(pool);

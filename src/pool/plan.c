@@ -207,7 +207,7 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
 {
     char advice[80] = "";
     for (uint64_t chunk = pool->ground.options.chunk_bytes / 2;
-         chunk >= pool->ground.target.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
+         chunk >= pool->ground.factory.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
@@ -240,14 +240,14 @@ static const char *device_told(const char *device)
 static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
 {
     const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
-    if (needed <= pool->ground.target.available_bytes)
+    if (needed <= pool->ground.factory.available_bytes)
         return TIDE_OK;
     return tide_fail(
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too large: %s has %llu bytes free, its context and a reserve of "
         "%llu bytes apart",
         (unsigned long long)plan->device_memory_bytes, device_told(pool->ground.options.device),
-        (unsigned long long)pool->ground.target.available_bytes,
+        (unsigned long long)pool->ground.factory.available_bytes,
         (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
 }
 
@@ -285,7 +285,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 /* What a default device budget may take: registering host memory takes page tables on the device. */
 static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
 {
-    const uint64_t available = pool->ground.target.available_bytes;
+    const uint64_t available = pool->ground.factory.available_bytes;
     const uint64_t tables = host_bytes / TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE;
     if (available == UINT64_MAX)
         return UINT64_MAX;

@@ -12,7 +12,7 @@
 tide_status tide_running_task_create(tide_running_task *running, const tide_ground *ground, uint32_t segments_max)
 {
     tide_device *device = ground->device;
-    const bool has_data = ground->target.has_data;
+    const bool has_data = ground->factory.has_data;
     void *address;
     *running = (tide_running_task){.ground = ground,
                       .update_segments = calloc(segments_max, sizeof *running->update_segments),
@@ -29,7 +29,7 @@ tide_status tide_running_task_create(tide_running_task *running, const tide_grou
 void tide_running_task_destroy(tide_running_task *running)
 {
     free(running->update_segments);
-    if (running->ground != NULL && !running->ground->target.has_data)
+    if (running->ground != NULL && !running->ground->factory.has_data)
         free(running->segments);
     *running = (tide_running_task){0};
 }

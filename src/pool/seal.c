@@ -31,7 +31,7 @@ static tide_status open_device(tide_pool *pool)
         .progress = options->progress,
         .progress_context = options->progress_context,
     };
-    return tide_target_open(&pool->ground.target, &device, &pool->ground.device);
+    return tide_device_factory_open(&pool->ground.factory, &device, &pool->ground.device);
 }
 
 static tide_status create_memory(tide_pool *pool)

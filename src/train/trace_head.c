@@ -1,7 +1,7 @@
 #include "src/train/trace_head.h"
 
 #include "src/pool/layout.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "src/train/json_line.h"
 #include "src/train/trace_fields.h"
 
@@ -50,7 +50,7 @@ static tide_status first_line(head_writer *it, uint64_t keep_steps)
     tide_json_text(line, "tidepool", it->head->version);
     tide_json_count(line, "rank", 0);
     tide_json_count(line, "ranks", 1);
-    tide_json_text(line, "device", tide_target_is_null(options->device) ? "null" : options->device);
+    tide_json_text(line, "device", tide_device_factory_is_null(options->device) ? "null" : options->device);
     tide_json_text(line, "dtype", tide_dtype_name(options->dtype));
     tide_json_count(line, "chunk_bytes", plan->chunk_bytes);
     tide_json_count(line, "device_slots", plan->device_slots);
@@ -78,7 +78,7 @@ static tide_status machine_write(head_writer *it)
 {
     const tide_pool_options *options = it->head->options;
     const tide_machine *machine = &options->machine;
-    const bool imitated = tide_target_is_null(options->device);
+    const bool imitated = tide_device_factory_is_null(options->device);
     tide_json_line *line = line_begin(it, "machine");
     tide_json_text(line, "name", it->head->machine);
     tide_json_count(line, "cores", (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));

@@ -1,7 +1,7 @@
 /* A trainer made, filled with values, and taken apart. What it does between is in trainer_step.c. */
 #include "src/train/trainer_internal.h"
 
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 #include "src/state/loss_scale.h"
 
 #include <stdlib.h>
@@ -108,7 +108,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->new_data = resolved.new_data;
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
-    made->computes = !tide_target_is_null(resolved.pool.device);
+    made->computes = !tide_device_factory_is_null(resolved.pool.device);
     tide_trainer_weights *weights = NULL;
     status = find_values(made, &resolved, &weights);
     if (status == TIDE_OK)

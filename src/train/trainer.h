@@ -70,7 +70,7 @@ typedef struct tide_trainer_options {
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
-    bool imitates;              /* null device: default budgets are those of the device that it stands for (src/pool/target.h); of the
+    bool imitates;              /* null device: default budgets are those of the device that it stands for (src/pool/device_factory.h); of the
                                    host's memory free_memory_bytes, 0: as much as the run needs */
     bool makes_up_tokens;       /* a device that computes needs no data: to find out how long a step takes */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */

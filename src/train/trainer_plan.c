@@ -26,7 +26,7 @@
 #include "src/train/trainer_internal.h"
 
 #include "offload/room.h"
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,17 +350,17 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
 /* Free host memory is asked for only where a default budget is a share of it: a GPU's is not. */
 static tide_status find_free_memory(const tide_trainer_options *options, free_memory *memory)
 {
-    tide_target target;
-    tide_status status = tide_target_find(options->pool.device, &target);
+    tide_device_factory factory;
+    tide_status status = tide_device_factory_find(options->pool.device, &factory);
     if (status != TIDE_OK)
         return status;
-    *memory = (free_memory){.device_bytes = target.available_bytes};
-    const bool shared = target.available_bytes == UINT64_MAX;
+    *memory = (free_memory){.device_bytes = factory.available_bytes};
+    const bool shared = factory.available_bytes == UINT64_MAX;
     const bool given =
         options->pool.host_memory_bytes != 0 && (options->pool.device_memory_bytes != 0 || !shared);
-    if (!given && !target.has_data && options->imitates)
+    if (!given && !factory.has_data && options->imitates)
         memory->host_bytes = options->free_memory_bytes;
-    if (given || !target.has_data)
+    if (given || !factory.has_data)
         return TIDE_OK;
     memory->host_bytes =
         options->free_memory_bytes != 0 ? options->free_memory_bytes : free_host_bytes(shared);

@@ -1,5 +1,5 @@
 /* A device's name, looked up. The CPU's kernels need no preparing; a GPU's come with its module. */
-#include "src/pool/target.h"
+#include "src/pool/device_factory.h"
 
 #include "kernels/gpu_sizes.h"
 #include "src/pool/internal.h"
@@ -39,9 +39,9 @@ static uint64_t chunk_bytes_min(const tide_gpu *gpu)
                                                                : TIDE_GPU_CHUNK_BYTES_LEAST;
 }
 
-static tide_status find_cuda(const char *device, tide_target *target)
+static tide_status find_cuda(const char *device, tide_device_factory *factory)
 {
-    tide_target found = {.has_data = true};
+    tide_device_factory found = {.has_data = true};
     tide_status status = tide_module_cuda_ordinal(device, &found.ordinal);
     if (status == TIDE_OK)
         status = tide_module_cuda(&found.module);
@@ -52,17 +52,17 @@ static tide_status find_cuda(const char *device, tide_target *target)
     if (status != TIDE_OK)
         return status;
     found.chunk_bytes_min = chunk_bytes_min(&found.gpu);
-    *target = found;
+    *factory = found;
     return TIDE_OK;
 }
 
 static const char stands_for[] = "null:", planned_gpu[] = "null:gpu:";
 
 /* The null device in a GPU's place: one that is here, which is made ready, or one that is not. */
-static tide_status find_stand_in(const char *device, tide_target *target)
+static tide_status find_planned_gpu(const char *device, tide_device_factory *factory)
 {
     const char *bytes = device + strlen(planned_gpu);
-    tide_target gpu = {.kernels = tide_kernels_planned_gpu(), .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
+    tide_device_factory gpu = {.kernels = tide_kernels_planned_gpu(), .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
     if (strncmp(device, planned_gpu, strlen(planned_gpu)) != 0) {
         const tide_status status = find_cuda(device + strlen(stands_for), &gpu);
         if (status != TIDE_OK)
@@ -73,29 +73,29 @@ static tide_status find_stand_in(const char *device, tide_target *target)
     } else {
         gpu.available_bytes = strtoull(bytes, NULL, 10);
     }
-    *target = (tide_target){.kernels = gpu.kernels,
+    *factory = (tide_device_factory){.kernels = gpu.kernels,
                             .chunk_bytes_min = gpu.chunk_bytes_min,
                             .available_bytes = gpu.available_bytes};
     return TIDE_OK;
 }
 
-bool tide_target_is_null(const char *device)
+bool tide_device_factory_is_null(const char *device)
 {
     return device != NULL &&
            (strcmp(device, "null") == 0 || strncmp(device, stands_for, strlen(stands_for)) == 0);
 }
 
-tide_status tide_target_find(const char *device, tide_target *target)
+tide_status tide_device_factory_find(const char *device, tide_device_factory *factory)
 {
     const bool null = strcmp(device, "null") == 0;
     if (strncmp(device, stands_for, strlen(stands_for)) == 0)
-        return find_stand_in(device, target);
+        return find_planned_gpu(device, factory);
     if (strncmp(device, "cuda:", 5) == 0)
-        return find_cuda(device, target);
+        return find_cuda(device, factory);
     if (!null && strcmp(device, "host") != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "unknown device %s; \"host\", \"null\" and \"cuda:N\" exist",
                          device);
-    *target = (tide_target){.has_data = !null,
+    *factory = (tide_device_factory){.has_data = !null,
                             .kernels = tide_kernels_cpu(),
                             .chunk_bytes_min = CPU_CHUNK_BYTES_MIN,
                             .available_bytes = UINT64_MAX};
@@ -105,36 +105,36 @@ tide_status tide_target_find(const char *device, tide_target *target)
 /* NULL in a process without an OpenMP runtime. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
-tide_status tide_target_open(const tide_target *target, const tide_device_options *options,
+tide_status tide_device_factory_open(const tide_device_factory *factory, const tide_device_options *options,
                              tide_device **device)
 {
     tide_device_options given = *options;
     given.threads_set = omp_set_num_threads;
-    if (target->module != NULL)
-        return target->module->open(target->ordinal, &given, device);
-    return target->has_data ? tide_device_host_open(options, device) : tide_device_null_open(options, device);
+    if (factory->module != NULL)
+        return factory->module->open(factory->ordinal, &given, device);
+    return factory->has_data ? tide_device_host_open(options, device) : tide_device_null_open(options, device);
 }
 
 /* --- auto --- */
 
 /* Its chunks are looked at first: making a GPU ready takes memory there. */
 static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t chunk_bytes,
-                           char name[TIDE_TARGET_NAME_BYTES])
+                           char name[TIDE_DEVICE_FACTORY_NAME_BYTES])
 {
     tide_gpu gpu;
-    tide_target target;
+    tide_device_factory factory;
     tide_status status = find_gpu(module, ordinal, &gpu);
     if (status == TIDE_OK && chunk_bytes < chunk_bytes_min(&gpu))
         status =
             tide_fail(TIDE_ERROR_UNSUPPORTED, "chunks of %" PRIu64 " bytes: a GPU takes %" PRIu64 " or more",
                       chunk_bytes, chunk_bytes_min(&gpu));
-    snprintf(name, TIDE_TARGET_NAME_BYTES, "cuda:%" PRIu32, ordinal);
-    return status == TIDE_OK ? tide_target_find(name, &target) : status;
+    snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "cuda:%" PRIu32, ordinal);
+    return status == TIDE_OK ? tide_device_factory_find(name, &factory) : status;
 }
 
 /* Each GPU in turn; the first one's refusal is the reason. */
-void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
-                        char reason[TIDE_TARGET_REASON_BYTES])
+void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+                        char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
 {
     const tide_module *module;
     uint32_t count = 0;
@@ -149,14 +149,14 @@ void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
         if (status == TIDE_OK)
             break;
         if (i == 0)
-            snprintf(reason, TIDE_TARGET_REASON_BYTES, "%s", tide_message());
+            snprintf(reason, TIDE_DEVICE_FACTORY_REASON_BYTES, "%s", tide_message());
     }
     if (count == 0)
-        snprintf(reason, TIDE_TARGET_REASON_BYTES, "%s", tide_message());
+        snprintf(reason, TIDE_DEVICE_FACTORY_REASON_BYTES, "%s", tide_message());
     if (status == TIDE_OK)
         reason[0] = 0;
     else
-        snprintf(name, TIDE_TARGET_NAME_BYTES, "host");
+        snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "host");
 }
 
 tide_pinning_times tide_pool_pinning(const tide_pool *pool)
