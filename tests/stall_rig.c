@@ -114,7 +114,7 @@ tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_
 
 void caller_sleeps(const rig *r, uint64_t ns)
 {
-    tide_device *device = r->pool->ground.device;
+    tide_device *device = r->pool->context.device;
     if (ns == 0)
         return;
     if (device->ops->asynchronous) {

@@ -296,7 +296,7 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
     counting.zero = counted_zero;
     gpt2_rig r;
     gpt2_rig_open_on(&r, &counting, TIDE_DTYPE_BF16, true, 1);
-    r.pool->ground.kernels = &counting;
+    r.pool->context.kernels = &counting;
     memset(&counted, 0, sizeof counted);
     gpt2_rig_step(&r);
     /* Per layer four weights, and the head's, which is the embedding of tokens: one micro-batch writes, the others add. */

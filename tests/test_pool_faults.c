@@ -62,7 +62,7 @@ static tide_status step_and_settle(toy_model *toy, float clip_norm)
 
 static void set_fault(toy_model *toy, uint32_t mask, uint64_t countdown)
 {
-    toy->pool->ground.device->ops->set_fault(toy->pool->ground.device, mask, countdown);
+    toy->pool->context.device->ops->set_fault(toy->pool->context.device, mask, countdown);
 }
 
 static uint64_t undisturbed(const toy_options *options, float clip_norm)
@@ -297,10 +297,10 @@ static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(
     toy_model toy;
     snapshot good = {0};
     assert_ok(toy_create(&options, &toy));
-    tide_kernels kernels = *toy.pool->ground.kernels;
+    tide_kernels kernels = *toy.pool->context.kernels;
     counted.adamw = kernels.adamw;
     kernels.adamw = counted_adamw;
-    toy.pool->ground.kernels = &kernels;
+    toy.pool->context.kernels = &kernels;
     for (int step = 0; step < 2; step++)
         assert_ok(step_and_settle(&toy, 1.0F));
     snapshot_take(&toy, &good);

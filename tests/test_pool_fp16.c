@@ -238,9 +238,9 @@ static bool second_step_with_fault(const toy_options *options, float loss_scale,
     toy_model toy;
     assert_ok(toy_create(options, &toy));
     assert_ok(step_and_settle(&toy, 1024));
-    toy.pool->ground.device->ops->set_fault(toy.pool->ground.device, TIDE_FAULT_ANY, n);
+    toy.pool->context.device->ops->set_fault(toy.pool->context.device, TIDE_FAULT_ANY, n);
     const bool met = step_and_settle(&toy, loss_scale) != TIDE_OK;
-    toy.pool->ground.device->ops->set_fault(toy.pool->ground.device, 0, 0);
+    toy.pool->context.device->ops->set_fault(toy.pool->context.device, 0, 0);
     if (met && tide_step_abort(toy.pool) != TIDE_OK) {
         assert_true(loss_scale < overflowing);
         ++*poisonings;

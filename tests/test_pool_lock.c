@@ -395,7 +395,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     tide_pool_options options = row_options();
     options.placement = TIDE_PLACEMENT_DEVICE;
     row_make(&row, &options, TIDE_HOST_RING_COMMANDS + 50, 1, SMALL_PARAMS);
-    tide_device *device = row.pool->ground.device;
+    tide_device *device = row.pool->context.device;
     tide_step_options step = toy_step_options(1);
     step.clip_norm = 1; /* updates wait for the norm */
     assert_ok(tide_step_begin(row.pool, &step));

@@ -37,11 +37,11 @@ static tide_pool_plan plan_on_a_gpu_with(toy_model *toy, uint64_t free_bytes, ui
     tide_pool_plan plan;
     tide_layout *layout;
     tide_manager *manager;
-    const uint64_t before = toy->pool->ground.factory.available_bytes;
-    toy->pool->ground.factory.available_bytes = free_bytes;
-    assert_ok(tide_pool_policy_build(toy->pool, toy->pool->ground.options.chunk_bytes, &layout, &manager));
+    const uint64_t before = toy->pool->context.factory.available_bytes;
+    toy->pool->context.factory.available_bytes = free_bytes;
+    assert_ok(tide_pool_policy_build(toy->pool, toy->pool->context.options.chunk_bytes, &layout, &manager));
     assert_ok(tide_pool_plan_make(toy->pool, layout, manager, device, host, false, &plan));
-    toy->pool->ground.factory.available_bytes = before;
+    toy->pool->context.factory.available_bytes = before;
     tide_manager_destroy(manager);
     tide_layout_destroy(layout);
     return plan;
@@ -110,7 +110,7 @@ static tide_status step_and_settle(toy_model *toy)
 /* The engine takes the table's pointer anew for each call, and sleeps while it is changed. */
 static void device_watch(toy_model *toy, tide_device_ops *watched, int countdown)
 {
-    watch.device = toy->pool->ground.device->ops;
+    watch.device = toy->pool->context.device->ops;
     atomic_store(&watch.refused, false);
     atomic_store(&watch.synchronized, false);
     atomic_store(&watch.countdown, countdown);
@@ -119,7 +119,7 @@ static void device_watch(toy_model *toy, tide_device_ops *watched, int countdown
     watched->synchronize = watched_synchronize;
     watched->unmap = watched_unmap;
     tide_monitor_lock(&toy->pool->monitor);
-    toy->pool->ground.device->ops = watched;
+    toy->pool->context.device->ops = watched;
     tide_monitor_unlock(&toy->pool->monitor);
 }
 
@@ -149,7 +149,7 @@ static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **s
             refused++;
         }
         tide_monitor_lock(&toy.pool->monitor);
-        toy.pool->ground.device->ops = watch.device;
+        toy.pool->context.device->ops = watch.device;
         tide_monitor_unlock(&toy.pool->monitor);
         toy_destroy(&toy);
     }

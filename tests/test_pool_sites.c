@@ -85,7 +85,7 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     uint64_t hash;
     if (status == TIDE_OK)
         status = toy_hash(&toy, TIDE_VALUE_MASTER, &hash);
-    tide_device *device = toy.pool->ground.device;
+    tide_device *device = toy.pool->context.device;
     tide_device_statistics statistics;
     device->ops->statistics(device, &statistics);
     memcpy(waits, statistics.waits, sizeof statistics.waits);

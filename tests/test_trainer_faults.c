@@ -46,7 +46,7 @@ static void undisturbed(const tide_trainer_options *options, track *made)
 
 static void set_fault(tide_trainer *trainer, uint32_t mask, uint64_t countdown)
 {
-    tide_device *device = tide_trainer_pool(trainer)->ground.device;
+    tide_device *device = tide_trainer_pool(trainer)->context.device;
     device->ops->set_fault(device, mask, countdown);
 }
 

@@ -47,7 +47,7 @@ static void tell_move(const tide_commands *commands, const tide_open_command *op
 {
     static const char *const moves[] = {"fetch", "evict", "write back"};
     const tide_tracer *tracer = &commands->journal->tracer;
-    tide_device *device = commands->link->ground->device;
+    tide_device *device = commands->link->context->device;
     const tide_command *command = &open->command;
     if (!tracer->on || command->kind > TIDE_COMMAND_WRITE_BACK)
         return;
@@ -100,7 +100,7 @@ static tide_open_command take(tide_commands *commands, uint32_t i)
 static void tell_issued(tide_commands *commands, tide_open_command *open)
 {
     tide_tracer *tracer = &commands->journal->tracer;
-    tide_device *device = commands->link->ground->device;
+    tide_device *device = commands->link->context->device;
     if (!tracer->on)
         return;
     open->id = tide_link_number(commands->link, &open->command);

@@ -22,7 +22,7 @@ uint64_t tide_pool_now_ns(const tide_pool *pool)
 {
     if (pool == NULL || !pool->sealed)
         return 0;
-    return pool->ground.device->ops->now_ns(pool->ground.device);
+    return pool->context.device->ops->now_ns(pool->context.device);
 }
 
 void tide_pool_trace_work(const tide_pool *pool, const char *what, uint64_t begin_ns)

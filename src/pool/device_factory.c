@@ -162,12 +162,12 @@ void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACT
 tide_pinning_times tide_pool_pinning(const tide_pool *pool)
 {
     tide_device_statistics statistics = {0};
-    if (pool->ground.device != NULL)
-        pool->ground.device->ops->statistics(pool->ground.device, &statistics);
+    if (pool->context.device != NULL)
+        pool->context.device->ops->statistics(pool->context.device, &statistics);
     return statistics.pinning;
 }
 
 const tide_kernels *tide_pool_kernels(const tide_pool *pool)
 {
-    return pool->ground.kernels;
+    return pool->context.kernels;
 }

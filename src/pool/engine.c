@@ -63,7 +63,7 @@ void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, floa
 static tide_status go(tide_engine *engine)
 {
     const tide_norm *norm = engine->norm;
-    const bool awaited = tide_norm_is_awaited(engine->ground, &norm->step);
+    const bool awaited = tide_norm_is_awaited(engine->context, &norm->step);
     if (awaited)
         tide_engine_let_go(engine, &norm->step, norm->result.gradient_scale);
     assert(engine->running_tasks->terms.update == engine->updates + 1 && !engine->is_counted);
@@ -116,7 +116,7 @@ static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool updat
     const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->poisoned);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
-    if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->ground, &engine->norm->step))
+    if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->context, &engine->norm->step))
         abort->poisoned = true;
     if (update_lost)
         abort->poisoned = true;
@@ -125,7 +125,7 @@ static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool updat
 
 static void answer_give_up(tide_engine *engine)
 {
-    tide_device *device = engine->ground->device;
+    tide_device *device = engine->context->device;
     tide_monitor_unlock(engine->monitor);
     device->ops->synchronize(device);
     tide_monitor_lock(engine->monitor);
@@ -286,7 +286,7 @@ tide_status tide_engine_failure(tide_engine *engine)
 {
     tide_monitor *monitor = engine->monitor;
     if (monitor->failure == TIDE_OK) {
-        const tide_status failed = engine->ground->device->ops->failure(engine->ground->device);
+        const tide_status failed = engine->context->device->ops->failure(engine->context->device);
         if (failed != TIDE_OK)
             tide_monitor_fail(monitor, failed);
     }
@@ -306,7 +306,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
 {
     assert(tide_monitor_is_held(engine->monitor));
     if (engine->started) {
-        engine->ground->device->ops->ring(engine->ground->device);
+        engine->context->device->ops->ring(engine->context->device);
         return;
     }
     if (held_up)
@@ -319,7 +319,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
 
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
 {
-    tide_device *device = engine->ground->device;
+    tide_device *device = engine->context->device;
     while (!ready(engine)) {
         if (engine->monitor->failure != TIDE_OK && !engine->abort.asked)
             break;

@@ -33,7 +33,7 @@ typedef struct tide_give_up {
 } tide_give_up;
 
 typedef struct tide_engine {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     tide_monitor *monitor;
     tide_order *order;
     tide_journal *journal;

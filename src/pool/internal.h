@@ -52,7 +52,7 @@ typedef struct tide_predict {
 
 struct tide_pool {
     bool sealed;
-    tide_ground ground;
+    tide_sealed_context context;
     tide_model model;
     tide_monitor monitor;
     tide_order order;

@@ -3,12 +3,12 @@
 #include <assert.h>
 
 /* Memory traffic of one of a PARAM chunk's updates, its pieces taken as equal: over a step that is exact. */
-static uint64_t update_bytes(const tide_ground *ground, tide_chunk param_chunk)
+static uint64_t update_bytes(const tide_sealed_context *context, tide_chunk param_chunk)
 {
-    const uint64_t element_bytes = tide_ground_element_bytes(ground),
-                   elements = tide_layout_chunk_used_bytes(ground->layout, param_chunk) / element_bytes;
-    return elements * tide_ground_update_bytes(ground, param_chunk) /
-           tide_layout_pieces(ground->layout, param_chunk);
+    const uint64_t element_bytes = tide_sealed_element_bytes(context),
+                   elements = tide_layout_chunk_used_bytes(context->layout, param_chunk) / element_bytes;
+    return elements * tide_sealed_update_bytes(context, param_chunk) /
+           tide_layout_pieces(context->layout, param_chunk);
 }
 
 static bool is_adam(uint32_t meter)
@@ -20,17 +20,17 @@ static void measure_command(tide_journal *journal, tide_stream stream, uint32_t 
                             uint64_t ns)
 {
     tide_measure *measure = &journal->measure;
-    const tide_ground *ground = journal->tracer.ground;
+    const tide_sealed_context *context = journal->tracer.context;
     assert(stream < TIDE_STREAM_COUNT && meter < TIDE_METER_SERIES + tide_measure_series_count(measure));
     if (meter >= TIDE_METER_SERIES)
         tide_measure_add(measure, meter - TIDE_METER_SERIES, ns, 0);
     else if (is_adam(meter))
         tide_measure_add(measure,
                          stream == TIDE_STREAM_HOST ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
-                         update_bytes(ground, tag));
+                         update_bytes(context, tag));
     else if (meter >= TIDE_METER_COPY && meter < TIDE_METER_ADAM)
         tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
-                         tide_layout_chunk_used_bytes(ground->layout, tag));
+                         tide_layout_chunk_used_bytes(context->layout, tag));
 }
 
 static tide_stall_command stall_command(const tide_journal *journal, uint32_t tag, uint32_t meter,

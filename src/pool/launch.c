@@ -8,7 +8,7 @@
 
 void tide_launch_lock(tide_pool *pool)
 {
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     assert(!tide_monitor_is_held(NULL));
     (void)device->ops->room(device, TIDE_STREAM_COMPUTE, true);
     tide_monitor_lock(&pool->monitor);
@@ -38,7 +38,7 @@ uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
 
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
 {
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     const tide_work work = {.label = kernel->label,
                             .op = pool->journal.tracer.op,
                             .tag = tide_launch_tag(pool),
@@ -58,15 +58,15 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
 static tide_status launch_fill(tide_pool *pool, const char *label, tide_kernel kernel, uint64_t offset,
                                uint64_t bytes)
 {
-    const tide_zero_args args = {.data = pool->ground.region + offset, .bytes = bytes};
-    assert(offset + bytes <= pool->ground.plan.region_bytes);
+    const tide_zero_args args = {.data = pool->context.region + offset, .bytes = bytes};
+    assert(offset + bytes <= pool->context.plan.region_bytes);
     const tide_kernel_work work = {label, kernel, &args, sizeof args, 0, (double)bytes, TIDE_PART_BEGIN};
     return tide_launch_kernel(pool, &work);
 }
 
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    return launch_fill(pool, "zero", pool->ground.kernels->zero, offset, bytes);
+    return launch_fill(pool, "zero", pool->context.kernels->zero, offset, bytes);
 }
 
 /* All ones bits are a NaN. */
@@ -80,7 +80,7 @@ static tide_status fill_with_nan(void *stream, const void *arguments)
 
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    assert(pool->ground.options.hazard_check);
+    assert(pool->context.options.hazard_check);
     return launch_fill(pool, "nan", fill_with_nan, offset, bytes);
 }
 

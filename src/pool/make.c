@@ -122,24 +122,24 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
 /* The pool's objects, told of each other. */
 static void connect(tide_pool *pool)
 {
-    tide_ground *ground = &pool->ground;
+    tide_sealed_context *context = &pool->context;
     tide_monitor *monitor = &pool->monitor;
     tide_order *order = &pool->order;
     tide_journal *journal = &pool->journal;
     tide_engine *engine = &pool->engine;
     tide_monitor_init(monitor);
-    journal->tracer.ground = ground;
+    journal->tracer.context = context;
     journal->stalls.tracer = journal->records.tracer = &journal->tracer;
     journal->records.stalls = &journal->stalls;
-    pool->link = (tide_link){.ground = ground, .monitor = monitor, .order = order, .journal = journal};
-    pool->running_tasks = (tide_running_tasks){.ground = ground,
+    pool->link = (tide_link){.context = context, .monitor = monitor, .order = order, .journal = journal};
+    pool->running_tasks = (tide_running_tasks){.context = context,
                              .model = &pool->model,
                              .monitor = monitor,
                              .order = order,
                              .journal = journal,
                              .link = &pool->link};
-    pool->norm = (tide_norm){.ground = ground, .order = order};
-    *engine = (tide_engine){.ground = ground,
+    pool->norm = (tide_norm){.context = context, .order = order};
+    *engine = (tide_engine){.context = context,
                             .monitor = monitor,
                             .order = order,
                             .journal = journal,
@@ -170,9 +170,9 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     char *name = strdup(copy.device);
     if (pool == NULL || name == NULL)
         goto no_memory;
-    pool->ground =
-        (tide_ground){.options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
-    pool->ground.options.device = name;
+    pool->context =
+        (tide_sealed_context){.options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
+    pool->context.options.device = name;
     pool->model.registered = registered;
     connect(pool);
     pool->is_shadow = is_shadow;
@@ -197,6 +197,6 @@ void tide_pool_unmake(tide_pool *pool)
     tide_pool_unseal(pool);
     tide_model_destroy(&pool->model);
     tide_monitor_destroy(&pool->monitor);
-    free(pool->ground.device_name);
+    free(pool->context.device_name);
     free(pool);
 }

@@ -122,7 +122,7 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
     if (status == TIDE_OK)
         status = count_elements(name, shape, rank, &elements);
     if (status == TIDE_OK)
-        status = complete_class(&pool->ground.options, name, of_class, &complete);
+        status = complete_class(&pool->context.options, name, of_class, &complete);
     if (status != TIDE_OK)
         return status;
     tide_model *model = &pool->model;

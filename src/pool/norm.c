@@ -8,7 +8,7 @@
 
 tide_status tide_norm_create(tide_norm *norm)
 {
-    tide_device *device = norm->ground->device;
+    tide_device *device = norm->context->device;
     void *address;
     const tide_status status = device->ops->buffer_create(device, "norm mailbox", TIDE_ALIGNMENT_BYTES,
                                                           &address, &norm->mailbox_object);
@@ -62,17 +62,17 @@ bool tide_norm_lose(tide_norm *norm)
  * comes between sum and copy, since a step begins when the norm before is known. */
 static tide_status copy_to_host(tide_norm *norm)
 {
-    const tide_ground *ground = norm->ground;
-    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, ground->region_object),
+    const tide_sealed_context *context = norm->context;
+    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, context->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, norm->mailbox_object)};
     const tide_work work = {.label = "norm to host",
                             .tag = UINT32_MAX,
                             .meter = TIDE_METER_NORM,
                             .accesses = accesses,
                             .access_count = 2};
-    tide_status status = ground->device->ops->copy_bytes(
-        ground->device, TIDE_STREAM_COMPUTE, &work, norm->mailbox,
-        ground->region + ground->region_layout.scalars_offset, sizeof(double), false);
+    tide_status status = context->device->ops->copy_bytes(
+        context->device, TIDE_STREAM_COMPUTE, &work, norm->mailbox,
+        context->region + context->region_layout.scalars_offset, sizeof(double), false);
     if (status == TIDE_OK)
         status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, 0, &norm->number);
     if (status == TIDE_OK)
@@ -101,7 +101,7 @@ static tide_norm_verdict skip(tide_norm *norm)
 
 static tide_norm_verdict judge(tide_norm *norm, double square)
 {
-    const bool finite = isfinite(square), awaited = tide_norm_is_awaited(norm->ground, &norm->step);
+    const bool finite = isfinite(square), awaited = tide_norm_is_awaited(norm->context, &norm->step);
     tide_step_result *result = &norm->result;
     tide_norm_verdict verdict = finite ? TIDE_NORM_GO : TIDE_NORM_TORN;
     norm->has_result = true;
@@ -120,7 +120,7 @@ static tide_norm_verdict judge(tide_norm *norm, double square)
 
 static tide_status read_mailbox(tide_norm *norm, double *square)
 {
-    tide_device *device = norm->ground->device;
+    tide_device *device = norm->context->device;
     const tide_access access = tide_reads(TIDE_OBJECT_BUFFER, norm->mailbox_object);
     const tide_work work = {.label = "norm on host", .accesses = &access, .access_count = 1};
     const tide_status status = device->ops->host_touch(device, &work);
@@ -131,7 +131,7 @@ static tide_status read_mailbox(tide_norm *norm, double *square)
 
 tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
 {
-    tide_device *device = norm->ground->device;
+    tide_device *device = norm->context->device;
     tide_status status = TIDE_OK;
     bool arrived = false;
     double square = 0;

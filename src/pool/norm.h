@@ -19,7 +19,7 @@
 #ifndef TIDE_POOL_NORM_H
 #define TIDE_POOL_NORM_H
 
-#include "src/pool/ground.h"
+#include "src/pool/sealed_context.h"
 #include "src/pool/order.h"
 
 enum { TIDE_SKIPS_MAX = 10 }; /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
@@ -39,7 +39,7 @@ typedef enum tide_norm_verdict {
 } tide_norm_verdict;
 
 typedef struct tide_norm {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     tide_order *order;
     double *mailbox;         /* [fixed] */
     uint32_t mailbox_object; /* [fixed] */
@@ -53,9 +53,9 @@ typedef struct tide_norm {
 } tide_norm;
 
 /* Do a step's updates wait for its norm? With clipping; and always in fp16, where gradients overflow now and then. */
-static inline bool tide_norm_is_awaited(const tide_ground *ground, const tide_step_options *step)
+static inline bool tide_norm_is_awaited(const tide_sealed_context *context, const tide_step_options *step)
 {
-    return step->clip_norm > 0 || ground->options.dtype == TIDE_DTYPE_FP16;
+    return step->clip_norm > 0 || context->options.dtype == TIDE_DTYPE_FP16;
 }
 
 static inline float tide_norm_loss_scale(const tide_step_options *step)

@@ -19,8 +19,8 @@ bool tide_op_is_valid(const tide_pool *pool)
     if (!tide_op_is_open(pool) || op->count > op->capacity)
         return op->number == TIDE_OP_NONE && op->count == 1 && op->param_count == 1;
     for (uint32_t i = 1; i < op->count; i++) {
-        if (op->chunks[i] >= tide_layout_chunk_count(pool->ground.layout) ||
-            op->accesses[i].index >= pool->ground.plan.device_slots)
+        if (op->chunks[i] >= tide_layout_chunk_count(pool->context.layout) ||
+            op->accesses[i].index >= pool->context.plan.device_slots)
             return false;
     }
     return pool->step.is_open && op->chunks[0] == TIDE_CHUNK_NONE &&
@@ -31,12 +31,12 @@ bool tide_op_is_valid(const tide_pool *pool)
 tide_status tide_op_create(tide_pool *pool)
 {
     tide_open_op *op = &pool->op;
-    op->capacity = 1 + (uint32_t)(pool->ground.plan.largest_op_bytes / pool->ground.plan.chunk_bytes);
+    op->capacity = 1 + (uint32_t)(pool->context.plan.largest_op_bytes / pool->context.plan.chunk_bytes);
     op->accesses = calloc(op->capacity, sizeof *op->accesses);
     op->chunks = calloc(op->capacity, sizeof *op->chunks);
     if (op->accesses == NULL || op->chunks == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for an op of %u chunks", op->capacity);
-    op->accesses[0] = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
+    op->accesses[0] = tide_writes(TIDE_OBJECT_REGION, pool->context.region_object);
     op->chunks[0] = TIDE_CHUNK_NONE;
     op->count = op->param_count = 1;
     assert(tide_op_is_valid(pool));
@@ -85,11 +85,11 @@ static void hold_activation(tide_pool *pool, tide_use use, uint32_t part, tide_n
 {
     const tide_pool_activation *activation = &pool->model.activations[use.tensor];
     assert(part < activation->parts);
-    const uint64_t chunk_bytes = pool->ground.plan.chunk_bytes;
+    const uint64_t chunk_bytes = pool->context.plan.chunk_bytes;
     const uint64_t begin = activation->offset_bytes + part * tide_align_up(activation->part_bytes);
     const uint64_t last = (begin + activation->part_bytes - 1) / chunk_bytes;
     for (uint64_t index = begin / chunk_bytes; index <= last; index++)
-        hold(pool, pool->ground.first_chunk[TIDE_SPACE_ACTIVATION] + (tide_chunk)index,
+        hold(pool, pool->context.first_chunk[TIDE_SPACE_ACTIVATION] + (tide_chunk)index,
              (use.access & TIDE_ACCESS_WRITE) != 0, needs);
 }
 
@@ -122,12 +122,12 @@ static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op,
  * commands. */
 static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool accessible)
 {
-    const tide_ground *ground = &pool->ground;
+    const tide_sealed_context *context = &pool->context;
     tide_status status = TIDE_OK;
     assert(!tide_monitor_is_held(NULL) && from > 0 && to <= pool->op.count);
-    for (uint32_t i = from; i < to && status == TIDE_OK && ground->options.guard; i++)
-        status = ground->device->ops->guard(ground->device, TIDE_STREAM_COMPUTE,
-                                            tide_ground_place(ground, pool->op.chunks[i]), accessible);
+    for (uint32_t i = from; i < to && status == TIDE_OK && context->options.guard; i++)
+        status = context->device->ops->guard(context->device, TIDE_STREAM_COMPUTE,
+                                            tide_sealed_place(context, pool->op.chunks[i]), accessible);
     return status;
 }
 
@@ -172,7 +172,7 @@ static tide_status release_slice(tide_pool *pool)
 static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
 {
     tide_tracer *tracer = &pool->journal.tracer;
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     tide_manager *manager = pool->engine.manager;
     const uint64_t asked_ns = tracer->on ? device->ops->now_ns(device) : 0;
     tide_tracer_stand(tracer, op, slice, tide_manager_follows(manager));
@@ -207,7 +207,7 @@ static tide_status fill_accumulators(tide_pool *pool)
         if (!(use.access & TIDE_ACCESS_GRAD) || gradients->params[use.tensor].is_added)
             continue;
         if (use.access & TIDE_ACCESS_OVERWRITE) {
-            if (pool->ground.options.hazard_check)
+            if (pool->context.options.hazard_check)
                 status = tide_launch_nan(pool, offset, bytes);
             continue;
         }
@@ -340,23 +340,23 @@ static tide_status rounding_accesses(tide_pool *pool)
 /* The accumulator into the param's place, and the norm of what stands there then. */
 static tide_status launch_rounding(tide_pool *pool, const tide_pool_param *param, uint64_t accumulator_offset)
 {
-    const tide_ground *ground = &pool->ground;
-    assert(accumulator_offset + param->elements * sizeof(float) <= ground->plan.region_bytes);
-    double *blocks = (double *)(void *)(ground->region + ground->region_layout.blocks_offset);
-    const tide_cast_args rounding = {.in = ground->region + accumulator_offset,
+    const tide_sealed_context *context = &pool->context;
+    assert(accumulator_offset + param->elements * sizeof(float) <= context->plan.region_bytes);
+    double *blocks = (double *)(void *)(context->region + context->region_layout.blocks_offset);
+    const tide_cast_args rounding = {.in = context->region + accumulator_offset,
                                      .out =
-                                         ground->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
+                                         context->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
                                      .elements = param->elements,
                                      .in_dtype = TIDE_DTYPE_FP32,
-                                     .out_dtype = ground->options.dtype};
+                                     .out_dtype = context->options.dtype};
     const tide_gradient_norm_args norm = {.gradient = rounding.out,
                                           .blocks = blocks + param->first_block,
                                           .elements = param->elements,
-                                          .dtype = ground->options.dtype};
+                                          .dtype = context->options.dtype};
     const tide_kernel_work kernels[] = {
-        {"gradient rounding", ground->kernels->cast, &rounding, sizeof rounding, 0,
+        {"gradient rounding", context->kernels->cast, &rounding, sizeof rounding, 0,
          (double)tide_cast_bytes(&rounding), TIDE_PART_END},
-        {"gradient norm", ground->kernels->gradient_norm, &norm, sizeof norm,
+        {"gradient norm", context->kernels->gradient_norm, &norm, sizeof norm,
          (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm), TIDE_PART_END}};
     const tide_status status = tide_launch_kernel(pool, &kernels[0]);
     return status == TIDE_OK ? tide_launch_kernel(pool, &kernels[1]) : status;

@@ -39,7 +39,7 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
     tide_manager *manager = NULL;
     tide_op op;
     tide_status status = tide_layout_create(
-        &(tide_layout_options){.chunk_bytes = chunk_bytes, .dtype = pool->ground.options.dtype}, &layout);
+        &(tide_layout_options){.chunk_bytes = chunk_bytes, .dtype = pool->context.options.dtype}, &layout);
     if (status == TIDE_OK)
         status = layout_fill(pool, layout);
     if (status == TIDE_OK)
@@ -69,13 +69,13 @@ static bool region_is_valid(const tide_region_layout *region)
     return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
 }
 
-bool tide_ground_is_valid(const tide_ground *ground)
+bool tide_sealed_context_is_valid(const tide_sealed_context *context)
 {
-    const tide_pool_plan *plan = &ground->plan;
-    return region_is_valid(&ground->region_layout) &&
+    const tide_pool_plan *plan = &context->plan;
+    return region_is_valid(&context->region_layout) &&
            plan->device_slots * plan->chunk_bytes + plan->region_bytes <= plan->device_memory_bytes &&
            plan->host_slots * plan->chunk_bytes + plan->buffer_bytes <= plan->host_memory_bytes &&
-           plan->region_bytes == ground->region_layout.total_bytes;
+           plan->region_bytes == context->region_layout.total_bytes;
 }
 
 /* Accumulators that several ops share get a place of their own. */
@@ -135,7 +135,7 @@ static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layo
         if (!tide_pool_param_is_frozen(&pool->model.params[i]))
             region->blocks_count += tide_norm_blocks(pool->model.params[i].elements);
     }
-    region->shared_offset = tide_align_up(pool->ground.options.nonmodel_bytes);
+    region->shared_offset = tide_align_up(pool->context.options.nonmodel_bytes);
     region->blocks_offset = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
     region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
     region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
@@ -154,7 +154,7 @@ static uint64_t page_up(uint64_t bytes)
 static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
     const uint64_t segments = page_up(tide_running_tasks_table_bytes(layout));
-    return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
+    return 2 * page_up(pool->context.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
            TIDE_RUNNING_TASKS_MAX * segments;
 }
 
@@ -169,7 +169,7 @@ static uint64_t used_chunks(const tide_layout *layout)
 static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layout,
                                   const tide_slot_needs *needs)
 {
-    const bool state_there = pool->ground.options.placement != TIDE_PLACEMENT_HOST;
+    const bool state_there = pool->context.options.placement != TIDE_PLACEMENT_HOST;
     return largest(needs->device_slots,
                    (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
@@ -183,7 +183,7 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
     if (device_slots <= used)
         return all;
     const uint64_t margin =
-        pool->ground.options.placement == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
+        pool->context.options.placement == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
     if (margin >= state)
         return 0;
     uint64_t elsewhere = 0, there = 0;
@@ -206,14 +206,14 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
     char advice[80] = "";
-    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2;
-         chunk >= pool->ground.factory.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
+    for (uint64_t chunk = pool->context.options.chunk_bytes / 2;
+         chunk >= pool->context.factory.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
             break;
         tide_slot_needs needs;
-        tide_manager_needs(manager, pool->ground.options.placement, &needs);
+        tide_manager_needs(manager, pool->context.options.placement, &needs);
         tide_manager_destroy(manager);
         tide_layout_destroy(layout);
         if (needs.device_slots * chunk + plan->region_bytes <= budget)
@@ -240,25 +240,25 @@ static const char *device_told(const char *device)
 static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
 {
     const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
-    if (needed <= pool->ground.factory.available_bytes)
+    if (needed <= pool->context.factory.available_bytes)
         return TIDE_OK;
     return tide_fail(
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too large: %s has %llu bytes free, its context and a reserve of "
         "%llu bytes apart",
-        (unsigned long long)plan->device_memory_bytes, device_told(pool->ground.options.device),
-        (unsigned long long)pool->ground.factory.available_bytes,
+        (unsigned long long)plan->device_memory_bytes, device_told(pool->context.options.device),
+        (unsigned long long)pool->context.factory.available_bytes,
         (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
 }
 
 static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_pool_plan *plan)
 {
-    const tide_region_layout *region = &pool->ground.region_layout;
+    const tide_region_layout *region = &pool->context.region_layout;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         const tide_pool_param *param = &pool->model.params[i];
         plan->params += param->elements;
-        plan->model_bytes += param->elements * (tide_ground_element_bytes(&pool->ground) +
-                                                tide_ground_state_bytes(&param->of_class.state));
+        plan->model_bytes += param->elements * (tide_sealed_element_bytes(&pool->context) +
+                                                tide_sealed_state_bytes(&param->of_class.state));
     }
     plan->chunk_bytes = tide_layout_chunk_bytes(layout);
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
@@ -285,7 +285,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 /* What a default device budget may take: registering host memory takes page tables on the device. */
 static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
 {
-    const uint64_t available = pool->ground.factory.available_bytes;
+    const uint64_t available = pool->context.factory.available_bytes;
     const uint64_t tables = host_bytes / TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE;
     if (available == UINT64_MAX)
         return UINT64_MAX;
@@ -297,10 +297,10 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
                                 tide_pool_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
-    plan_region(pool, manager, &pool->ground.region_layout);
+    plan_region(pool, manager, &pool->context.region_layout);
     plan_sizes(pool, layout, plan);
     tide_slot_needs needs;
-    tide_manager_needs(manager, pool->ground.options.placement, &needs);
+    tide_manager_needs(manager, pool->context.options.placement, &needs);
     const uint64_t chunk = plan->chunk_bytes;
     const uint64_t full_device = full_device_slots(pool, layout, &needs);
     plan->largest_op = pool->model.ops[needs.largest_op].description.name;
@@ -354,21 +354,21 @@ tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, ti
     if (pool == NULL || plan == NULL)
         return tide_pool_given("tide_pool_plan_get", pool == NULL ? "pool" : "plan");
     if (pool->sealed) {
-        *plan = pool->ground.plan;
+        *plan = pool->context.plan;
         return TIDE_OK;
     }
     tide_layout *layout;
     tide_manager *manager;
     tide_status status = tide_pool_described(pool, "tide_pool_plan_get");
     if (status == TIDE_OK)
-        status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &layout, &manager);
+        status = tide_pool_policy_build(pool, pool->context.options.chunk_bytes, &layout, &manager);
     if (status != TIDE_OK)
         return status;
     /* Planning writes offsets into the pool's own tables; seal writes them again, the same. */
     status = tide_pool_plan_make(pool, layout, manager,
                                  device_memory_bytes != 0 ? device_memory_bytes
-                                                          : pool->ground.options.device_memory_bytes,
-                                 pool->ground.options.host_memory_bytes, false, plan);
+                                                          : pool->context.options.device_memory_bytes,
+                                 pool->context.options.host_memory_bytes, false, plan);
     tide_manager_destroy(manager);
     tide_layout_destroy(layout);
     return status;
@@ -380,7 +380,7 @@ tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
         return tide_pool_given("tide_pool_set_budgets", "pool");
     if (pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_set_budgets: budgets are fixed at seal");
-    pool->ground.options.device_memory_bytes = device_memory_bytes;
-    pool->ground.options.host_memory_bytes = host_memory_bytes;
+    pool->context.options.device_memory_bytes = device_memory_bytes;
+    pool->context.options.host_memory_bytes = host_memory_bytes;
     return TIDE_OK;
 }

@@ -23,7 +23,7 @@ tide_status tide_pool_seal(tide_pool *pool)
     if (pool == NULL)
         return tide_pool_given("tide_pool_seal", "pool");
     tide_status status = tide_pool_build(pool);
-    if (status != TIDE_OK || !pool->ground.options.predict)
+    if (status != TIDE_OK || !pool->context.options.predict)
         return status;
     status = tide_predict_create(pool);
     if (status != TIDE_OK)
@@ -40,14 +40,14 @@ const tide_model *tide_pool_model(const tide_pool *pool)
 
 const tide_layout *tide_pool_layout(const tide_pool *pool)
 {
-    return pool->ground.layout;
+    return pool->context.layout;
 }
 
 void *tide_param_data(const tide_pool *pool, tide_param param)
 {
     if (pool == NULL || !pool->sealed || param >= pool->model.param_count)
         return NULL;
-    return pool->ground.space_address[TIDE_SPACE_PARAM] + pool->model.params[param].data_offset_bytes;
+    return pool->context.space_address[TIDE_SPACE_PARAM] + pool->model.params[param].data_offset_bytes;
 }
 
 void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part)
@@ -55,20 +55,20 @@ void *tide_activation_data(const tide_pool *pool, tide_activation activation, ui
     if (pool == NULL || !pool->sealed || activation >= pool->model.activation_count ||
         part >= pool->model.activations[activation].parts)
         return NULL;
-    return pool->ground.space_address[TIDE_SPACE_ACTIVATION] +
+    return pool->context.space_address[TIDE_SPACE_ACTIVATION] +
            pool->model.activations[activation].offset_bytes +
            part * tide_align_up(pool->model.activations[activation].part_bytes);
 }
 
 void *tide_region(const tide_pool *pool)
 {
-    return pool != NULL && pool->sealed ? pool->ground.region : NULL;
+    return pool != NULL && pool->sealed ? pool->context.region : NULL;
 }
 
 void *tide_workspace(const tide_pool *pool)
 {
     return pool != NULL && tide_op_is_open(pool)
-               ? pool->ground.region + pool->ground.region_layout.workspace_offset
+               ? pool->context.region + pool->context.region_layout.workspace_offset
                : NULL;
 }
 
@@ -89,7 +89,7 @@ float *tide_param_gradient(const tide_pool *pool, tide_param param)
     const uint32_t i = find_gradient(pool, param);
     return i == UINT32_MAX
                ? NULL
-               : (float *)(void *)(pool->ground.region + tide_op_open(pool)->accumulator_offsets[i]);
+               : (float *)(void *)(pool->context.region + tide_op_open(pool)->accumulator_offsets[i]);
 }
 
 bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param)

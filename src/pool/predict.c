@@ -57,10 +57,10 @@ static uint32_t step_commands(const tide_model *model)
 
 tide_status tide_predict_create(tide_pool *pool)
 {
-    const tide_pool_options *real = &pool->ground.options;
+    const tide_pool_options *real = &pool->context.options;
     const tide_pool_options options = {.device = "null",
-                                       .device_memory_bytes = pool->ground.plan.device_memory_bytes,
-                                       .host_memory_bytes = pool->ground.plan.host_memory_bytes,
+                                       .device_memory_bytes = pool->context.plan.device_memory_bytes,
+                                       .host_memory_bytes = pool->context.plan.host_memory_bytes,
                                        .chunk_bytes = real->chunk_bytes,
                                        .dtype = real->dtype,
                                        .nonmodel_bytes = real->nonmodel_bytes,
@@ -84,7 +84,7 @@ tide_status tide_predict_create(tide_pool *pool)
     if (status == TIDE_OK)
         status = tide_pool_build(predict->shadow);
     if (status == TIDE_OK)
-        status = tide_device_null_reserve(predict->shadow->ground.device, step_commands(&pool->model));
+        status = tide_device_null_reserve(predict->shadow->context.device, step_commands(&pool->model));
     if (status != TIDE_OK)
         tide_predict_destroy(predict);
     return status;
@@ -118,7 +118,7 @@ static tide_status imitate(tide_predict *predict, const tide_measure *measure)
         .host_bytes_per_second = per_second(series[TIDE_SERIES_ADAM_HOST].mean_ns),
         .map_ns = (uint64_t)(series[TIDE_SERIES_MAP].mean_ns + 0.5),
         .unmap_ns = (uint64_t)(series[TIDE_SERIES_UNMAP].mean_ns + 0.5)};
-    return tide_device_null_imitate(predict->shadow->ground.device, &machine);
+    return tide_device_null_imitate(predict->shadow->context.device, &machine);
 }
 
 static tide_status never_called(void *stream, const void *arguments)
@@ -141,7 +141,7 @@ static tide_status occupy(const tide_pool *pool, uint32_t op)
     const tide_pool *shadow = pool->predict.shadow;
     const tide_work work = {
         .label = "measured", .tag = tide_launch_tag(shadow), .bytes = traffic(pool, tide_series_of_op(op))};
-    tide_device *device = shadow->ground.device;
+    tide_device *device = shadow->context.device;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }
 

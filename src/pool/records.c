@@ -67,7 +67,7 @@ static void stalls_sum(tide_pool_counters *counters)
 
 void tide_records_sum(const tide_records *records, tide_pool_counters *sums)
 {
-    tide_device *device = records->tracer->ground->device;
+    tide_device *device = records->tracer->context->device;
     assert(tide_monitor_is_held(NULL));
     tide_manager_counters manager;
     tide_device_statistics statistics;

@@ -10,7 +10,7 @@ static const char *find_nonfinite(tide_pool *pool)
     enum { PIECE = 512 };
     double blocks[PIECE];
     const double *all =
-        (const double *)(void *)(pool->ground.region + pool->ground.region_layout.blocks_offset);
+        (const double *)(void *)(pool->context.region + pool->context.region_layout.blocks_offset);
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         const uint64_t count = tide_pool_param_is_frozen(&pool->model.params[i])
                                    ? 0

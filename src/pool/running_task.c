@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-tide_status tide_running_task_create(tide_running_task *running, const tide_ground *ground, uint32_t segments_max)
+tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context, uint32_t segments_max)
 {
-    tide_device *device = ground->device;
-    const bool has_data = ground->factory.has_data;
+    tide_device *device = context->device;
+    const bool has_data = context->factory.has_data;
     void *address;
-    *running = (tide_running_task){.ground = ground,
+    *running = (tide_running_task){.context = context,
                       .update_segments = calloc(segments_max, sizeof *running->update_segments),
                       .segments = has_data ? NULL : calloc(segments_max, sizeof *running->segments)};
     if (running->update_segments == NULL || (!has_data && running->segments == NULL))
@@ -29,7 +29,7 @@ tide_status tide_running_task_create(tide_running_task *running, const tide_grou
 void tide_running_task_destroy(tide_running_task *running)
 {
     free(running->update_segments);
-    if (running->ground != NULL && !running->ground->factory.has_data)
+    if (running->context != NULL && !running->context->factory.has_data)
         free(running->segments);
     *running = (tide_running_task){0};
 }
@@ -42,13 +42,13 @@ static tide_adamw_args adamw_args(const tide_running_task *running)
                              .factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2,
                                                                step->epsilon, step->weight_decay,
                                                                running->terms.update, running->terms.scale),
-                             .dtype = running->ground->options.dtype};
+                             .dtype = running->context->options.dtype};
 }
 
 static tide_restore_args restore_args(const tide_running_task *running)
 {
     return (tide_restore_args){
-        .segments = running->segments, .segment_count = running->segment_count, .dtype = running->ground->options.dtype};
+        .segments = running->segments, .segment_count = running->segment_count, .dtype = running->context->options.dtype};
 }
 
 /* --- functions on the host executor --- */
@@ -69,7 +69,7 @@ static void answer(tide_running_task *running, tide_status status)
 
 static tide_status update(const tide_running_task *running)
 {
-    const tide_pool_options *options = &running->ground->options;
+    const tide_pool_options *options = &running->context->options;
     assert(running->busy && running->terms.update > 0);
     if (options->update != NULL)
         return options->update(options->update_context, &running->terms.step, running->terms.update, running->terms.scale,
@@ -77,7 +77,7 @@ static tide_status update(const tide_running_task *running)
     for (uint32_t i = 0; i < running->segment_count; i++) {
         const tide_update_segment *segment = &running->update_segments[i];
         if (segment->zero_gradient)
-            memset(segment->values, 0, segment->elements * tide_ground_element_bytes(running->ground));
+            memset(segment->values, 0, segment->elements * tide_sealed_element_bytes(running->context));
     }
     const tide_adamw_args adamw = adamw_args(running);
     return tide_kernels_cpu()->adamw(NULL, &adamw);
@@ -93,7 +93,7 @@ static tide_status restore(const tide_running_task *running)
         const tide_update_segment *segment = &running->update_segments[i];
         const tide_copy_args copy = {.in = segment->state[0],
                                      .out = segment->values,
-                                     .bytes = segment->elements * tide_ground_element_bytes(running->ground)};
+                                     .bytes = segment->elements * tide_sealed_element_bytes(running->context)};
         status = tide_kernels_cpu()->copy(NULL, &copy);
     }
     return status;
@@ -106,7 +106,7 @@ tide_status tide_running_task_run(void *stream, const void *address_of_running)
     assert(running->busy && running->segments != NULL);
     for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
         if (running->needs_zero[i] != NULL)
-            zero_slot(running->needs_zero[i], running->ground->plan.chunk_bytes);
+            zero_slot(running->needs_zero[i], running->context->plan.chunk_bytes);
     }
     answer(running, running->updates ? update(running) : restore(running));
     return TIDE_OK;
@@ -132,7 +132,7 @@ static tide_status set_values(const tide_access_request *request, void *kept)
                              .out_dtype = {request->dtype}};
     if (request->value == TIDE_VALUE_MASTER) {
         place.out[1] = (char *)request->slots[1] + request->param_offset_bytes;
-        place.out_dtype[1] = request->ground->options.dtype;
+        place.out_dtype[1] = request->context->options.dtype;
     }
     tide_cpu_variant_best()->place(&place);
     return TIDE_OK;
@@ -145,7 +145,7 @@ tide_status tide_running_task_run_access(void *stream, const void *access_reques
     assert(request->slots[0] != NULL && request->count > 0);
     for (int i = 0; i < 2; i++) {
         if (request->needs_zero[i])
-            zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
+            zero_slot(request->slots[i], request->context->plan.chunk_bytes);
     }
     void *kept = (char *)request->slots[0] + request->offset_bytes;
     return request->set ? set_values(request, kept) : get_values(request, kept);
@@ -156,7 +156,7 @@ tide_status tide_running_task_run_access(void *stream, const void *access_reques
 static tide_status launch(const tide_running_task *running, const tide_work *work, tide_kernel kernel,
                           const void *arguments, size_t argument_bytes, bool *started)
 {
-    tide_device *device = running->ground->device;
+    tide_device *device = running->context->device;
     const tide_status status =
         device->ops->launch(device, TIDE_STREAM_UPDATE, work, kernel, arguments, argument_bytes);
     *started = *started || status == TIDE_OK;
@@ -171,23 +171,23 @@ static tide_status launch_zero(const tide_running_task *running, const tide_work
     labelled.label = "zero gradient";
     labelled.meter = TIDE_METER_ZERO;
     labelled.bytes = (double)bytes;
-    return launch(running, &labelled, running->ground->kernels->zero, &zero, sizeof zero, started);
+    return launch(running, &labelled, running->context->kernels->zero, &zero, sizeof zero, started);
 }
 
 tide_status tide_running_task_launch(const tide_running_task *running, const tide_work *work, bool *started)
 {
-    const tide_kernels *kernels = running->ground->kernels;
+    const tide_kernels *kernels = running->context->kernels;
     tide_work sized = *work;
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
         if (running->needs_zero[i] != NULL)
-            status = launch_zero(running, work, running->needs_zero[i], running->ground->plan.chunk_bytes, started);
+            status = launch_zero(running, work, running->needs_zero[i], running->context->plan.chunk_bytes, started);
     }
     for (uint32_t i = 0; running->updates && i < running->segment_count && status == TIDE_OK; i++) {
         const tide_update_segment *segment = &running->update_segments[i];
         if (segment->zero_gradient)
             status = launch_zero(running, work, segment->values,
-                                 segment->elements * tide_ground_element_bytes(running->ground), started);
+                                 segment->elements * tide_sealed_element_bytes(running->context), started);
     }
     if (status != TIDE_OK)
         return status;

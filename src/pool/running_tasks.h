@@ -31,7 +31,7 @@ typedef struct tide_update_terms {
 } tide_update_terms;
 
 typedef struct tide_running_task {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     tide_adamw_segment *segments;         /* [fixed] in a buffer that device and host reach */
     uint32_t segments_object;             /* [fixed] the table, for the checker */
     tide_update_segment *update_segments; /* [fixed] */
@@ -50,7 +50,7 @@ typedef struct tide_running_task {
 
 /* A param_set or param_get in progress, and what the executor is given for it. */
 typedef struct tide_access_request {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     bool set;
     tide_value value;
     tide_dtype dtype;            /* in which it is kept */
@@ -64,7 +64,7 @@ typedef struct tide_access_request {
 } tide_access_request;
 
 typedef struct tide_running_tasks {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     const tide_model *model;
     tide_monitor *monitor;
     tide_order *order;
@@ -122,7 +122,7 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks);
 /* --- running_task.c, without the lock; calls the kernels and the device --- */
 
 /* With tables of `segments_max` segments. NO_MEMORY, BUDGET, leaving what destroy frees. */
-tide_status tide_running_task_create(tide_running_task *running, const tide_ground *ground, uint32_t segments_max);
+tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context, uint32_t segments_max);
 void tide_running_task_destroy(tide_running_task *running); /* zeroed: allowed */
 
 /* For the host executor. */

@@ -7,10 +7,10 @@
 
 static tide_status open_device(tide_pool *pool)
 {
-    const tide_pool_options *options = &pool->ground.options;
+    const tide_pool_options *options = &pool->context.options;
     const tide_device_options device = {
-        .device_memory_bytes = pool->ground.plan.device_memory_bytes,
-        .host_memory_bytes = pool->ground.plan.host_memory_bytes,
+        .device_memory_bytes = pool->context.plan.device_memory_bytes,
+        .host_memory_bytes = pool->context.plan.host_memory_bytes,
         .chunk_bytes = options->chunk_bytes,
         .threads = options->threads,
         .link_bytes_per_second = options->link_bytes_per_second,
@@ -31,20 +31,20 @@ static tide_status open_device(tide_pool *pool)
         .progress = options->progress,
         .progress_context = options->progress_context,
     };
-    return tide_device_factory_open(&pool->ground.factory, &device, &pool->ground.device);
+    return tide_device_factory_open(&pool->context.factory, &device, &pool->context.device);
 }
 
 static tide_status create_memory(tide_pool *pool)
 {
-    tide_ground *ground = &pool->ground;
-    const tide_pool_plan *plan = &ground->plan;
-    tide_device *device = ground->device;
+    tide_sealed_context *context = &pool->context;
+    const tide_pool_plan *plan = &context->plan;
+    tide_device *device = context->device;
     void *address;
     tide_status status = device->ops->region_create(device, plan->region_bytes, &address);
     if (status != TIDE_OK)
         return status;
-    ground->region = address;
-    status = device->ops->region_object(device, "region", 0, plan->region_bytes, &ground->region_object);
+    context->region = address;
+    status = device->ops->region_object(device, "region", 0, plan->region_bytes, &context->region_object);
     if (status == TIDE_OK)
         status = tide_staging_create(pool);
     if (status == TIDE_OK)
@@ -60,8 +60,8 @@ static tide_status create_memory(tide_pool *pool)
             continue;
         status = device->ops->reserve(device, plan->chunks[space] * plan->chunk_bytes, &address);
         if (status == TIDE_OK)
-            ground->space_address[space] = address;
-        ground->first_chunk[space] = tide_layout_chunk(ground->layout, (tide_space)space, 0);
+            context->space_address[space] = address;
+        context->first_chunk[space] = tide_layout_chunk(context->layout, (tide_space)space, 0);
     }
     return status;
 }
@@ -78,9 +78,9 @@ static uint32_t script_lines(const tide_pool *pool)
 static tide_status create_tables(tide_pool *pool)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {
-        [TIDE_TIER_DEVICE] = pool->ground.plan.device_slots, [TIDE_TIER_HOST] = pool->ground.plan.host_slots};
+        [TIDE_TIER_DEVICE] = pool->context.plan.device_slots, [TIDE_TIER_HOST] = pool->context.plan.host_slots};
     tide_tracer *tracer = &pool->journal.tracer;
-    tide_status status = tide_order_create(&pool->order, pool->ground.device, tracer, slots);
+    tide_status status = tide_order_create(&pool->order, pool->context.device, tracer, slots);
     if (status == TIDE_OK)
         status = tide_tracer_create(tracer);
     if (status == TIDE_OK && tracer->on)
@@ -93,17 +93,17 @@ static tide_status create_tables(tide_pool *pool)
 }
 
 /* What lies at an address, for the fault handler: space, chunk, the param. */
-static void describe(void *context, const void *address, char *text, size_t text_bytes)
+static void describe(void *of_pool, const void *address, char *text, size_t text_bytes)
 {
-    const tide_pool *pool = context;
-    const tide_ground *ground = &pool->ground;
+    const tide_pool *pool = of_pool;
+    const tide_sealed_context *context = &pool->context;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        const char *begin = ground->space_address[space];
-        const uint64_t bytes = ground->plan.chunks[space] * ground->plan.chunk_bytes;
+        const char *begin = context->space_address[space];
+        const uint64_t bytes = context->plan.chunks[space] * context->plan.chunk_bytes;
         if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
             continue;
         const uint64_t offset = (uint64_t)((const char *)address - begin);
-        const uint64_t element_bytes = tide_ground_element_bytes(ground);
+        const uint64_t element_bytes = tide_sealed_element_bytes(context);
         const uint64_t element = offset / (space == TIDE_SPACE_PARAM ? element_bytes : sizeof(float));
         const char *param = "none";
         for (uint32_t i = 0; i < pool->model.param_count && space != TIDE_SPACE_ACTIVATION; i++) {
@@ -111,7 +111,7 @@ static void describe(void *context, const void *address, char *text, size_t text
                 param = pool->model.params[i].name;
         }
         snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space),
-                 (uint32_t)(offset / ground->plan.chunk_bytes), param);
+                 (uint32_t)(offset / context->plan.chunk_bytes), param);
         return;
     }
     snprintf(text, text_bytes, "no chunk of the pool");
@@ -121,50 +121,50 @@ static void fill_places(tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         tide_pool_param *param = &pool->model.params[i];
-        tide_layout_param_chunks(pool->ground.layout, i, &param->first_chunk, &param->last_chunk);
+        tide_layout_param_chunks(pool->context.layout, i, &param->first_chunk, &param->last_chunk);
         assert(param->first_chunk <= param->last_chunk);
         param->data_offset_bytes =
-            tide_layout_param(pool->ground.layout, i)->offset * tide_dtype_bytes(pool->ground.options.dtype);
+            tide_layout_param(pool->context.layout, i)->offset * tide_dtype_bytes(pool->context.options.dtype);
     }
     for (uint32_t i = 0; i < pool->model.activation_count; i++)
-        pool->model.activations[i].offset_bytes = tide_layout_activation(pool->ground.layout, i)->offset;
+        pool->model.activations[i].offset_bytes = tide_layout_activation(pool->context.layout, i)->offset;
 }
 
 void tide_pool_unseal(tide_pool *pool)
 {
-    tide_ground *ground = &pool->ground;
+    tide_sealed_context *context = &pool->context;
     pool->sealed = false;
     tide_engine_stop(&pool->engine);
     assert(!tide_monitor_is_held(NULL));
-    if (ground->device != NULL)
-        ground->device->ops->close(ground->device);
-    ground->device = NULL;
+    if (context->device != NULL)
+        context->device->ops->close(context->device);
+    context->device = NULL;
     tide_tracer_destroy(&pool->journal.tracer);
     tide_manager_destroy(pool->engine.manager);
-    tide_layout_destroy(ground->layout);
+    tide_layout_destroy(context->layout);
     pool->engine.manager = NULL;
-    ground->layout = NULL;
+    context->layout = NULL;
     tide_order_destroy(&pool->order);
     tide_running_tasks_destroy(&pool->running_tasks);
     tide_op_destroy(pool);
     tide_measure_destroy(&pool->journal.measure);
-    memset(ground->space_address, 0, sizeof ground->space_address);
+    memset(context->space_address, 0, sizeof context->space_address);
 }
 
 static tide_status plan(tide_pool *pool)
 {
-    tide_ground *ground = &pool->ground;
+    tide_sealed_context *context = &pool->context;
     tide_manager **manager = &pool->engine.manager;
-    tide_status status = tide_pool_policy_build(pool, ground->options.chunk_bytes, &ground->layout, manager);
+    tide_status status = tide_pool_policy_build(pool, context->options.chunk_bytes, &context->layout, manager);
     if (status == TIDE_OK)
-        status = tide_pool_plan_make(pool, ground->layout, *manager, ground->options.device_memory_bytes,
-                                     ground->options.host_memory_bytes, true, &ground->plan);
+        status = tide_pool_plan_make(pool, context->layout, *manager, context->options.device_memory_bytes,
+                                     context->options.host_memory_bytes, true, &context->plan);
     if (status != TIDE_OK)
         return status;
-    const tide_manager_options options = {.device_slots = ground->plan.device_slots,
-                                          .host_slots = ground->plan.host_slots,
-                                          .placement = ground->options.placement,
-                                          .prefetch = ground->options.prefetch};
+    const tide_manager_options options = {.device_slots = context->plan.device_slots,
+                                          .host_slots = context->plan.host_slots,
+                                          .placement = context->options.placement,
+                                          .prefetch = context->options.prefetch};
     pool->engine.commands.manager = *manager;
     pool->journal.records.manager = *manager;
     return tide_manager_seal(*manager, &options);
@@ -179,13 +179,13 @@ static tide_status check(const tide_pool *pool)
 
 static void finish(tide_pool *pool)
 {
-    tide_ground *ground = &pool->ground;
-    for (uint32_t i = 0; i < tide_layout_space_chunks(ground->layout, TIDE_SPACE_PARAM); i++)
-        ground->plan.device_updates += tide_manager_updates_on_device(
-            pool->engine.manager, tide_layout_chunk(ground->layout, TIDE_SPACE_PARAM, i));
+    tide_sealed_context *context = &pool->context;
+    for (uint32_t i = 0; i < tide_layout_space_chunks(context->layout, TIDE_SPACE_PARAM); i++)
+        context->plan.device_updates += tide_manager_updates_on_device(
+            pool->engine.manager, tide_layout_chunk(context->layout, TIDE_SPACE_PARAM, i));
     fill_places(pool);
-    assert(tide_ground_is_valid(ground) && tide_order_is_valid(&pool->order));
-    ground->device->ops->set_describe(ground->device, describe, pool);
+    assert(tide_sealed_context_is_valid(context) && tide_order_is_valid(&pool->order));
+    context->device->ops->set_describe(context->device, describe, pool);
     assert(!pool->sealed && !tide_op_is_open(pool));
     pool->sealed = true;
 }

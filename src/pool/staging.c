@@ -6,13 +6,13 @@
 
 static size_t half_bytes(const tide_pool *pool)
 {
-    return pool->ground.options.staging_bytes / 2;
+    return pool->context.options.staging_bytes / 2;
 }
 
 tide_status tide_staging_create(tide_pool *pool)
 {
     static const char *const names[] = {"staging a", "staging b"};
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     tide_status status = TIDE_OK;
     for (int i = 0; i < 2 && status == TIDE_OK; i++) {
         void *address = NULL;
@@ -30,7 +30,7 @@ static tide_status wait_for(tide_pool *pool, uint64_t number, tide_wait_site sit
     tide_monitor_lock(&pool->monitor);
     const tide_event event = tide_order_event(&pool->order, TIDE_STREAM_COMPUTE, number);
     tide_monitor_unlock(&pool->monitor);
-    return pool->ground.device->ops->event_wait(pool->ground.device, event, site);
+    return pool->context.device->ops->event_wait(pool->context.device, event, site);
 }
 
 static tide_status touch(const tide_pool *pool, uint32_t half, bool write)
@@ -38,15 +38,15 @@ static tide_status touch(const tide_pool *pool, uint32_t half, bool write)
     const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging.objects[half], write};
     const tide_work work = {
         .label = write ? "fill staging" : "read staging", .accesses = &access, .access_count = 1};
-    return pool->ground.device->ops->host_touch(pool->ground.device, &work);
+    return pool->context.device->ops->host_touch(pool->context.device, &work);
 }
 
 static tide_status copy(tide_pool *pool, uint32_t half, char *region, size_t bytes, bool to_region,
                         uint64_t *number)
 {
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     char *buffer = pool->staging.halves[half];
-    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->ground.region_object, to_region},
+    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->context.region_object, to_region},
                                     {TIDE_OBJECT_BUFFER, pool->staging.objects[half], !to_region}};
     const tide_work work = {.label = to_region ? "write" : "read",
                             .tag = tide_launch_tag(pool),
@@ -78,7 +78,7 @@ static tide_status write_piece(tide_pool *pool, char *region, const char *source
         status = touch(pool, half, true);
     if (status != TIDE_OK)
         return status;
-    if (pool->ground.device->ops->has_data)
+    if (pool->context.device->ops->has_data)
         memcpy(staging->halves[half], source, bytes);
     staging->next = 1 - half;
     return copy(pool, half, region, bytes, true, &staging->numbers[half]);
@@ -86,7 +86,7 @@ static tide_status write_piece(tide_pool *pool, char *region, const char *source
 
 static tide_status read_piece(tide_pool *pool, char *target, char *region, size_t bytes)
 {
-    tide_device *device = pool->ground.device;
+    tide_device *device = pool->context.device;
     uint64_t number;
     assert(!tide_monitor_is_held(NULL));
     tide_status status = copy(pool, 0, region, bytes, false, &number);
@@ -133,9 +133,9 @@ static tide_status transfer_checked(tide_pool *pool, const char *call, const voi
     const tide_status status = tide_pool_callable(pool, call);
     if (status != TIDE_OK)
         return status;
-    const uint64_t at = (uint64_t)((uintptr_t)region - (uintptr_t)pool->ground.region);
-    const uint64_t most = pool->ground.options.nonmodel_bytes;
-    assert(most <= pool->ground.plan.region_bytes);
+    const uint64_t at = (uint64_t)((uintptr_t)region - (uintptr_t)pool->context.region);
+    const uint64_t most = pool->context.options.nonmodel_bytes;
+    assert(most <= pool->context.plan.region_bytes);
     if (at > most || bytes > most - at)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "%s: %zu bytes at %p are not inside the %llu nonmodel_bytes of the region", call,

@@ -17,7 +17,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 
 static uint64_t now_ns(const tide_stalls *stalls)
 {
-    tide_device *device = stalls->tracer->ground->device;
+    tide_device *device = stalls->tracer->context->device;
     return device->ops->now_ns(device);
 }
 
@@ -112,7 +112,7 @@ static uint64_t ended_by(const tide_stalls *stalls)
  * caller's own. */
 static void settle(tide_stalls *stalls)
 {
-    tide_device *device = stalls->tracer->ground->device;
+    tide_device *device = stalls->tracer->context->device;
     const uint64_t end_ns = now_ns(stalls);
     tide_device_statistics statistics;
     device->ops->statistics(device, &statistics);
@@ -158,7 +158,7 @@ void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait 
 
 void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait, tide_chunk chunk)
 {
-    tide_device *device = stalls->tracer->ground->device;
+    tide_device *device = stalls->tracer->context->device;
     tide_device_statistics unused;
     assert(!stalls->held);
     /* Kernels so far are not timed as one with those after the hold. */

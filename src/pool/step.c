@@ -36,7 +36,7 @@ tide_status tide_step_backward_begins(tide_pool *pool)
 {
     tide_step *step = &pool->step;
     if (step->backward_begun || !step->options.training ||
-        tide_norm_is_awaited(&pool->ground, &step->options))
+        tide_norm_is_awaited(&pool->context, &step->options))
         return TIDE_OK;
     assert(tide_monitor_is_held(&pool->monitor) && step->is_open);
     step->backward_begun = true;
@@ -87,7 +87,7 @@ static bool is_beta(float value)
 }
 
 /* The first value out of its range is named. Those of AdamW are not looked at where the optimizer is the caller's. */
-static tide_status check_options(const tide_ground *ground, const tide_step_options *options)
+static tide_status check_options(const tide_sealed_context *context, const tide_step_options *options)
 {
     const struct {
         const char *name;
@@ -107,7 +107,7 @@ static tide_status check_options(const tide_ground *ground, const tide_step_opti
         {"weight_decay", options->weight_decay, is_finite_from_0(options->weight_decay),
          "finite and at least 0"},
     };
-    const size_t count = ground->options.update != NULL ? 2 : sizeof values / sizeof values[0];
+    const size_t count = context->options.update != NULL ? 2 : sizeof values / sizeof values[0];
     for (size_t i = 0; i < count && options->training; i++) {
         if (!values[i].is_right)
             return tide_fail(TIDE_ERROR_ARGUMENT, "tide_step_begin: %s is %g, it must be %s", values[i].name,
@@ -122,7 +122,7 @@ static void take_measurements(tide_pool *pool)
     tide_measure *measure = &pool->journal.measure;
     tide_measure_sample(measure, tide_engine_updates_ended(&pool->engine));
     const double chunk_bytes =
-        (double)(pool->ground.plan.chunk_bytes / tide_ground_element_bytes(&pool->ground)) * ADAM_BYTES;
+        (double)(pool->context.plan.chunk_bytes / tide_sealed_element_bytes(&pool->context)) * ADAM_BYTES;
     tide_manager_set_update_seconds(pool->engine.manager,
                                     measure->series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
                                     measure->series[TIDE_SERIES_ADAM_DEVICE].mean_ns * chunk_bytes * 1e-9);
@@ -142,11 +142,11 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
     if (options->training)
         pool->journal.tracer.step++;
     tide_tracer_pass_begins(&pool->journal.tracer, options->training,
-                            tide_norm_is_awaited(&pool->ground, options));
+                            tide_norm_is_awaited(&pool->context, options));
     if (!options->training)
         return;
     pool->norm.has_result = pool->engine.is_counted = false;
-    tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->ground, options));
+    tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->context, options));
 }
 
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
@@ -160,7 +160,7 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
                            "ten steps in a row were skipped: their gradients were not finite");
     if (status == TIDE_OK)
         status = tide_manager_step_begin(pool->engine.manager, options->training,
-                                         tide_norm_is_awaited(&pool->ground, options));
+                                         tide_norm_is_awaited(&pool->context, options));
     if (status == TIDE_OK)
         open_step(pool, options);
     return status;
@@ -170,7 +170,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 {
     if (pool == NULL || options == NULL)
         return tide_pool_given("tide_step_begin", pool == NULL ? "pool" : "options");
-    tide_status status = check_options(&pool->ground, options);
+    tide_status status = check_options(&pool->context, options);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_step_begin");
     if (status == TIDE_OK && pool->step.is_open)
@@ -183,8 +183,8 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     if (status == TIDE_ERROR_NONFINITE) /* ten steps were skipped: an answer, no failure */
         return status;
     if (status == TIDE_OK && options->training)
-        status = tide_launch_zero(pool, pool->ground.region_layout.blocks_offset,
-                                  pool->ground.region_layout.blocks_count * sizeof(double));
+        status = tide_launch_zero(pool, pool->context.region_layout.blocks_offset,
+                                  pool->context.region_layout.blocks_count * sizeof(double));
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -193,15 +193,15 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 /* With the norm of the ended backward; the engine copies it to the host. */
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
-    const tide_ground *ground = &pool->ground;
+    const tide_sealed_context *context = &pool->context;
     tide_measure_step_end(&pool->journal.measure);
     tide_norm_defer(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
-        .blocks = (const double *)(void *)(ground->region + ground->region_layout.blocks_offset),
-        .sum = (double *)(void *)(ground->region + ground->region_layout.scalars_offset),
-        .blocks_count = ground->region_layout.blocks_count};
+        .blocks = (const double *)(void *)(context->region + context->region_layout.blocks_offset),
+        .sum = (double *)(void *)(context->region + context->region_layout.scalars_offset),
+        .blocks_count = context->region_layout.blocks_count};
     const tide_kernel_work kernel = {
-        "norm",      ground->kernels->norm_sum,         &sum,
+        "norm",      context->kernels->norm_sum,         &sum,
         sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
         TIDE_PART_OP};
     const tide_status status = tide_launch_kernel(pool, &kernel);
@@ -217,7 +217,7 @@ static tide_status end_locked(tide_pool *pool)
     uint64_t zero_gradients = 0;
     /* Where updates wait, chunks that no op of this step used may still have the update before pending; else a step may have had
      * no backward op to wait for them. */
-    if (training && tide_norm_is_awaited(&pool->ground, &step->options))
+    if (training && tide_norm_is_awaited(&pool->context, &step->options))
         status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     else if (training)
         status = tide_step_backward_begins(pool);

@@ -17,8 +17,8 @@ static bool awaits_device(const tide_engine *engine)
 __attribute__((unused)) static bool device_has_nothing_pending(const tide_engine *engine)
 {
     tide_device_statistics device;
-    engine->ground->device->ops->statistics(engine->ground->device, &device);
-    return engine->ground->options.skip_wait_site > 0 || engine->monitor->failure != TIDE_OK ||
+    engine->context->device->ops->statistics(engine->context->device, &device);
+    return engine->context->options.skip_wait_site > 0 || engine->monitor->failure != TIDE_OK ||
            (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
             device.pending[TIDE_STREAM_UPDATE] == 0);
 }
@@ -26,7 +26,7 @@ __attribute__((unused)) static bool device_has_nothing_pending(const tide_engine
 static void *engine_main(void *context)
 {
     tide_engine *engine = context;
-    tide_device *device = engine->ground->device;
+    tide_device *device = engine->context->device;
     tide_monitor_lock(engine->monitor);
     while (!engine->stopping) {
         assert(tide_monitor_is_held(engine->monitor));
@@ -50,7 +50,7 @@ tide_status tide_engine_start(tide_engine *engine)
 {
     assert(!engine->started && engine->manager != NULL && engine->commands.manager == engine->manager);
     engine->stopping = false;
-    if (!engine->ground->device->ops->asynchronous)
+    if (!engine->context->device->ops->asynchronous)
         return TIDE_OK;
     sigset_t all, before;
     sigfillset(&all);
@@ -73,7 +73,7 @@ void tide_engine_stop(tide_engine *engine)
     tide_monitor_lock(engine->monitor);
     engine->stopping = true;
     tide_monitor_unlock(engine->monitor);
-    engine->ground->device->ops->ring(engine->ground->device);
+    engine->context->device->ops->ring(engine->context->device);
     pthread_join(engine->thread, NULL);
     engine->started = false;
 }

@@ -6,17 +6,17 @@ enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
 
 bool tide_link_is_valid(const tide_link *link)
 {
-    const tide_ground *ground = link->ground;
+    const tide_sealed_context *context = link->context;
     return link->left_place == NULL ||
-           (link->left_slot < ground->plan.device_slots && ground->device->ops->remap != NULL);
+           (link->left_slot < context->plan.device_slots && context->device->ops->remap != NULL);
 }
 
 void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide_chunk chunk)
 {
-    const tide_ground *ground = link->ground;
-    if (tier == TIDE_TIER_DEVICE && !ground->options.guard)
-        return tide_ground_place(ground, chunk);
-    return ground->device->ops->slot_address(ground->device, tier, slot);
+    const tide_sealed_context *context = link->context;
+    if (tier == TIDE_TIER_DEVICE && !context->options.guard)
+        return tide_sealed_place(context, chunk);
+    return context->device->ops->slot_address(context->device, tier, slot);
 }
 
 bool tide_link_has_room(const tide_link *link)
@@ -28,7 +28,7 @@ bool tide_link_has_room(const tide_link *link)
 
 void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 {
-    tide_device *device = link->ground->device;
+    tide_device *device = link->context->device;
     const uint64_t ahead = device->ops->asynchronous ? COMMANDS_AHEAD : 1;
     tide_device_statistics statistics;
     assert(tide_monitor_is_held(link->monitor));
@@ -60,7 +60,7 @@ static void issue(tide_link *link, const tide_command *command, uint64_t id)
     event.chunk = command->chunk;
     event.reason = tide_reason_name(command->reason);
     event.what = command->kind == TIDE_COMMAND_FETCH ? "device" : "host";
-    event.bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
+    event.bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
     event.device_slot = command->device_slot;
     event.host_slot = command->host_slot;
     tide_tracer_issue(tracer, id, &event);
@@ -79,7 +79,7 @@ static const char copy_labels[][TIDE_REASON_PROMOTE + 1][24] = {
 
 tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t id, uint64_t *number)
 {
-    tide_device *device = link->ground->device;
+    tide_device *device = link->context->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
     assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason <= TIDE_REASON_PROMOTE);
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
@@ -88,7 +88,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     const uint32_t to_slot = in ? command->device_slot : command->host_slot,
                    from_slot = in ? command->host_slot : command->device_slot;
     tide_marks *to = &link->order->marks[to_tier][to_slot], *from = &link->order->marks[from_tier][from_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
+    const uint64_t bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
     const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
                             .meter = TIDE_METER_COPY + (uint32_t)command->reason,
@@ -115,13 +115,13 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
 
 static tide_status zero_in(tide_link *link, const tide_command *command, uint64_t id)
 {
-    const tide_ground *ground = link->ground;
+    const tide_sealed_context *context = link->context;
     tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
     const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
     assert(command->zero && !command->copy);
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
-        .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
+        .bytes = tide_layout_chunk_used_bytes(context->layout, command->chunk)};
     const tide_work work = {.label = "zero chunk",
                             .tag = command->chunk,
                             .id = id,
@@ -134,7 +134,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
     issue(link, command, id);
     tide_status status = tide_order_wait(link->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
-        status = ground->device->ops->launch(ground->device, TIDE_STREAM_IN, &work, ground->kernels->zero,
+        status = context->device->ops->launch(context->device, TIDE_STREAM_IN, &work, context->kernels->zero,
                                              &zero, sizeof zero);
     if (status == TIDE_OK)
         status = tide_order_record(link->order, TIDE_STREAM_IN, id, &number);
@@ -171,8 +171,8 @@ static void tell_change(tide_link *link, uint32_t slot, const char *what, change
 /* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
 static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to, change_of of)
 {
-    tide_device *device = link->ground->device;
-    assert(from != to && slot < link->ground->plan.device_slots);
+    tide_device *device = link->context->device;
+    assert(from != to && slot < link->context->plan.device_slots);
     tide_stalls_mapping(&link->journal->stalls, true);
     tide_monitor_unlock(link->monitor);
     const uint64_t begin_ns = device->ops->now_ns(device);
@@ -208,7 +208,7 @@ static bool takes_left(const tide_link *link, const tide_command *command)
 {
     return command != NULL && link->left_place != NULL && command->kind == TIDE_COMMAND_FETCH &&
            !command->in_place && command->device_slot == link->left_slot &&
-           tide_ground_place(link->ground, command->chunk) != link->left_place;
+           tide_sealed_place(link->context, command->chunk) != link->left_place;
 }
 
 void tide_link_settle(tide_link *link, const tide_command *next)
@@ -225,12 +225,12 @@ void tide_link_settle(tide_link *link, const tide_command *next)
 
 tide_status tide_link_leave(tide_link *link, const tide_command *command, uint64_t id)
 {
-    const tide_ground *ground = link->ground;
-    char *place = tide_ground_place(ground, command->chunk);
+    const tide_sealed_context *context = link->context;
+    char *place = tide_sealed_place(context, command->chunk);
     tide_status status = TIDE_OK;
     assert(command->kind == TIDE_COMMAND_EVICT);
     /* In a proof that a wait is needed, the checker has to see it now. */
-    if (ground->device->ops->remap == NULL || ground->options.skip_wait_site > 0)
+    if (context->device->ops->remap == NULL || context->options.skip_wait_site > 0)
         status = change_place(link, command->device_slot, place, NULL, (change_of){command->chunk, id});
     else {
         status = unmap_left(link);
@@ -253,7 +253,7 @@ tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
                                                             [TIDE_STREAM_UPDATE] = TIDE_SITE_UNMAP_UPDATE};
     const tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][slot];
     tide_status status = TIDE_OK;
-    assert(tide_monitor_is_held(link->monitor) && slot < link->ground->plan.device_slots);
+    assert(tide_monitor_is_held(link->monitor) && slot < link->context->plan.device_slots);
     *unused = true;
     for (int stream = 0; stream < TIDE_STREAM_COUNT && *unused && status == TIDE_OK; stream++) {
         if (sites[stream] != 0)
@@ -269,7 +269,7 @@ tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
  * failure is told before the device may say more. */
 static tide_status fetch_undo(tide_link *link, const tide_command *command, char *place, tide_status status)
 {
-    tide_device *device = link->ground->device;
+    tide_device *device = link->context->device;
     tide_monitor_fail(link->monitor, status);
     tide_monitor_unlock(link->monitor);
     device->ops->synchronize(device);
@@ -280,7 +280,7 @@ static tide_status fetch_undo(tide_link *link, const tide_command *command, char
 
 tide_status tide_link_fetch(tide_link *link, const tide_command *command, uint64_t id)
 {
-    char *place = tide_ground_place(link->ground, command->chunk);
+    char *place = tide_sealed_place(link->context, command->chunk);
     uint64_t number;
     assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
     if (command->in_place)

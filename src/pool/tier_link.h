@@ -15,7 +15,7 @@
 #include "src/pool/order.h"
 
 typedef struct tide_link {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     tide_monitor *monitor;
     tide_order *order;
     tide_journal *journal;

@@ -21,7 +21,7 @@ static const tide_trace_event nowhere = {.op = TIDE_TRACE_NONE,
 /* Nothing is told yet: all are nowhere. */
 static void forget_chunks(tide_tracer *tracer)
 {
-    const uint32_t count = tide_layout_chunk_count(tracer->ground->layout);
+    const uint32_t count = tide_layout_chunk_count(tracer->context->layout);
     for (tide_chunk chunk = 0; tracer->seen != NULL && chunk < count; chunk++)
         tracer->seen[chunk] =
             (tide_chunk_view){.device_slot = TIDE_SLOT_NONE, .host_slot = TIDE_SLOT_NONE};
@@ -29,9 +29,9 @@ static void forget_chunks(tide_tracer *tracer)
 
 tide_status tide_tracer_create(tide_tracer *tracer)
 {
-    const tide_layout *layout = tracer->ground->layout;
+    const tide_layout *layout = tracer->context->layout;
     tracer->here = nowhere;
-    if (tracer->ground->options.trace == NULL)
+    if (tracer->context->options.trace == NULL)
         return TIDE_OK;
     bool made = true;
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
@@ -66,7 +66,7 @@ void tide_tracer_destroy(tide_tracer *tracer)
 
 static uint64_t now_ns(const tide_tracer *tracer)
 {
-    tide_device *device = tracer->ground->device;
+    tide_device *device = tracer->context->device;
     return device->ops->now_ns(device);
 }
 
@@ -80,7 +80,7 @@ tide_trace_event tide_tracer_event(const tide_tracer *tracer, tide_trace_kind ki
 
 void tide_tracer_tell(const tide_tracer *tracer, const tide_trace_event *event)
 {
-    const tide_pool_options *options = &tracer->ground->options;
+    const tide_pool_options *options = &tracer->context->options;
     assert(tracer->on && event->begin_ns <= event->end_ns);
     options->trace(options->trace_context, event);
 }
@@ -211,7 +211,7 @@ static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_c
 /* The chunk's params: some have a gradient now that had none, or the other way round. */
 static void tell_params(tide_tracer *tracer, const tide_manager *manager, tide_chunk chunk)
 {
-    const tide_layout *layout = tracer->ground->layout;
+    const tide_layout *layout = tracer->context->layout;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(layout, chunk); i++) {
         const uint32_t param = tide_layout_chunk_param(layout, chunk, i);
         const bool has_gradient = tide_manager_has_gradient(manager, param);

@@ -15,7 +15,7 @@
 #define TIDE_POOL_TRACER_H
 
 #include "chunk/manager.h"
-#include "src/pool/ground.h"
+#include "src/pool/sealed_context.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 enum { TIDE_TRACER_RING = 1024 };
 
 typedef struct tide_tracer {
-    const tide_ground *ground;
+    const tide_sealed_context *context;
     _Atomic uint64_t step;    /* training steps begun; the caller writes it */
     _Atomic uint64_t counted; /* the step that counts what happens now; 0: none. records.c writes it */
     _Atomic(const char *) op; /* the open op's name; the caller writes it; NULL between ops */
@@ -45,7 +45,7 @@ typedef struct tide_tracer {
     bool *has_gradient;    /* [lock] of each param, likewise */
 } tide_tracer;
 
-/* With ground and layout. NO_MEMORY, leaving what destroy frees. */
+/* With sealed context and layout. NO_MEMORY, leaving what destroy frees. */
 tide_status tide_tracer_create(tide_tracer *tracer);
 void tide_tracer_destroy(tide_tracer *tracer); /* zeroed: allowed */
 

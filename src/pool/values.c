@@ -52,32 +52,32 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* Where `at`, an element of the PARAM space, and what follows it lie: in one chunk, `*count` elements at most. Setting a MASTER
  * sets its param, too. Returns how many chunks are wanted. */
-static uint32_t find_value(const tide_ground *ground, uint64_t at, tide_access_request *request,
+static uint32_t find_value(const tide_sealed_context *context, uint64_t at, tide_access_request *request,
                            uint64_t *count, tide_use uses[2])
 {
-    const uint64_t element_bytes = tide_ground_element_bytes(ground),
-                   chunk_elements = ground->plan.chunk_bytes / element_bytes;
+    const uint64_t element_bytes = tide_sealed_element_bytes(context),
+                   chunk_elements = context->plan.chunk_bytes / element_bytes;
     const uint32_t access = request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ;
     const tide_chunk param_chunk = (tide_chunk)(at / chunk_elements);
     const uint64_t in_chunk = at % chunk_elements;
     *count = chunk_elements - in_chunk;
     request->offset_bytes = request->param_offset_bytes = in_chunk * element_bytes;
-    request->dtype = ground->options.dtype;
+    request->dtype = context->options.dtype;
     uses[0] = uses[1] = (tide_use){param_chunk, access};
     if (request->value == TIDE_VALUE_PARAM)
         return 1;
-    tide_piece piece = tide_layout_piece(ground->layout, param_chunk, 0);
+    tide_piece piece = tide_layout_piece(context->layout, param_chunk, 0);
     for (uint32_t i = 1; in_chunk >= piece.param_offset_elements + piece.elements; i++)
-        piece = tide_layout_piece(ground->layout, param_chunk, i);
+        piece = tide_layout_piece(context->layout, param_chunk, i);
     const uint64_t in_piece = in_chunk - piece.param_offset_elements;
     const uint32_t plane = request->value - TIDE_VALUE_MASTER;
     const uint64_t plane_bytes =
-        tide_ground_plane_bytes(tide_layout_chunk_format(ground->layout, piece.state_chunk), plane);
+        tide_sealed_plane_bytes(tide_layout_chunk_format(context->layout, piece.state_chunk), plane);
     *count = piece.elements - in_piece;
     uses[0].tensor = piece.state_chunk;
     if (plane_bytes == sizeof(float))
         request->dtype = TIDE_DTYPE_FP32;
-    request->offset_bytes = tide_layout_plane_offset_bytes(ground->layout, piece.state_chunk, plane) +
+    request->offset_bytes = tide_layout_plane_offset_bytes(context->layout, piece.state_chunk, plane) +
                             (piece.state_offset_elements + in_piece) * plane_bytes;
     return request->set && request->value == TIDE_VALUE_MASTER ? 2 : 1;
 }
@@ -98,17 +98,17 @@ static tide_status access_chunk(tide_pool *pool, tide_access_request *request, c
 
 static tide_status access_range(tide_pool *pool, const range *all)
 {
-    const tide_ground *ground = &pool->ground;
-    const uint64_t begin = tide_layout_param(ground->layout, all->param)->offset + all->first;
+    const tide_sealed_context *context = &pool->context;
+    const uint64_t begin = tide_layout_param(context->layout, all->param)->offset + all->first;
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
-        tide_access_request request = {.ground = ground,
+        tide_access_request request = {.context = context,
                                        .set = all->set,
                                        .value = all->value,
                                        .values = (char *)all->buffer + done * tide_dtype_bytes(all->dtype),
                                        .values_dtype = all->dtype};
         tide_use uses[2];
-        const uint32_t chunks = find_value(ground, begin + done, &request, &count, uses);
+        const uint32_t chunks = find_value(context, begin + done, &request, &count, uses);
         count = all->count - done < count ? all->count - done : count;
         request.count = count;
         assert(count > 0);
@@ -134,7 +134,7 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
         status = tide_pool_say_poisoned(asked->call);
     if (status == TIDE_OK)
         status = settle(pool, asked->call);
-    if (status == TIDE_OK && !pool->ground.device->ops->has_data && !asked->set)
+    if (status == TIDE_OK && !pool->context.device->ops->has_data && !asked->set)
         memset(asked->buffer, 0, asked->count * tide_dtype_bytes(asked->dtype));
     if (status == TIDE_OK)
         status = access_range(pool, asked);

@@ -13,7 +13,7 @@ void tide_pool_watch(tide_pool *pool, tide_device_observer watch, void *context)
 
 tide_status tide_pool_imitate(tide_pool *pool, const tide_device_options *machine)
 {
-    if (!pool->sealed || pool->ground.device->ops->has_data)
+    if (!pool->sealed || pool->context.device->ops->has_data)
         return tide_fail(TIDE_ERROR_STATE, "only a sealed pool on the null device can play another machine");
-    return tide_device_null_imitate(pool->ground.device, machine);
+    return tide_device_null_imitate(pool->context.device, machine);
 }

@@ -129,7 +129,7 @@ static void run_op(const stream_pool *it, uint32_t i)
 
 static void synchronize(const stream_pool *it)
 {
-    it->pool->ground.device->ops->synchronize(it->pool->ground.device);
+    it->pool->context.device->ops->synchronize(it->pool->context.device);
 }
 
 static tide_pool_counters counters_of(const stream_pool *it)

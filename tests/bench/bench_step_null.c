@@ -105,7 +105,7 @@ static void imitate(tide_pool *pool, const step_null_options *options)
         .host_bytes_per_second = BYTES_A_PARAM / options->adam_seconds_per_param,
         .map_ns = map_ns,
         .unmap_ns = map_ns};
-    step_ok(tide_device_null_imitate(pool->ground.device, &machine), "null device");
+    step_ok(tide_device_null_imitate(pool->context.device, &machine), "null device");
 }
 
 static void open_session(null_session *it, const step_null_options *options)
@@ -154,7 +154,7 @@ static void run_step(const null_session *it, const step_null_options *options)
 static tide_device_statistics statistics_of(const null_session *it)
 {
     tide_device_statistics now;
-    it->pool->ground.device->ops->statistics(it->pool->ground.device, &now);
+    it->pool->context.device->ops->statistics(it->pool->context.device, &now);
     return now;
 }
 
@@ -180,17 +180,17 @@ step_null_play step_null_played(const step_null_options *options)
     null_session it = {0};
     step_null_play made = {0};
     open_session(&it, options);
-    const tide_device_ops *ops = it.pool->ground.device->ops;
+    const tide_device_ops *ops = it.pool->context.device->ops;
     for (int i = 0; i < SETTLE_STEPS; i++)
         run_step(&it, options);
     const tide_device_statistics from = statistics_of(&it);
-    const uint64_t begin_ns = ops->now_ns(it.pool->ground.device);
+    const uint64_t begin_ns = ops->now_ns(it.pool->context.device);
     it.measuring = true;
     for (int i = 0; i < MEASURED_STEPS; i++)
         run_step(&it, options);
-    const uint64_t end_ns = ops->now_ns(it.pool->ground.device);
+    const uint64_t end_ns = ops->now_ns(it.pool->context.device);
     const tide_device_statistics to = statistics_of(&it);
-    ops->synchronize(it.pool->ground.device); /* what is under way is told of once it has ended */
+    ops->synchronize(it.pool->context.device); /* what is under way is told of once it has ended */
     it.measuring = false;
     if (it.count == 0)
         bench_die("no command was told of in %d steps", MEASURED_STEPS);

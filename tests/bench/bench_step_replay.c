@@ -158,9 +158,9 @@ static replay *replay_record(tide_pool *pool)
     if (it == NULL || notes == NULL)
         bench_die("no memory for %d notes", NOTES_MAX);
     *it = (replay){
-        .device = pool->ground.device,
-        .adamw = pool->ground.kernels->adamw,
-        .norm_square = (double *)(void *)(pool->ground.region + pool->ground.region_layout.scalars_offset),
+        .device = pool->context.device,
+        .adamw = pool->context.kernels->adamw,
+        .norm_square = (double *)(void *)(pool->context.region + pool->context.region_layout.scalars_offset),
         .notes = notes,
     };
     plain = it->device->ops;

@@ -72,7 +72,7 @@ static tide_trainer_options trainer_options(const step_session_options *options)
 /* Nothing runs on the device yet. */
 static void put_observer(step_session *session)
 {
-    tide_host_streams *streams = &tide_host_device_of(session->pool->ground.device)->streams;
+    tide_host_streams *streams = &tide_host_device_of(session->pool->context.device)->streams;
     tide_host_streams_lock(streams);
     streams->observer = observe;
     streams->observer_context = session;
@@ -218,7 +218,7 @@ typedef struct sums {
 
 static void sums_get(const step_session *session, sums *now)
 {
-    session->pool->ground.device->ops->statistics(session->pool->ground.device, &now->device);
+    session->pool->context.device->ops->statistics(session->pool->context.device, &now->device);
     step_ok(tide_pool_counters_get(session->pool, &now->pool), "counters");
     now->timed = step_timed_sums_get();
 }

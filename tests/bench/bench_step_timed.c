@@ -163,7 +163,7 @@ void step_timed_install(tide_pool *pool, double device_bytes_per_second)
     timed.norm_sum = run_norm_sum;
     timed.adamw = run_adamw;
     timed.restore = run_restore;
-    pool->ground.kernels = &timed;
+    pool->context.kernels = &timed;
 }
 
 void step_counted_install(tide_pool *pool)
@@ -171,7 +171,7 @@ void step_counted_install(tide_pool *pool)
     static tide_kernels counted;
     counted = *tide_kernels_cpu();
     counted.adamw = run_counted_adamw;
-    pool->ground.kernels = &counted;
+    pool->context.kernels = &counted;
 }
 
 /* --- copies --- */
@@ -209,11 +209,11 @@ void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]
 {
     static tide_device_ops timed;
     memcpy(copy_seconds_per_byte, seconds_per_byte, sizeof copy_seconds_per_byte);
-    plain = pool->ground.device->ops;
+    plain = pool->context.device->ops;
     timed = *plain;
     timed.copy_slot = copy_slot;
     timed.statistics = statistics_with_copies;
-    pool->ground.device->ops = &timed;
+    pool->context.device->ops = &timed;
 }
 
 /* --- ops --- */

@@ -6,8 +6,8 @@
  * Written by pool.c, plan.c and seal.c; everybody reads it, without a lock, and nobody changes it after seal. It calls the
  * layout's queries and nobody else.
  */
-#ifndef TIDE_POOL_GROUND_H
-#define TIDE_POOL_GROUND_H
+#ifndef TIDE_POOL_SEALED_CONTEXT_H
+#define TIDE_POOL_SEALED_CONTEXT_H
 
 #include "chunk/layout.h"
 #include "kernels/kernels.h"
@@ -27,7 +27,7 @@ typedef struct tide_region_layout {
     uint64_t total_bytes;
 } tide_region_layout;
 
-typedef struct tide_ground {
+typedef struct tide_sealed_context {
     tide_pool_options options;
     char *device_name;           /* options.device */
     tide_device_factory factory;          /* known at create */
@@ -40,45 +40,45 @@ typedef struct tide_ground {
     uint32_t region_object;
     char *space_address[TIDE_SPACE_COUNT];
     tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have any */
-} tide_ground;
+} tide_sealed_context;
 
 /* Where a chunk stands when it is resident. */
-static inline char *tide_ground_place(const tide_ground *ground, tide_chunk chunk)
+static inline char *tide_sealed_place(const tide_sealed_context *context, tide_chunk chunk)
 {
-    assert(chunk < tide_layout_chunk_count(ground->layout));
-    return ground->space_address[tide_layout_chunk_space(ground->layout, chunk)] +
-           tide_layout_chunk_index(ground->layout, chunk) * ground->plan.chunk_bytes;
+    assert(chunk < tide_layout_chunk_count(context->layout));
+    return context->space_address[tide_layout_chunk_space(context->layout, chunk)] +
+           tide_layout_chunk_index(context->layout, chunk) * context->plan.chunk_bytes;
 }
 
-static inline uint64_t tide_ground_element_bytes(const tide_ground *ground)
+static inline uint64_t tide_sealed_element_bytes(const tide_sealed_context *context)
 {
-    return tide_dtype_bytes(ground->options.dtype);
+    return tide_dtype_bytes(context->options.dtype);
 }
 
 /* What an element takes in one plane; a pool's planes have whole bytes. */
-static inline uint64_t tide_ground_plane_bytes(const tide_state_format *format, uint32_t plane)
+static inline uint64_t tide_sealed_plane_bytes(const tide_state_format *format, uint32_t plane)
 {
     assert(plane < format->planes && format->bytes[plane] % 32 == 0);
     return format->bytes[plane] / 32;
 }
 
 /* And in all. */
-static inline uint64_t tide_ground_state_bytes(const tide_state_format *format)
+static inline uint64_t tide_sealed_state_bytes(const tide_state_format *format)
 {
     uint64_t bytes = 0;
     for (uint32_t plane = 0; plane < format->planes; plane++)
-        bytes += tide_ground_plane_bytes(format, plane);
+        bytes += tide_sealed_plane_bytes(format, plane);
     return bytes;
 }
 
 /* Memory traffic of an element's update: gradient in, param out, its state in and out. AdamW's 28 in bf16, 32 in fp32. */
-static inline uint64_t tide_ground_update_bytes(const tide_ground *ground, tide_chunk param_chunk)
+static inline uint64_t tide_sealed_update_bytes(const tide_sealed_context *context, tide_chunk param_chunk)
 {
-    return 2 * (tide_ground_element_bytes(ground) +
-                tide_ground_state_bytes(tide_layout_chunk_format(ground->layout, param_chunk)));
+    return 2 * (tide_sealed_element_bytes(context) +
+                tide_sealed_state_bytes(tide_layout_chunk_format(context->layout, param_chunk)));
 }
 
 /* Budget = slots x chunk + region + reserves, in both tiers; the region's parts follow each other. */
-bool tide_ground_is_valid(const tide_ground *ground);
+bool tide_sealed_context_is_valid(const tide_sealed_context *context);
 
 #endif
