@@ -1,6 +1,6 @@
 /* The model as the pool sees it: params under Hugging Face's names in creation order, activations that outlive
  * an op as ACTIVATION tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
- * in decoder_ops.c, what they compute in decoder_block.c and decoder_ends.c.
+ * in decoder_ops.c, what they compute in decoder_block.c and decoder_embedding_head.c.
  */
 #include "src/model/decoder_internal.h"
 
@@ -403,26 +403,26 @@ tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs, cons
     return status == TIDE_OK ? write_tokens(model, model->region.targets_offset, targets, tokens) : status;
 }
 
-static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tide_decoder_tape *tape)
+static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tide_op_builder *builder)
 {
-    const tide_status status = tide_op_slice(model->pool, tape->micro_batch);
+    const tide_status status = tide_op_slice(model->pool, builder->micro_batch);
     if (status != TIDE_OK)
         return status;
-    tape->workspace = (uintptr_t)tide_workspace(model->pool);
-    tape->cursor = tape->workspace;
-    op->code(tape);
-    return tape->status;
+    builder->workspace = (uintptr_t)tide_workspace(model->pool);
+    builder->cursor = builder->workspace;
+    op->code(builder);
+    return builder->status;
 }
 
 /* All micro-batches of the batch through one op. */
 static tide_status run_op(tide_decoder *model, uint32_t index)
 {
     const tide_decoder_op *op = &model->ops[index];
-    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
+    tide_op_builder builder = tide_op_builder_of(model, op);
     tide_status status = tide_op_begin(model->pool, op->handle);
     for (uint32_t m = 0; status == TIDE_OK && m < model->options.micro_batches; m++) {
-        tape.micro_batch = m;
-        status = run_slice(model, op, &tape);
+        builder.micro_batch = m;
+        status = run_slice(model, op, &builder);
     }
     return status == TIDE_OK ? tide_op_end(model->pool) : status;
 }
@@ -475,12 +475,12 @@ tide_status tide_decoder_loss(tide_decoder *model, double *loss)
 static tide_status run_sample_op(tide_decoder *model, uint32_t index, uint32_t position)
 {
     const tide_decoder_op *op = &model->ops[index];
-    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
-    tape.sequences = 1;
-    tape.position = position;
+    tide_op_builder builder = tide_op_builder_of(model, op);
+    builder.sequences = 1;
+    builder.position = position;
     tide_status status = tide_op_begin(model->pool, op->handle);
     if (status == TIDE_OK)
-        status = run_slice(model, op, &tape);
+        status = run_slice(model, op, &builder);
     return status == TIDE_OK ? tide_op_end(model->pool) : status;
 }
 

@@ -6,7 +6,7 @@
  *       projection ------+  projection ------+
  *                    `middle'
  *
- * Which norm, which activation, whether queries and keys are normed and rotated, is the family's (decoder_tape.c asks).
+ * Which norm, which activation, whether queries and keys are normed and rotated, is the family's (op_builder.c asks).
  *
  * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
  * op begins; both branches are added to it there (a norm's backward accumulates), and at the end it is
@@ -99,50 +99,50 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
 }
 
 /* All activations of the block from its input: what backward needs, so recompute stops here too. */
-static void make_activations(tide_decoder_tape *tape, const void *x, const tide_decoder_activations *at)
+static void make_activations(tide_op_builder *builder, const void *x, const tide_decoder_activations *at)
 {
-    const size_t rows = tide_decoder_rows(tape);
-    tide_decoder_norm_forward(tape, &norm_1, rows, x, at->norm_1, at->mean_1, at->rstd_1);
-    tide_decoder_linear_forward(tape, &qkv_linear, at->norm_1, at->qkv);
-    tide_decoder_attention(tape, at);
-    tide_decoder_linear_forward(tape, &attention_linear, at->attention, at->middle);
-    tide_decoder_add_to(tape, at->middle, x, rows * tide_decoder_width(tape));
-    tide_decoder_norm_forward(tape, &norm_2, rows, at->middle, at->norm_2, at->mean_2, at->rstd_2);
-    tide_decoder_activate(tape, &fc_linear, at->norm_2, at);
+    const size_t rows = tide_decoder_rows(builder);
+    tide_decoder_norm_forward(builder, &norm_1, rows, x, at->norm_1, at->mean_1, at->rstd_1);
+    tide_decoder_linear_forward(builder, &qkv_linear, at->norm_1, at->qkv);
+    tide_decoder_attention(builder, at);
+    tide_decoder_linear_forward(builder, &attention_linear, at->attention, at->middle);
+    tide_decoder_add_to(builder, at->middle, x, rows * tide_decoder_width(builder));
+    tide_decoder_norm_forward(builder, &norm_2, rows, at->middle, at->norm_2, at->mean_2, at->rstd_2);
+    tide_decoder_activate(builder, &fc_linear, at->norm_2, at);
 }
 
-static void make_output(tide_decoder_tape *tape, const tide_decoder_activations *at, void *out)
+static void make_output(tide_op_builder *builder, const tide_decoder_activations *at, void *out)
 {
-    tide_decoder_linear_forward(tape, &mlp_linear, at->act, out);
-    tide_decoder_add_to(tape, out, at->middle, tide_decoder_rows(tape) * tide_decoder_width(tape));
+    tide_decoder_linear_forward(builder, &mlp_linear, at->act, out);
+    tide_decoder_add_to(builder, out, at->middle, tide_decoder_rows(builder) * tide_decoder_width(builder));
 }
 
 /* Where the activations are: saved ones in their ACTIVATION part, others in the workspace. */
-static void find_activations(tide_decoder_tape *tape, bool saved, tide_decoder_activations *at)
+static void find_activations(tide_op_builder *builder, bool saved, tide_decoder_activations *at)
 {
-    const tide_decoder *model = tape->model;
+    const tide_decoder *model = builder->model;
     uintptr_t part = 0;
     if (saved)
-        part = (uintptr_t)tide_activation_data(model->pool, model->saved[tape->layer], tape->micro_batch);
-    tide_decoder_activations_place(&model->options, tape->sequences, saved ? &part : &tape->cursor, at);
+        part = (uintptr_t)tide_activation_data(model->pool, model->saved[builder->layer], builder->micro_batch);
+    tide_decoder_activations_place(&model->options, builder->sequences, saved ? &part : &builder->cursor, at);
 }
 
-static void forward(tide_decoder_tape *tape, bool keep)
+static void forward(tide_op_builder *builder, bool keep)
 {
     tide_decoder_activations at;
-    find_activations(tape, keep, &at);
-    make_activations(tape, tide_decoder_residual(tape, tape->layer), &at);
-    make_output(tape, &at, tide_decoder_residual(tape, tape->layer + 1));
+    find_activations(builder, keep, &at);
+    make_activations(builder, tide_decoder_residual(builder, builder->layer), &at);
+    make_output(builder, &at, tide_decoder_residual(builder, builder->layer + 1));
 }
 
-void tide_decoder_block_forward(tide_decoder_tape *tape)
+void tide_decoder_block_forward(tide_op_builder *builder)
 {
-    forward(tape, !tape->model->recompute[tape->layer]);
+    forward(builder, !builder->model->recompute[builder->layer]);
 }
 
-void tide_decoder_block_evaluation(tide_decoder_tape *tape)
+void tide_decoder_block_evaluation(tide_op_builder *builder)
 {
-    forward(tape, false);
+    forward(builder, false);
 }
 
 /* Of attention's backward: the gradient of its output, over which later that of norm 1 is written, and that of qkv. */
@@ -151,15 +151,15 @@ typedef struct attention_gradients {
 } attention_gradients;
 
 /* In the place of norm 2, fc and act, which are reclaimable by then; or in the workspace, where attention is so wide. */
-static attention_gradients place_gradients(tide_decoder_tape *tape, const tide_decoder_activations *at)
+static attention_gradients place_gradients(tide_op_builder *builder, const tide_decoder_activations *at)
 {
-    const size_t width = tide_decoder_width(tape), query = tide_decoder_length(tape, TIDE_DIMENSION_QUERY);
-    const size_t narrow = tide_decoder_bytes(tape, tide_decoder_rows(tape) * (width > query ? width : query));
+    const size_t width = tide_decoder_width(builder), query = tide_decoder_length(builder, TIDE_DIMENSION_QUERY);
+    const size_t narrow = tide_decoder_bytes(builder, tide_decoder_rows(builder) * (width > query ? width : query));
     const size_t wide =
-        tide_decoder_bytes(tape, tide_decoder_rows(tape) * tide_decoder_length(tape, TIDE_DIMENSION_QKV));
+        tide_decoder_bytes(builder, tide_decoder_rows(builder) * tide_decoder_length(builder, TIDE_DIMENSION_QKV));
     uintptr_t reclaimable = (uintptr_t)at->norm_2;
     const bool fits = reclaimable + tide_align_up(narrow) + tide_align_up(wide) <= at->reclaimable_end;
-    uintptr_t *cursor = fits ? &reclaimable : &tape->cursor;
+    uintptr_t *cursor = fits ? &reclaimable : &builder->cursor;
     void *first = tide_decoder_take(cursor, narrow);
     return (attention_gradients){.narrow = first, .dqkv = tide_decoder_take(cursor, wide)};
 }
@@ -167,43 +167,43 @@ static attention_gradients place_gradients(tide_decoder_tape *tape, const tide_d
 /* `gradient` is the residual's. Each activation is needed last by the gradient of the weight that it meets, so
  * the gradient of a layer's input may be written over an activation that is no longer needed: d act over act, d norm 2
  * over norm 2, and attention's over all of them again. */
-static void mlp_backward(tide_decoder_tape *tape, const tide_decoder_activations *at, void *gradient)
+static void mlp_backward(tide_op_builder *builder, const tide_decoder_activations *at, void *gradient)
 {
-    const void *dfc = tide_decoder_activate_backward(tape, &mlp_linear, at, gradient);
-    tide_decoder_linear_backward(tape, &fc_linear, at->norm_2, dfc, at->norm_2);
-    tide_decoder_norm_backward(tape, &norm_2, at->middle, at->norm_2, at->mean_2, at->rstd_2, gradient, true);
+    const void *dfc = tide_decoder_activate_backward(builder, &mlp_linear, at, gradient);
+    tide_decoder_linear_backward(builder, &fc_linear, at->norm_2, dfc, at->norm_2);
+    tide_decoder_norm_backward(builder, &norm_2, at->middle, at->norm_2, at->mean_2, at->rstd_2, gradient, true);
 }
 
-static void attention_backward(tide_decoder_tape *tape, const tide_decoder_activations *at,
+static void attention_backward(tide_op_builder *builder, const tide_decoder_activations *at,
                                const attention_gradients *to, const void *x, void *gradient)
 {
-    const tide_decoder *model = tape->model;
-    const bool passes_on = tide_decoder_passes_on(model, tape->layer);
-    tide_decoder_linear_backward(tape, &attention_linear, at->attention, gradient, to->narrow);
-    tide_decoder_attention_backward(tape, at, to->narrow, to->dqkv);
-    if (!passes_on && !tide_decoder_is_trained(model, norm_1.weight, tape->layer) &&
-        !tide_decoder_is_trained(model, norm_1.bias, tape->layer)) {
-        tide_decoder_linear_params_backward(tape, &qkv_linear, at->norm_1, to->dqkv);
+    const tide_decoder *model = builder->model;
+    const bool passes_on = tide_decoder_passes_on(model, builder->layer);
+    tide_decoder_linear_backward(builder, &attention_linear, at->attention, gradient, to->narrow);
+    tide_decoder_attention_backward(builder, at, to->narrow, to->dqkv);
+    if (!passes_on && !tide_decoder_is_trained(model, norm_1.weight, builder->layer) &&
+        !tide_decoder_is_trained(model, norm_1.bias, builder->layer)) {
+        tide_decoder_linear_params_backward(builder, &qkv_linear, at->norm_1, to->dqkv);
         return;
     }
-    tide_decoder_linear_backward(tape, &qkv_linear, at->norm_1, to->dqkv, to->narrow);
-    tide_decoder_norm_backward(tape, &norm_1, x, to->narrow, at->mean_1, at->rstd_1,
+    tide_decoder_linear_backward(builder, &qkv_linear, at->norm_1, to->dqkv, to->narrow);
+    tide_decoder_norm_backward(builder, &norm_1, x, to->narrow, at->mean_1, at->rstd_1,
                                passes_on ? gradient : NULL, passes_on);
 }
 
-void tide_decoder_block_backward(tide_decoder_tape *tape)
+void tide_decoder_block_backward(tide_op_builder *builder)
 {
-    const bool saved = !tape->model->recompute[tape->layer];
-    void *x = tide_decoder_residual(tape, tape->layer);
-    void *gradient = tide_decoder_residual(tape, tape->layer + 1);
+    const bool saved = !builder->model->recompute[builder->layer];
+    void *x = tide_decoder_residual(builder, builder->layer);
+    void *gradient = tide_decoder_residual(builder, builder->layer + 1);
     tide_decoder_activations at;
-    find_activations(tape, saved, &at);
-    const attention_gradients to = place_gradients(tape, &at);
+    find_activations(builder, saved, &at);
+    const attention_gradients to = place_gradients(builder, &at);
     if (!saved)
-        make_activations(tape, x, &at);
-    mlp_backward(tape, &at, gradient);
-    attention_backward(tape, &at, &to, x, gradient);
-    if (tide_decoder_passes_on(tape->model, tape->layer))
-        tide_decoder_copy(tape, x, gradient,
-                          tide_decoder_bytes(tape, tide_decoder_rows(tape) * tide_decoder_width(tape)));
+        make_activations(builder, x, &at);
+    mlp_backward(builder, &at, gradient);
+    attention_backward(builder, &at, &to, x, gradient);
+    if (tide_decoder_passes_on(builder->model, builder->layer))
+        tide_decoder_copy(builder, x, gradient,
+                          tide_decoder_bytes(builder, tide_decoder_rows(builder) * tide_decoder_width(builder)));
 }

@@ -2,15 +2,15 @@
  *
  *   decoder.c        params and activations registered with the pool; initial values; the run of a step
  *   decoder_ops.c    ops: what each may touch, in which order they run
- *   decoder_tape.c   one launch each: prepared and counted while measuring, made while running
+ *   op_builder.c   one launch each: prepared and counted in a dry run, launched in a real one
  *   decoder_block.c  a transformer block, forward and backward
  *   decoder_parts.c  the MLP's activation and attention, where families differ
- *   decoder_ends.c   embedding, head, logits
+ *   decoder_embedding_head.c   embedding, head, logits
  *
- * A tape runs one op's code for one micro-batch. The same code runs twice in a model's life: measuring, when
+ * An op builder runs one op's code for one micro-batch. The same code runs twice in a model's life: as a dry run, when
  * the op is registered (nothing is launched; products are prepared, operations and workspace are
  * counted), and then for real. So no shape can be launched that was not prepared, and no workspace be used
- * that was not declared. While measuring, addresses are offsets from zero and are never followed.
+ * that was not declared. In a dry run addresses are offsets from zero and are never followed.
  *
  *     workspace of an op   | what its code takes, each 256-byte aligned | scratch of its kernels |
  */
@@ -22,8 +22,8 @@
 #include "kernels/costs.h"
 #include "src/model/family.h"
 
-typedef struct tide_decoder_tape tide_decoder_tape;
-typedef void (*tide_decoder_op_code)(tide_decoder_tape *tape);
+typedef struct tide_op_builder tide_op_builder;
+typedef void (*tide_decoder_op_code)(tide_op_builder *builder);
 
 typedef struct tide_decoder_op {
     tide_op handle;
@@ -60,19 +60,19 @@ struct tide_decoder {
     float *rope_table;          /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
 };
 
-struct tide_decoder_tape {
+struct tide_op_builder {
     tide_decoder *model;
     uint32_t layer;
     uint32_t micro_batch;
     uint32_t sequences; /* of the micro-batch; 1 when sampling */
     uint32_t position;  /* logits: of which row */
-    bool measuring;
+    bool dry_run;
     tide_status status; /* of the first launch that failed; none is made after it */
 
     uintptr_t workspace, cursor; /* start, and the first byte that nobody has taken */
     uint64_t workspace_bytes;    /* running: as declared */
-    uint64_t scratch_bytes;      /* measuring: the most a kernel asked for; running: what is left */
-    double flops;                /* measuring: counted */
+    uint64_t scratch_bytes;      /* dry run: the most a kernel asked for; running: what is left */
+    double flops;                /* dry run: counted */
 };
 
 /* A block's activations, all that backward needs. [rows, ...] each; what its family has not is NULL. */
@@ -105,31 +105,31 @@ typedef struct tide_decoder_norm {
 /* All ops, after params and activations: fills model->ops and model->order. */
 TIDE_NODISCARD tide_status tide_decoder_register_ops(tide_decoder *model);
 
-/* A tape for the op's first micro-batch, running. */
-tide_decoder_tape tide_decoder_tape_of(tide_decoder *model, const tide_decoder_op *op);
+/* An op builder for the op's first micro-batch, running. */
+tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op);
 
 /* --- sizes and addresses --- */
 
-static inline size_t tide_decoder_rows(const tide_decoder_tape *tape)
+static inline size_t tide_decoder_rows(const tide_op_builder *builder)
 {
-    return (size_t)tape->sequences * tape->model->options.seq_len;
+    return (size_t)builder->sequences * builder->model->options.seq_len;
 }
 
-static inline size_t tide_decoder_width(const tide_decoder_tape *tape)
+static inline size_t tide_decoder_width(const tide_op_builder *builder)
 {
-    return tape->model->options.config.width;
+    return builder->model->options.config.width;
 }
 
 /* The length of a dimension. */
-static inline size_t tide_decoder_length(const tide_decoder_tape *tape, tide_dimension dimension)
+static inline size_t tide_decoder_length(const tide_op_builder *builder, tide_dimension dimension)
 {
-    return (size_t)tide_model_dimension(&tape->model->options.config, dimension);
+    return (size_t)tide_model_dimension(&builder->model->options.config, dimension);
 }
 
 /* Bytes of `elements` activations. */
-static inline size_t tide_decoder_bytes(const tide_decoder_tape *tape, size_t elements)
+static inline size_t tide_decoder_bytes(const tide_op_builder *builder, size_t elements)
 {
-    return elements * tide_dtype_bytes(tape->model->options.dtype);
+    return elements * tide_dtype_bytes(builder->model->options.dtype);
 }
 
 static inline bool tide_decoder_has(const tide_decoder *model, tide_role role)
@@ -158,14 +158,14 @@ static inline bool tide_decoder_passes_on(const tide_decoder *model, uint32_t la
     return layer > model->lowest_trained || model->trains_embedding;
 }
 
-/* A param's values, NULL if the model has none; and its gradient accumulator, NULL also if it is frozen. Of the tape's layer
- * for roles of a layer. Followed by nobody while measuring. */
-void *tide_decoder_weight(const tide_decoder_tape *tape, tide_role role);
-float *tide_decoder_gradient(const tide_decoder_tape *tape, tide_role role);
+/* A param's values, NULL if the model has none; and its gradient accumulator, NULL also if it is frozen. Of the builder's layer
+ * for roles of a layer. Followed by nobody in a dry run. */
+void *tide_decoder_weight(const tide_op_builder *builder, tide_role role);
+float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role);
 /* This micro-batch's part of residual `index`. */
-void *tide_decoder_residual(const tide_decoder_tape *tape, uint32_t index);
+void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index);
 /* `offset` bytes into the region. */
-void *tide_decoder_region_at(const tide_decoder_tape *tape, uint64_t offset);
+void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset);
 
 /* Take `bytes` of the op's workspace, or of any other memory that *cursor walks. */
 void *tide_decoder_take(uintptr_t *cursor, size_t bytes);
@@ -176,60 +176,60 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
 
 /* --- launches; each may take scratch: call them after the op has taken its workspace --- */
 
-void tide_decoder_launch(tide_decoder_tape *tape, const char *name, tide_kernel kernel, const void *arguments,
+void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel, const void *arguments,
                       size_t argument_bytes, double flops, double bytes);
 /* mean and rstd may be NULL, mean is not used by RMS norm. */
-void tide_decoder_norm_forward(tide_decoder_tape *tape, const tide_decoder_norm *norm, size_t rows, const void *in,
+void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm *norm, size_t rows, const void *in,
                                void *out, float *mean, float *rstd);
 /* din NULL: not wanted; += with `accumulate`. */
-void tide_decoder_norm_backward(tide_decoder_tape *tape, const tide_decoder_norm *norm, const void *in, const void *dout,
+void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in, const void *dout,
                                 const float *mean, const float *rstd, void *din, bool accumulate);
 /* With a workspace, which `norm` does not name. */
-void tide_decoder_rms_norm_backward(tide_decoder_tape *tape, const char *name, const tide_rms_norm_backward_args *norm);
+void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name, const tide_rms_norm_backward_args *norm);
 /* Scratch for a kernel that needs `bytes`: behind all that the op has taken. */
-void *tide_decoder_scratch(tide_decoder_tape *tape, size_t bytes);
-void tide_decoder_matmul(tide_decoder_tape *tape, const char *name, const tide_matmul_args *product);
+void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
+void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
 /* A product into the whole gradient of `role`, which is trained: added to it, or written where the gradient is new and the
  * product the first of this op's and micro-batch's into it (`is_first`). Measuring prepares both. `product` has neither C nor
  * `accumulate`. */
-void tide_decoder_gradient_matmul(tide_decoder_tape *tape, const char *name, tide_role role, bool is_first,
+void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
-void tide_decoder_linear_forward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                               void *out);
 /* With GELU behind the layer, or before it in backward, where the kernels' table takes it along. */
-void tide_decoder_linear_gelu(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_linear_gelu(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                               void *gelu_in, void *out);
-void tide_decoder_linear_gelu_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                        const void *dout, void *gelu_in, void *din);
 /* Without the gradient of the layer's input. */
-void tide_decoder_linear_params_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                       const void *dout);
-void tide_decoder_linear_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                const void *dout, void *din);
 /* The layer into the MLP, and its activation: act = gelu(fc), or silu(gate) up of fc's two halves. */
-void tide_decoder_activate(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_activate(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at);
 /* The layer out of the MLP and the activation, backward: act and fc are no longer needed. Gives the gradient of what went into the
  * activation, which stands in one of them. */
-void *tide_decoder_activate_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear,
+void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                      const tide_decoder_activations *at, const void *dout);
 /* Norms of queries and keys and rotary positions, where the family has them, then attention. Backward leaves the gradient of
  * qkv in dqkv. */
-void tide_decoder_attention(tide_decoder_tape *tape, const tide_decoder_activations *at);
-void tide_decoder_attention_backward(tide_decoder_tape *tape, const tide_decoder_activations *at, const void *dout,
+void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activations *at);
+void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decoder_activations *at, const void *dout,
                                      void *dqkv);
-void tide_decoder_add_to(tide_decoder_tape *tape, void *sum, const void *term, size_t elements);
-void tide_decoder_copy(tide_decoder_tape *tape, void *out, const void *in, size_t bytes);
+void tide_decoder_add_to(tide_op_builder *builder, void *sum, const void *term, size_t elements);
+void tide_decoder_copy(tide_op_builder *builder, void *out, const void *in, size_t bytes);
 
 /* --- the ops' code --- */
 
-void tide_decoder_embedding(tide_decoder_tape *tape);
-void tide_decoder_embedding_backward(tide_decoder_tape *tape);
-void tide_decoder_block_forward(tide_decoder_tape *tape);
-void tide_decoder_block_backward(tide_decoder_tape *tape);
-void tide_decoder_block_evaluation(tide_decoder_tape *tape);
-void tide_decoder_head(tide_decoder_tape *tape);
-void tide_decoder_head_evaluation(tide_decoder_tape *tape);
-void tide_decoder_head_logits(tide_decoder_tape *tape);
+void tide_decoder_embedding(tide_op_builder *builder);
+void tide_decoder_embedding_backward(tide_op_builder *builder);
+void tide_decoder_block_forward(tide_op_builder *builder);
+void tide_decoder_block_backward(tide_op_builder *builder);
+void tide_decoder_block_evaluation(tide_op_builder *builder);
+void tide_decoder_head(tide_op_builder *builder);
+void tide_decoder_head_evaluation(tide_op_builder *builder);
+void tide_decoder_head_logits(tide_op_builder *builder);
 
 #endif

@@ -196,15 +196,15 @@ static declaration logits_op(const tide_decoder *model, uint32_t layer)
 /* Run the op's code for its sizes alone; the workspace becomes the largest seen so far. */
 static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t sequences)
 {
-    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
-    tape.sequences = sequences;
-    tape.measuring = true;
-    op->code(&tape);
-    const uint64_t workspace_bytes = tape.cursor + tide_align_up(tape.scratch_bytes);
+    tide_op_builder builder = tide_op_builder_of(model, op);
+    builder.sequences = sequences;
+    builder.dry_run = true;
+    op->code(&builder);
+    const uint64_t workspace_bytes = builder.cursor + tide_align_up(builder.scratch_bytes);
     if (op->workspace_bytes < workspace_bytes)
         op->workspace_bytes = workspace_bytes;
-    op->flops = tape.flops * model->options.micro_batches;
-    return tape.status;
+    op->flops = builder.flops * model->options.micro_batches;
+    return builder.status;
 }
 
 static tide_status measure_all(tide_decoder *model, const declaration *declared, tide_decoder_op *op)

@@ -3,147 +3,147 @@
 
 /* --- activations --- */
 
-static size_t act_elements(const tide_decoder_tape *tape)
+static size_t act_elements(const tide_op_builder *builder)
 {
-    return tide_decoder_rows(tape) * tide_decoder_length(tape, TIDE_DIMENSION_MLP);
+    return tide_decoder_rows(builder) * tide_decoder_length(builder, TIDE_DIMENSION_MLP);
 }
 
-static void gelu(tide_decoder_tape *tape, const void *in, void *out)
+static void gelu(tide_op_builder *builder, const void *in, void *out)
 {
     const tide_gelu_args args = {
-        .in = in, .out = out, .elements = act_elements(tape), .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "gelu", tape->model->options.kernels->gelu, &args, sizeof args,
+        .in = in, .out = out, .elements = act_elements(builder), .dtype = builder->model->options.dtype};
+    tide_decoder_launch(builder, "gelu", builder->model->options.kernels->gelu, &args, sizeof args,
                         (double)tide_gelu_flops(&args), (double)tide_gelu_bytes(&args));
 }
 
-static void gelu_backward(tide_decoder_tape *tape, const void *in, void *gradient)
+static void gelu_backward(tide_op_builder *builder, const void *in, void *gradient)
 {
     const tide_gelu_backward_args args = {.in = in,
                                           .dout = gradient,
                                           .din = gradient,
-                                          .elements = act_elements(tape),
-                                          .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "gelu backward", tape->model->options.kernels->gelu_backward, &args,
+                                          .elements = act_elements(builder),
+                                          .dtype = builder->model->options.dtype};
+    tide_decoder_launch(builder, "gelu backward", builder->model->options.kernels->gelu_backward, &args,
                         sizeof args, (double)tide_gelu_backward_flops(&args),
                         (double)tide_gelu_backward_bytes(&args));
 }
 
-static void swiglu(tide_decoder_tape *tape, const void *in, void *out)
+static void swiglu(tide_op_builder *builder, const void *in, void *out)
 {
     const tide_swiglu_args args = {.in = in,
                                    .out = out,
-                                   .rows = tide_decoder_rows(tape),
-                                   .width = tide_decoder_length(tape, TIDE_DIMENSION_MLP),
-                                   .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "swiglu", tape->model->options.kernels->swiglu, &args, sizeof args,
+                                   .rows = tide_decoder_rows(builder),
+                                   .width = tide_decoder_length(builder, TIDE_DIMENSION_MLP),
+                                   .dtype = builder->model->options.dtype};
+    tide_decoder_launch(builder, "swiglu", builder->model->options.kernels->swiglu, &args, sizeof args,
                         (double)tide_swiglu_flops(&args), (double)tide_swiglu_bytes(&args));
 }
 
-static void swiglu_backward(tide_decoder_tape *tape, void *in, const void *dout)
+static void swiglu_backward(tide_op_builder *builder, void *in, const void *dout)
 {
     const tide_swiglu_backward_args args = {.in = in,
                                             .dout = dout,
                                             .din = in,
-                                            .rows = tide_decoder_rows(tape),
-                                            .width = tide_decoder_length(tape, TIDE_DIMENSION_MLP),
-                                            .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "swiglu backward", tape->model->options.kernels->swiglu_backward, &args,
+                                            .rows = tide_decoder_rows(builder),
+                                            .width = tide_decoder_length(builder, TIDE_DIMENSION_MLP),
+                                            .dtype = builder->model->options.dtype};
+    tide_decoder_launch(builder, "swiglu backward", builder->model->options.kernels->swiglu_backward, &args,
                         sizeof args, (double)tide_swiglu_backward_flops(&args),
                         (double)tide_swiglu_backward_bytes(&args));
 }
 
-void tide_decoder_activate(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
+void tide_decoder_activate(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at)
 {
-    const bool gated = tape->model->options.config.family->swiglu;
-    if (!gated && tape->model->options.kernels->fuses_gelu) {
-        tide_decoder_linear_gelu(tape, linear, in, at->fc, at->act);
+    const bool gated = builder->model->options.config.family->swiglu;
+    if (!gated && builder->model->options.kernels->fuses_gelu) {
+        tide_decoder_linear_gelu(builder, linear, in, at->fc, at->act);
         return;
     }
-    tide_decoder_linear_forward(tape, linear, in, at->fc);
+    tide_decoder_linear_forward(builder, linear, in, at->fc);
     if (gated)
-        swiglu(tape, at->fc, at->act);
+        swiglu(builder, at->fc, at->act);
     else
-        gelu(tape, at->fc, at->act);
+        gelu(builder, at->fc, at->act);
 }
 
-void *tide_decoder_activate_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear,
+void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                      const tide_decoder_activations *at, const void *dout)
 {
-    const bool gated = tape->model->options.config.family->swiglu;
-    if (!gated && tape->model->options.kernels->fuses_gelu) {
-        tide_decoder_linear_gelu_backward(tape, linear, at->act, dout, at->fc, at->act);
+    const bool gated = builder->model->options.config.family->swiglu;
+    if (!gated && builder->model->options.kernels->fuses_gelu) {
+        tide_decoder_linear_gelu_backward(builder, linear, at->act, dout, at->fc, at->act);
         return at->act;
     }
-    tide_decoder_linear_backward(tape, linear, at->act, dout, at->act);
+    tide_decoder_linear_backward(builder, linear, at->act, dout, at->act);
     if (gated)
-        swiglu_backward(tape, at->fc, at->act);
+        swiglu_backward(builder, at->fc, at->act);
     else
-        gelu_backward(tape, at->fc, at->act);
+        gelu_backward(builder, at->fc, at->act);
     return gated ? at->fc : at->act;
 }
 
 /* --- attention --- */
 
 /* Element `elements` of a matrix of activations. */
-static void *beyond(const tide_decoder_tape *tape, const void *matrix, size_t elements)
+static void *beyond(const tide_op_builder *builder, const void *matrix, size_t elements)
 {
-    return (void *)((uintptr_t)matrix + tide_decoder_bytes(tape, elements));
+    return (void *)((uintptr_t)matrix + tide_decoder_bytes(builder, elements));
 }
 
 /* Norms of the heads of queries, or of keys. */
-static void head_norm(tide_decoder_tape *tape, tide_role role, size_t heads, const void *in, void *out,
+static void head_norm(tide_op_builder *builder, tide_role role, size_t heads, const void *in, void *out,
                       float *rstd)
 {
-    const tide_model_config *config = &tape->model->options.config;
+    const tide_model_config *config = &builder->model->options.config;
     const tide_rms_norm_args args = {.in = in,
-                                     .weight = tide_decoder_weight(tape, role),
+                                     .weight = tide_decoder_weight(builder, role),
                                      .out = out,
                                      .rstd = rstd,
-                                     .rows = tide_decoder_rows(tape),
+                                     .rows = tide_decoder_rows(builder),
                                      .heads = heads,
                                      .width = config->head_width,
-                                     .in_row = tide_decoder_length(tape, TIDE_DIMENSION_QKV),
+                                     .in_row = tide_decoder_length(builder, TIDE_DIMENSION_QKV),
                                      .out_row = tide_model_query_width(config) + tide_model_kv_width(config),
                                      .epsilon = (float)config->norm_epsilon,
-                                     .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "head norm", tape->model->options.kernels->rms_norm, &args, sizeof args,
+                                     .dtype = builder->model->options.dtype};
+    tide_decoder_launch(builder, "head norm", builder->model->options.kernels->rms_norm, &args, sizeof args,
                         (double)tide_rms_norm_flops(&args), (double)tide_rms_norm_bytes(&args));
 }
 
 /* The gradient is qkv's, in place. */
-static void head_norm_backward(tide_decoder_tape *tape, tide_role role, size_t heads, const void *in,
+static void head_norm_backward(tide_op_builder *builder, tide_role role, size_t heads, const void *in,
                                void *gradient, const float *rstd)
 {
     const tide_rms_norm_backward_args args = {.in = in,
-                                              .weight = tide_decoder_weight(tape, role),
+                                              .weight = tide_decoder_weight(builder, role),
                                               .dout = gradient,
                                               .rstd = rstd,
                                               .din = gradient,
-                                              .dweight = tide_decoder_gradient(tape, role),
-                                              .rows = tide_decoder_rows(tape),
+                                              .dweight = tide_decoder_gradient(builder, role),
+                                              .rows = tide_decoder_rows(builder),
                                               .heads = heads,
-                                              .width = tape->model->options.config.head_width,
-                                              .in_row = tide_decoder_length(tape, TIDE_DIMENSION_QKV),
-                                              .dout_row = tide_decoder_length(tape, TIDE_DIMENSION_QKV),
-                                              .dtype = tape->model->options.dtype};
-    tide_decoder_rms_norm_backward(tape, "head norm backward", &args);
+                                              .width = builder->model->options.config.head_width,
+                                              .in_row = tide_decoder_length(builder, TIDE_DIMENSION_QKV),
+                                              .dout_row = tide_decoder_length(builder, TIDE_DIMENSION_QKV),
+                                              .dtype = builder->model->options.dtype};
+    tide_decoder_rms_norm_backward(builder, "head norm backward", &args);
 }
 
 /* Queries and keys, which stand side by side in rows of `row` elements. */
-static void rope(tide_decoder_tape *tape, void *qk, size_t row, bool backward)
+static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
 {
-    const tide_decoder_options *options = &tape->model->options;
+    const tide_decoder_options *options = &builder->model->options;
     const tide_rope_args args = {.data = qk,
-                                 .table = tide_decoder_region_at(tape, tape->model->region.rope_offset),
-                                 .rows = tide_decoder_rows(tape),
+                                 .table = tide_decoder_region_at(builder, builder->model->region.rope_offset),
+                                 .rows = tide_decoder_rows(builder),
                                  .sequence_length = options->seq_len,
                                  .heads = options->config.heads + options->config.kv_heads,
                                  .head_width = options->config.head_width,
                                  .row = row,
                                  .backward = backward,
                                  .dtype = options->dtype};
-    tide_decoder_launch(tape, backward ? "rope backward" : "rope", options->kernels->rope, &args, sizeof args,
+    tide_decoder_launch(builder, backward ? "rope backward" : "rope", options->kernels->rope, &args, sizeof args,
                         (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
 }
 
@@ -153,37 +153,37 @@ typedef struct attention_inputs {
     size_t qk_row, v_row;
 } attention_inputs;
 
-static attention_inputs find_inputs(const tide_decoder_tape *tape, const tide_decoder_activations *at)
+static attention_inputs find_inputs(const tide_op_builder *builder, const tide_decoder_activations *at)
 {
-    const tide_model_config *config = &tape->model->options.config;
+    const tide_model_config *config = &builder->model->options.config;
     const size_t query = tide_model_query_width(config), kv = tide_model_kv_width(config);
     void *qk = at->qk ? at->qk : at->qkv;
     return (attention_inputs){.q = qk,
-                              .k = beyond(tape, qk, query),
-                              .v = beyond(tape, at->qkv, query + kv),
+                              .k = beyond(builder, qk, query),
+                              .v = beyond(builder, at->qkv, query + kv),
                               .qk_row = at->qk ? query + kv : query + 2 * kv,
                               .v_row = query + 2 * kv};
 }
 
-void tide_decoder_attention(tide_decoder_tape *tape, const tide_decoder_activations *at)
+void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activations *at)
 {
-    const tide_decoder_options *options = &tape->model->options;
+    const tide_decoder_options *options = &builder->model->options;
     const tide_model_config *config = &options->config;
-    const attention_inputs in = find_inputs(tape, at);
+    const attention_inputs in = find_inputs(builder, at);
     if (at->qk) {
-        head_norm(tape, TIDE_ROLE_Q_NORM_WEIGHT, config->heads, at->qkv, in.q, at->q_rstd);
-        head_norm(tape, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads,
-                  beyond(tape, at->qkv, tide_model_query_width(config)), in.k, at->k_rstd);
+        head_norm(builder, TIDE_ROLE_Q_NORM_WEIGHT, config->heads, at->qkv, in.q, at->q_rstd);
+        head_norm(builder, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads,
+                  beyond(builder, at->qkv, tide_model_query_width(config)), in.k, at->k_rstd);
     }
     if (config->family->rotary)
-        rope(tape, in.q, in.qk_row, false);
+        rope(builder, in.q, in.qk_row, false);
     tide_attention_args args = {
         .q = in.q,
         .k = in.k,
         .v = in.v,
         .out = at->attention,
         .logsumexp = at->logsumexp,
-        .batch = tape->sequences,
+        .batch = builder->sequences,
         .sequence_length = options->seq_len,
         .heads = config->heads,
         .kv_heads = config->kv_heads,
@@ -192,20 +192,20 @@ void tide_decoder_attention(tide_decoder_tape *tape, const tide_decoder_activati
         .v_row = in.v_row,
         .dtype = options->dtype,
     };
-    args.workspace = tide_decoder_scratch(tape, options->kernels->attention_workspace_bytes(&args));
-    args.workspace_bytes = tape->scratch_bytes;
-    tide_decoder_launch(tape, "attention", options->kernels->attention, &args, sizeof args,
+    args.workspace = tide_decoder_scratch(builder, options->kernels->attention_workspace_bytes(&args));
+    args.workspace_bytes = builder->scratch_bytes;
+    tide_decoder_launch(builder, "attention", options->kernels->attention, &args, sizeof args,
                         (double)tide_attention_flops(&args), (double)tide_attention_bytes(&args));
 }
 
-void tide_decoder_attention_backward(tide_decoder_tape *tape, const tide_decoder_activations *at,
+void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decoder_activations *at,
                                      const void *dout, void *dqkv)
 {
-    const tide_decoder_options *options = &tape->model->options;
+    const tide_decoder_options *options = &builder->model->options;
     const tide_model_config *config = &options->config;
-    const attention_inputs in = find_inputs(tape, at);
+    const attention_inputs in = find_inputs(builder, at);
     const size_t query = tide_model_query_width(config), kv = tide_model_kv_width(config);
-    void *dk = beyond(tape, dqkv, query);
+    void *dk = beyond(builder, dqkv, query);
     tide_attention_backward_args args = {
         .q = in.q,
         .k = in.k,
@@ -215,8 +215,8 @@ void tide_decoder_attention_backward(tide_decoder_tape *tape, const tide_decoder
         .logsumexp = at->logsumexp,
         .dq = dqkv,
         .dk = dk,
-        .dv = beyond(tape, dqkv, query + kv),
-        .batch = tape->sequences,
+        .dv = beyond(builder, dqkv, query + kv),
+        .batch = builder->sequences,
         .sequence_length = options->seq_len,
         .heads = config->heads,
         .kv_heads = config->kv_heads,
@@ -226,16 +226,16 @@ void tide_decoder_attention_backward(tide_decoder_tape *tape, const tide_decoder
         .dqkv_row = query + 2 * kv,
         .dtype = options->dtype,
     };
-    args.workspace = tide_decoder_scratch(tape, options->kernels->attention_backward_workspace_bytes(&args));
-    args.workspace_bytes = tape->scratch_bytes;
-    tide_decoder_launch(tape, "attention backward", options->kernels->attention_backward, &args, sizeof args,
+    args.workspace = tide_decoder_scratch(builder, options->kernels->attention_backward_workspace_bytes(&args));
+    args.workspace_bytes = builder->scratch_bytes;
+    tide_decoder_launch(builder, "attention backward", options->kernels->attention_backward, &args, sizeof args,
                         (double)tide_attention_backward_flops(&args),
                         (double)tide_attention_backward_bytes(&args));
     if (config->family->rotary)
-        rope(tape, dqkv, query + 2 * kv, true);
+        rope(builder, dqkv, query + 2 * kv, true);
     if (!at->qk)
         return;
-    head_norm_backward(tape, TIDE_ROLE_Q_NORM_WEIGHT, config->heads, at->qkv, dqkv, at->q_rstd);
-    head_norm_backward(tape, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads, beyond(tape, at->qkv, query), dk,
+    head_norm_backward(builder, TIDE_ROLE_Q_NORM_WEIGHT, config->heads, at->qkv, dqkv, at->q_rstd);
+    head_norm_backward(builder, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads, beyond(builder, at->qkv, query), dk,
                        at->k_rstd);
 }
