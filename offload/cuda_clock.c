@@ -120,7 +120,7 @@ bool tide_cuda_clock_joins(const tide_cuda_clock *clock, const tide_work *work)
 {
     const tide_cuda_entry *last = &clock->ring[atomic_load(&clock->enqueued) % TIDE_CUDA_RING_ENTRIES];
     return tide_cuda_clock_has_run(clock) && work->may_coalesce && last->tag == work->tag &&
-           last->meter == work->meter && last->id == work->id;
+           last->timer == work->timer && last->id == work->id;
 }
 
 tide_status tide_cuda_clock_mark(tide_cuda_clock *clock)
@@ -147,7 +147,7 @@ tide_status tide_cuda_clock_enter(tide_cuda_clock *clock, const tide_work *work,
     tide_cuda_entry *entry = entry_at(clock, sequence);
     entry->label = work->label;
     entry->tag = work->tag;
-    entry->meter = work->meter;
+    entry->timer = work->timer;
     entry->id = work->id;
     entry->flops = work->flops;
     entry->bytes = work->bytes;
@@ -202,7 +202,7 @@ static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
     assert(begin_ns <= end_ns);
     atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
     clock->end_ns = end_ns;
-    tide_observed observed = {clock->role, entry->is_wait, entry->label, entry->tag, entry->meter,
+    tide_observed observed = {clock->role, entry->is_wait, entry->label, entry->tag, entry->timer,
                               entry->id,   begin_ns,       end_ns,       0,          0};
     for (uint64_t sequence = first; sequence <= last; sequence++) {
         observed.flops += entry_at(clock, sequence)->flops;

@@ -50,7 +50,7 @@ typedef struct tide_cuda_entry {
     cudaEvent_t done;
     const char *label;
     uint64_t enqueued_ns;
-    uint32_t tag, meter;
+    uint32_t tag, timer;
     uint64_t id;
     double flops, bytes;
     bool is_wait;

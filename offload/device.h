@@ -85,14 +85,14 @@ typedef struct tide_work {
     const char *label; /* static or at least as long-lived as the device, e.g. "fetch", "block forward" */
     const char *op;    /* as long-lived: the op it is a kernel of, for messages; NULL: none */
     uint32_t tag;      /* the caller's own number: chunk, op, ... */
-    uint32_t meter;    /* the caller's own, for the observer: the kind that its time counts for */
+    uint32_t timer;    /* the caller's own, for the observer: the kind that its time counts for */
     uint64_t id;       /* the caller's own: the number of the command that it is a part of */
     double flops;
     double bytes; /* memory traffic of a kernel; copies know theirs */
     const tide_access *accesses;
     uint32_t access_count;
     bool may_coalesce; /* a kernel: the device may time it, and tell of it, as one command with the kernels
-                          of the same tag, meter and id right before and behind it on the stream */
+                          of the same tag, timer and id right before and behind it on the stream */
 } tide_work;
 
 /* An event. 0 is never a valid event. */
@@ -113,7 +113,7 @@ typedef struct tide_observed {
     tide_stream stream;
     bool is_wait;
     const char *label;
-    uint32_t tag, meter;
+    uint32_t tag, timer;
     uint64_t id;
     uint64_t begin_ns, end_ns; /* on its stream */
     double flops, bytes;

@@ -33,14 +33,14 @@ tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint
 typedef struct tide_command_name {
     const char *label;
     const char *op; /* NULL: none */
-    uint32_t tag, meter;
+    uint32_t tag, timer;
     uint64_t id;
     double flops, bytes;
 } tide_command_name;
 
 static inline tide_command_name tide_command_name_of(const tide_work *work)
 {
-    return (tide_command_name){work->label, work->op, work->tag, work->meter, work->id, work->flops, work->bytes};
+    return (tide_command_name){work->label, work->op, work->tag, work->timer, work->id, work->flops, work->bytes};
 }
 
 /* Call what a command runs, or launches on `native_stream`. The message of a failure begins with the command's name. */

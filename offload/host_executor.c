@@ -133,7 +133,7 @@ static uint64_t command_do(tide_host_executor *executor, const tide_host_executo
     *status = tide_command_call(&command->name, TIDE_STREAM_HOST, NULL, command->run, command->arguments);
     const uint64_t end_ns = tide_host_now_ns();
     const tide_command_name *name = &command->name;
-    const tide_observed observed = {TIDE_STREAM_HOST, false,    name->label, name->tag,   name->meter,
+    const tide_observed observed = {TIDE_STREAM_HOST, false,    name->label, name->tag,   name->timer,
                                     name->id,         begin_ns, end_ns,      name->flops, name->bytes};
     if (options->observer != NULL)
         options->observer(options->observer_context, &observed);

@@ -191,7 +191,7 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
                                     command->run == NULL,
                                     command->name.label,
                                     command->name.tag,
-                                    command->name.meter,
+                                    command->name.timer,
                                     command->name.id,
                                     begin_ns,
                                     end_ns,

@@ -174,7 +174,7 @@ static tide_status enqueue(tide_null_flow *flow, tide_stream stream, const tide_
 tide_status tide_null_flow_command(tide_null_flow *flow, tide_stream stream, const tide_work *work,
                                    uint64_t lasts_ns)
 {
-    const tide_null_entry entry = {.told = {stream, false, work->label, work->tag, work->meter, work->id, 0,
+    const tide_null_entry entry = {.told = {stream, false, work->label, work->tag, work->timer, work->id, 0,
                                             0, work->flops, work->bytes},
                                    .left_ns = (double)lasts_ns};
     flow->statistics->commands[stream]++;

@@ -45,7 +45,7 @@ static void trace(void *context, const tide_trace_event *event)
     if (event->kind != TIDE_TRACE_STALL)
         return;
     const int cause = cause_of(event->what);
-    r->misplaced += event->step != r->pool->journal.tracer.counted;
+    r->misplaced += event->step != r->pool->telemetry.tracer.counted;
     r->followed[last][cause] += event->begin_ns == end_ns;
     r->traced_ns[cause] += event->end_ns - event->begin_ns;
     end_ns = event->end_ns;

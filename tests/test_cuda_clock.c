@@ -328,7 +328,7 @@ static void only_kernels_that_count_as_the_same_join_a_run(void **state)
     rig *it = rig_open();
     const tide_work of_run = {.label = "fetch", .may_coalesce = true},
                     others[] = {{.tag = 1, .may_coalesce = true},
-                                {.meter = 1, .may_coalesce = true},
+                                {.timer = 1, .may_coalesce = true},
                                 {.id = 1, .may_coalesce = true},
                                 {.may_coalesce = false}};
     assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* there is none */

@@ -772,10 +772,10 @@ static void thousands_of_commands_are_all_told_of_in_order(void **state)
     close_and_look(&it);
 }
 
-static tide_status launch_of_run(fixture *it, uint32_t meter, atomic_int *counter)
+static tide_status launch_of_run(fixture *it, uint32_t timer, atomic_int *counter)
 {
     tide_work work = work_of("count", 1);
-    work.meter = meter;
+    work.timer = timer;
     work.may_coalesce = true;
     return it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, count_kernel, &counter, sizeof counter);
 }

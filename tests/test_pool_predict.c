@@ -399,7 +399,7 @@ static void samples_replace_at_first_and_then_smooth(void **state)
 
 static double measured_ns(const rig *r, uint32_t series)
 {
-    return r->pool->journal.measure.series[series].mean_ns;
+    return r->pool->telemetry.measure.series[series].mean_ns;
 }
 
 static void assert_ns(double measured, double expected)
@@ -422,10 +422,10 @@ static void what_the_machine_was_set_to_is_what_is_measured(void **state)
     assert_ns(measured_ns(&r, TIDE_SERIES_UNMAP), 30000);
     assert_ns(measured_ns(&r, tide_series_of_op(r.forward[1])), MS);
     assert_ns(measured_ns(&r, tide_series_of_op(r.backward[1])), 2 * MS);
-    assert_ns(measured_ns(&r, tide_series_of_begin(&r.pool->journal.measure, r.backward[1])),
+    assert_ns(measured_ns(&r, tide_series_of_begin(&r.pool->telemetry.measure, r.backward[1])),
               4 * 400000 / BYTES_PER_NS);
-    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->journal.measure, r.backward[1])) > 0);
-    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->journal.measure, r.forward[1])) == 0);
+    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->telemetry.measure, r.backward[1])) > 0);
+    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->telemetry.measure, r.forward[1])) == 0);
     tide_pool_destroy(r.pool);
 }
 

@@ -211,14 +211,14 @@ static void waking_up_is_part_of_what_was_waited_for(void **state)
     assert_ok(tide_pool_drain(r.pool));
     const uint32_t before = r.heard_count;
     const uint64_t begin_ns = tide_pool_now_ns(r.pool);
-    tide_stalls *stalls = &r.pool->journal.stalls;
+    tide_stalls *stalls = &r.pool->telemetry.stalls;
     tide_monitor_lock(&r.pool->monitor);
     tide_stalls_hold(stalls, false, TIDE_REQUEST_MOVE, CHUNK);
     caller_sleeps(&r, 2 * MS);
-    tide_tracer_brought_on(&r.pool->journal.tracer, BRINGS);
+    tide_tracer_brought_on(&r.pool->telemetry.tracer, BRINGS);
     tide_stalls_tell(stalls, false, TIDE_REQUEST_READY, TIDE_CHUNK_NONE);
     caller_sleeps(&r, MS);
-    tide_tracer_brought_on(&r.pool->journal.tracer, BRINGS_ANOTHER);
+    tide_tracer_brought_on(&r.pool->telemetry.tracer, BRINGS_ANOTHER);
     tide_stalls_release(stalls);
     tide_monitor_unlock(&r.pool->monitor);
     assert_int_equal(r.heard_count, before + 1);

@@ -26,16 +26,16 @@ bool tide_commands_updates_ended(const tide_commands *commands)
 
 void tide_commands_tell_updates(tide_commands *commands)
 {
-    tide_records *records = &commands->journal->records;
+    tide_counters *counters = &commands->telemetry->counters;
     if (tide_commands_updates_ended(commands))
-        tide_records_updates_ended(records);
-    else if (records->ending > 0 && !tide_running_tasks_busy_for(commands->running_tasks, records->ending))
-        tide_records_ended(records);
+        tide_counters_updates_ended(counters);
+    else if (counters->ending > 0 && !tide_running_tasks_busy_for(commands->running_tasks, counters->ending))
+        tide_counters_ended(counters);
 }
 
 void tide_commands_tell_stalls(tide_commands *commands)
 {
-    tide_stalls *stalls = &commands->journal->stalls;
+    tide_stalls *stalls = &commands->telemetry->stalls;
     tide_chunk chunk;
     if (!stalls->held)
         return;
@@ -46,13 +46,13 @@ void tide_commands_tell_stalls(tide_commands *commands)
 static void tell_move(const tide_commands *commands, const tide_open_command *open)
 {
     static const char *const moves[] = {"fetch", "evict", "write back"};
-    const tide_tracer *tracer = &commands->journal->tracer;
+    const tide_tracer *tracer = &commands->telemetry->tracer;
     tide_device *device = commands->link->context->device;
     const tide_command *command = &open->command;
     if (!tracer->on || command->kind > TIDE_COMMAND_WRITE_BACK)
         return;
     tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_MOVE);
-    event.step = tide_records_step(&commands->journal->records, command->reason);
+    event.step = tide_counters_step(&commands->telemetry->counters, command->reason);
     event.begin_ns = open->issued_ns;
     event.end_ns = device->ops->now_ns(device);
     event.id = open->id;
@@ -70,14 +70,14 @@ static void tell_move(const tide_commands *commands, const tide_open_command *op
 static void done(tide_commands *commands, const tide_open_command *open, tide_status status)
 {
     const tide_command *command = &open->command;
-    tide_tracer *tracer = &commands->journal->tracer;
+    tide_tracer *tracer = &commands->telemetry->tracer;
     assert(tide_monitor_is_held(commands->monitor));
     if (status != TIDE_OK)
         tide_monitor_fail(commands->monitor, status);
     tide_manager_done(commands->manager, command->id, status);
     if (status == TIDE_OK) {
         tell_move(commands, open);
-        tide_records_count_command(&commands->journal->records, command);
+        tide_counters_count_command(&commands->telemetry->counters, command);
     }
     tide_tracer_brought_on(tracer, open->id);
     tide_tracer_look(tracer, commands->manager);
@@ -99,7 +99,7 @@ static tide_open_command take(tide_commands *commands, uint32_t i)
 /* A move: from here on its chunk is on its way. */
 static void tell_issued(tide_commands *commands, tide_open_command *open)
 {
-    tide_tracer *tracer = &commands->journal->tracer;
+    tide_tracer *tracer = &commands->telemetry->tracer;
     tide_device *device = commands->link->context->device;
     if (!tracer->on)
         return;
@@ -148,7 +148,7 @@ static tide_status ask_passed(tide_commands *commands, const tide_open_command *
 static void end(tide_commands *commands, uint32_t i, tide_status status)
 {
     const tide_open_command open = take(commands, i);
-    tide_tracer_brought_on(&commands->journal->tracer, open.id);
+    tide_tracer_brought_on(&commands->telemetry->tracer, open.id);
     if (open.phase == TIDE_OPEN_UNMAP && status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
         status = tide_link_leave(commands->link, &open.command, open.id);

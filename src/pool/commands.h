@@ -13,7 +13,7 @@
  * it; the hazard checker knows threads apart.
  *
  * Owns the table of open commands; all [lock]. Tells the manager that a command is done, the records that updates have ended,
- * and the stalls what the caller waits for. Calls link, running_tasks, journal, order, monitor, and asks norm.
+ * and the stalls what the caller waits for. Calls link, running_tasks, telemetry, order, monitor, and asks norm.
  */
 #ifndef TIDE_POOL_COMMANDS_H
 #define TIDE_POOL_COMMANDS_H
@@ -27,7 +27,7 @@ typedef struct tide_commands {
     tide_manager *manager;
     tide_monitor *monitor;
     tide_order *order;
-    tide_journal *journal;
+    tide_telemetry *telemetry;
     tide_link *link;
     tide_running_tasks *running_tasks;
     const tide_norm *norm;

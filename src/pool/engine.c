@@ -53,7 +53,7 @@ static void poison(tide_engine *engine)
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
 {
-    tide_records_let_go(&engine->journal->records);
+    tide_counters_let_go(&engine->telemetry->counters);
     engine->running_tasks->terms =
         (tide_update_terms){.step = *step, .scale = gradient_scale, .update = engine->updates + 1};
 }
@@ -74,8 +74,8 @@ static tide_status go(tide_engine *engine)
 
 static tide_status skip(tide_engine *engine)
 {
-    engine->journal->records.sums.skipped++;
-    tide_records_let_go(&engine->journal->records);
+    engine->telemetry->counters.sums.skipped++;
+    tide_counters_let_go(&engine->telemetry->counters);
     return tide_manager_skip_updates(engine->manager);
 }
 
@@ -85,7 +85,7 @@ static tide_status say_poisoned(tide_engine *engine)
     return tide_fail(
         TIDE_ERROR_NONFINITE,
         "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is poisoned",
-        (unsigned long long)engine->journal->tracer.step);
+        (unsigned long long)engine->telemetry->tracer.step);
 }
 
 static bool poll_norm(tide_engine *engine)
@@ -149,13 +149,13 @@ static void answer_give_up(tide_engine *engine)
 /* The training step given up is as if it had not begun. */
 static void forget_step(tide_engine *engine)
 {
-    tide_tracer_given_up(&engine->journal->tracer);
-    tide_records_drop(&engine->journal->records);
-    tide_measure_step_forget(&engine->journal->measure);
-    assert(engine->journal->tracer.step > 0 && engine->updates >= engine->is_counted);
+    tide_tracer_given_up(&engine->telemetry->tracer);
+    tide_counters_drop(&engine->telemetry->counters);
+    tide_measure_step_forget(&engine->telemetry->measure);
+    assert(engine->telemetry->tracer.step > 0 && engine->updates >= engine->is_counted);
     engine->updates -= engine->is_counted;
     engine->is_counted = false;
-    engine->journal->tracer.step--;
+    engine->telemetry->tracer.step--;
 }
 
 tide_status tide_engine_give_up(tide_engine *engine)
@@ -169,9 +169,9 @@ tide_status tide_engine_give_up(tide_engine *engine)
         return status;
     if (engine->poisoned || engine->abort.poisoned || engine->abort.gave_up)
         engine->norm->has_result = false;
-    tide_tracer_look(&engine->journal->tracer, engine->manager);
+    tide_tracer_look(&engine->telemetry->tracer, engine->manager);
     if (engine->abort.poisoned) {
-        tide_measure_step_forget(&engine->journal->measure);
+        tide_measure_step_forget(&engine->telemetry->measure);
         poison(engine);
     } else if (engine->abort.gave_up)
         forget_step(engine);
@@ -273,7 +273,7 @@ bool tide_engine_round(tide_engine *engine)
     moved |= poll_norm(engine);
     moved |= issue_next(engine);
     if (!moved && is_stuck(engine)) {
-        const char *op = engine->journal->tracer.op;
+        const char *op = engine->telemetry->tracer.op;
         tide_monitor_fail(engine->monitor, tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
                                                      op == NULL ? "(none)" : op));
         return true;
@@ -299,7 +299,7 @@ void tide_engine_hold(tide_engine *engine)
 {
     tide_chunk chunk;
     const tide_request_wait wait = tide_manager_request_wait(engine->manager, &chunk);
-    tide_stalls_hold(&engine->journal->stalls, !tide_norm_is_known(engine->norm), wait, chunk);
+    tide_stalls_hold(&engine->telemetry->stalls, !tide_norm_is_known(engine->norm), wait, chunk);
 }
 
 void tide_engine_ring(tide_engine *engine, bool held_up)
@@ -314,7 +314,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
     while (tide_engine_round(engine)) {
     }
     if (held_up)
-        tide_stalls_release(&engine->journal->stalls);
+        tide_stalls_release(&engine->telemetry->stalls);
 }
 
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
@@ -343,7 +343,7 @@ tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready)
         return tide_monitor_failure(engine->monitor);
     tide_engine_hold(engine);
     const tide_status status = tide_engine_wait(engine, ready);
-    tide_stalls_release(&engine->journal->stalls);
+    tide_stalls_release(&engine->telemetry->stalls);
     return status;
 }
 

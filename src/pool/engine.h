@@ -10,7 +10,7 @@
  *
  * Owns the manager, the open commands, the thread, what the norm's verdicts come to (updates let go or dropped, the count of
  * updates, the poisoned pool), and giving up. All [lock], but the manager's gradients, which change in the caller's calls alone: he
- * may read them without. Calls commands, norm, running_tasks, link, journal, order, monitor: the caller's side calls the engine, and of
+ * may read them without. Calls commands, norm, running_tasks, link, telemetry, order, monitor: the caller's side calls the engine, and of
  * those below only what enqueues his own work or asks.
  */
 #ifndef TIDE_POOL_ENGINE_H
@@ -36,7 +36,7 @@ typedef struct tide_engine {
     const tide_sealed_context *context;
     tide_monitor *monitor;
     tide_order *order;
-    tide_journal *journal;
+    tide_telemetry *telemetry;
     tide_link *link;
     tide_running_tasks *running_tasks;
     tide_norm *norm;

@@ -56,7 +56,7 @@ struct tide_pool {
     tide_model model;
     tide_monitor monitor;
     tide_order order;
-    tide_journal journal;
+    tide_telemetry telemetry;
     tide_link link;
     tide_running_tasks running_tasks;
     tide_norm norm;
@@ -113,8 +113,8 @@ typedef struct tide_kernel_work {
 void tide_launch_lock(tide_pool *pool);
 /* Of work that is enqueued now: tide_work.tag. In a training step the open op, or the number of ops where none is open. */
 uint32_t tide_launch_tag(const tide_pool *pool);
-/* And tide_work.meter. Only training is measured. */
-uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part);
+/* And tide_work.timer. Only training is measured. */
+uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part);
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel);
 /* Zeros in the region. */
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);

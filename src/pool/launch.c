@@ -21,9 +21,9 @@ uint32_t tide_launch_tag(const tide_pool *pool)
     return tide_op_is_open(pool) ? pool->op.number : pool->model.op_count;
 }
 
-uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
+uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part)
 {
-    const tide_measure *measure = &pool->journal.measure;
+    const tide_measure *measure = &pool->telemetry.measure;
     uint32_t series;
     if (!tide_op_is_open(pool))
         series = part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
@@ -33,22 +33,22 @@ uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
         series = tide_series_of_end(measure, pool->op.number);
     else
         series = tide_series_of_op(pool->op.number);
-    return pool->step.options.training ? TIDE_METER_SERIES + series : TIDE_METER_NONE;
+    return pool->step.options.training ? TIDE_TIMER_SERIES + series : TIDE_TIMER_NONE;
 }
 
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
 {
     tide_device *device = pool->context.device;
     const tide_work work = {.label = kernel->label,
-                            .op = pool->journal.tracer.op,
+                            .op = pool->telemetry.tracer.op,
                             .tag = tide_launch_tag(pool),
-                            .meter = tide_launch_meter(pool, kernel->part),
-                            .id = tide_tracer_launch(&pool->journal.tracer),
+                            .timer = tide_launch_timer(pool, kernel->part),
+                            .id = tide_tracer_launch(&pool->telemetry.tracer),
                             .flops = pool->is_shadow ? 0 : kernel->flops,
                             .bytes = pool->is_shadow ? pool->shadow_bytes : kernel->bytes,
                             .accesses = pool->op.accesses,
                             .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count,
-                            .may_coalesce = !tide_journal_times_kernels(&pool->journal)};
+                            .may_coalesce = !tide_telemetry_times_kernels(&pool->telemetry)};
     assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE) && pool->op.count > 0);
     pool->shadow_bytes = 0;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel, kernel->arguments,

@@ -125,30 +125,30 @@ static void connect(tide_pool *pool)
     tide_sealed_context *context = &pool->context;
     tide_monitor *monitor = &pool->monitor;
     tide_order *order = &pool->order;
-    tide_journal *journal = &pool->journal;
+    tide_telemetry *telemetry = &pool->telemetry;
     tide_engine *engine = &pool->engine;
     tide_monitor_init(monitor);
-    journal->tracer.context = context;
-    journal->stalls.tracer = journal->records.tracer = &journal->tracer;
-    journal->records.stalls = &journal->stalls;
-    pool->link = (tide_link){.context = context, .monitor = monitor, .order = order, .journal = journal};
+    telemetry->tracer.context = context;
+    telemetry->stalls.tracer = telemetry->counters.tracer = &telemetry->tracer;
+    telemetry->counters.stalls = &telemetry->stalls;
+    pool->link = (tide_link){.context = context, .monitor = monitor, .order = order, .telemetry = telemetry};
     pool->running_tasks = (tide_running_tasks){.context = context,
                              .model = &pool->model,
                              .monitor = monitor,
                              .order = order,
-                             .journal = journal,
+                             .telemetry = telemetry,
                              .link = &pool->link};
     pool->norm = (tide_norm){.context = context, .order = order};
     *engine = (tide_engine){.context = context,
                             .monitor = monitor,
                             .order = order,
-                            .journal = journal,
+                            .telemetry = telemetry,
                             .link = &pool->link,
                             .running_tasks = &pool->running_tasks,
                             .norm = &pool->norm};
     engine->commands = (tide_commands){.monitor = monitor,
                                        .order = order,
-                                       .journal = journal,
+                                       .telemetry = telemetry,
                                        .link = &pool->link,
                                        .running_tasks = &pool->running_tasks,
                                        .norm = &pool->norm};

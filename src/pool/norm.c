@@ -1,6 +1,6 @@
 #include "src/pool/norm.h"
 
-#include "src/pool/journal.h"
+#include "src/pool/telemetry.h"
 #include "src/pool/monitor.h"
 
 #include <assert.h>
@@ -67,7 +67,7 @@ static tide_status copy_to_host(tide_norm *norm)
                                     tide_writes(TIDE_OBJECT_BUFFER, norm->mailbox_object)};
     const tide_work work = {.label = "norm to host",
                             .tag = UINT32_MAX,
-                            .meter = TIDE_METER_NORM,
+                            .timer = TIDE_TIMER_NORM,
                             .accesses = accesses,
                             .access_count = 2};
     tide_status status = context->device->ops->copy_bytes(

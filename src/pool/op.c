@@ -171,7 +171,7 @@ static tide_status release_slice(tide_pool *pool)
 /* The op, or its slice, has been asked for: until all of it is there. */
 static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
 {
-    tide_tracer *tracer = &pool->journal.tracer;
+    tide_tracer *tracer = &pool->telemetry.tracer;
     tide_device *device = pool->context.device;
     tide_manager *manager = pool->engine.manager;
     const uint64_t asked_ns = tracer->on ? device->ops->now_ns(device) : 0;
@@ -237,8 +237,8 @@ static tide_status begin_locked(tide_pool *pool, tide_op op)
     assert(tide_op_is_valid(pool));
     pool->op.number = op;
     pool->op.slice = UINT32_MAX;
-    pool->journal.tracer.op = description->name;
-    tide_measure_op(&pool->journal.measure, op, TIDE_SCRIPT_OP);
+    pool->telemetry.tracer.op = description->name;
+    tide_measure_op(&pool->telemetry.measure, op, TIDE_SCRIPT_OP);
     status = wait_for_chunks(pool, op, TIDE_TRACE_NONE);
     return status == TIDE_OK ? acquire_params(pool, description) : status;
 }
@@ -284,7 +284,7 @@ static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
         status = release_slice(pool);
     if (status != TIDE_OK)
         return status;
-    tide_measure_op(&pool->journal.measure, pool->op.number, (int32_t)slice);
+    tide_measure_op(&pool->telemetry.measure, pool->op.number, (int32_t)slice);
     status = wait_for_chunks(pool, pool->op.number, slice);
     return status == TIDE_OK ? acquire_slice(pool, &tide_op_open(pool)->description, slice) : status;
 }
@@ -405,9 +405,9 @@ static tide_status end_locked(tide_pool *pool)
         return status;
     assert(pool->op.slice == UINT32_MAX);
     tide_engine_op_ended(engine);
-    tide_measure_op(&pool->journal.measure, pool->op.number, TIDE_SCRIPT_END);
+    tide_measure_op(&pool->telemetry.measure, pool->op.number, TIDE_SCRIPT_END);
     tide_step_op_ends(pool);
-    tide_tracer_look(&pool->journal.tracer, engine->manager);
+    tide_tracer_look(&pool->telemetry.tracer, engine->manager);
     if (tide_manager_may_act(engine->manager))
         tide_engine_ring(engine, true);
     return TIDE_OK;

@@ -73,7 +73,7 @@ tide_status tide_predict_create(tide_pool *pool)
     tide_predict *predict = &pool->predict;
     tide_status status = TIDE_OK;
     predict->played_ns =
-        calloc(tide_measure_series_count(&pool->journal.measure), sizeof *predict->played_ns);
+        calloc(tide_measure_series_count(&pool->telemetry.measure), sizeof *predict->played_ns);
     if (predict->played_ns == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops",
                            pool->model.op_count);
@@ -131,8 +131,8 @@ static tide_status never_called(void *stream, const void *arguments)
 /* Memory traffic that lasts what a unit of the series does. */
 static double traffic(const tide_pool *pool, uint32_t series)
 {
-    assert(series < tide_measure_series_count(&pool->journal.measure) && pool->predict.device_rate > 0);
-    return pool->journal.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
+    assert(series < tide_measure_series_count(&pool->telemetry.measure) && pool->predict.device_rate > 0);
+    return pool->telemetry.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
 }
 
 /* Occupy the shadow's compute stream as a unit of the op does. */
@@ -154,7 +154,7 @@ static void let_last(const tide_pool *pool, uint32_t series)
 
 static tide_status play_line(const tide_pool *pool, const tide_script_line *line)
 {
-    const tide_measure *measure = &pool->journal.measure;
+    const tide_measure *measure = &pool->telemetry.measure;
     tide_pool *shadow = pool->predict.shadow;
     if (line->slice == TIDE_SCRIPT_OP) {
         let_last(pool, tide_series_of_begin(measure, line->op));
@@ -173,7 +173,7 @@ static tide_status play_line(const tide_pool *pool, const tide_script_line *line
 
 static tide_status play_step(const tide_pool *pool)
 {
-    const tide_script *script = tide_measure_script(&pool->journal.measure);
+    const tide_script *script = tide_measure_script(&pool->telemetry.measure);
     const tide_step_options options = {.training = true, .epsilon = 1, .clip_norm = script->clips ? 1 : 0};
     let_last(pool, TIDE_SERIES_BEFORE);
     tide_status status = tide_step_begin(pool->predict.shadow, &options);
@@ -188,7 +188,7 @@ static tide_status play(const tide_pool *pool, tide_course *played)
     tide_pool *shadow = pool->predict.shadow;
     tide_status status = TIDE_OK;
     *played = (tide_course){
-        .enough = EQUAL_STEPS, .most = TIDE_COURSE_STEPS_MAX, .first = shadow->journal.tracer.step + 1};
+        .enough = EQUAL_STEPS, .most = TIDE_COURSE_STEPS_MAX, .first = shadow->telemetry.tracer.step + 1};
     while (status == TIDE_OK && !tide_course_is_over(played)) {
         status = play_step(pool);
         tide_course_take(played, shadow);
@@ -218,7 +218,7 @@ static tide_status failed(const tide_predict *predict, tide_status status)
 static tide_status play_anew(tide_pool *pool)
 {
     tide_predict *predict = &pool->predict;
-    const tide_measure *measure = &pool->journal.measure;
+    const tide_measure *measure = &pool->telemetry.measure;
     tide_course played;
     predict->answered = false;
     tide_status status = imitate(predict, measure);
@@ -263,7 +263,7 @@ static void sample_ended_step(tide_pool *pool)
     tide_monitor_lock(&pool->monitor);
     if (!pool->step.is_open && tide_engine_norm_known(&pool->engine) &&
         tide_engine_updates_ended(&pool->engine))
-        tide_measure_sample(&pool->journal.measure, true);
+        tide_measure_sample(&pool->telemetry.measure, true);
     tide_monitor_unlock(&pool->monitor);
 }
 
@@ -285,7 +285,7 @@ tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
     if (pool == NULL || prediction == NULL)
         return tide_pool_given("tide_pool_predict", pool == NULL ? "pool" : "prediction");
     tide_predict *predict = &pool->predict;
-    const tide_measure *measure = &pool->journal.measure;
+    const tide_measure *measure = &pool->telemetry.measure;
     tide_status status = tide_pool_sealed(pool, "tide_pool_predict");
     if (status == TIDE_OK && predict->shadow == NULL)
         status = tide_predict_create(pool);

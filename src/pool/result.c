@@ -35,7 +35,7 @@ static tide_status nonfinite(tide_pool *pool, const char *what)
     const char *param = find_nonfinite(pool);
     tide_monitor_lock(&pool->monitor);
     return tide_fail(TIDE_ERROR_NONFINITE, "step %llu: the gradient of param %s is not finite; %s",
-                     (unsigned long long)pool->journal.tracer.step, param == NULL ? "(unknown)" : param,
+                     (unsigned long long)pool->telemetry.tracer.step, param == NULL ? "(unknown)" : param,
                      what);
 }
 

@@ -169,7 +169,7 @@ static tide_status launch_zero(const tide_running_task *running, const tide_work
     const tide_zero_args zero = {.data = data, .bytes = bytes};
     tide_work labelled = *work;
     labelled.label = "zero gradient";
-    labelled.meter = TIDE_METER_ZERO;
+    labelled.timer = TIDE_TIMER_ZERO;
     labelled.bytes = (double)bytes;
     return launch(running, &labelled, running->context->kernels->zero, &zero, sizeof zero, started);
 }

@@ -223,7 +223,7 @@ static tide_work task_work(const tide_running_tasks *running_tasks, const tide_o
                       .accesses = accesses};
     if (command->kind == TIDE_COMMAND_UPDATE) {
         work.label = on_host ? "adam host" : "adam device";
-        work.meter = TIDE_METER_ADAM + tide_records_meter(&running_tasks->journal->records, command->tier);
+        work.timer = TIDE_TIMER_ADAM + tide_counters_timer(&running_tasks->telemetry->counters, command->tier);
     }
     for (; work.access_count < command->task_count; work.access_count++)
         accesses[work.access_count] = (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT,
@@ -240,11 +240,11 @@ static uint64_t issue(const tide_running_tasks *running_tasks, const tide_comman
                                             [TIDE_COMMAND_RESTORE] = TIDE_TRACE_RESTORE,
                                             [TIDE_COMMAND_ACCESS] = TIDE_TRACE_ACCESS};
     const bool on_host = command->tier == TIDE_TIER_HOST, access = command->kind == TIDE_COMMAND_ACCESS;
-    tide_tracer *tracer = &running_tasks->journal->tracer;
+    tide_tracer *tracer = &running_tasks->telemetry->tracer;
     if (!tracer->on)
         return 0;
     tide_trace_event event = tide_tracer_event(tracer, kinds[command->kind]);
-    event.step = access ? 0 : tide_records_step(&running_tasks->journal->records, TIDE_REASON_UPDATE);
+    event.step = access ? 0 : tide_counters_step(&running_tasks->telemetry->counters, TIDE_REASON_UPDATE);
     event.chunk = command->task[0].chunk;
     event.state_chunk = access ? TIDE_TRACE_NONE : command->task[1].chunk;
     event.piece = command->piece;
@@ -328,7 +328,7 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
     tide_running_task *running = &running_tasks->table[number];
     running->busy = true;
     running->chunk = command->chunk;
-    running->record = running_tasks->journal->records.updating;
+    running->record = running_tasks->telemetry->counters.updating;
     running->updates = command->kind == TIDE_COMMAND_UPDATE;
     running->update_number = 0;
     running->status = TIDE_OK;

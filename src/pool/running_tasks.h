@@ -11,7 +11,7 @@
  * busy it belongs to the stream that works on it.
  *
  * Owns the running tasks, terms, which gradients are zero, and the access request while it is worked on; all [lock]. Calls link
- * (reach), order, journal, and monitor, whose lock it lets go of while a task is many launches.
+ * (reach), order, telemetry, and monitor, whose lock it lets go of while a task is many launches.
  */
 #ifndef TIDE_POOL_RUNNING_TASKS_H
 #define TIDE_POOL_RUNNING_TASKS_H
@@ -68,7 +68,7 @@ typedef struct tide_running_tasks {
     const tide_model *model;
     tide_monitor *monitor;
     tide_order *order;
-    tide_journal *journal;
+    tide_telemetry *telemetry;
     const tide_link *link;
     tide_running_task table[TIDE_RUNNING_TASKS_MAX];
     uint32_t segments_max; /* [fixed] of a running task */

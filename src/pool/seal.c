@@ -26,8 +26,8 @@ static tide_status open_device(tide_pool *pool)
         .link_out_bytes_per_second = options->machine.link_out_bytes_per_second,
         .map_ns = options->machine.map_ns,
         .unmap_ns = options->machine.unmap_ns,
-        .observer = tide_journal_observe,
-        .observer_context = &pool->journal,
+        .observer = tide_telemetry_observe,
+        .observer_context = &pool->telemetry,
         .progress = options->progress,
         .progress_context = options->progress_context,
     };
@@ -79,7 +79,7 @@ static tide_status create_tables(tide_pool *pool)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {
         [TIDE_TIER_DEVICE] = pool->context.plan.device_slots, [TIDE_TIER_HOST] = pool->context.plan.host_slots};
-    tide_tracer *tracer = &pool->journal.tracer;
+    tide_tracer *tracer = &pool->telemetry.tracer;
     tide_status status = tide_order_create(&pool->order, pool->context.device, tracer, slots);
     if (status == TIDE_OK)
         status = tide_tracer_create(tracer);
@@ -88,7 +88,7 @@ static tide_status create_tables(tide_pool *pool)
     if (status == TIDE_OK)
         status = tide_op_create(pool);
     if (status == TIDE_OK)
-        status = tide_measure_create(&pool->journal.measure, pool->model.op_count, script_lines(pool));
+        status = tide_measure_create(&pool->telemetry.measure, pool->model.op_count, script_lines(pool));
     return status;
 }
 
@@ -139,7 +139,7 @@ void tide_pool_unseal(tide_pool *pool)
     if (context->device != NULL)
         context->device->ops->close(context->device);
     context->device = NULL;
-    tide_tracer_destroy(&pool->journal.tracer);
+    tide_tracer_destroy(&pool->telemetry.tracer);
     tide_manager_destroy(pool->engine.manager);
     tide_layout_destroy(context->layout);
     pool->engine.manager = NULL;
@@ -147,7 +147,7 @@ void tide_pool_unseal(tide_pool *pool)
     tide_order_destroy(&pool->order);
     tide_running_tasks_destroy(&pool->running_tasks);
     tide_op_destroy(pool);
-    tide_measure_destroy(&pool->journal.measure);
+    tide_measure_destroy(&pool->telemetry.measure);
     memset(context->space_address, 0, sizeof context->space_address);
 }
 
@@ -166,7 +166,7 @@ static tide_status plan(tide_pool *pool)
                                           .placement = context->options.placement,
                                           .prefetch = context->options.prefetch};
     pool->engine.commands.manager = *manager;
-    pool->journal.records.manager = *manager;
+    pool->telemetry.counters.manager = *manager;
     return tide_manager_seal(*manager, &options);
 }
 

@@ -50,8 +50,8 @@ static tide_status copy(tide_pool *pool, uint32_t half, char *region, size_t byt
                                     {TIDE_OBJECT_BUFFER, pool->staging.objects[half], !to_region}};
     const tide_work work = {.label = to_region ? "write" : "read",
                             .tag = tide_launch_tag(pool),
-                            .meter = tide_launch_meter(pool, to_region ? TIDE_PART_WRITE : TIDE_PART_OP),
-                            .id = tide_tracer_launch(&pool->journal.tracer),
+                            .timer = tide_launch_timer(pool, to_region ? TIDE_PART_WRITE : TIDE_PART_OP),
+                            .id = tide_tracer_launch(&pool->telemetry.tracer),
                             .accesses = accesses,
                             .access_count = 2};
     assert(half < 2 && bytes > 0 && bytes <= half_bytes(pool));

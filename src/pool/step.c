@@ -25,9 +25,9 @@ void tide_step_op_begins(tide_pool *pool)
     tide_step *step = &pool->step;
     assert(step->is_open && !tide_op_is_open(pool));
     if (!step->first_op_begun && step->options.training) {
-        tide_records_begin(&pool->journal.records);
+        tide_counters_begin(&pool->telemetry.counters);
         tide_commands_tell_updates(&pool->engine.commands);
-        tide_stalls_ops_begin(&pool->journal.stalls);
+        tide_stalls_ops_begin(&pool->telemetry.stalls);
     }
     step->first_op_begun = true;
 }
@@ -52,8 +52,8 @@ void tide_step_op_ends(tide_pool *pool)
 {
     pool->op.number = TIDE_OP_NONE;
     pool->op.count = pool->op.param_count = 1;
-    pool->journal.tracer.op = NULL;
-    tide_tracer_stand(&pool->journal.tracer, TIDE_OP_NONE, TIDE_TRACE_NONE,
+    pool->telemetry.tracer.op = NULL;
+    tide_tracer_stand(&pool->telemetry.tracer, TIDE_OP_NONE, TIDE_TRACE_NONE,
                       tide_manager_follows(pool->engine.manager));
     assert(tide_monitor_is_held(&pool->monitor) && tide_step_is_valid(pool));
 }
@@ -61,7 +61,7 @@ void tide_step_op_ends(tide_pool *pool)
 tide_status tide_step_give_up(tide_pool *pool)
 {
     if (pool->step.is_open && pool->step.options.training)
-        tide_stalls_ops_end(&pool->journal.stalls);
+        tide_stalls_ops_end(&pool->telemetry.stalls);
     tide_step_op_ends(pool);
     pool->step.is_open = false;
     return tide_engine_give_up(&pool->engine);
@@ -119,7 +119,7 @@ static tide_status check_options(const tide_sealed_context *context, const tide_
 /* What the last steps took decides which side of the link updates which chunks. */
 static void take_measurements(tide_pool *pool)
 {
-    tide_measure *measure = &pool->journal.measure;
+    tide_measure *measure = &pool->telemetry.measure;
     tide_measure_sample(measure, tide_engine_updates_ended(&pool->engine));
     const double chunk_bytes =
         (double)(pool->context.plan.chunk_bytes / tide_sealed_element_bytes(&pool->context)) * ADAM_BYTES;
@@ -140,13 +140,13 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
     pool->step = (tide_step){.is_open = true, .options = *options, .calls_at_begin = manager_calls(pool)};
     assert(tide_step_is_valid(pool) && tide_norm_is_known(&pool->norm));
     if (options->training)
-        pool->journal.tracer.step++;
-    tide_tracer_pass_begins(&pool->journal.tracer, options->training,
+        pool->telemetry.tracer.step++;
+    tide_tracer_pass_begins(&pool->telemetry.tracer, options->training,
                             tide_norm_is_awaited(&pool->context, options));
     if (!options->training)
         return;
     pool->norm.has_result = pool->engine.is_counted = false;
-    tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->context, options));
+    tide_measure_step_begin(&pool->telemetry.measure, tide_norm_is_awaited(&pool->context, options));
 }
 
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
@@ -194,7 +194,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
     const tide_sealed_context *context = &pool->context;
-    tide_measure_step_end(&pool->journal.measure);
+    tide_measure_step_end(&pool->telemetry.measure);
     tide_norm_defer(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
         .blocks = (const double *)(void *)(context->region + context->region_layout.blocks_offset),
@@ -224,7 +224,7 @@ static tide_status end_locked(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     assert(manager_calls(pool) >= step->calls_at_begin);
-    pool->journal.records.sums.manager_calls += manager_calls(pool) - step->calls_at_begin;
+    pool->telemetry.counters.sums.manager_calls += manager_calls(pool) - step->calls_at_begin;
     if (training)
         zero_gradients = tide_running_tasks_zero_gradients(&pool->running_tasks, tide_manager_gradients(manager));
     status = tide_manager_step_end(manager);
@@ -234,9 +234,9 @@ static tide_status end_locked(tide_pool *pool)
         return status;
     step->is_open = false;
     if (training)
-        tide_stalls_ops_end(&pool->journal.stalls);
-    tide_tracer_look(&pool->journal.tracer, manager);
-    tide_tracer_pass_ends(&pool->journal.tracer, manager);
+        tide_stalls_ops_end(&pool->telemetry.stalls);
+    tide_tracer_look(&pool->telemetry.tracer, manager);
+    tide_tracer_pass_ends(&pool->telemetry.tracer, manager);
     if (training || tide_manager_may_act(manager))
         tide_engine_ring(&pool->engine, false);
     return TIDE_OK;
@@ -288,9 +288,9 @@ static tide_status drain(tide_pool *pool)
     if (status == TIDE_OK)
         status = tide_engine_wait(engine, tide_engine_updates_ended);
     if (within_step)
-        tide_stalls_release(&pool->journal.stalls);
+        tide_stalls_release(&pool->telemetry.stalls);
     else if (status == TIDE_OK) {
-        tide_records_close(&pool->journal.records);
+        tide_counters_close(&pool->telemetry.counters);
         tide_commands_tell_updates(&engine->commands);
     }
     return status;

@@ -44,7 +44,7 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 uint64_t tide_link_number(tide_link *link, const tide_command *command)
 {
     const bool in = command->kind == TIDE_COMMAND_FETCH, streams = command->copy || command->zero;
-    return tide_tracer_number(&link->journal->tracer, !streams ? TIDE_STREAM_COUNT
+    return tide_tracer_number(&link->telemetry->tracer, !streams ? TIDE_STREAM_COUNT
                                                       : in     ? TIDE_STREAM_IN
                                                                : TIDE_STREAM_OUT);
 }
@@ -52,11 +52,11 @@ uint64_t tide_link_number(tide_link *link, const tide_command *command)
 /* What it enqueues, just before: its bytes are counted now. */
 static void issue(tide_link *link, const tide_command *command, uint64_t id)
 {
-    tide_tracer *tracer = &link->journal->tracer;
+    tide_tracer *tracer = &link->telemetry->tracer;
     if (!tracer->on)
         return;
     tide_trace_event event = tide_tracer_event(tracer, command->copy ? TIDE_TRACE_COPY : TIDE_TRACE_ZERO);
-    event.step = tide_records_step(&link->journal->records, command->reason);
+    event.step = tide_counters_step(&link->telemetry->counters, command->reason);
     event.chunk = command->chunk;
     event.reason = tide_reason_name(command->reason);
     event.what = command->kind == TIDE_COMMAND_FETCH ? "device" : "host";
@@ -91,7 +91,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
     const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
-                            .meter = TIDE_METER_COPY + (uint32_t)command->reason,
+                            .timer = TIDE_TIMER_COPY + (uint32_t)command->reason,
                             .id = id};
     tide_needs needs = {0};
     tide_needs_add(&needs, to, true);
@@ -109,7 +109,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     tide_marks_set(from, stream, *number, false);
     link->used = true;
     const tide_pool_counters moved = {.h2d_bytes = in ? bytes : 0, .d2h_bytes = in ? 0 : bytes};
-    tide_records_count(&link->journal->records, command->reason, &moved);
+    tide_counters_count(&link->telemetry->counters, command->reason, &moved);
     return TIDE_OK;
 }
 
@@ -154,7 +154,7 @@ typedef struct change_of {
 static void tell_change(tide_link *link, uint32_t slot, const char *what, change_of of, uint64_t begin_ns,
                         uint64_t end_ns)
 {
-    tide_tracer *tracer = &link->journal->tracer;
+    tide_tracer *tracer = &link->telemetry->tracer;
     tide_tracer_brought_on(tracer, of.id);
     if (!tracer->on)
         return;
@@ -173,7 +173,7 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
 {
     tide_device *device = link->context->device;
     assert(from != to && slot < link->context->plan.device_slots);
-    tide_stalls_mapping(&link->journal->stalls, true);
+    tide_stalls_mapping(&link->telemetry->stalls, true);
     tide_monitor_unlock(link->monitor);
     const uint64_t begin_ns = device->ops->now_ns(device);
     const tide_status status = to == NULL     ? device->ops->unmap(device, slot, from)
@@ -182,13 +182,13 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
     const uint64_t end_ns = device->ops->now_ns(device), ns = end_ns - begin_ns;
     const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* what predicts knows the two alone */
     if (status == TIDE_OK && from != NULL)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
+        tide_measure_add(&link->telemetry->measure, TIDE_SERIES_UNMAP, each_ns, 1);
     if (status == TIDE_OK && to != NULL)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
+        tide_measure_add(&link->telemetry->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
     if (status == TIDE_OK)
         tell_change(link, slot, to == NULL ? "unmap" : from == NULL ? "map" : "remap", of, begin_ns, end_ns);
-    tide_stalls_mapping(&link->journal->stalls, false);
+    tide_stalls_mapping(&link->telemetry->stalls, false);
     return status;
 }
 

@@ -5,12 +5,12 @@
  * one place at most is left, and none when the engine sleeps, unless it has failed.
  *
  * Owns the place that is left. Works on the engine's thread with the lock, of which it lets go while the device maps.
- * Calls order, journal, monitor and the device.
+ * Calls order, telemetry, monitor and the device.
  */
 #ifndef TIDE_POOL_TIER_LINK_H
 #define TIDE_POOL_TIER_LINK_H
 
-#include "src/pool/journal.h"
+#include "src/pool/telemetry.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
 
@@ -18,7 +18,7 @@ typedef struct tide_link {
     const tide_sealed_context *context;
     tide_monitor *monitor;
     tide_order *order;
-    tide_journal *journal;
+    tide_telemetry *telemetry;
     char *left_place;      /* an evicted chunk's, still mapped; NULL: none */
     uint32_t left_slot;    /* the slot there, free */
     tide_chunk left_chunk; /* whose place it is, */

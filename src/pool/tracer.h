@@ -25,7 +25,7 @@ enum { TIDE_TRACER_RING = 1024 };
 typedef struct tide_tracer {
     const tide_sealed_context *context;
     _Atomic uint64_t step;    /* training steps begun; the caller writes it */
-    _Atomic uint64_t counted; /* the step that counts what happens now; 0: none. records.c writes it */
+    _Atomic uint64_t counted; /* the step that counts what happens now; 0: none. counters.c writes it */
     _Atomic(const char *) op; /* the open op's name; the caller writes it; NULL between ops */
     _Atomic uint64_t pass;    /* passes begun; likewise */
 

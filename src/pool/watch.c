@@ -7,8 +7,8 @@
 void tide_pool_watch(tide_pool *pool, tide_device_observer watch, void *context)
 {
     assert(pool->sealed && !pool->step.is_open);
-    pool->journal.watch = watch;
-    pool->journal.watch_context = context;
+    pool->telemetry.watch = watch;
+    pool->telemetry.watch_context = context;
 }
 
 tide_status tide_pool_imitate(tide_pool *pool, const tide_device_options *machine)

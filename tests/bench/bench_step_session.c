@@ -37,7 +37,7 @@ static void observe(void *context, const tide_observed *command)
     step_session *session = context;
     if (command->stream == TIDE_STREAM_COMPUTE && command->tag < STEP_OPS_MAX && !is_of_pool(command->label))
         session->op_ns[command->tag] += command->end_ns - command->begin_ns;
-    tide_journal_observe(&session->pool->journal, command);
+    tide_telemetry_observe(&session->pool->telemetry, command);
 }
 
 /* --- open and close --- */
