@@ -176,7 +176,7 @@ static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_co
 
 /* --- assembling on the device --- */
 
-static bool make_device_room(tide_tasks *t, const tide_turn *turn, tide_reason reason, tide_command *command)
+static bool make_device_space(tide_tasks *t, const tide_turn *turn, tide_reason reason, tide_command *command)
 {
     tide_victim_rule rule = {.spared = TIDE_MARK_ASSEMBLE_DEVICE | TIDE_MARK_REQUESTED,
                              .spared_duplicates = TIDE_MARK_ASSEMBLE_HOST};
@@ -206,7 +206,7 @@ static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_
             return true;
         }
         if (missing++ >= t->moves->evictions_open)
-            return make_device_room(t, turn, task->reason, command);
+            return make_device_space(t, turn, task->reason, command);
     }
     if (!all_there)
         return false;

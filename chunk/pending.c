@@ -272,15 +272,15 @@ static void place(tide_pending *pending)
         chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = pending->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(pending);
-    bool has_room = margin > 0; /* for what goes back and forth, too, if none of it stays */
+    bool has_capacity = margin > 0; /* for what goes back and forth, too, if none of it stays */
     pending->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         if (pending->chunks[i].pieces == 0)
             continue;
         const uint32_t slots = own_states(pending, i);
-        const bool fits = pending->placement == TIDE_PLACEMENT_AUTO && has_room && slots <= margin && wanted > 0;
+        const bool fits = pending->placement == TIDE_PLACEMENT_AUTO && has_capacity && slots <= margin && wanted > 0;
         margin -= fits ? slots : 0;
-        has_room = fits;
+        has_capacity = fits;
         wanted -= fits;
         pending->wanted_on_device[i] = fits || pending->placement == TIDE_PLACEMENT_DEVICE;
     }

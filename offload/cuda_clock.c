@@ -38,7 +38,7 @@ static bool is_full(const tide_cuda_clock *clock)
     return tide_cuda_clock_pending(clock) >= TIDE_CUDA_RING_ENTRIES - 1;
 }
 
-bool tide_cuda_clock_has_room(const tide_cuda_clock *clock, uint64_t entries, uint64_t *oldest)
+bool tide_cuda_clock_has_capacity(const tide_cuda_clock *clock, uint64_t entries, uint64_t *oldest)
 {
     const uint64_t most = TIDE_CUDA_RING_ENTRIES - 1 - entries;
     if (tide_cuda_clock_pending(clock) <= most)
@@ -188,8 +188,8 @@ static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entr
 {
     const double elapsed_ns = elapsed_ms > 0 ? (double)elapsed_ms * 1e6 : 0;
     const uint64_t earliest_ns = larger(clock->end_ns, larger(entry->enqueued_ns, clock->unfinished_ns));
-    const double room_ns = (double)(now_ns - clock->end_ns);
-    const uint64_t end_ns = elapsed_ns < room_ns ? clock->end_ns + (uint64_t)elapsed_ns : now_ns;
+    const double eviction_ns = (double)(now_ns - clock->end_ns);
+    const uint64_t end_ns = elapsed_ns < eviction_ns ? clock->end_ns + (uint64_t)elapsed_ns : now_ns;
     return larger(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
 }
 

@@ -89,7 +89,7 @@ void tide_cuda_clock_close(tide_cuda_clock *clock);
 bool tide_cuda_clock_is_valid(const tide_cuda_clock *clock);
 
 /* Is there room for `entries` more? `oldest`, if not: the moment that has to pass first. Any thread. */
-bool tide_cuda_clock_has_room(const tide_cuda_clock *clock, uint64_t entries, uint64_t *oldest);
+bool tide_cuda_clock_has_capacity(const tide_cuda_clock *clock, uint64_t entries, uint64_t *oldest);
 /* Make room for one entry; in a full ring that means to wait for the oldest. `events` as harvest's. DEVICE. */
 tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events);
 /* Are there commands at the stream's end with no event behind them? */

@@ -342,22 +342,22 @@ tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wai
 
 /* --- room --- */
 
-static bool has_room(tide_cuda_device *device, tide_stream stream, uint64_t *oldest)
+static bool has_capacity(tide_cuda_device *device, tide_stream stream, uint64_t *oldest)
 {
     if (stream == TIDE_STREAM_HOST)
-        return tide_host_executor_has_capacity(&device->executor, TIDE_ROOM_COMMANDS, oldest);
-    return tide_cuda_clock_has_room(&device->streams[stream].clock, TIDE_ROOM_COMMANDS, oldest);
+        return tide_host_executor_has_capacity(&device->executor, TIDE_CAPACITY_COMMANDS, oldest);
+    return tide_cuda_clock_has_capacity(&device->streams[stream].clock, TIDE_CAPACITY_COMMANDS, oldest);
 }
 
-bool tide_cuda_room(tide_device *device, tide_stream stream, bool wait)
+bool tide_cuda_has_capacity(tide_device *device, tide_stream stream, bool wait)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_stream_point moment = {stream, 0};
-    if (has_room(cuda, stream, &moment.sequence))
+    if (has_capacity(cuda, stream, &moment.sequence))
         return true;
     if (stream != TIDE_STREAM_HOST)
         tide_cuda_look(cuda, stream); /* most have passed */
-    if (has_room(cuda, stream, &moment.sequence) || atomic_load(&cuda->broken))
+    if (has_capacity(cuda, stream, &moment.sequence) || atomic_load(&cuda->broken))
         return true;
     if (!wait)
         return false;

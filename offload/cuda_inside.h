@@ -115,7 +115,7 @@ void tide_cuda_setup_undo(tide_cuda_device *device);
 
 /* --- cuda_command.c --- */
 
-bool tide_cuda_room(tide_device *device, tide_stream stream, bool wait);
+bool tide_cuda_has_capacity(tide_device *device, tide_stream stream, bool wait);
 tide_status tide_cuda_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                              const void *arguments, size_t argument_bytes);
 tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work, tide_tier to_tier,

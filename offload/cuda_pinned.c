@@ -4,7 +4,7 @@
 #include "offload/cuda_driver.h"
 #include "offload/host_extent.h"
 #include "offload/host_link.h"
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -101,7 +101,7 @@ typedef struct pinning_work {
     const tide_cuda_pinned *slots;
     const tide_cuda_pinning *how;
     void (*run)(struct pinning_work *work); /* each thread's loop over the pieces */
-    tide_room room;
+    tide_free_memory memory;
 
     pthread_mutex_t lock; /* guards the rest */
     uint32_t next;        /* piece */
@@ -132,18 +132,18 @@ static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
 }
 
 /* In steps, as the machine has room. */
-static tide_status piece_touch(tide_room *room, char *address, uint64_t bytes, tide_pinning_times *times)
+static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t bytes, tide_pinning_times *times)
 {
     const tide_first_touch alone = {.threads = 1};
     tide_status status = TIDE_OK;
     uint64_t now_ns = tide_host_now_ns(), step_bytes = 0;
     for (uint64_t offset = 0; offset < bytes && status == TIDE_OK; offset += step_bytes) {
-        status = tide_room_take(room, bytes - offset, &step_bytes);
+        status = tide_free_memory_take(memory, bytes - offset, &step_bytes);
         now_ns = pass(&times->wait_ns, now_ns);
         if (status != TIDE_OK)
             return status;
         status = tide_host_extent_touch(host_slots, address + offset, step_bytes, &alone);
-        tide_room_touched(room, step_bytes);
+        tide_free_memory_touched(memory, step_bytes);
         now_ns = pass(&times->touch_ns, now_ns);
     }
     return status;
@@ -175,7 +175,7 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     char *address = piece_address(work->slots, piece);
     const uint64_t bytes = piece_bytes(work->slots, piece);
     tide_pinning_times times = {0};
-    tide_status status = piece_touch(&work->room, address, bytes, &times);
+    tide_status status = piece_touch(&work->memory, address, bytes, &times);
     if (status != TIDE_OK)
         return status;
     const uint64_t touched_ns = tide_host_now_ns();
@@ -195,7 +195,7 @@ static void work_fail(pinning_work *work, tide_status status)
         (void)snprintf(work->message, sizeof work->message, "%s", tide_message());
     }
     pthread_mutex_unlock(&work->lock);
-    tide_room_stop(&work->room);
+    tide_free_memory_stop(&work->memory);
 }
 
 static void pieces_make(pinning_work *work)
@@ -261,14 +261,14 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
 {
     const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
     pinning_work work = {.slots = slots, .how = how, .run = pieces_make, .times = {.bytes = bytes}};
-    tide_status status = tide_room_open(&work.room, host_slots, bytes, tide_room_machine_system());
+    tide_status status = tide_free_memory_open(&work.memory, host_slots, bytes, tide_free_memory_machine_system());
     if (status != TIDE_OK)
         return status;
     work.pinned = calloc(piece_count(slots), sizeof *work.pinned);
     if (work.pinned == NULL) {
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " pinned pieces",
                            piece_count(slots));
-        goto undo_room;
+        goto undo_memory;
     }
     (void)pthread_mutex_init(&work.lock, NULL);
     work_tell(&work); /* from here on it is timed */
@@ -285,8 +285,8 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
     free(work.pinned);
     (void)pass(&work.times.wall_ns, begin_ns);
     slots->times = work.times;
-undo_room:
-    tide_room_close(&work.room);
+undo_memory:
+    tide_free_memory_close(&work.memory);
     return status;
 }
 

@@ -10,7 +10,7 @@
  * several threads on that node, each touching and then registering one at a time: touching first makes the pages
  * there where they belong (registering would make them one by one, on whichever node), and in 4 to 32 threads both
  * together are 2 to 3 times as fast as cudaHostAlloc by others' measurements. Touching goes in steps, each when the machine
- * has room for it: its memory may still be growing (room.h).
+ * has room for it: its memory may still be growing (free_memory.h).
  */
 #ifndef TIDE_OFFLOAD_CUDA_PINNED_H
 #define TIDE_OFFLOAD_CUDA_PINNED_H
@@ -35,7 +35,7 @@ typedef struct tide_cuda_pinning {
 } tide_cuda_pinning;
 
 /* NO_MEMORY, DEVICE: nothing is left; the message says how far it came and which limits there are. More than the control
- * groups have left is refused at once; more than the machine has, when it was waited for (room.h). */
+ * groups have left is refused at once; more than the machine has, when it was waited for (free_memory.h). */
 tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uint64_t chunk_bytes,
                                     const tide_cuda_pinning *how);
 /* By as many threads as made them. No copy runs. */

@@ -105,7 +105,7 @@ typedef uint32_t tide_event;
 typedef uint32_t tide_wait_site;
 enum { TIDE_WAIT_SITE_COUNT = 64 };
 
-enum { TIDE_ROOM_COMMANDS = 16 }; /* for which room() answers */
+enum { TIDE_CAPACITY_COMMANDS = 16 }; /* for which has_capacity() answers */
 
 /* A command that is over, as its tide_work had it; or several that were coalesced, with the first's label and
  * the sums of flops and bytes; or a stream's wait: `label` "wait", `tag` the site, `id` its own. */
@@ -201,7 +201,7 @@ typedef struct tide_pinning_times {
     uint64_t wall_ns;
     uint64_t touch_ns;
     uint64_t register_ns;
-    uint64_t wait_ns; /* for the machine to have room (room.h) */
+    uint64_t wait_ns; /* for the machine to have room (free_memory.h) */
 } tide_pinning_times;
 
 typedef struct tide_device_statistics {
@@ -266,11 +266,11 @@ typedef struct tide_device_ops {
 
     /* --- commands. They return when enqueued; a full queue makes the caller sleep until there is room, as CUDA does --- */
 
-    /* Room on the stream: the next TIDE_ROOM_COMMANDS commands and waits return without sleeping, if no other
+    /* Room on the stream: the next TIDE_CAPACITY_COMMANDS commands and waits return without sleeping, if no other
      * thread enqueues there. With `wait` sleeps until there is; else returns the answer. A thread that holds
      * a lock which the device's other callers need asks before it enqueues. May be true on a device that has
      * failed: its calls return at once. */
-    bool (*room)(tide_device *device, tide_stream stream, bool wait);
+    bool (*has_capacity)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host
      * executor takes functions too. */

@@ -61,7 +61,7 @@ tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot)
 static tide_status enqueue_begin(tide_host_device *device, tide_stream stream)
 {
     tide_host_streams_lock(&device->streams);
-    (void)tide_host_stream_room(&device->streams, stream, 1, true);
+    (void)tide_host_stream_has_capacity(&device->streams, stream, 1, true);
     tide_status status = tide_host_streams_failure(&device->streams);
     if (status != TIDE_OK)
         tide_host_streams_unlock(&device->streams);
@@ -198,13 +198,13 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
 
 /* --- room --- */
 
-bool tide_host_room(tide_device *device, tide_stream stream, bool wait)
+bool tide_host_has_capacity(tide_device *device, tide_stream stream, bool wait)
 {
     tide_host_streams *streams = &tide_host_device_of(device)->streams;
     tide_host_streams_lock(streams);
-    const bool room = tide_host_stream_room(streams, stream, TIDE_ROOM_COMMANDS, wait);
+    const bool has_capacity = tide_host_stream_has_capacity(streams, stream, TIDE_CAPACITY_COMMANDS, wait);
     tide_host_streams_unlock(streams);
-    return room;
+    return has_capacity;
 }
 
 /* --- events --- */

@@ -63,7 +63,7 @@ tide_status tide_host_place_map(tide_device *device, uint32_t slot, void *place)
 tide_status tide_host_place_unmap(tide_device *device, uint32_t slot, void *place);
 void tide_host_place_lost(tide_device *device, tide_status status);
 tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to);
-bool tide_host_room(tide_device *device, tide_stream stream, bool wait);
+bool tide_host_has_capacity(tide_device *device, tide_stream stream, bool wait);
 tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
 
 /* host_command.c */

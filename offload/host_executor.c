@@ -52,11 +52,11 @@ bool tide_host_executor_has_capacity(tide_host_executor *executor, uint64_t comm
 {
     const uint64_t most = TIDE_HOST_EXECUTOR_COMMANDS - commands;
     lock(executor);
-    const bool has_room = executor->enqueued - executor->completed <= most;
-    if (!has_room)
+    const bool has_capacity = executor->enqueued - executor->completed <= most;
+    if (!has_capacity)
         *oldest = executor->enqueued - most;
     unlock(executor);
-    return has_room;
+    return has_capacity;
 }
 
 uint64_t tide_host_executor_record(tide_host_executor *executor)

@@ -53,7 +53,7 @@ static void null_close(tide_device *device)
 }
 
 /* Nothing is queued: a command is over when the clock says so. */
-static bool null_room(tide_device *device, tide_stream stream, bool wait)
+static bool null_has_capacity(tide_device *device, tide_stream stream, bool wait)
 {
     (void)device, (void)stream, (void)wait;
     return true;
@@ -74,7 +74,7 @@ static const tide_device_ops null_ops = {
     .map = tide_account_map,
     .unmap = tide_account_unmap,
     .guard = tide_null_guard,
-    .room = null_room,
+    .has_capacity = null_has_capacity,
     .launch = tide_null_launch,
     .copy_slot = tide_null_copy_slot,
     .copy_bytes = tide_null_copy_bytes,

@@ -38,7 +38,7 @@ static bool piece_read(tide_system_lines *lines)
     return got > 0;
 }
 
-bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t room)
+bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t capacity)
 {
     size_t length = 0;
     bool any = false;
@@ -47,7 +47,7 @@ bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t room)
         any = true;
         if (letter == '\n')
             break;
-        if (length < room - 1)
+        if (length < capacity - 1)
             line[length++] = letter;
     }
     line[length] = '\0';

@@ -21,8 +21,8 @@ typedef struct tide_system_lines {
 } tide_system_lines;
 
 bool tide_system_lines_open(const char *path, tide_system_lines *lines);
-/* The next line without its end; of a longer one than `room` - 1 bytes the beginning. False: there is none. */
-bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t room);
+/* The next line without its end; of a longer one than `capacity` - 1 bytes the beginning. False: there is none. */
+bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t capacity);
 void tide_system_lines_close(tide_system_lines *lines);
 
 /* The number behind `key`, with which a line begins. False: there is no such line, or no number in it. */

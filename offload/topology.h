@@ -43,7 +43,7 @@ tide_status tide_topology_read(tide_topology *topology);
 /* Logical processors the calling thread may use, at least 1: the process's unless the thread was bound. */
 uint32_t tide_topology_processors(void);
 /* Memory that can be had without swapping and within the limits of this process's control groups (cgroup.h); UINT64_MAX if
- * the system does not say. A virtual machine's may grow (room.h). */
+ * the system does not say. A virtual machine's may grow (free_memory.h). */
 uint64_t tide_topology_available_bytes(void);
 /* Memory that the machine has and does not count in its total yet: of a kernel that makes its tables when they are first needed,
  * or in a balloon. 0 on most machines, where what tables and the kernel itself take, up to a 32nd of all, is none; and where

@@ -460,7 +460,7 @@ static int sim_list(void *context, const char *path, tide_files_visit visit, voi
     return error;
 }
 
-static int sim_room(void *context, const char *path, uint64_t *bytes)
+static int sim_free_space(void *context, const char *path, uint64_t *bytes)
 {
     (void)context, (void)path;
     *bytes = UINT64_MAX;
@@ -497,7 +497,7 @@ static sim_files *sim_bare(void)
                               .remove_file = sim_remove_file,
                               .remove_folder = sim_remove_folder,
                               .list = sim_list,
-                              .room = sim_room,
+                              .free_space = sim_free_space,
                               .process_id = sim_process_id,
                               .process_is_alive = sim_process_is_alive};
     sim->process_id = 1000;

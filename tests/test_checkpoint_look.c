@@ -4,7 +4,7 @@
 
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
-#include "src/checkpoint/room.h"
+#include "src/checkpoint/free_space.h"
 #include "tests/sim_memory.h"
 
 #include <errno.h>
@@ -144,7 +144,7 @@ static void the_room_that_is_needed_is_what_saves_take(void **unused)
         const tide_checkpoint_saves saves = {
             .bytes = cases[i].bytes, .count = cases[i].count, .keep = cases[i].keep, .from_step = 3};
         uint64_t bytes = 77;
-        assert_int_equal(tide_checkpoint_room_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
+        assert_int_equal(tide_checkpoint_space_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
         if (i + 1 < sizeof cases / sizeof cases[0])
             assert_int_equal(bytes, cases[i].expected);
         else
@@ -161,15 +161,15 @@ static void another_runs_later_checkpoints_make_no_room_and_half_written_ones_do
     const uint64_t there = look(files, "ckpt/step-1", true).bytes;
     tide_checkpoint_saves saves = {.bytes = there, .count = 9, .keep = 1, .from_step = 0};
     uint64_t bytes = 0;
-    assert_int_equal(tide_checkpoint_room_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
+    assert_int_equal(tide_checkpoint_space_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
     assert_int_equal(bytes, 2 * there);
     saves.from_step = 2;
-    assert_int_equal(tide_checkpoint_room_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
+    assert_int_equal(tide_checkpoint_space_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
     assert_int_equal(bytes, there);
     assert_int_equal(files->rename(files->context, "ckpt/step-2", "ckpt/.tmp-2-1"), 0);
-    assert_int_equal(tide_checkpoint_room_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
+    assert_int_equal(tide_checkpoint_space_needed(files, "ckpt", &saves, &bytes), TIDE_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(tide_checkpoint_room_needed(files, "none", &saves, &bytes), TIDE_OK);
+    assert_int_equal(tide_checkpoint_space_needed(files, "none", &saves, &bytes), TIDE_OK);
     assert_int_equal(bytes, 2 * there);
     sim_files_free(disk);
 }

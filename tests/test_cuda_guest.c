@@ -1,7 +1,7 @@
 /* The CUDA device as a guest in somebody's process, on a fake CUDA runtime: beside other users of the GPUs, in threads that
  * are not its own, in processes that fork, on machines whose memory grows, and quick where it is asked often.
  */
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "test_offload_fixture.h"
 
 #include <cuda_runtime_api.h>
@@ -187,14 +187,14 @@ typedef struct slow_machine {
     _Atomic unsigned looks;
 } slow_machine;
 
-static const tide_room_machine *simulated; /* NULL: this one */
+static const tide_free_memory_machine *simulated; /* NULL: this one */
 
-const tide_room_machine *__real_tide_room_machine_system(void);
-const tide_room_machine *__wrap_tide_room_machine_system(void);
+const tide_free_memory_machine *__real_tide_free_memory_machine_system(void);
+const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void);
 
-const tide_room_machine *__wrap_tide_room_machine_system(void)
+const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void)
 {
-    return simulated != NULL ? simulated : __real_tide_room_machine_system();
+    return simulated != NULL ? simulated : __real_tide_free_memory_machine_system();
 }
 
 static uint64_t slow_available_bytes(void *context)
@@ -238,7 +238,7 @@ static void expect_words(const char *words)
 /* Three threads, each with a piece of its own. */
 static tide_status pin_on(slow_machine *machine, fixture *it)
 {
-    const tide_room_machine door = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
+    const tide_free_memory_machine door = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
                                     slow_now_ns,          slow_sleep_until, machine};
     tide_device_options options = options_small();
     options.host_memory_bytes = pinned_bytes;

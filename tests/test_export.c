@@ -931,7 +931,7 @@ static void a_name_taken_meanwhile_costs_no_weights(void **unused)
     sim_files_free(truth);
 }
 
-static int no_room(void *context, const char *path, uint64_t *bytes)
+static int no_free_space(void *context, const char *path, uint64_t *bytes)
 {
     (void)context;
     assert_string_equal(path, ".");
@@ -957,7 +957,7 @@ static void places_that_cant_take_it_are_refused(void **unused)
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_ARGUMENT);
     assert_message_has("too long");
     free(path);
-    small.room = no_room;
+    small.free_space = no_free_space;
     to.out = "out";
     to.files = &small;
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_IO);

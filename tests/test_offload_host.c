@@ -466,53 +466,53 @@ static void full_ring_makes_the_caller_wait_and_goes_on(void **state)
     fixture_close(&it);
 }
 
-typedef struct room_waiter {
+typedef struct capacity_waiter {
     fixture *it;
     tide_stream stream;
-    atomic_bool has_room;
-} room_waiter;
+    atomic_bool has_capacity;
+} capacity_waiter;
 
-static void *room_waiter_main(void *argument)
+static void *capacity_waiter_main(void *argument)
 {
-    room_waiter *it = argument;
-    atomic_store(&it->has_room, it->it->ops->room(it->it->device, it->stream, true));
+    capacity_waiter *it = argument;
+    atomic_store(&it->has_capacity, it->it->ops->has_capacity(it->it->device, it->stream, true));
     return NULL;
 }
 
-/* Commands behind a closed gate until room() says no; as many as it speaks of must still go in without anybody sleeping. */
-static void fill_until_no_room(fixture *it, tide_stream stream, atomic_int *ran)
+/* Commands behind a closed gate until has_capacity() says no; as many as it speaks of must still go in without anybody sleeping. */
+static void fill_until_no_capacity(fixture *it, tide_stream stream, atomic_int *ran)
 {
     int launched = 0;
-    while (it->ops->room(it->device, stream, false)) {
+    while (it->ops->has_capacity(it->device, stream, false)) {
         assert_ok(launch_count(it, stream, ran));
         assert_in_range(++launched, 1, FLOOD_LAUNCHES);
     }
-    assert_true(launched > TIDE_ROOM_COMMANDS);
-    for (int i = 1; i < TIDE_ROOM_COMMANDS; i++) /* one less: the last launch took one */
+    assert_true(launched > TIDE_CAPACITY_COMMANDS);
+    for (int i = 1; i < TIDE_CAPACITY_COMMANDS; i++) /* one less: the last launch took one */
         assert_ok(launch_count(it, stream, ran));
 }
 
-static void room_is_told_and_waited_for(void **state)
+static void capacity_is_told_and_waited_for(void **state)
 {
     (void)state;
     for (tide_stream stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         fixture it = fixture_small();
         gate hold = {0};
         atomic_int ran = 0;
-        room_waiter waiter = {&it, stream, false};
+        capacity_waiter waiter = {&it, stream, false};
         pthread_t thread;
-        assert_true(it.ops->room(it.device, stream, false));
+        assert_true(it.ops->has_capacity(it.device, stream, false));
         assert_ok(launch_gate(&it, stream, &hold));
-        fill_until_no_room(&it, stream, &ran);
-        assert_int_equal(pthread_create(&thread, NULL, room_waiter_main, &waiter), 0);
+        fill_until_no_capacity(&it, stream, &ran);
+        assert_int_equal(pthread_create(&thread, NULL, capacity_waiter_main, &waiter), 0);
         nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
-        assert_false(atomic_load(&waiter.has_room));
-        assert_false(it.ops->room(it.device, stream, false));
+        assert_false(atomic_load(&waiter.has_capacity));
+        assert_false(it.ops->has_capacity(it.device, stream, false));
         atomic_store(&hold.open, true);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        assert_true(atomic_load(&waiter.has_room));
+        assert_true(atomic_load(&waiter.has_capacity));
         it.ops->synchronize(it.device);
-        assert_true(it.ops->room(it.device, stream, false));
+        assert_true(it.ops->has_capacity(it.device, stream, false));
         fixture_close(&it);
     }
 }
@@ -1241,7 +1241,7 @@ int main(void)
         cmocka_unit_test(launches_that_cannot_be_meant_are_refused),
         cmocka_unit_test(commands_of_a_stream_run_in_order),
         cmocka_unit_test(full_ring_makes_the_caller_wait_and_goes_on),
-        cmocka_unit_test(room_is_told_and_waited_for),
+        cmocka_unit_test(capacity_is_told_and_waited_for),
         cmocka_unit_test(copies_move_the_first_bytes_of_a_slot_both_ways),
         cmocka_unit_test(copies_outside_slots_region_and_buffers_are_refused),
 #ifndef TEST_ON_CUDA

@@ -215,7 +215,7 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
     (void)state;
     /* full; full but for one; one less than the room that is made sure of */
     const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
-                                TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS + 1};
+                                TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS + 1};
     for (call which = 0; which < CALLS; which++) {
         for (int i = 0; i < 6; i++)
             check_call(which, pending[i / 2], i % 2);
@@ -224,7 +224,7 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 
 /* --- the norm's copy, which the engine makes with the lock --- */
 
-static void norm_is_copied_when_the_stream_has_room(void **state)
+static void norm_is_copied_when_the_stream_has_capacity(void **state)
 {
     (void)state;
     toy_model toy;
@@ -232,7 +232,7 @@ static void norm_is_copied_when_the_stream_has_room(void **state)
     const toy_options options = toy_options_default();
     assert_ok(toy_create(&options, &toy));
     step_up_to(&toy, STEP_END);
-    stream_fill(toy.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    stream_fill(toy.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
     assert_ok(tide_step_end(toy.pool)); /* the norm's sum; fewer than that many are free now */
     prober probing = {toy.pool, 0};
     pthread_t thread;
@@ -343,7 +343,7 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     assert_ok(tide_step_end(row.pool));
     assert_ok(tide_param_set(row.pool, row.params[0], TIDE_VALUE_MASTER, 0, 1, &one));
     assert_ok(tide_step_begin(row.pool, &step));
-    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
     assert_ok(tide_op_begin(row.pool, row.forward));
     atomic_store(&held.open, true);
     assert_ok(tide_op_end(row.pool));
@@ -368,7 +368,7 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
     row_make(&row, &options, 20, 20, SMALL_PARAMS);
     assert_ok(tide_step_begin(row.pool, &step));
     assert_ok(tide_op_begin(row.pool, row.backward));
-    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
     pthread_t threads[2];
     prober probing = {row.pool, 0};
     assert_int_equal(pthread_create(&threads[0], NULL, end_main, row.pool), 0);
@@ -404,7 +404,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     assert_ok(tide_step_end(row.pool));
     assert_ok(device->ops->launch(device, TIDE_STREAM_UPDATE, &work, wait_at_gate, &args, sizeof args));
     atomic_store(&norm_held.open, true);
-    while (device->ops->room(device, TIDE_STREAM_UPDATE, false))
+    while (device->ops->has_capacity(device, TIDE_STREAM_UPDATE, false))
         sleep_ms(1); /* until the engine meets the full stream */
     prober probing = {row.pool, 0};
     pthread_t thread;
@@ -421,7 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_for_room_leaves_the_lock_to_others),
-        cmocka_unit_test(norm_is_copied_when_the_stream_has_room),
+        cmocka_unit_test(norm_is_copied_when_the_stream_has_capacity),
         cmocka_unit_test(op_of_more_chunks_than_the_link_takes_at_once),
         cmocka_unit_test(two_waits_fit_in_the_room_that_is_made),
         cmocka_unit_test(roundings_of_many_gradients_leave_the_lock),

@@ -255,7 +255,7 @@ class Case:
                                                                                     ("slice 1", 1), ("slice 2", 1)])
 
     def overlapping_moves_have_lanes(self):
-        run = Run(chunks=6, device_slots=3, room_ns=700).steps(2)
+        run = Run(chunks=6, device_slots=3, eviction_ns=700).steps(2)
         timeline = self.timeline(run)
         lanes = [uuid for uuid in timeline.tracks if timeline.path(uuid) == "moves"]
         self.tap.ok(

@@ -1,6 +1,6 @@
 /* The host budget that a trainer takes by default, on a machine of the test's making: with a GPU (stand_in_module.c) out of
  * what the machine can be counted on to have, and without one out of what is available. */
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "tests/test_trainer_rig.h"
 
 #include <setjmp.h>
@@ -36,12 +36,12 @@ static uint64_t dormant_bytes(void *context)
     return simulated.dormant_bytes;
 }
 
-const tide_room_machine *__wrap_tide_room_machine_system(void);
+const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void);
 uint64_t __wrap_tide_topology_available_bytes(void);
 
-const tide_room_machine *__wrap_tide_room_machine_system(void)
+const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void)
 {
-    static const tide_room_machine machine = {
+    static const tide_free_memory_machine machine = {
         .available_bytes = available_bytes, .limit_bytes = limit_bytes, .dormant_bytes = dormant_bytes};
     return &machine;
 }

@@ -45,20 +45,20 @@ def line_of(shape, values):
 
 class Run:
     """One run's trace. `link`, `host_link`, `map_ns`: ns for a copy in, out, for a map; `op_ns`: of an op's kernels;
-    `slow_op`: {(step, op name): ns}, of every step where the step is None; `room_ns`: for a slot to be emptied; `first_step`:
+    `slow_op`: {(step, op name): ns}, of every step where the step is None; `eviction_ns`: for a slot to be emptied; `first_step`:
     its number; `works`: (name, ns) of what is done between steps; `activations`: so many chunks of them, of which forward ops
     write one each and backward ops read it; `waits_inside`: ops begin when they are asked for, and wait for their chunks
     within; `split_stalls`: a stall for each command that an op waits for, not one for all."""
 
     def __init__(self, chunks=4, device_slots=2, host_slots=None, link=1000, host_link=None, op_ns=1500, update_ns=400,
                  slices=1, slow_op=None, settings=(), rank=0, bytes_of_chunk=4096, params_of_chunk=1, prefetch=True,
-                 room_ns=0, map_ns=10, works=(("data", 100), ), activations=0, first_step=1, waits_inside=False,
+                 eviction_ns=0, map_ns=10, works=(("data", 100), ), activations=0, first_step=1, waits_inside=False,
                  split_stalls=False):
         self.chunks, self.device_slots = chunks, device_slots
         self.host_slots = host_slots or 2 * chunks + (activations or slices)
         self.link, self.host_link, self.op_ns, self.update_ns = link, host_link or link, op_ns, update_ns
         self.slices, self.slow_op, self.rank, self.bytes_of_chunk = slices, slow_op or {}, rank, bytes_of_chunk
-        self.params_of_chunk, self.prefetch, self.room_ns, self.map_ns = params_of_chunk, prefetch, room_ns, map_ns
+        self.params_of_chunk, self.prefetch, self.eviction_ns, self.map_ns = params_of_chunk, prefetch, eviction_ns, map_ns
         self.works, self.activations, self.split_stalls = works, activations, split_stalls
         self.settings = dict({"model": "fixture", "steps": "9", "trace": str(id(self))}, **dict(settings))
         self.lines, self.events = [], []
@@ -136,11 +136,11 @@ class Run:
         slot = self.slot_of.pop(chunk)
         self.ids += 1
         begin = max(t_ns, self.used_at[chunk])
-        end = begin + self.room_ns
+        end = begin + self.eviction_ns
         self.place(chunk, begin, "evicting", slot)
         if chunk in self.dirty:
             start = max(begin, self.out_free)
-            self.out_free = end = start + self.host_link + self.room_ns
+            self.out_free = end = start + self.host_link + self.eviction_ns
             self.event("copy", begin_ns=start, end_ns=end, id=self.ids, to="host", chunk=chunk, reason="promote",
                        bytes=self.bytes_of_chunk, device_slot=slot, host_slot=chunk)
             self.copy_sum("d2h_bytes", self.bytes_of_chunk)
@@ -168,7 +168,7 @@ class Run:
         start = max(mapped, self.in_free)
         self.in_free = end = start + self.link
         self.slot_of[chunk], self.used_at[chunk] = slot, end
-        self.there_at[chunk] = end, free_ns > t_ns, [(free_ns, "room", freed_by), (updated_ns, "update", update),
+        self.there_at[chunk] = end, free_ns > t_ns, [(free_ns, "capacity", freed_by), (updated_ns, "update", update),
                                                     (mapped, "map", self.ids), (end, "link", self.ids)]
         self.place(chunk, begin, "coming", slot)
         self.event("map", begin_ns=begin, end_ns=mapped, id=self.ids, map="map", chunk=chunk, device_slot=slot)
@@ -183,10 +183,10 @@ class Run:
         self.place(chunk, end, "there", slot)
         self.copy_sum("demand_fetches" if reason == "demand" else "prefetches", 1)
 
-    def stall(self, asked, begin, by_room, causes, **at):
+    def stall(self, asked, begin, by_capacity, causes, **at):
         """What compute waited for from `asked` to `begin`."""
         if not self.split_stalls:
-            causes = [(begin, "room" if by_room else "link", causes[-1][2])]
+            causes = [(begin, "capacity" if by_capacity else "link", causes[-1][2])]
         for end, cause, ended_by in causes:
             if end > asked:
                 self.event("stall", begin_ns=asked, end_ns=end, cause=cause, ended_by=ended_by, predicted=self.step > 1, **at)
@@ -205,11 +205,11 @@ class Run:
         self.event("request", begin_ns=asked, end_ns=asked, op=op, slice=None, schedule_step=self.schedule_step, chunks=len(chunks),
                    lacked=len(lacked))
         last = max(chunks, key=lambda chunk: self.there_at[chunk][0])
-        ready, by_room, causes = self.there_at[last]
+        ready, by_capacity, causes = self.there_at[last]
         begin = max(asked, ready)
         name = "layer%d %s" % (layer, "backward" if backward else "forward")
         if begin > asked:
-            self.stall(asked, begin, by_room, causes, op=op, slice=None, schedule_step=self.schedule_step, chunk=last)
+            self.stall(asked, begin, by_capacity, causes, op=op, slice=None, schedule_step=self.schedule_step, chunk=last)
         for chunk in chunks:
             self.place(chunk, begin, "there", self.slot_of[chunk], pinned=True)
         for chunk in self.chunks_of(after) if self.prefetch and after is not None else ():
@@ -282,7 +282,7 @@ class Run:
     def metrics(self, step_ns):
         stalls = {
             cause: self.sums.get("stall_%s_ns" % cause, 0) / 1e9
-            for cause in ("link", "room", "update", "norm", "map", "caller")
+            for cause in ("link", "capacity", "update", "norm", "map", "caller")
         }
         self.add("step", step=self.step, version=1, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
                  step_seconds=step_ns / 1e9, tokens_per_second=64e9 / step_ns,

@@ -368,18 +368,18 @@ static uint64_t shared_device_fitting(const exits *of, tide_trainer_options *cha
 /* The least that fits of a GPU's memory, or of a larger one's; 0: none does. */
 static uint64_t gpu_memory_fitting(const exits *of, tide_trainer_options *changed)
 {
-    const tide_platform roomy = with_memory(of->platform, UINT64_C(1) << 50);
+    const tide_platform ample = with_memory(of->platform, UINT64_C(1) << 50);
     tide_forecast forecast;
     uint64_t too_little = 0, enough = UINT64_C(1) << 44;
     changed->pool.device_memory_bytes = enough;
-    if (!fits(changed, &roomy, &forecast))
+    if (!fits(changed, &ample, &forecast))
         return 0;
     while (enough - too_little > step_of(enough)) {
         changed->pool.device_memory_bytes = too_little + (enough - too_little) / 2;
-        *(fits(changed, &roomy, &forecast) ? &enough : &too_little) = changed->pool.device_memory_bytes;
+        *(fits(changed, &ample, &forecast) ? &enough : &too_little) = changed->pool.device_memory_bytes;
     }
     changed->pool.device_memory_bytes = up(enough);
-    return fits(changed, &roomy, &forecast) ? up(enough) : 0;
+    return fits(changed, &ample, &forecast) ? up(enough) : 0;
 }
 
 static void device_memory_way(exits *of)

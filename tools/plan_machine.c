@@ -1,6 +1,6 @@
 #include "tools/plan_machine.h"
 
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "offload/topology.h"
 #include "src/files/files.h"
 #include "src/forecast/forecast.h"
@@ -24,7 +24,7 @@ static void memory_ask(tide_platform *platform)
     if (!shared && tide_device_factory_find(platform->device, &target) == TIDE_OK)
         platform->gpu_bytes = target.available_bytes;
     const uint64_t bytes =
-        shared ? tide_topology_available_bytes() : tide_room_most_bytes(tide_room_machine_system());
+        shared ? tide_topology_available_bytes() : tide_free_memory_most_bytes(tide_free_memory_machine_system());
     platform->memory_bytes = bytes != UINT64_MAX ? bytes : 0;
 }
 

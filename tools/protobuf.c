@@ -27,7 +27,7 @@ void tide_protobuf_free(tide_protobuf *message)
 }
 
 /* Whether `bytes` more fit behind what is there. */
-static bool room_make(tide_protobuf *message, size_t bytes)
+static bool reserve(tide_protobuf *message, size_t bytes)
 {
     size_t capacity = message->capacity > 0 ? message->capacity : FIRST_CAPACITY;
     if (message->failed || bytes > SIZE_MAX / 4 - message->length) {
@@ -59,7 +59,7 @@ static size_t varint_put(uint8_t bytes[VARINT_BYTES_MAX], uint64_t value)
 
 static void bytes_add(tide_protobuf *message, const void *bytes, size_t count)
 {
-    if (count == 0 || !room_make(message, count))
+    if (count == 0 || !reserve(message, count))
         return;
     memcpy(message->bytes + message->length, bytes, count);
     message->length += count;
@@ -114,7 +114,7 @@ void tide_protobuf_end(tide_protobuf *message)
     assert(message->depth > 0);
     const size_t begin = message->open[--message->depth], length = message->length - begin;
     const size_t taken = varint_put(bytes, length);
-    if (!room_make(message, taken - 1))
+    if (!reserve(message, taken - 1))
         return;
     if (taken > 1)
         memmove(message->bytes + begin + taken - 1, message->bytes + begin, length);

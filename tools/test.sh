@@ -119,7 +119,7 @@ pypi_package() { # WHAT-IT-BRINGS PACKAGE...
 
 # Kernels with other workspaces, threads that wait for one another: what a budget holds, and what is said of it, must not change.
 # tools/conditions.sh has more such machines.
-narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|room|cgroup|program_(input|files|preset|report))$'
+narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|preset|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
     ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6
@@ -146,7 +146,7 @@ run_sanitize() {
 
 # Of what tools/campaign.sh has whole, pool_random is enough of a slice.
 run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
+    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \

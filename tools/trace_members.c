@@ -44,7 +44,7 @@ void tide_trace_memory_free(tide_trace_memory *memory)
 }
 
 /* Lists grow to powers of two, so their count says what they hold room for. */
-bool tide_trace_room(tide_trace_reader *reader, void *list, uint64_t count, size_t bytes)
+bool tide_trace_reserve(tide_trace_reader *reader, void *list, uint64_t count, size_t bytes)
 {
     enum { LEAST = 16 };
     bool full = count == 0 || (count >= LEAST && (count & (count - 1)) == 0);

@@ -41,7 +41,7 @@ typedef struct tide_trace_reader {
 
 /* Room for one more of `count`, whose items have `bytes`; the list may have moved. False, and the line refused: no
  * memory. */
-bool tide_trace_room(tide_trace_reader *reader, void *list, uint64_t count, size_t bytes);
+bool tide_trace_reserve(tide_trace_reader *reader, void *list, uint64_t count, size_t bytes);
 /* A text member, kept as long as the model; "" once the line is refused. */
 const char *tide_trace_text(tide_trace_reader *reader, const char *name);
 /* A number below `count`, of which there are `what`. */

@@ -43,7 +43,7 @@ static tide_status no_memory(const char *path)
 }
 
 /* Room for another piece behind what is left, which moves to the front. */
-static tide_status room_make(line_buffer *buffer, const char *path)
+static tide_status reserve(line_buffer *buffer, const char *path)
 {
     memmove(buffer->text, buffer->text + buffer->begin, buffer->filled - buffer->begin);
     buffer->filled -= buffer->begin;
@@ -85,7 +85,7 @@ static tide_status descriptor_read(int descriptor, const char *path, line_buffer
                                    tide_trace_reader *reader)
 {
     for (;;) {
-        tide_status status = room_make(buffer, path);
+        tide_status status = reserve(buffer, path);
         if (status != TIDE_OK)
             return status;
         ssize_t got = read(descriptor, buffer->text + buffer->filled, PIECE_BYTES);

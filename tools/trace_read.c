@@ -28,7 +28,7 @@ static const choice choices[] = {
     {"map", VALUES("map", "unmap", "remap")},
     {"to", VALUES("device", "host")},
     {"tier", VALUES("device", "host")},
-    {"cause", VALUES("link", "room", "update", "norm", "map", "caller")},
+    {"cause", VALUES("link", "capacity", "update", "norm", "map", "caller")},
     {"device", VALUES("none", "coming", "there", "evicting", "stale")},
     {"host", VALUES("none", "coming", "there")},
     {"content", VALUES("nothing", "params", "gradients", "both", "state", "activations")},
@@ -147,7 +147,7 @@ static void pass_begin(tide_trace_reader *reader, const tide_trace_event *event)
     if (event->training != (event->number > 0))
         tide_scan_refuse(&reader->scan, "\"number\" is %" PRIu64 ", but \"training\" is %s", event->number,
                          event->training ? "true" : "false");
-    if (!tide_trace_room(reader, &model->passes, model->pass_count, sizeof *model->passes))
+    if (!tide_trace_reserve(reader, &model->passes, model->pass_count, sizeof *model->passes))
         return;
     model->passes[model->pass_count++] = (tide_traced_pass){.pass = event->pass,
                                                             .number = event->number,
@@ -188,7 +188,7 @@ static void event_take(tide_trace_reader *reader, const tide_trace_event *event)
         step_give_up(model, event->step);
     else if (event->kind == TIDE_TRACE_DROPPED)
         reader->dropped += event->number, reader->passes_before_drop = model->pass_count;
-    if (tide_trace_room(reader, &model->events, model->event_count, sizeof *model->events))
+    if (tide_trace_reserve(reader, &model->events, model->event_count, sizeof *model->events))
         model->events[model->event_count++] = *event;
 }
 

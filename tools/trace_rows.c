@@ -96,7 +96,7 @@ static void setting_read(tide_trace_reader *reader)
     row.name = tide_trace_text(reader, "name");
     row.value = tide_trace_text(reader, "value");
     tide_scan_end(&reader->scan);
-    if (tide_trace_room(reader, &model->settings, model->setting_count, sizeof row))
+    if (tide_trace_reserve(reader, &model->settings, model->setting_count, sizeof row))
         model->settings[model->setting_count++] = row;
 }
 
@@ -144,7 +144,7 @@ static void param_read(tide_trace_reader *reader)
             row.planes[row.plane_count++] = bytes;
     }
     tide_scan_end(scan);
-    if (tide_trace_room(reader, &model->params, model->param_count, sizeof row))
+    if (tide_trace_reserve(reader, &model->params, model->param_count, sizeof row))
         model->params[model->param_count++] = row;
 }
 
@@ -185,7 +185,7 @@ static void segments_read(tide_trace_reader *reader, tide_traced_chunk *row)
             tide_scan_refuse(scan, "\"params\" has lists of three numbers");
         if (scan->status == TIDE_OK)
             segment_check(reader, &segment);
-        if (tide_trace_room(reader, &segments, row->param_count, sizeof segment))
+        if (tide_trace_reserve(reader, &segments, row->param_count, sizeof segment))
             segments[row->param_count++] = segment;
     }
     row->params = list_keep(reader, segments, row->param_count * sizeof *segments);
@@ -202,7 +202,7 @@ static void of_read(tide_trace_reader *reader, tide_traced_chunk *row)
             tide_trace_number(reader, NULL, reader->model->chunk_count, "chunks before this one");
         if (scan->status == TIDE_OK && reader->model->chunks[chunk].space != TIDE_SPACE_PARAM)
             tide_scan_refuse(scan, "\"of\" names chunk %" PRIu32 ", which is no param chunk", chunk);
-        if (tide_trace_room(reader, &of, row->of_count, sizeof chunk))
+        if (tide_trace_reserve(reader, &of, row->of_count, sizeof chunk))
             of[row->of_count++] = chunk;
     }
     row->of = list_keep(reader, of, row->of_count * sizeof *of);
@@ -246,7 +246,7 @@ static void chunk_read(tide_trace_reader *reader)
     of_read(reader, &row);
     tide_scan_end(&reader->scan);
     chunk_check(reader, &row);
-    if (tide_trace_room(reader, &model->chunks, model->chunk_count, sizeof row))
+    if (tide_trace_reserve(reader, &model->chunks, model->chunk_count, sizeof row))
         model->chunks[model->chunk_count++] = row;
 }
 
@@ -263,7 +263,7 @@ static const tide_traced_use *uses_read(tide_trace_reader *reader, const char *n
         use.access = (uint32_t)tide_scan_count(scan, NULL, access_max);
         if (tide_scan_list_goes_on(scan))
             tide_scan_refuse(scan, "\"%s\" has lists of two numbers", name);
-        if (tide_trace_room(reader, &uses, *use_count, sizeof use))
+        if (tide_trace_reserve(reader, &uses, *use_count, sizeof use))
             uses[(*use_count)++] = use;
     }
     const tide_traced_use *kept = list_keep(reader, uses, *use_count * sizeof *uses);
@@ -289,7 +289,7 @@ static void op_read(tide_trace_reader *reader)
             reader->activations_used = row.activations[i].tensor + 1;
             reader->activations_used_line = scan->line;
         }
-    if (tide_trace_room(reader, &model->ops, model->op_count, sizeof row))
+    if (tide_trace_reserve(reader, &model->ops, model->op_count, sizeof row))
         model->ops[model->op_count++] = row;
 }
 
@@ -303,7 +303,7 @@ static void activation_read(tide_trace_reader *reader)
     row.part_bytes = tide_scan_count(&reader->scan, "part_bytes", UINT64_C(1) << 50);
     row.offset_bytes = tide_scan_count(&reader->scan, "offset_bytes", UINT64_C(1) << 62);
     tide_scan_end(&reader->scan);
-    if (tide_trace_room(reader, &model->activations, model->activation_count, sizeof row))
+    if (tide_trace_reserve(reader, &model->activations, model->activation_count, sizeof row))
         model->activations[model->activation_count++] = row;
 }
 
@@ -337,7 +337,7 @@ static void step_take(tide_trace_reader *reader, tide_traced_step *row)
     row->is_whole = row->pass != UINT32_MAX && row->pass >= reader->passes_before_drop;
     while (model->step_count > 0 && model->steps[model->step_count - 1].step >= row->step)
         model->step_count--;
-    if (tide_trace_room(reader, &model->steps, model->step_count, sizeof *row))
+    if (tide_trace_reserve(reader, &model->steps, model->step_count, sizeof *row))
         model->steps[model->step_count++] = *row;
 }
 

@@ -13,7 +13,7 @@
 
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
-#include "src/checkpoint/room.h"
+#include "src/checkpoint/free_space.h"
 #include "src/train/export.h"
 #include "tools/file_use.h"
 #include "tools/train_report.h"
@@ -238,7 +238,7 @@ static tide_status advise(const char *dir, const tide_checkpoint_saves *saves, c
     char text[TIDE_UNITS_TEXT_BYTES];
     uint64_t needed = 0;
     advice[0] = '\0';
-    const tide_status status = tide_checkpoint_room_needed(tide_files_posix(), dir, saves, &needed);
+    const tide_status status = tide_checkpoint_space_needed(tide_files_posix(), dir, saves, &needed);
     if (status == TIDE_OK && needed <= free_bytes)
         snprintf(advice, size, "%s, which needs %s, or ", option, tide_size_format(needed, text));
     return status;
@@ -291,7 +291,7 @@ static tide_status room_refuse(const tide_train_settings *settings, const tide_t
                      shared ? " beside what --export needs" : "", keep_one, weights);
 }
 
-static tide_status room_check(const tide_train_settings *settings, const tide_trainer_options *options,
+static tide_status free_space_check(const tide_train_settings *settings, const tide_trainer_options *options,
                               const tide_export *export, uint64_t from)
 {
     const tide_files *files = tide_files_posix();
@@ -300,12 +300,12 @@ static tide_status room_check(const tide_train_settings *settings, const tide_tr
     uint64_t needed = 0, free_bytes = 0, beside_bytes = 0;
     tide_status status = tide_trainer_save_bytes(options, &saves.bytes);
     if (status == TIDE_OK)
-        status = tide_checkpoint_room_needed(files, settings->checkpoint, &saves, &needed);
+        status = tide_checkpoint_space_needed(files, settings->checkpoint, &saves, &needed);
     if (status == TIDE_OK)
         status = beside(settings->checkpoint, export, &beside_bytes);
     if (status != TIDE_OK)
         return status;
-    const int error = files->room(files->context, settings->checkpoint, &free_bytes);
+    const int error = files->free_space(files->context, settings->checkpoint, &free_bytes);
     free_bytes -= at_most(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
         return TIDE_OK; /* where the system does not tell, a save will */
@@ -375,7 +375,7 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
         status = origin_find(&from, folder);
     folder->finished = from.exists && from.step >= settings->steps;
     if (status == TIDE_OK && saves)
-        status = room_check(settings, options, export, from.step);
+        status = free_space_check(settings, options, export, from.step);
     return status;
 }
 

@@ -104,7 +104,7 @@ static uint64_t free_bytes(const tide_train_saves *saves)
 {
     const tide_files *files = tide_files_posix();
     uint64_t bytes = UINT64_MAX;
-    (void)files->room(files->context, saves->settings->checkpoint, &bytes);
+    (void)files->free_space(files->context, saves->settings->checkpoint, &bytes);
     return bytes;
 }
 

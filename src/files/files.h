@@ -52,7 +52,7 @@ typedef struct tide_files {
     int (*list)(void *context, const char *path, tide_files_visit visit, void *visitor);
 
     /* Bytes that may still be written where `path` lies. */
-    int (*room)(void *context, const char *path, uint64_t *bytes);
+    int (*free_space)(void *context, const char *path, uint64_t *bytes);
 
     /* Processes: whose temporary folders are stale (owner.h). */
     uint64_t (*process_id)(void *context);

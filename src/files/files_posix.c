@@ -199,7 +199,7 @@ static int posix_list(void *context, const char *path, tide_files_visit visit, v
     return error;
 }
 
-static int posix_room(void *context, const char *path, uint64_t *bytes)
+static int posix_free_space(void *context, const char *path, uint64_t *bytes)
 {
     (void)context;
     struct statvfs found;
@@ -241,7 +241,7 @@ const tide_files *tide_files_posix(void)
         .remove_file = posix_remove_file,
         .remove_folder = posix_remove_folder,
         .list = posix_list,
-        .room = posix_room,
+        .free_space = posix_free_space,
         .process_id = posix_process_id,
         .process_is_alive = posix_process_is_alive,
     };

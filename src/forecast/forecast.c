@@ -123,11 +123,11 @@ tide_status tide_forecast_memory(const tide_trainer_options *run, const tide_pla
 tide_status tide_forecast_resolve(tide_trainer_options *options)
 {
     const tide_platform any = {0};
-    tide_trainer_options roomy = *options;
+    tide_trainer_options ample = *options;
     tide_forecast forecast;
-    roomy.pool.device_memory_bytes = roomy.pool.host_memory_bytes = 0;
-    roomy.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
-    const tide_status status = tide_forecast_memory(&roomy, &any, &forecast);
+    ample.pool.device_memory_bytes = ample.pool.host_memory_bytes = 0;
+    ample.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
+    const tide_status status = tide_forecast_memory(&ample, &any, &forecast);
     if (status != TIDE_OK)
         return status;
     options->seq_len = forecast.plan.seq_len;

@@ -46,7 +46,7 @@ const tide_platform_kernel *tide_platform_kernel_find(const tide_platform *platf
     return found ? &platform->kernels[place] : NULL;
 }
 
-static tide_status room_make(tide_platform *platform)
+static tide_status reserve(tide_platform *platform)
 {
     enum { FIRST_CAPACITY = 64 };
     if (platform->kernel_count < platform->kernel_capacity)
@@ -67,7 +67,7 @@ tide_status tide_platform_kernel_set(tide_platform *platform, const tide_platfor
 {
     const uint32_t place = place_of(platform, kernel->label, kernel->flops, kernel->bytes);
     if (tide_platform_kernel_find(platform, kernel->label, kernel->flops, kernel->bytes) == NULL) {
-        const tide_status status = room_make(platform);
+        const tide_status status = reserve(platform);
         if (status != TIDE_OK)
             return status;
         memmove(&platform->kernels[place + 1], &platform->kernels[place],

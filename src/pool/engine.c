@@ -226,7 +226,7 @@ static tide_status look_at_link(tide_engine *engine)
  * slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
-    if (!tide_link_has_room(engine->link))
+    if (!tide_link_has_capacity(engine->link))
         return false;
     const tide_status status = look_at_link(engine);
     if (status == TIDE_OK)

@@ -109,7 +109,7 @@ typedef struct tide_kernel_work {
     tide_launch_part part; /* whose time it is; and what it may touch: BEGIN the region, others all that is held */
 } tide_kernel_work;
 
-/* Sleep until the compute stream has room for TIDE_ROOM_COMMANDS, which are enqueued with the lock; then take it. */
+/* Sleep until the compute stream has room for TIDE_CAPACITY_COMMANDS, which are enqueued with the lock; then take it. */
 void tide_launch_lock(tide_pool *pool);
 /* Of work that is enqueued now: tide_work.tag. In a training step the open op, or the number of ops where none is open. */
 uint32_t tide_launch_tag(const tide_pool *pool);

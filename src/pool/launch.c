@@ -10,7 +10,7 @@ void tide_launch_lock(tide_pool *pool)
 {
     tide_device *device = pool->context.device;
     assert(!tide_monitor_is_held(NULL));
-    (void)device->ops->room(device, TIDE_STREAM_COMPUTE, true);
+    (void)device->ops->has_capacity(device, TIDE_STREAM_COMPUTE, true);
     tide_monitor_lock(&pool->monitor);
 }
 

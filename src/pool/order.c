@@ -48,7 +48,7 @@ void tide_order_destroy(tide_order *order)
 
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream)
 {
-    return !tide_monitor_is_held(NULL) || order->device->ops->room(order->device, stream, false);
+    return !tide_monitor_is_held(NULL) || order->device->ops->has_capacity(order->device, stream, false);
 }
 
 /* What a stream knows of another has been recorded there, and it knows all of itself; what the engine saw, too. */

@@ -23,7 +23,7 @@
  * The host executor can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
  * Nobody sleeps for the device with the lock (monitor.h). So whoever enqueues with it knows that there is room: the
- * caller made it before he took the lock (TIDE_ROOM_COMMANDS, for his next call), the engine asks before it begins a
+ * caller made it before he took the lock (TIDE_CAPACITY_COMMANDS, for his next call), the engine asks before it begins a
  * command. The compute stream is the caller's; only the norm's copy is the engine's, between steps.
  *
  * Owns events, numbers, what streams know, and the slots' marks; all [lock]. Calls the device's events, the tracer,
@@ -87,7 +87,7 @@ void tide_order_destroy(tide_order *order); /* zeroed: allowed */
 bool tide_order_is_valid(const tide_order *order);
 
 /* May what is to come be enqueued? Without the lock always: it may sleep. With it only if the stream has room for
- * TIDE_ROOM_COMMANDS. */
+ * TIDE_CAPACITY_COMMANDS. */
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
 /* Close the work enqueued on `stream` so far, command `id` of the tracer's last; `number` identifies it. */

@@ -19,7 +19,7 @@ void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide
     return context->device->ops->slot_address(context->device, tier, slot);
 }
 
-bool tide_link_has_room(const tide_link *link)
+bool tide_link_has_capacity(const tide_link *link)
 {
     assert(tide_monitor_is_held(link->monitor));
     return tide_order_may_enqueue(link->order, TIDE_STREAM_IN) &&

@@ -30,7 +30,7 @@ typedef struct tide_link {
  * which closes places, at its own). */
 void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide_chunk chunk);
 /* Is there room for a command on both ways? Without it copies are under way, whose ends bring the engine back. */
-bool tide_link_has_room(const tide_link *link);
+bool tide_link_has_capacity(const tide_link *link);
 /* Which ways have enough copies ahead? Sets `used` anew. */
 void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy);
 

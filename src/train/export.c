@@ -140,7 +140,7 @@ tide_status tide_export_bytes(const tide_export *export, uint64_t *bytes)
     return TIDE_OK;
 }
 
-static tide_status room_check(const tide_export *export)
+static tide_status free_space_check(const tide_export *export)
 {
     char parent[PATH_BYTES];
     uint64_t needed = 0, free_bytes = 0;
@@ -148,7 +148,7 @@ static tide_status room_check(const tide_export *export)
     if (status != TIDE_OK)
         return status;
     tide_folder_parent(export->out, parent);
-    const int error = export->files->room(export->files->context, parent, &free_bytes);
+    const int error = export->files->free_space(export->files->context, parent, &free_bytes);
     if (error == ENOENT)
         return tide_export_folder_fail(parent, "opened", error);
     if (error != 0 || needed <= free_bytes) /* where the system does not tell, writing will */
@@ -231,7 +231,7 @@ tide_status tide_export_begin(const tide_export *export, tide_export_place *plac
     if (status == TIDE_OK)
         tide_export_tidy(export->files, export->out);
     if (status == TIDE_OK)
-        status = room_check(export);
+        status = free_space_check(export);
     return status == TIDE_OK ? prepare(export, place) : status;
 }
 

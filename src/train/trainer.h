@@ -97,7 +97,7 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * what the run needs, both; where it imitates, as the device that it stands for.
  *
  * Free memory is what is available (offload/topology.h); for a GPU, whose host slots are touched as the machine grows, with
- * what the machine has and does not use yet (tide_room_most_bytes).
+ * what the machine has and does not use yet (tide_free_memory_most_bytes).
  *
  * Equations: pool.space_bytes[ACTIVATION] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes + rope_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -

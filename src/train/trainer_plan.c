@@ -21,11 +21,11 @@
  *
  * A GPU has a memory of its own: its budget is what the run needs, at most what it has free once its context and
  * libraries exist, less a reserve (offload/module.h), and never raised; the host's is at most 80% of free memory, with what
- * the machine has and does not use yet (offload/room.h).
+ * the machine has and does not use yet (offload/free_memory.h).
  */
 #include "src/train/trainer_internal.h"
 
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "src/pool/device_factory.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ enum { MESSAGE_BYTES = 1024, ADAMW_BYTES = 3 * sizeof(float) /* what it keeps of
 static uint64_t free_host_bytes(bool shared)
 {
     const uint64_t bytes =
-        shared ? tide_topology_available_bytes() : tide_room_most_bytes(tide_room_machine_system());
+        shared ? tide_topology_available_bytes() : tide_free_memory_most_bytes(tide_free_memory_machine_system());
     return bytes != UINT64_MAX ? bytes : 0;
 }
 

@@ -1,6 +1,6 @@
 /* Is there room on the disk for the checkpoints of a run? */
-#ifndef TIDE_CHECKPOINT_ROOM_H
-#define TIDE_CHECKPOINT_ROOM_H
+#ifndef TIDE_CHECKPOINT_FREE_SPACE_H
+#define TIDE_CHECKPOINT_FREE_SPACE_H
 
 #include "src/checkpoint/checkpoint.h"
 
@@ -13,7 +13,7 @@ typedef struct tide_checkpoint_saves {
 
 /* Most bytes that these saves add to DIR at any moment. A new one is complete before the oldest goes; what dead processes left
  * half-written goes first. A missing DIR holds nothing. Saturates at UINT64_MAX. IO, NO_MEMORY, ARGUMENT. */
-TIDE_NODISCARD tide_status tide_checkpoint_room_needed(const tide_files *files, const char *dir,
+TIDE_NODISCARD tide_status tide_checkpoint_space_needed(const tide_files *files, const char *dir,
                                                        const tide_checkpoint_saves *saves, uint64_t *bytes);
 
 #endif

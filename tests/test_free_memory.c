@@ -1,6 +1,6 @@
 /* Room for memory on simulated machines: one that has what it has, one that grows when more is used, one whose host gives
  * more a while later. Time is simulated, too. */
-#include "offload/room.h"
+#include "offload/free_memory.h"
 #include "tests/assert_ok.h"
 
 #include <sched.h>
@@ -25,7 +25,7 @@ typedef struct sim {
     uint64_t least_bytes; /* that was ever left */
     uint64_t ns, little_ns;
     unsigned looks;
-    tide_room *stops; /* after ten seconds */
+    tide_free_memory *stops; /* after ten seconds */
 } sim;
 
 static uint64_t sim_available(const sim *it)
@@ -89,7 +89,7 @@ static void sim_sleep_until(void *context, uint64_t ns)
     it->ns = ns > it->ns ? ns : it->ns;
     pthread_mutex_unlock(&it->lock);
     if (it->stops != NULL && ns > 10 * second_ns)
-        tide_room_stop(it->stops);
+        tide_free_memory_stop(it->stops);
     (void)sched_yield();
 }
 
@@ -112,37 +112,37 @@ static sim sim_of(uint64_t total_bytes, uint64_t most_bytes)
                  .least_bytes = UINT64_MAX};
 }
 
-static tide_room_machine machine_of(sim *it)
+static tide_free_memory_machine machine_of(sim *it)
 {
-    return (tide_room_machine){sim_look, sim_limit_bytes, sim_dormant_bytes, sim_now_ns, sim_sleep_until, it};
+    return (tide_free_memory_machine){sim_look, sim_limit_bytes, sim_dormant_bytes, sim_now_ns, sim_sleep_until, it};
 }
 
 /* Touch all of it, as one thread does. */
-static tide_status fill(tide_room *room, uint64_t wanted_bytes)
+static tide_status fill(tide_free_memory *memory, uint64_t wanted_bytes)
 {
-    sim *it = room->machine->context;
+    sim *it = memory->machine->context;
     tide_status status = TIDE_OK;
     uint64_t bytes = 0;
     for (uint64_t done = 0; done < wanted_bytes && status == TIDE_OK; done += bytes) {
-        status = tide_room_take(room, wanted_bytes - done, &bytes);
+        status = tide_free_memory_take(memory, wanted_bytes - done, &bytes);
         if (status != TIDE_OK)
             break;
         assert_in_range(bytes, 1, 128 * MIB);
         sim_touch(it, bytes);
-        tide_room_touched(room, bytes);
+        tide_free_memory_touched(memory, bytes);
     }
     return status;
 }
 
 static tide_status pin(sim *it, uint64_t wanted_bytes)
 {
-    const tide_room_machine machine = machine_of(it);
-    tide_room room;
-    tide_status status = tide_room_open(&room, "slots", wanted_bytes, &machine);
+    const tide_free_memory_machine machine = machine_of(it);
+    tide_free_memory memory;
+    tide_status status = tide_free_memory_open(&memory, "slots", wanted_bytes, &machine);
     if (status != TIDE_OK)
         return status;
-    status = fill(&room, wanted_bytes);
-    tide_room_close(&room);
+    status = fill(&memory, wanted_bytes);
+    tide_free_memory_close(&memory);
     return status;
 }
 
@@ -260,8 +260,8 @@ machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_contro
         sim it = sim_of(cases[i].total_bytes, cases[i].most_bytes);
         it.limit_bytes = cases[i].limit_bytes;
         it.knows_most = cases[i].knows_most;
-        const tide_room_machine machine = machine_of(&it);
-        assert_int_equal(tide_room_most_bytes(&machine), cases[i].expected_bytes);
+        const tide_free_memory_machine machine = machine_of(&it);
+        assert_int_equal(tide_free_memory_most_bytes(&machine), cases[i].expected_bytes);
     }
 }
 
@@ -269,25 +269,25 @@ static void what_is_given_and_not_touched_yet_is_given_once(void **state)
 {
     (void)state;
     sim it = sim_of(GIB, GIB);
-    const tide_room_machine machine = machine_of(&it);
-    tide_room room;
+    const tide_free_memory_machine machine = machine_of(&it);
+    tide_free_memory memory;
     uint64_t bytes = 0, given = 0;
-    assert_ok(tide_room_open(&room, "slots", 8 * GIB, &machine));
+    assert_ok(tide_free_memory_open(&memory, "slots", 8 * GIB, &machine));
     for (int i = 0; i < 6; i++, given += bytes)
-        assert_ok(tide_room_take(&room, 128 * MIB, &bytes));
+        assert_ok(tide_free_memory_take(&memory, 128 * MIB, &bytes));
     assert_int_equal(given, GIB - margin_bytes);
     assert_int_equal(it.ns, 0);
-    it.stops = &room;
-    assert_int_equal(tide_room_take(&room, 128 * MIB, &bytes),
+    it.stops = &memory;
+    assert_int_equal(tide_free_memory_take(&memory, 128 * MIB, &bytes),
                      TIDE_ERROR_NO_MEMORY); /* nor given up before */
     assert_true(it.ns > 10 * second_ns);
-    tide_room_close(&room);
+    tide_free_memory_close(&memory);
 }
 
 enum { THREADS = 8 };
 
 typedef struct crowd {
-    tide_room *room;
+    tide_free_memory *memory;
     uint64_t each_bytes;
     _Atomic int failed;
 } crowd;
@@ -295,23 +295,23 @@ typedef struct crowd {
 static void *crowd_main(void *argument)
 {
     crowd *of = argument;
-    if (fill(of->room, of->each_bytes) != TIDE_OK)
+    if (fill(of->memory, of->each_bytes) != TIDE_OK)
         of->failed++;
     return NULL;
 }
 
 static int crowd_fill(sim *it, uint64_t each_bytes)
 {
-    const tide_room_machine machine = machine_of(it);
+    const tide_free_memory_machine machine = machine_of(it);
     pthread_t threads[THREADS];
-    tide_room room;
-    crowd of = {.room = &room, .each_bytes = each_bytes};
-    assert_ok(tide_room_open(&room, "slots", THREADS * each_bytes, &machine));
+    tide_free_memory memory;
+    crowd of = {.memory = &memory, .each_bytes = each_bytes};
+    assert_ok(tide_free_memory_open(&memory, "slots", THREADS * each_bytes, &machine));
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, crowd_main, &of), 0);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    tide_room_close(&room);
+    tide_free_memory_close(&memory);
     return of.failed;
 }
 
@@ -331,20 +331,20 @@ static void stopped_room_gives_nothing_any_more(void **state)
 {
     (void)state;
     sim it = sim_of(GIB, GIB);
-    const tide_room_machine machine = machine_of(&it);
-    tide_room room;
+    const tide_free_memory_machine machine = machine_of(&it);
+    tide_free_memory memory;
     uint64_t bytes = 0;
-    assert_ok(tide_room_open(&room, "slots", GIB, &machine));
-    tide_room_stop(&room);
-    assert_int_equal(tide_room_take(&room, MIB, &bytes), TIDE_ERROR_NO_MEMORY);
+    assert_ok(tide_free_memory_open(&memory, "slots", GIB, &machine));
+    tide_free_memory_stop(&memory);
+    assert_int_equal(tide_free_memory_take(&memory, MIB, &bytes), TIDE_ERROR_NO_MEMORY);
     assert_int_equal(it.ns, 0);
-    tide_room_close(&room);
+    tide_free_memory_close(&memory);
 }
 
 static void this_machine_says_what_it_has(void **state)
 {
     (void)state;
-    const tide_room_machine *machine = tide_room_machine_system();
+    const tide_free_memory_machine *machine = tide_free_memory_machine_system();
     const uint64_t available_bytes = machine->available_bytes(machine->context);
     assert_true(available_bytes > 0 && available_bytes <= machine->limit_bytes(machine->context));
     const uint64_t dormant_bytes = machine->dormant_bytes(machine->context);
@@ -371,5 +371,5 @@ int main(void)
         cmocka_unit_test(stopped_room_gives_nothing_any_more),
         cmocka_unit_test(this_machine_says_what_it_has),
     };
-    return cmocka_run_group_tests_name("room", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("free memory", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* The room that saves need: played through, checkpoint by checkpoint, until only the run's own are in the folder: from then on
  * each save adds one and takes one away. Sizes of what is there are read, for they may be another kind's. */
-#include "src/checkpoint/room.h"
+#include "src/checkpoint/free_space.h"
 
 #include "src/checkpoint/folder.h"
 
@@ -75,7 +75,7 @@ static uint64_t most_added(const tide_folder *folder, const tide_checkpoint_save
     return most;
 }
 
-tide_status tide_checkpoint_room_needed(const tide_files *files, const char *dir,
+tide_status tide_checkpoint_space_needed(const tide_files *files, const char *dir,
                                         const tide_checkpoint_saves *saves, uint64_t *bytes)
 {
     tide_folder folder;

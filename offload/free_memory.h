@@ -22,25 +22,25 @@
  * makes its memory's tables when it needs them does so, as it is written, when the zone it prefers is short
  * and the one below 4 GiB still free: above the margin. (Not seen.)
  */
-#ifndef TIDE_OFFLOAD_ROOM_H
-#define TIDE_OFFLOAD_ROOM_H
+#ifndef TIDE_OFFLOAD_FREE_MEMORY_H
+#define TIDE_OFFLOAD_FREE_MEMORY_H
 
 #include "offload/topology.h"
 
 #include <pthread.h>
 
 /* The only door to the system and the clock. */
-typedef struct tide_room_machine {
+typedef struct tide_free_memory_machine {
     uint64_t (*available_bytes)(void *context);
     uint64_t (*limit_bytes)(void *context);   /* left by the control groups; UINT64_MAX: no limit */
     uint64_t (*dormant_bytes)(void *context); /* UINT64_MAX: any number */
     uint64_t (*now_ns)(void *context);
     void (*sleep_until)(void *context, uint64_t ns);
     void *context;
-} tide_room_machine;
+} tide_free_memory_machine;
 
-typedef struct tide_room {
-    const tide_room_machine *machine;
+typedef struct tide_free_memory {
+    const tide_free_memory_machine *machine;
     const char *what;
     uint64_t wanted_bytes;
     uint64_t margin_bytes;
@@ -51,28 +51,28 @@ typedef struct tide_room {
     uint64_t free_bytes;      /* at the last look: available and not given */
     uint64_t sign_ns;
     bool over; /* stopped, or given up */
-} tide_room;
+} tide_free_memory;
 
-const tide_room_machine *tide_room_machine_system(void);
+const tide_free_memory_machine *tide_free_memory_machine_system(void);
 
 /* Bytes that the machine surely has left: available and dormant memory together, within the control groups'
  * limit; UINT64_MAX: the machine does not say. Where any amount may be plugged in, only available memory
  * counts, for memory plugged in so far is in use or available already. A caller that knows that more will
  * come asks for it. */
-uint64_t tide_room_most_bytes(const tide_room_machine *machine);
+uint64_t tide_free_memory_most_bytes(const tide_free_memory_machine *machine);
 
 /* `wanted_bytes` are going to be touched by any threads; `what`, a constant, is for messages. NO_MEMORY, and nothing to
  * close: so much can't be had. */
-tide_status tide_room_open(tide_room *room, const char *what, uint64_t wanted_bytes, const tide_room_machine *machine);
-void tide_room_close(tide_room *room);
-bool tide_room_is_valid(const tide_room *room);
+tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, uint64_t wanted_bytes, const tide_free_memory_machine *machine);
+void tide_free_memory_close(tide_free_memory *memory);
+bool tide_free_memory_is_valid(const tide_free_memory *memory);
 
 /* The next step to touch, 1 to `most_bytes` bytes of it; sleeps until there is room. NO_MEMORY, with all figures: there is none
  * and none comes; or the room was stopped. */
-tide_status tide_room_take(tide_room *room, uint64_t most_bytes, uint64_t *bytes);
+tide_status tide_free_memory_take(tide_free_memory *memory, uint64_t most_bytes, uint64_t *bytes);
 /* Count so many of the bytes taken as touched: they have been, or will not be. */
-void tide_room_touched(tide_room *room, uint64_t bytes);
-/* Give nothing any more: whoever sleeps in tide_room_take() fails soon. */
-void tide_room_stop(tide_room *room);
+void tide_free_memory_touched(tide_free_memory *memory, uint64_t bytes);
+/* Give nothing any more: whoever sleeps in tide_free_memory_take() fails soon. */
+void tide_free_memory_stop(tide_free_memory *memory);
 
 #endif

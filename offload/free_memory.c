@@ -1,5 +1,5 @@
 /* The rules of the header, by their numbers. */
-#include "offload/room.h"
+#include "offload/free_memory.h"
 
 #include "offload/cgroup.h"
 #include "offload/host_link.h"
@@ -43,9 +43,9 @@ static void system_sleep_until(void *context, uint64_t ns)
     tide_host_sleep_until(ns);
 }
 
-const tide_room_machine *tide_room_machine_system(void)
+const tide_free_memory_machine *tide_free_memory_machine_system(void)
 {
-    static const tide_room_machine machine = {.available_bytes = system_available_bytes,
+    static const tide_free_memory_machine machine = {.available_bytes = system_available_bytes,
                                               .limit_bytes = system_limit_bytes,
                                               .dormant_bytes = system_dormant_bytes,
                                               .now_ns = system_now_ns,
@@ -65,7 +65,7 @@ static uint64_t less(uint64_t bytes, uint64_t taken)
     return bytes > taken ? bytes - taken : 0;
 }
 
-uint64_t tide_room_most_bytes(const tide_room_machine *machine)
+uint64_t tide_free_memory_most_bytes(const tide_free_memory_machine *machine)
 {
     const uint64_t available_bytes = machine->available_bytes(machine->context);
     const uint64_t dormant_bytes = machine->dormant_bytes(machine->context);
@@ -74,52 +74,52 @@ uint64_t tide_room_most_bytes(const tide_room_machine *machine)
                    machine->limit_bytes(machine->context));
 }
 
-static uint64_t now_ns(const tide_room *room)
+static uint64_t now_ns(const tide_free_memory *memory)
 {
-    return room->machine->now_ns(room->machine->context);
+    return memory->machine->now_ns(memory->machine->context);
 }
 
-bool tide_room_is_valid(const tide_room *room)
+bool tide_free_memory_is_valid(const tide_free_memory *memory)
 {
-    return room->untouched_bytes <= room->given_bytes && room->given_bytes <= room->wanted_bytes;
+    return memory->untouched_bytes <= memory->given_bytes && memory->given_bytes <= memory->wanted_bytes;
 }
 
-static void lock(tide_room *room)
+static void lock(tide_free_memory *memory)
 {
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&memory->lock);
 }
 
-static void unlock(tide_room *room)
+static void unlock(tide_free_memory *memory)
 {
-    assert(tide_room_is_valid(room));
-    pthread_mutex_unlock(&room->lock);
+    assert(tide_free_memory_is_valid(memory));
+    pthread_mutex_unlock(&memory->lock);
 }
 
 /* Rule 0, with the margin. */
-static tide_status bounds_check(const tide_room *room)
+static tide_status bounds_check(const tide_free_memory *memory)
 {
-    const tide_room_machine *machine = room->machine;
+    const tide_free_memory_machine *machine = memory->machine;
     const uint64_t limit_bytes = machine->limit_bytes(machine->context);
     const uint64_t available_bytes = machine->available_bytes(machine->context);
     const uint64_t dormant_bytes = machine->dormant_bytes(machine->context);
-    const uint64_t needed_bytes = room->wanted_bytes + room->margin_bytes;
+    const uint64_t needed_bytes = memory->wanted_bytes + memory->margin_bytes;
     if (needed_bytes > limit_bytes)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
                          "%s: %" PRIu64 " bytes wanted and %" PRIu64
                          " for others, the process's control groups have %" PRIu64 " available",
-                         room->what, room->wanted_bytes, room->margin_bytes, limit_bytes);
+                         memory->what, memory->wanted_bytes, memory->margin_bytes, limit_bytes);
     if (dormant_bytes != UINT64_MAX && less(needed_bytes, available_bytes) > dormant_bytes)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
                          "%s: %" PRIu64 " bytes wanted and %" PRIu64 " for others, the machine has %" PRIu64
                          " available and %" PRIu64 " that it does not use yet",
-                         room->what, room->wanted_bytes, room->margin_bytes, available_bytes, dormant_bytes);
+                         memory->what, memory->wanted_bytes, memory->margin_bytes, available_bytes, dormant_bytes);
     return TIDE_OK;
 }
 
-tide_status tide_room_open(tide_room *room, const char *what, uint64_t wanted_bytes,
-                           const tide_room_machine *machine)
+tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, uint64_t wanted_bytes,
+                           const tide_free_memory_machine *machine)
 {
-    tide_room made = {.machine = machine,
+    tide_free_memory made = {.machine = machine,
                       .what = what,
                       .wanted_bytes = wanted_bytes,
                       .margin_bytes = at_most(wanted_bytes / 4, margin_most_bytes)};
@@ -127,91 +127,91 @@ tide_status tide_room_open(tide_room *room, const char *what, uint64_t wanted_by
     if (status != TIDE_OK)
         return status;
     made.sign_ns = now_ns(&made);
-    *room = made;
-    (void)pthread_mutex_init(&room->lock, NULL);
+    *memory = made;
+    (void)pthread_mutex_init(&memory->lock, NULL);
     return TIDE_OK;
 }
 
-void tide_room_close(tide_room *room)
+void tide_free_memory_close(tide_free_memory *memory)
 {
-    pthread_mutex_destroy(&room->lock);
+    pthread_mutex_destroy(&memory->lock);
 }
 
 /* Rule 1: how much may be touched now; 0: nothing. */
-static uint64_t step_find(tide_room *room, uint64_t most_bytes)
+static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
 {
-    room->free_bytes = less(room->machine->available_bytes(room->machine->context), room->untouched_bytes);
+    memory->free_bytes = less(memory->machine->available_bytes(memory->machine->context), memory->untouched_bytes);
     const uint64_t step = at_most(most_bytes, step_most_bytes),
-                   room_bytes = less(room->free_bytes, room->margin_bytes);
+                   room_bytes = less(memory->free_bytes, memory->margin_bytes);
     if (room_bytes >= step)
         return step;
     return room_bytes >= step_least_bytes ? room_bytes / huge_page_bytes * huge_page_bytes : 0;
 }
 
 /* Rule 3. */
-static bool is_hopeless(const tide_room *room)
+static bool is_hopeless(const tide_free_memory *memory)
 {
-    return room->untouched_bytes == 0 && now_ns(room) - room->sign_ns >= patience_ns;
+    return memory->untouched_bytes == 0 && now_ns(memory) - memory->sign_ns >= patience_ns;
 }
 
-static tide_status refuse(const tide_room *room)
+static tide_status refuse(const tide_free_memory *memory)
 {
-    const uint64_t touched_bytes = room->given_bytes - room->untouched_bytes;
+    const uint64_t touched_bytes = memory->given_bytes - memory->untouched_bytes;
     return tide_fail(TIDE_ERROR_NO_MEMORY,
                      "%s: of %" PRIu64 " bytes wanted %" PRIu64 " were touched; the machine has %" PRIu64
                      " more available, of which %" PRIu64
                      " stay for others, and did not grow while that was waited for; a host "
                      "budget of %" PRIu64 " bytes would do",
-                     room->what, room->wanted_bytes, touched_bytes, room->free_bytes, room->margin_bytes,
-                     touched_bytes + less(room->free_bytes, room->margin_bytes));
+                     memory->what, memory->wanted_bytes, touched_bytes, memory->free_bytes, memory->margin_bytes,
+                     touched_bytes + less(memory->free_bytes, memory->margin_bytes));
 }
 
-static void sleep_a_little(tide_room *room)
+static void sleep_a_little(tide_free_memory *memory)
 {
-    const uint64_t until_ns = now_ns(room) + look_ns;
-    unlock(room);
-    room->machine->sleep_until(room->machine->context, until_ns);
-    lock(room);
+    const uint64_t until_ns = now_ns(memory) + look_ns;
+    unlock(memory);
+    memory->machine->sleep_until(memory->machine->context, until_ns);
+    lock(memory);
 }
 
-static tide_status step_wait(tide_room *room, uint64_t most_bytes, uint64_t *bytes)
+static tide_status step_wait(tide_free_memory *memory, uint64_t most_bytes, uint64_t *bytes)
 {
     uint64_t found = 0;
-    while (!room->over && (found = step_find(room, most_bytes)) == 0) {
-        room->over = is_hopeless(room);
-        if (!room->over)
-            sleep_a_little(room);
+    while (!memory->over && (found = step_find(memory, most_bytes)) == 0) {
+        memory->over = is_hopeless(memory);
+        if (!memory->over)
+            sleep_a_little(memory);
     }
-    if (room->over)
-        return refuse(room);
-    room->given_bytes += found;
-    room->untouched_bytes += found;
-    room->sign_ns = now_ns(room);
+    if (memory->over)
+        return refuse(memory);
+    memory->given_bytes += found;
+    memory->untouched_bytes += found;
+    memory->sign_ns = now_ns(memory);
     *bytes = found;
     return TIDE_OK;
 }
 
-tide_status tide_room_take(tide_room *room, uint64_t most_bytes, uint64_t *bytes)
+tide_status tide_free_memory_take(tide_free_memory *memory, uint64_t most_bytes, uint64_t *bytes)
 {
     assert(most_bytes > 0);
-    lock(room);
-    const tide_status status = step_wait(room, most_bytes, bytes);
-    unlock(room);
+    lock(memory);
+    const tide_status status = step_wait(memory, most_bytes, bytes);
+    unlock(memory);
     return status;
 }
 
-void tide_room_touched(tide_room *room, uint64_t bytes)
+void tide_free_memory_touched(tide_free_memory *memory, uint64_t bytes)
 {
-    lock(room);
-    assert(bytes <= room->untouched_bytes);
-    room->untouched_bytes -= bytes;
-    room->sign_ns = now_ns(room);
-    unlock(room);
+    lock(memory);
+    assert(bytes <= memory->untouched_bytes);
+    memory->untouched_bytes -= bytes;
+    memory->sign_ns = now_ns(memory);
+    unlock(memory);
 }
 
-void tide_room_stop(tide_room *room)
+void tide_free_memory_stop(tide_free_memory *memory)
 {
-    lock(room);
-    room->over = true;
-    unlock(room);
+    lock(memory);
+    memory->over = true;
+    unlock(memory);
 }
