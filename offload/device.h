@@ -143,9 +143,9 @@ enum {
 
 /* Null device: the part of its speed alone that a stream keeps while just the streams of a set (bit s: stream
  * s) run commands; 0: all of it. */
-typedef struct tide_paces {
+typedef struct tide_slowdowns {
     double of[TIDE_STREAM_COUNT][1u << TIDE_STREAM_COUNT];
-} tide_paces;
+} tide_slowdowns;
 
 /* Null device: how long this kernel takes, alone, in ns; negative: not known, the rates say. Must not call the device. */
 typedef double (*tide_kernel_time)(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
@@ -177,7 +177,7 @@ typedef struct tide_device_options {
     double link_out_bytes_per_second; /* device to host; 0: as the other way */
     uint64_t map_ns;
     uint64_t unmap_ns; /* 0: as map_ns */
-    const tide_paces *paces; /* as long-lived as the device; NULL: no stream slows another */
+    const tide_slowdowns *slowdowns; /* as long-lived as the device; NULL: no stream slows another */
     tide_kernel_time kernel_time; /* NULL: by the rates */
     void *kernel_time_context;
 

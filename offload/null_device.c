@@ -2,7 +2,7 @@
  * manager on it.
  *
  * Streams are queues in virtual time (null_flow.h). A command lasts what the machine's rates say, or
- * options.kernel_time, longer where streams beside it slow it (options.paces). The present moves in park() to
+ * options.kernel_time, longer where streams beside it slow it (options.slowdowns). The present moves in park() to
  * the next record that passes, in event_wait() and synchronize() to the end of the wait, and by the time of
  * map() and unmap(), which keep the engine busy.
  *
@@ -118,13 +118,13 @@ tide_status tide_device_null_imitate(tide_device *device, const tide_device_opti
     merged.host_bytes_per_second = machine->host_bytes_per_second;
     merged.map_ns = machine->map_ns;
     merged.unmap_ns = machine->unmap_ns;
-    merged.paces = machine->paces;
+    merged.slowdowns = machine->slowdowns;
     merged.kernel_time = machine->kernel_time;
     merged.kernel_time_context = machine->kernel_time_context;
     const tide_status status = tide_device_options_check(&merged);
     if (status == TIDE_OK) {
         null->options = merged;
-        null->flow.paces = merged.paces;
+        null->flow.slowdowns = merged.slowdowns;
     }
     return null_unlock(null, status);
 }
@@ -145,7 +145,7 @@ tide_status tide_device_null_open(const tide_device_options *options, tide_devic
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the null device (%zu bytes)", sizeof *null);
     tide_account_init(&null->account, &null_ops, &null_makers, options, NULL);
     null->options = *options;
-    null->flow.paces = options->paces;
+    null->flow.slowdowns = options->slowdowns;
     null->flow.statistics = &null->statistics;
     null->flow.observer = options->observer;
     null->flow.observer_context = options->observer_context;

@@ -1,4 +1,4 @@
-/* See null_flow.h. Between two ends nothing changes its pace: time goes on from end to end, however many streams there are. */
+/* See null_flow.h. Between two ends nothing changes its slowdown: time goes on from end to end, however many streams there are. */
 #include "offload/null_flow.h"
 
 #include <assert.h>
@@ -231,10 +231,10 @@ static unsigned running_set(const tide_null_flow *flow)
     return set;
 }
 
-static double pace_of(const tide_null_flow *flow, int stream, unsigned set)
+static double slowdown_of(const tide_null_flow *flow, int stream, unsigned set)
 {
-    const double pace = flow->paces == NULL ? 0 : flow->paces->of[stream][set];
-    return pace > 0 ? pace : 1;
+    const double slowdown = flow->slowdowns == NULL ? 0 : flow->slowdowns->of[stream][set];
+    return slowdown > 0 ? slowdown : 1;
 }
 
 /* The next whole number; numbers from 2^63 on are whole. */
@@ -259,7 +259,7 @@ static void go_on(tide_null_flow *flow, unsigned set, double most_ns)
         if ((set >> stream & 1u) == 0)
             continue;
         const double left_ns =
-            whole_up(entry_at(queue, queue->passed + 1)->left_ns / pace_of(flow, stream, set));
+            whole_up(entry_at(queue, queue->passed + 1)->left_ns / slowdown_of(flow, stream, set));
         by_ns = left_ns < by_ns ? left_ns : by_ns;
     }
     flow->now_ns = later(flow->now_ns, by_ns);
@@ -267,7 +267,7 @@ static void go_on(tide_null_flow *flow, unsigned set, double most_ns)
         tide_null_queue *queue = &flow->queues[stream];
         if (set >> stream & 1u)
             entry_at(queue, queue->passed + 1)->left_ns -=
-                flow->now_ns == UINT64_MAX ? INFINITY : by_ns * pace_of(flow, stream, set);
+                flow->now_ns == UINT64_MAX ? INFINITY : by_ns * slowdown_of(flow, stream, set);
     }
     settle(flow);
 }

@@ -6,7 +6,7 @@
  *
  *   a place     of an entry in its stream's queue, counted from the first one ever on; it has passed once that many have
  *   an event    the place of its latest record
- *   a pace      the part of its speed alone that a stream keeps while just these streams run commands:
+ *   a slowdown  the part of its speed alone that a stream keeps while just these streams run commands:
  *               [stream][set], bit s of a set is stream s; 0: all of it
  *
  * Not thread-safe: the device's lock guards it.
@@ -43,7 +43,7 @@ typedef struct tide_null_flow {
     uint64_t records; /* that stand */
     tide_null_place *events; /* [event - 1] */
     uint32_t event_count, event_capacity;
-    const tide_paces *paces; /* NULL: no stream slows another */
+    const tide_slowdowns *slowdowns; /* NULL: no stream slows another */
     tide_device_statistics *statistics; /* whose busy_ns, wait_ns and commands are counted here */
     tide_device_observer observer;      /* may be NULL */
     void *observer_context;

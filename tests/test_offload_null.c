@@ -351,13 +351,13 @@ static void a_hundred_thousand_chunks_cost_little(void **state)
 static void streams_go_as_fast_as_what_runs_beside_them_lets_them(void **state)
 {
     (void)state;
-    static tide_paces paces;
+    static tide_slowdowns slowdowns;
     const unsigned both = 1u << TIDE_STREAM_COMPUTE | 1u << TIDE_STREAM_IN;
-    paces.of[TIDE_STREAM_COMPUTE][both] = paces.of[TIDE_STREAM_IN][both] = 0.5;
+    slowdowns.of[TIDE_STREAM_COMPUTE][both] = slowdowns.of[TIDE_STREAM_IN][both] = 0.5;
     span_log log = {0};
     fixture it = null_fixture(&log);
     tide_device_options machine = options_null(NULL);
-    machine.paces = &paces;
+    machine.slowdowns = &slowdowns;
     assert_ok(tide_device_null_imitate(it.device, &machine));
     launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6); /* 2 ms, beside which nobody is slower */
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));

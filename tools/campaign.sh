@@ -21,7 +21,7 @@ quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
-known="identity crashes files delays programs plan_check program_plan forecast manager_random architectures gpu_check on_cuda
+known="identity crashes files delays programs plan_check program_plan performance_model manager_random architectures gpu_check on_cuda
     cuda_faults pool_random pool_mixed fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
@@ -66,7 +66,7 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
-build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_forecast \
+build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
     tests/test_pool_random
 # Where there is a CUDA toolkit: the module, and the module of the tests.
 module="" fake=""
@@ -104,7 +104,7 @@ fi
 if [ -z "$quick" ]; then judged="$(dirname "$result")/plan-$(date -u +%Y-%m-%d).md"; else judged="$build/plan.md --quick"; fi
 run plan_check tools/plan_check.py "$program" $judged
 [ -n "$quick" ] || run program_plan tests/test_program_plan.py "$program" 500
-[ -n "$quick" ] || run forecast env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_forecast" 500
+[ -n "$quick" ] || run performance_model env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_performance_model" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"

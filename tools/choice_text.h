@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_CHOICE_TEXT_H
 #define TIDE_TOOLS_CHOICE_TEXT_H
 
-#include "src/forecast/tune.h"
+#include "src/perf/tune.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * for people or as one line of JSON with the same facts. */
 #include "kernels/kernels.h"
 #include "offload/topology.h"
-#include "src/forecast/rates.h"
+#include "src/perf/rates.h"
 #include "src/pool/device_factory.h"
 #include "src/train/json_line.h"
 #include "tide_config.h"

@@ -1,7 +1,7 @@
 /* tidepool plan: from a run's command line to what it will be like.
  *
  *   1. command line -> options of the run, as tidepool train makes them; the machine, measured if it is this one
- *   2. the run is made and played on the null device (src/forecast)
+ *   2. the run is made and played on the null device (src/perf)
  *   3. it is told, then what would help, as it is found
  */
 #include "src/model/family.h"
@@ -34,7 +34,7 @@ static tide_status run_open(planning *run)
     if (status == TIDE_OK)
         status = tide_plan_machine_find(settings->machine, train, &run->options, &run->machine);
     if (status == TIDE_OK)
-        status = tide_forecast_resolve(&run->options);
+        status = tide_performance_resolve(&run->options);
     if (status != TIDE_OK)
         return status;
     tide_plan_machine_memory(&run->machine, settings->ram_bytes, &run->options);
@@ -46,16 +46,16 @@ static tide_status run_open(planning *run)
 static tide_plan plan_of(const planning *run)
 {
     return (tide_plan){.options = &run->options,
-                       .platform = &run->machine.platform,
+                       .profile = &run->machine.profile,
                        .device = run->machine.device,
                        .no_gpu = run->machine.no_gpu};
 }
 
 /* BUDGET is an answer; what else fails is a failure. */
-static tide_status forecast(const tide_trainer_options *options, const tide_platform *platform,
+static tide_status performance(const tide_trainer_options *options, const tide_machine_profile *profile,
                             tide_plan *plan)
 {
-    const tide_status status = tide_forecast_make(options, platform, &plan->forecast);
+    const tide_status status = tide_performance_make(options, profile, &plan->performance);
     plan->fits = status == TIDE_OK;
     if (status != TIDE_ERROR_BUDGET)
         return status;
@@ -66,12 +66,12 @@ static tide_status forecast(const tide_trainer_options *options, const tide_plat
 static void advise(const planning *run, tide_plan *plan)
 {
     if (plan->fits) {
-        plan->free_batch = tide_plan_free_batch(&run->options, plan->platform, &plan->forecast);
+        plan->free_batch = tide_plan_free_batch(&run->options, plan->profile, &plan->performance);
         plan->has_free_batch = true;
         plan->proposal_count =
-            tide_plan_changes(&run->options, plan->platform, &plan->forecast, plan->proposals);
+            tide_plan_changes(&run->options, plan->profile, &plan->performance, plan->proposals);
     } else {
-        plan->proposal_count = tide_plan_ways_out(&run->options, plan->platform, plan->proposals);
+        plan->proposal_count = tide_plan_ways_out(&run->options, plan->profile, plan->proposals);
     }
 }
 
@@ -103,7 +103,7 @@ static tide_status one_plan(planning *run, bool *fits)
 {
     static tide_plan plan; /* large */
     plan = plan_of(run);
-    tide_status status = forecast(&run->options, &run->machine.platform, &plan);
+    tide_status status = performance(&run->options, &run->machine.profile, &plan);
     if (status == TIDE_OK)
         status = one_print(run, &plan);
     *fits = plan.fits;
@@ -119,7 +119,7 @@ static tide_status row_print(const planning *run, const char *name, const tide_p
     if (!*begun)
         tide_plan_print_row_head(stdout);
     *begun = true;
-    tide_plan_print_row(name, &plan->forecast, plan->fits ? NULL : plan->refusal, stdout);
+    tide_plan_print_row(name, &plan->performance, plan->fits ? NULL : plan->refusal, stdout);
     fflush(stdout);
     return TIDE_OK;
 }
@@ -154,7 +154,7 @@ static tide_status compared_print(const planning *run, const char *text, bool *b
         options.pool.host_memory_bytes = host;
     plan = plan_of(run);
     plan.options = &options;
-    status = forecast(&options, &run->machine.platform, &plan);
+    status = performance(&options, &run->machine.profile, &plan);
     *fits = *fits || plan.fits;
     return status == TIDE_OK ? row_print(run, text, &plan, begun) : status;
 }
@@ -216,8 +216,8 @@ static tide_status layers_fitting(const planning *run, const tide_model_config *
     while (refused - *fitting > 1) {
         const uint32_t middle = *fitting + (refused - *fitting) / 2;
         const tide_trainer_options options = options_with(run, model, middle);
-        tide_forecast memory;
-        const tide_status status = tide_forecast_memory(&options, &run->machine.platform, &memory);
+        tide_performance memory;
+        const tide_status status = tide_performance_memory(&options, &run->machine.profile, &memory);
         if (status != TIDE_OK && status != TIDE_ERROR_BUDGET)
             return status;
         *(status == TIDE_OK ? fitting : &refused) = middle;
@@ -237,7 +237,7 @@ static tide_status largest_print(const planning *run, const tide_model_config *m
     plan.options = &options;
     snprintf(name, sizeof name, "%s%s", model->name, whole);
     snprintf(options.model.name, sizeof options.model.name, "%.*s", (int)sizeof options.model.name - 1, name);
-    const tide_status status = forecast(&options, &run->machine.platform, &plan);
+    const tide_status status = performance(&options, &run->machine.profile, &plan);
     return status == TIDE_OK ? row_print(run, name, &plan, begun) : status;
 }
 

@@ -4,9 +4,9 @@
 
 enum { JSON_BYTES = 32768 };
 
-static void memory_json(tide_json_line *line, const tide_forecast *forecast)
+static void memory_json(tide_json_line *line, const tide_performance *performance)
 {
-    const tide_trainer_plan *plan = &forecast->plan;
+    const tide_trainer_plan *plan = &performance->plan;
     const tide_pool_plan *pool = &plan->pool;
     tide_json_open(line, "memory", '{');
     tide_json_count(line, "params", plan->params);
@@ -35,35 +35,35 @@ static void memory_json(tide_json_line *line, const tide_forecast *forecast)
     tide_json_count(line, "least_host_bytes", pool->least_host_bytes);
     tide_json_count(line, "full_device_bytes", pool->full_device_bytes);
     tide_json_count(line, "full_host_bytes", pool->full_host_bytes);
-    tide_json_count(line, "device_bytes_peak", forecast->step.device_bytes_peak);
-    tide_json_count(line, "host_bytes_peak", forecast->step.host_bytes_peak);
+    tide_json_count(line, "device_bytes_peak", performance->step.device_bytes_peak);
+    tide_json_count(line, "host_bytes_peak", performance->step.host_bytes_peak);
     tide_json_close(line, '}');
 }
 
-static void step_json(tide_json_line *line, const tide_forecast *forecast)
+static void step_json(tide_json_line *line, const tide_performance *performance)
 {
     static const char *const resources[] = {"compute_seconds", "link_in_seconds", "link_out_seconds",
                                             "host_adam_seconds", "device_adam_seconds"};
-    const tide_pool_counters *step = &forecast->step;
+    const tide_pool_counters *step = &performance->step;
     tide_json_open(line, "step", '{');
-    tide_json_count(line, "tokens", forecast->plan.batch_tokens);
-    tide_json_count(line, "seq_len", forecast->plan.seq_len);
-    tide_json_count(line, "micro_batches", forecast->plan.micro_batches);
+    tide_json_count(line, "tokens", performance->plan.batch_tokens);
+    tide_json_count(line, "seq_len", performance->plan.seq_len);
+    tide_json_count(line, "micro_batches", performance->plan.micro_batches);
     tide_json_real(line, "seconds", step->seconds);
-    tide_json_real(line, "tokens_per_second", forecast->tokens_per_second);
-    tide_json_real(line, "flops", forecast->plan.step_flops);
+    tide_json_real(line, "tokens_per_second", performance->tokens_per_second);
+    tide_json_real(line, "flops", performance->plan.step_flops);
     tide_json_count(line, "h2d_bytes", step->h2d_bytes);
     tide_json_count(line, "d2h_bytes", step->d2h_bytes);
-    tide_json_text(line, "bound", tide_resource_name(forecast->bound));
+    tide_json_text(line, "bound", tide_resource_name(performance->bound));
     for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++)
-        tide_json_real(line, resources[resource], forecast->busy_seconds[resource]);
+        tide_json_real(line, resources[resource], performance->busy_seconds[resource]);
     tide_json_real(line, "stall_seconds", step->stall_seconds);
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++) {
         char name[48];
         snprintf(name, sizeof name, "stall_%s_seconds", tide_stall_cause_name((tide_stall_cause)cause));
         tide_json_real(line, name, step->stall_seconds_by[cause]);
     }
-    tide_json_real(line, "measured_part", forecast->measured_part);
+    tide_json_real(line, "measured_part", performance->measured_part);
     tide_json_close(line, '}');
 }
 
@@ -93,15 +93,15 @@ tide_status tide_plan_print_json(const tide_plan *plan, FILE *out)
     tide_json_begin(&line, text, sizeof text);
     tide_json_open(&line, NULL, '{');
     tide_json_text(&line, "model", plan->options->model.name);
-    tide_json_text(&line, "machine", plan->platform->name);
-    tide_json_text(&line, "source", plan->platform->source);
-    tide_json_bool(&line, "measured", plan->platform->measured);
+    tide_json_text(&line, "machine", plan->profile->name);
+    tide_json_text(&line, "source", plan->profile->source);
+    tide_json_bool(&line, "measured", plan->profile->measured);
     tide_json_text(&line, "device", plan->device);
     tide_json_text(&line, "no_gpu", plan->no_gpu);
     tide_json_bool(&line, "fits", plan->fits);
     if (plan->fits) {
-        memory_json(&line, &plan->forecast);
-        step_json(&line, &plan->forecast);
+        memory_json(&line, &plan->performance);
+        step_json(&line, &plan->performance);
         if (plan->has_free_batch)
             tide_json_count(&line, "free_batch_tokens", plan->free_batch);
     } else {

@@ -2,14 +2,14 @@
 #ifndef TIDE_TOOLS_PLAN_MACHINE_H
 #define TIDE_TOOLS_PLAN_MACHINE_H
 
-#include "src/forecast/platform.h"
+#include "src/perf/machine_profile.h"
 #include "tools/train_options.h"
 
 typedef struct tide_plan_machine {
-    tide_platform platform;
+    tide_machine_profile profile;
     bool is_this;
     char device[16];                       /* of this machine; "" of another */
-    char path[TIDE_PLATFORM_PATH_BYTES];   /* of the file; "" without one */
+    char path[TIDE_MACHINE_PROFILE_PATH_BYTES];   /* of the file; "" without one */
     char no_gpu[512];                      /* why "auto" took the host; "" otherwise */
 } tide_plan_machine;
 

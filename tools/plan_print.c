@@ -35,24 +35,24 @@ static double percent(double part, double whole)
 
 static void head_print(const tide_plan *plan, FILE *out)
 {
-    const tide_platform *platform = plan->platform;
+    const tide_machine_profile *profile = plan->profile;
     const tide_model_config *model = &plan->options->model;
     char text[TIDE_MODEL_TEXT_BYTES], memory[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES];
     fprintf(out, "%s: %s\n", model->name, tide_model_text(model, text));
     tide_model_notes(model, out);
-    fprintf(out, "machine: %s", platform->name);
+    fprintf(out, "machine: %s", profile->name);
     if (plan->device[0] != '\0')
         fprintf(out, ", device %s", plan->device);
-    if (platform->gpu_bytes != 0)
-        fprintf(out, ", %s of device memory to use", tide_size_format(platform->gpu_bytes, memory));
+    if (profile->gpu_bytes != 0)
+        fprintf(out, ", %s of device memory to use", tide_size_format(profile->gpu_bytes, memory));
     if (plan->options->free_memory_bytes != 0)
         fprintf(out, ", %s of host memory", tide_size_format(plan->options->free_memory_bytes, host));
-    fprintf(out, "; %s\n", platform->source);
+    fprintf(out, "; %s\n", profile->source);
 }
 
 tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
 {
-    const tide_trainer_plan *trainer = &plan->forecast.plan;
+    const tide_trainer_plan *trainer = &plan->performance.plan;
     char tokens[TIDE_UNITS_TEXT_BYTES], sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     tide_trainer_plan named = *trainer;
     head_print(plan, out);
@@ -60,18 +60,18 @@ tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
             tide_count_noun(trainer->batch_tokens, "token", tokens),
             tide_count_noun(trainer->batch_sequences, "sequence", sequences), trainer->seq_len,
             tide_count_noun(trainer->micro_batches, "micro-batch", parts));
-    named.pool.largest_op = plan->forecast.largest_op;
+    named.pool.largest_op = plan->performance.largest_op;
     return tide_report_plan(&named, out);
 }
 
 /* ---- time ---- */
 
-static void resource_print(const tide_forecast *forecast, tide_resource resource, const char *note, FILE *out)
+static void resource_print(const tide_performance *performance, tide_resource resource, const char *note, FILE *out)
 {
     char seconds[SECONDS_TEXT_BYTES];
-    const double busy = forecast->busy_seconds[resource];
+    const double busy = performance->busy_seconds[resource];
     fprintf(out, "  %-26s%10s %4.0f%%%s%s\n", tide_resource_name(resource), seconds_format(busy, seconds),
-            percent(busy, forecast->step.seconds), *note != '\0' ? "   " : "", note);
+            percent(busy, performance->step.seconds), *note != '\0' ? "   " : "", note);
 }
 
 static void stall_print(const tide_pool_counters *step, FILE *out)
@@ -92,21 +92,21 @@ static void stall_print(const tide_pool_counters *step, FILE *out)
 
 void tide_plan_print_time(const tide_plan *plan, FILE *out)
 {
-    const tide_forecast *forecast = &plan->forecast;
-    const tide_pool_counters *step = &forecast->step;
+    const tide_performance *performance = &plan->performance;
+    const tide_pool_counters *step = &performance->step;
     char seconds[SECONDS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES], to[TIDE_UNITS_TEXT_BYTES];
     fprintf(out, "\na step takes about %s, %.0f tokens/s; what bounds it: %s\n",
-            seconds_format(step->seconds, seconds), forecast->tokens_per_second,
-            tide_resource_name(forecast->bound));
-    resource_print(forecast, TIDE_RESOURCE_COMPUTE, "", out);
-    resource_print(forecast, TIDE_RESOURCE_LINK_IN, tide_size_format(step->h2d_bytes, in), out);
-    resource_print(forecast, TIDE_RESOURCE_LINK_OUT, tide_size_format(step->d2h_bytes, to), out);
-    resource_print(forecast, TIDE_RESOURCE_HOST_ADAM, "", out);
-    resource_print(forecast, TIDE_RESOURCE_DEVICE_ADAM, "", out);
+            seconds_format(step->seconds, seconds), performance->tokens_per_second,
+            tide_resource_name(performance->bound));
+    resource_print(performance, TIDE_RESOURCE_COMPUTE, "", out);
+    resource_print(performance, TIDE_RESOURCE_LINK_IN, tide_size_format(step->h2d_bytes, in), out);
+    resource_print(performance, TIDE_RESOURCE_LINK_OUT, tide_size_format(step->d2h_bytes, to), out);
+    resource_print(performance, TIDE_RESOURCE_HOST_ADAM, "", out);
+    resource_print(performance, TIDE_RESOURCE_DEVICE_ADAM, "", out);
     stall_print(step, out);
-    if (plan->platform->measured && forecast->measured_part < 0.995)
+    if (plan->profile->measured && performance->measured_part < 0.995)
         fprintf(out, "  %.0f%% of compute is inferred from kernels of other shapes, or from rates\n",
-                100 * (1 - forecast->measured_part));
+                100 * (1 - performance->measured_part));
 }
 
 /* ---- advice ---- */
@@ -119,7 +119,7 @@ void tide_plan_print_advice(const tide_plan *plan, FILE *out)
         fprintf(out,
                 "offloading costs nothing (2%% of a step at most) from %s tokens a step on, in micro-batches "
                 "of %u\n",
-                tide_count_format(plan->free_batch, tokens), plan->forecast.plan.micro_batch_sequences);
+                tide_count_format(plan->free_batch, tokens), plan->performance.plan.micro_batch_sequences);
     else if (plan->has_free_batch)
         fprintf(out, "offloading costs something in every batch that fits, up to 16 times this one\n");
     if (plan->proposal_count == 0) {
@@ -158,7 +158,7 @@ void tide_plan_print_row_head(FILE *out)
             "stall", "to device", "to host", "bound by");
 }
 
-void tide_plan_print_row(const char *name, const tide_forecast *forecast, const char *refusal, FILE *out)
+void tide_plan_print_row(const char *name, const tide_performance *performance, const char *refusal, FILE *out)
 {
     char device[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES],
         to[TIDE_UNITS_TEXT_BYTES], seconds[SECONDS_TEXT_BYTES];
@@ -166,12 +166,12 @@ void tide_plan_print_row(const char *name, const tide_forecast *forecast, const 
         fprintf(out, "%-22s does not fit: %s\n", name, refusal);
         return;
     }
-    const tide_pool_plan *pool = &forecast->plan.pool;
-    const tide_pool_counters *step = &forecast->step;
+    const tide_pool_plan *pool = &performance->plan.pool;
+    const tide_pool_counters *step = &performance->step;
     fprintf(out, "%-22s %11s %11s %10s %10.0f %6.1f%% %11s %11s  %s\n", name,
             tide_size_format(pool->device_memory_bytes, device),
             tide_size_format(pool->host_memory_bytes, host), seconds_format(step->seconds, seconds),
-            forecast->tokens_per_second, percent(step->stall_seconds, step->seconds),
+            performance->tokens_per_second, percent(step->stall_seconds, step->seconds),
             tide_size_format(step->h2d_bytes, in), tide_size_format(step->d2h_bytes, to),
-            tide_resource_name(forecast->bound));
+            tide_resource_name(performance->bound));
 }

@@ -130,7 +130,7 @@ static tide_status trace_begin(train_run *run)
     tide_gpu gpu;
     const char *machine = tide_train_gpu_find(run->device, &gpu) ? gpu.name : NULL;
     if (tide_train_settings_predict(&run->settings))
-        machine = run->prediction.machine.platform.name;
+        machine = run->prediction.machine.profile.name;
     return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
                                   machine);
 }

@@ -31,20 +31,20 @@ static const tide_candidate *given_of(const tide_candidate *list, uint32_t count
 static void tell(const tide_candidate *list, uint32_t count, const tide_choice *given)
 {
     const tide_candidate *best = &list[0], *was = given_of(list, count, given);
-    const tide_forecast *forecast = &best->forecast;
+    const tide_performance *performance = &best->performance;
     char size[TIDE_UNITS_TEXT_BYTES], ways[TIDE_UNITS_TEXT_BYTES];
     printf("auto: chunks of %s, recompute %s (%u of %u blocks), optimizer %s, prefetch %s\n",
            tide_size_format_exact(best->choice.chunk_bytes, size),
-           tide_recompute_word(best->choice.recompute), forecast->plan.recomputed_blocks,
-           forecast->plan.blocks, tide_placement_word(best->choice.placement),
+           tide_recompute_word(best->choice.recompute), performance->plan.recomputed_blocks,
+           performance->plan.blocks, tide_placement_word(best->choice.placement),
            best->choice.prefetch ? "on" : "off");
     printf("auto: of %s the fastest by prediction: %.3g s a step, compute stands still %.1f%%, bound by %s",
-           tide_count_noun(count, "choice", ways), forecast->step.seconds,
-           100 * forecast->step.stall_seconds / forecast->step.seconds, tide_resource_name(forecast->bound));
+           tide_count_noun(count, "choice", ways), performance->step.seconds,
+           100 * performance->step.stall_seconds / performance->step.seconds, tide_resource_name(performance->bound));
     if (was != NULL && !was->fits)
         printf("; as given it would not fit");
-    else if (was != NULL && was->forecast.step.seconds > (1 + worth_telling) * forecast->step.seconds)
-        printf("; as given %.3g s", was->forecast.step.seconds);
+    else if (was != NULL && was->performance.step.seconds > (1 + worth_telling) * performance->step.seconds)
+        printf("; as given %.3g s", was->performance.step.seconds);
     printf("\n");
     fflush(stdout);
 }
@@ -62,7 +62,7 @@ static tide_status choose(const tide_train_settings *settings, const tide_plan_m
     tide_trainer_options planned = *options;
     uint32_t count = 0;
     tide_plan_machine_memory(machine, 0, &planned);
-    const tide_status status = tide_tune(&planned, &machine->platform, &how, list, &count);
+    const tide_status status = tide_tune(&planned, &machine->profile, &how, list, &count);
     if (status != TIDE_OK)
         return status;
     if (count == 0 || !list[0].fits) {

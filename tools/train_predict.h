@@ -2,13 +2,13 @@
 #ifndef TIDE_TOOLS_TRAIN_PREDICT_H
 #define TIDE_TOOLS_TRAIN_PREDICT_H
 
-#include "src/forecast/forecast.h"
+#include "src/perf/performance_model.h"
 #include "tools/plan_machine.h"
 
 typedef struct tide_train_prediction {
     tide_plan_machine machine;
-    tide_platform_clock *clock;
-    char device[TIDE_FORECAST_DEVICE_BYTES];
+    tide_machine_profile_clock *clock;
+    char device[TIDE_PERFORMANCE_DEVICE_BYTES];
 } tide_train_prediction; /* zeroed: none */
 
 /* Find --machine, measure it where it is this one and was not, tell which it is, and let `options` mean a run on it. As

@@ -1,7 +1,7 @@
 /* tidepool tune: predictions of all ways to run, real steps of the best, and the command that trains so.
  *
  *   1. command line -> the run's options; the machine, measured if it is this one
- *   2. the search (src/forecast/tune.h), a bar below
+ *   2. the search (src/perf/tune.h), a bar below
  *   3. real steps of the best few
  *   4. table, command, what would change results, plot
  *
@@ -98,7 +98,7 @@ static tide_status search(tuning *run)
         .context = run,
     };
     const tide_status status =
-        tide_tune(&run->options, &run->machine.platform, &how, run->candidates, &run->count);
+        tide_tune(&run->options, &run->machine.profile, &how, run->candidates, &run->count);
     bar_clear(run);
     return status;
 }
@@ -151,8 +151,8 @@ static void head_print(const tuning *run)
 {
     if (run->machine.no_gpu[0] != '\0')
         printf("auto takes the host: %s\n", run->machine.no_gpu);
-    printf("%s on %s; %s\n", run->options.model.name, run->machine.platform.name,
-           run->machine.platform.source);
+    printf("%s on %s; %s\n", run->options.model.name, run->machine.profile.name,
+           run->machine.profile.source);
     fflush(stdout);
 }
 
@@ -160,8 +160,8 @@ static void row_print(const tuning *run, uint32_t index)
 {
     const tide_candidate *candidate = &run->candidates[index];
     const tide_choice *choice = &candidate->choice;
-    const tide_trainer_plan *plan = &candidate->forecast.plan;
-    const tide_pool_counters *step = &candidate->forecast.step;
+    const tide_trainer_plan *plan = &candidate->performance.plan;
+    const tide_pool_counters *step = &candidate->performance.step;
     const tide_confirmed *real = &run->confirmed[index];
     char size[TIDE_UNITS_TEXT_BYTES], recompute[48], confirmed[48] = "";
     snprintf(recompute, sizeof recompute, "%s (%u of %u)", tide_recompute_word(choice->recompute),
@@ -171,7 +171,7 @@ static void row_print(const tuning *run, uint32_t index)
                  100 * real->stall_seconds / real->step_seconds);
     printf("%c %9s  %-17s %-9s %-8s %9.4g s %9.0f %6.1f%%  %s\n", index == run->best ? '*' : ' ',
            tide_size_format(choice->chunk_bytes, size), recompute, tide_placement_word(choice->placement),
-           choice->prefetch ? "on" : "off", step->seconds, candidate->forecast.tokens_per_second,
+           choice->prefetch ? "on" : "off", step->seconds, candidate->performance.tokens_per_second,
            step->seconds > 0 ? 100 * step->stall_seconds / step->seconds : 0, confirmed);
 }
 
@@ -251,11 +251,11 @@ static tide_status plot(const tuning *run)
         if (place < count)
             continue;
         points[count++] =
-            (tide_tune_point){candidate->choice.chunk_bytes, candidate->forecast.step.seconds,
-                              candidate->forecast.step.stall_seconds, run->confirmed[i].step_seconds};
+            (tide_tune_point){candidate->choice.chunk_bytes, candidate->performance.step.seconds,
+                              candidate->performance.step.stall_seconds, run->confirmed[i].step_seconds};
     }
     qsort(points, count, sizeof points[0], compare);
-    snprintf(title, sizeof title, "%s on %s", run->options.model.name, run->machine.platform.name);
+    snprintf(title, sizeof title, "%s on %s", run->options.model.name, run->machine.profile.name);
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
@@ -265,7 +265,7 @@ static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSA
     const tide_candidate *best = &run->candidates[run->best];
     tide_trainer_options options = run->options;
     tide_choice_apply(&best->choice, &options);
-    return tide_plan_other_results(&options, &run->machine.platform, &best->forecast, others);
+    return tide_plan_other_results(&options, &run->machine.profile, &best->performance, others);
 }
 
 /* Before anything that fits was found. */

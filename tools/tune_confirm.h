@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TUNE_CONFIRM_H
 #define TIDE_TOOLS_TUNE_CONFIRM_H
 
-#include "src/forecast/tune.h"
+#include "src/perf/tune.h"
 
 typedef struct tide_confirmed {
     double step_seconds; /* the median; 0: not one was made */

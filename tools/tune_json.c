@@ -12,7 +12,7 @@ enum { CHOICE_BYTES = 640, BYTES_BESIDE = 16384, ESCAPED_BYTES = 6 };
 static void choice_json(tide_json_line *line, const tide_candidate *candidate, const tide_confirmed *real)
 {
     const tide_choice *choice = &candidate->choice;
-    const tide_forecast *forecast = &candidate->forecast;
+    const tide_performance *performance = &candidate->performance;
     const bool is_confirmed = real->steps > 0;
     tide_json_open(line, NULL, '{');
     tide_json_count(line, "chunk_bytes", choice->chunk_bytes);
@@ -21,11 +21,11 @@ static void choice_json(tide_json_line *line, const tide_candidate *candidate, c
     tide_json_bool(line, "prefetch", choice->prefetch);
     tide_json_bool(line, "fits", candidate->fits);
     if (candidate->fits) {
-        tide_json_count(line, "recomputed_blocks", forecast->plan.recomputed_blocks);
-        tide_json_real(line, "step_seconds", forecast->step.seconds);
-        tide_json_real(line, "stall_seconds", forecast->step.stall_seconds);
-        tide_json_real(line, "tokens_per_second", forecast->tokens_per_second);
-        tide_json_text(line, "bound", tide_resource_name(forecast->bound));
+        tide_json_count(line, "recomputed_blocks", performance->plan.recomputed_blocks);
+        tide_json_real(line, "step_seconds", performance->step.seconds);
+        tide_json_real(line, "stall_seconds", performance->step.stall_seconds);
+        tide_json_real(line, "tokens_per_second", performance->tokens_per_second);
+        tide_json_text(line, "bound", tide_resource_name(performance->bound));
         tide_json_real(line, "real_step_seconds", is_confirmed ? real->step_seconds : NAN);
         tide_json_real(line, "real_stall_seconds", is_confirmed ? real->stall_seconds : NAN);
     }
@@ -47,14 +47,14 @@ static void others_json(tide_json_line *line, const tide_tuned *tuned)
 
 static bool tuned_json(const tide_tuned *tuned, char *text, size_t bytes)
 {
-    const tide_platform *platform = &tuned->machine->platform;
+    const tide_machine_profile *profile = &tuned->machine->profile;
     tide_json_line line;
     tide_json_begin(&line, text, bytes);
     tide_json_open(&line, NULL, '{');
     tide_json_text(&line, "model", tuned->model);
-    tide_json_text(&line, "machine", platform->name);
-    tide_json_text(&line, "source", platform->source);
-    tide_json_bool(&line, "measured", platform->measured);
+    tide_json_text(&line, "machine", profile->name);
+    tide_json_text(&line, "source", profile->source);
+    tide_json_bool(&line, "measured", profile->measured);
     tide_json_text(&line, "device", tuned->machine->device);
     tide_json_text(&line, "no_gpu", tuned->machine->no_gpu);
     tide_json_bool(&line, "stopped", tuned->stopped);

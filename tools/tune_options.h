@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TUNE_OPTIONS_H
 #define TIDE_TOOLS_TUNE_OPTIONS_H
 
-#include "src/forecast/tune.h"
+#include "src/perf/tune.h"
 #include "tools/train_options.h"
 
 typedef struct tide_tune_settings {

@@ -2,7 +2,7 @@
 #include "base/write_error.h"
 #include "src/files/printable.h"
 #include "src/files/whole.h"
-#include "src/forecast/platform.h"
+#include "src/perf/machine_profile.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -17,7 +17,7 @@ enum { FILE_BYTES_MOST = 64 << 20, VERSION = 1 };
 static const char format_name[] = "tidepool machine";
 
 typedef enum field_kind {
-    FIELD_TEXT,  /* TIDE_PLATFORM_TEXT_BYTES */
+    FIELD_TEXT,  /* TIDE_MACHINE_PROFILE_TEXT_BYTES */
     FIELD_WORD,  /* 16 bytes */
     FIELD_BYTES, /* uint64_t */
     FIELD_COUNT, /* uint32_t */
@@ -30,7 +30,7 @@ typedef struct field {
     size_t offset;
 } field;
 
-#define AT(member) offsetof(tide_platform, member)
+#define AT(member) offsetof(tide_machine_profile, member)
 
 static const field fields[] = {
     {"name", FIELD_TEXT, AT(name)},
@@ -55,9 +55,9 @@ enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 /* --- writing --- */
 
-static json_t *field_json(const tide_platform *platform, const field *of)
+static json_t *field_json(const tide_machine_profile *profile, const field *of)
 {
-    const char *at = (const char *)platform + of->offset;
+    const char *at = (const char *)profile + of->offset;
     switch (of->kind) {
     case FIELD_BYTES:
         return json_integer((json_int_t)(*(const uint64_t *)(const void *)at & INT64_MAX));
@@ -70,56 +70,56 @@ static json_t *field_json(const tide_platform *platform, const field *of)
     }
 }
 
-static int adams_write(const tide_platform *platform, json_t *root)
+static int adams_write(const tide_machine_profile *profile, json_t *root)
 {
     json_t *list = json_array();
     int failed = json_object_set_new(root, "host_adam", list);
-    for (uint32_t i = 0; i < platform->adam_count && failed == 0; i++)
+    for (uint32_t i = 0; i < profile->adam_count && failed == 0; i++)
         failed =
-            json_array_append_new(list, json_pack("{s:i, s:f}", "threads", (int)platform->adams[i].threads,
-                                                  "bytes_per_second", platform->adams[i].bytes_per_second));
+            json_array_append_new(list, json_pack("{s:i, s:f}", "threads", (int)profile->adams[i].threads,
+                                                  "bytes_per_second", profile->adams[i].bytes_per_second));
     return failed;
 }
 
-/* A set of streams is an object of its streams' paces; one in which all go at full speed is left out. */
-static json_t *set_json(const tide_platform *platform, unsigned set)
+/* A set of streams is an object of its streams' slowdowns; one in which all go at full speed is left out. */
+static json_t *set_json(const tide_machine_profile *profile, unsigned set)
 {
-    json_t *paces = json_object();
+    json_t *slowdowns = json_object();
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
-        const double pace = platform->paces.of[stream][set];
-        if ((set & 1u << stream) != 0 && json_object_set_new(paces, tide_stream_name((tide_stream)stream),
-                                                             json_real(pace > 0 ? pace : 1)) != 0) {
-            json_decref(paces);
+        const double slowdown = profile->slowdowns.of[stream][set];
+        if ((set & 1u << stream) != 0 && json_object_set_new(slowdowns, tide_stream_name((tide_stream)stream),
+                                                             json_real(slowdown > 0 ? slowdown : 1)) != 0) {
+            json_decref(slowdowns);
             return NULL;
         }
     }
-    return paces;
+    return slowdowns;
 }
 
-static bool has_paces(const tide_platform *platform, unsigned set)
+static bool has_slowdowns(const tide_machine_profile *profile, unsigned set)
 {
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
-        if ((set & 1u << stream) != 0 && platform->paces.of[stream][set] > 0)
+        if ((set & 1u << stream) != 0 && profile->slowdowns.of[stream][set] > 0)
             return true;
     return false;
 }
 
-static int paces_write(const tide_platform *platform, json_t *root)
+static int slowdowns_write(const tide_machine_profile *profile, json_t *root)
 {
     json_t *list = json_array();
     int failed = json_object_set_new(root, "paces", list);
     for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT && failed == 0; set++)
-        if (has_paces(platform, set))
-            failed = json_array_append_new(list, set_json(platform, set));
+        if (has_slowdowns(profile, set))
+            failed = json_array_append_new(list, set_json(profile, set));
     return failed;
 }
 
-static int kernels_write(const tide_platform *platform, json_t *root)
+static int kernels_write(const tide_machine_profile *profile, json_t *root)
 {
     json_t *list = json_array();
     int failed = json_object_set_new(root, "kernels", list);
-    for (uint32_t i = 0; i < platform->kernel_count && failed == 0; i++) {
-        const tide_platform_kernel *kernel = &platform->kernels[i];
+    for (uint32_t i = 0; i < profile->kernel_count && failed == 0; i++) {
+        const tide_machine_profile_kernel *kernel = &profile->kernels[i];
         failed =
             json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f}", "label", kernel->label, "flops",
                                                   kernel->flops, "bytes", kernel->bytes, "ns", kernel->ns));
@@ -128,16 +128,16 @@ static int kernels_write(const tide_platform *platform, json_t *root)
 }
 
 /* NULL: no memory. */
-static char *platform_text(const tide_platform *platform, size_t *bytes)
+static char *profile_text(const tide_machine_profile *profile, size_t *bytes)
 {
     json_t *root = json_pack("{s:s, s:i}", "format", format_name, "version", VERSION);
     const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(17);
     int failed = root == NULL;
     char *text = NULL;
     for (size_t i = 0; i < FIELDS && !failed; i++)
-        failed = json_object_set_new(root, fields[i].name, field_json(platform, &fields[i]));
+        failed = json_object_set_new(root, fields[i].name, field_json(profile, &fields[i]));
     if (!failed)
-        failed = adams_write(platform, root) || paces_write(platform, root) || kernels_write(platform, root);
+        failed = adams_write(profile, root) || slowdowns_write(profile, root) || kernels_write(profile, root);
     *bytes = failed ? 0 : json_dumpb(root, NULL, 0, flags);
     text = *bytes > 0 ? malloc(*bytes) : NULL;
     if (text != NULL && json_dumpb(root, text, *bytes, flags) != *bytes) {
@@ -157,7 +157,7 @@ static tide_status write_failed(const char *path, int error)
 /* Its folders. */
 static int folders_make(const tide_files *files, const char *path)
 {
-    char folder[TIDE_PLATFORM_PATH_BYTES];
+    char folder[TIDE_MACHINE_PROFILE_PATH_BYTES];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -169,14 +169,14 @@ static int folders_make(const tide_files *files, const char *path)
     return 0;
 }
 
-tide_status tide_platform_write(const char *path, const tide_platform *platform)
+tide_status tide_machine_profile_write(const char *path, const tide_machine_profile *profile)
 {
     const tide_files *files = tide_files_posix();
-    char beside[TIDE_PLATFORM_PATH_BYTES];
+    char beside[TIDE_MACHINE_PROFILE_PATH_BYTES];
     size_t bytes = 0;
     if (snprintf(beside, sizeof beside, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof beside)
         return write_failed(path, ENAMETOOLONG);
-    char *text = platform_text(platform, &bytes);
+    char *text = profile_text(profile, &bytes);
     if (text == NULL)
         return write_failed(path, ENOMEM);
     int error = folders_make(files, path);
@@ -224,16 +224,16 @@ static bool count_read(const json_t *object, const char *name, uint64_t most, ui
     return json_is_integer(member) && count >= 0 && (uint64_t)count <= most;
 }
 
-static tide_status field_read(const json_t *root, const char *path, const field *of, tide_platform *platform)
+static tide_status field_read(const json_t *root, const char *path, const field *of, tide_machine_profile *profile)
 {
-    char *at = (char *)platform + of->offset;
+    char *at = (char *)profile + of->offset;
     uint64_t count = 0;
     bool right = false;
     if (of->kind == FIELD_REAL)
         right = real_read(root, of->name, (double *)(void *)at);
     else if (of->kind == FIELD_TEXT || of->kind == FIELD_WORD)
         right = text_read(root, of->name,
-                          of->kind == FIELD_TEXT ? TIDE_PLATFORM_TEXT_BYTES : sizeof platform->device, at);
+                          of->kind == FIELD_TEXT ? TIDE_MACHINE_PROFILE_TEXT_BYTES : sizeof profile->device, at);
     else
         right = count_read(root, of->name, of->kind == FIELD_COUNT ? UINT32_MAX : INT64_MAX, &count);
     if (!right)
@@ -246,23 +246,23 @@ static tide_status field_read(const json_t *root, const char *path, const field 
     return TIDE_OK;
 }
 
-static tide_status adams_read(const json_t *root, const char *path, tide_platform *platform)
+static tide_status adams_read(const json_t *root, const char *path, tide_machine_profile *profile)
 {
     const json_t *list = json_object_get(root, "host_adam");
     const size_t count = json_array_size(list);
-    if (count == 0 || count > TIDE_PLATFORM_ADAMS_MAX)
+    if (count == 0 || count > TIDE_MACHINE_PROFILE_ADAMS_MAX)
         return corrupt(path, "host_adam must be 1 to 12 rates");
     for (size_t i = 0; i < count; i++) {
-        tide_platform_adam *adam = &platform->adams[i];
+        tide_machine_profile_adam *adam = &profile->adams[i];
         uint64_t threads = 0;
         const json_t *entry = json_array_get(list, i);
         if (!count_read(entry, "threads", UINT32_MAX, &threads) ||
             !real_read(entry, "bytes_per_second", &adam->bytes_per_second) || threads == 0 ||
-            (i > 0 && threads <= platform->adams[i - 1].threads))
+            (i > 0 && threads <= profile->adams[i - 1].threads))
             return corrupt(path, "host_adam must be rates by rising threads");
         adam->threads = (uint32_t)threads;
     }
-    platform->adam_count = (uint32_t)count;
+    profile->adam_count = (uint32_t)count;
     return TIDE_OK;
 }
 
@@ -274,52 +274,52 @@ static int stream_named(const char *name)
     return -1;
 }
 
-static bool set_read(json_t *entry, tide_platform *platform)
+static bool set_read(json_t *entry, tide_machine_profile *profile)
 {
     const char *name;
-    json_t *pace;
+    json_t *slowdown;
     unsigned set = 0;
-    json_object_foreach(entry, name, pace)
+    json_object_foreach(entry, name, slowdown)
     {
         const int stream = stream_named(name);
-        if (stream < 0 || !json_is_number(pace) || !(json_number_value(pace) > 0) ||
-            json_number_value(pace) > 1)
+        if (stream < 0 || !json_is_number(slowdown) || !(json_number_value(slowdown) > 0) ||
+            json_number_value(slowdown) > 1)
             return false;
         set |= 1u << stream;
     }
-    json_object_foreach(entry, name, pace) platform->paces.of[stream_named(name)][set] =
-        json_number_value(pace);
+    json_object_foreach(entry, name, slowdown) profile->slowdowns.of[stream_named(name)][set] =
+        json_number_value(slowdown);
     return set != 0;
 }
 
-static tide_status paces_read(const json_t *root, const char *path, tide_platform *platform)
+static tide_status slowdowns_read(const json_t *root, const char *path, tide_machine_profile *profile)
 {
     const json_t *list = json_object_get(root, "paces");
     if (!json_is_array(list))
         return corrupt(path, "paces must be an array");
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (!set_read(json_array_get(list, i), platform))
+        if (!set_read(json_array_get(list, i), profile))
             return corrupt(path, "paces must be objects of streams' paces above 0, at most 1");
     return TIDE_OK;
 }
 
-static tide_status kernels_read(const json_t *root, const char *path, tide_platform *platform)
+static tide_status kernels_read(const json_t *root, const char *path, tide_machine_profile *profile)
 {
     const json_t *list = json_object_get(root, "kernels");
     tide_status status = json_is_array(list) ? TIDE_OK : corrupt(path, "kernels must be an array");
     for (size_t i = 0; i < json_array_size(list) && status == TIDE_OK; i++) {
         const json_t *entry = json_array_get(list, i);
-        tide_platform_kernel kernel;
+        tide_machine_profile_kernel kernel;
         const bool right = text_read(entry, "label", sizeof kernel.label, kernel.label) &&
                            real_read(entry, "flops", &kernel.flops) &&
                            real_read(entry, "bytes", &kernel.bytes) && real_read(entry, "ns", &kernel.ns);
-        status = right ? tide_platform_kernel_set(platform, &kernel)
+        status = right ? tide_machine_profile_kernel_set(profile, &kernel)
                        : corrupt(path, "kernels must be objects of label, flops, bytes and ns");
     }
     return status;
 }
 
-static tide_status root_read(const json_t *root, const char *path, tide_platform *platform)
+static tide_status root_read(const json_t *root, const char *path, tide_machine_profile *profile)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     tide_status status = TIDE_OK;
@@ -327,17 +327,17 @@ static tide_status root_read(const json_t *root, const char *path, tide_platform
         return corrupt(path, "it is no machine file: format must be \"tidepool machine\"");
     if (json_integer_value(json_object_get(root, "version")) != VERSION)
         return corrupt(path, "another version of the format; this program knows 1");
-    platform->measured = true;
+    profile->measured = true;
     for (size_t i = 0; i < FIELDS && status == TIDE_OK; i++)
-        status = field_read(root, path, &fields[i], platform);
+        status = field_read(root, path, &fields[i], profile);
     if (status == TIDE_OK)
-        status = adams_read(root, path, platform);
+        status = adams_read(root, path, profile);
     if (status == TIDE_OK)
-        status = paces_read(root, path, platform);
-    return status == TIDE_OK ? kernels_read(root, path, platform) : status;
+        status = slowdowns_read(root, path, profile);
+    return status == TIDE_OK ? kernels_read(root, path, profile) : status;
 }
 
-tide_status tide_platform_read(const char *path, tide_platform *platform)
+tide_status tide_machine_profile_read(const char *path, tide_machine_profile *profile)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -351,12 +351,12 @@ tide_status tide_platform_read(const char *path, tide_platform *platform)
     if (root == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT, "machine file %s: it is not sound JSON: %s", path,
                          tide_printable(fault.text).text);
-    tide_platform made = {0};
+    tide_machine_profile made = {0};
     const tide_status status = root_read(root, path, &made);
     json_decref(root);
     if (status == TIDE_OK)
-        *platform = made;
+        *profile = made;
     else
-        tide_platform_destroy(&made);
+        tide_machine_profile_destroy(&made);
     return status;
 }

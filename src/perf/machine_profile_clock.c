@@ -4,7 +4,7 @@
  * takes only a part of what a copy alone would, so of its neighbours' slowing only that part counts, and of its own only what
  * goes beyond the time that it waits.
  */
-#include "src/forecast/platform.h"
+#include "src/perf/machine_profile.h"
 
 #include <assert.h>
 #include <math.h>
@@ -19,12 +19,12 @@ typedef struct answer {
     bool measured;
 } answer;
 
-struct tide_platform_clock {
-    const tide_platform *platform;
+struct tide_machine_profile_clock {
+    const tide_machine_profile *profile;
     tide_dtype dtype;
     double adam_rate, in_rate, out_rate;
-    tide_paces paces;
-    tide_platform_known known;
+    tide_slowdowns slowdowns;
+    tide_machine_profile_known known;
     uint32_t answer_count;
     answer answers[ANSWERS];
 };
@@ -41,11 +41,11 @@ static double seconds_at(double amount, double per_second)
     return per_second > 0 ? amount / per_second : 0;
 }
 
-static double roofline_ns(const tide_platform_clock *clock, const tide_work *work)
+static double roofline_ns(const tide_machine_profile_clock *clock, const tide_work *work)
 {
-    const tide_platform *platform = clock->platform;
-    return 1e9 * larger(seconds_at(work->flops, platform->flops_per_second[clock->dtype]),
-                        seconds_at(work->bytes, platform->device_bytes_per_second));
+    const tide_machine_profile *profile = clock->profile;
+    return 1e9 * larger(seconds_at(work->flops, profile->flops_per_second[clock->dtype]),
+                        seconds_at(work->bytes, profile->device_bytes_per_second));
 }
 
 /* How far apart two amounts are, in powers of e; an amount of 0 is far from any other. */
@@ -57,20 +57,20 @@ static double distance(double a, double b)
 }
 
 /* In proportion to operations, if it declares any, else to bytes. */
-static double scaled_ns(const tide_platform_kernel *from, const tide_work *work)
+static double scaled_ns(const tide_machine_profile_kernel *from, const tide_work *work)
 {
     if (from->flops > 0 && work->flops > 0)
         return from->ns * work->flops / from->flops;
     return from->bytes > 0 ? from->ns * work->bytes / from->bytes : from->ns;
 }
 
-static const tide_platform_kernel *nearest(const tide_platform *platform, const tide_work *work)
+static const tide_machine_profile_kernel *nearest(const tide_machine_profile *profile, const tide_work *work)
 {
-    const tide_platform_kernel *found = NULL;
+    const tide_machine_profile_kernel *found = NULL;
     double least = HUGE_VAL;
-    for (uint32_t i = 0; i < platform->kernel_count; i++) {
-        const tide_platform_kernel *kernel = &platform->kernels[i];
-        if (strncmp(kernel->label, work->label, TIDE_PLATFORM_LABEL_BYTES - 1) != 0)
+    for (uint32_t i = 0; i < profile->kernel_count; i++) {
+        const tide_machine_profile_kernel *kernel = &profile->kernels[i];
+        if (strncmp(kernel->label, work->label, TIDE_MACHINE_PROFILE_LABEL_BYTES - 1) != 0)
             continue;
         const double far = distance(kernel->flops, work->flops) + distance(kernel->bytes, work->bytes);
         if (found == NULL || far < least) {
@@ -81,19 +81,19 @@ static const tide_platform_kernel *nearest(const tide_platform *platform, const 
     return found;
 }
 
-static answer answer_make(const tide_platform_clock *clock, const tide_work *work)
+static answer answer_make(const tide_machine_profile_clock *clock, const tide_work *work)
 {
-    const tide_platform *platform = clock->platform;
-    const tide_platform_kernel *kernel =
-        tide_platform_kernel_find(platform, work->label, work->flops, work->bytes);
+    const tide_machine_profile *profile = clock->profile;
+    const tide_machine_profile_kernel *kernel =
+        tide_machine_profile_kernel_find(profile, work->label, work->flops, work->bytes);
     answer made = {work->label, work->flops, work->bytes, 0, kernel != NULL};
     if (kernel == NULL)
-        kernel = nearest(platform, work);
+        kernel = nearest(profile, work);
     if (made.measured)
         made.ns = kernel->ns;
     else
         made.ns = kernel != NULL ? scaled_ns(kernel, work) : roofline_ns(clock, work);
-    made.ns += platform->launch_ns;
+    made.ns += profile->launch_ns;
     return made;
 }
 
@@ -106,7 +106,7 @@ static uint64_t bits_of(double value)
     return bits;
 }
 
-static const answer *answer_of(tide_platform_clock *clock, const tide_work *work)
+static const answer *answer_of(tide_machine_profile_clock *clock, const tide_work *work)
 {
     const uint64_t mixed =
         ((uintptr_t)work->label * UINT64_C(31) + bits_of(work->flops)) * UINT64_C(31) + bits_of(work->bytes);
@@ -128,30 +128,30 @@ static double kernel_ns(void *context, tide_stream stream, const tide_work *work
                         const void *arguments)
 {
     (void)fn, (void)arguments;
-    tide_platform_clock *clock = context;
+    tide_machine_profile_clock *clock = context;
     if (stream == TIDE_STREAM_HOST)
         return 1e9 * seconds_at(work->bytes, clock->adam_rate);
     if (stream == TIDE_STREAM_UPDATE)
-        return 1e9 * seconds_at(work->bytes, clock->platform->device_adam_bytes_per_second) +
-               clock->platform->launch_ns;
+        return 1e9 * seconds_at(work->bytes, clock->profile->device_adam_bytes_per_second) +
+               clock->profile->launch_ns;
     if (clock->answer_count > ANSWERS / 2) { /* begin anew, lest a search grow long */
         memset(clock->answers, 0, sizeof clock->answers);
         clock->answer_count = 0;
     }
     const answer *found = answer_of(clock, work);
-    if (stream == TIDE_STREAM_COMPUTE) { /* a trial measures no others (trial.c) */
+    if (stream == TIDE_STREAM_COMPUTE) { /* a microbenchmark measures no others (microbenchmark.c) */
         clock->known.seconds += found->ns * 1e-9;
         clock->known.measured_seconds += found->measured ? found->ns * 1e-9 : 0;
     }
     return found->ns;
 }
 
-/* --- paces on a link that is held back --- */
+/* --- slowdowns on a link that is held back --- */
 
-static double pace_of(const tide_paces *paces, int stream, unsigned set)
+static double slowdown_of(const tide_slowdowns *slowdowns, int stream, unsigned set)
 {
-    const double pace = paces->of[stream][set];
-    return pace > 0 ? pace : 1;
+    const double slowdown = slowdowns->of[stream][set];
+    return slowdown > 0 ? slowdown : 1;
 }
 
 static double least(double a, double b)
@@ -160,39 +160,39 @@ static double least(double a, double b)
 }
 
 /* Of the set's copies, those that are held back are under way, in earnest, for a part of the time only. */
-static double mixed_pace(const tide_paces *paces, int stream, unsigned set, double in_share, double out_share)
+static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share, double out_share)
 {
     const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT;
-    double pace = 0;
+    double slowdown = 0;
     for (int with_in = 0; with_in < 2; with_in++)
         for (int with_out = 0; with_out < 2; with_out++) {
             const double p_in = with_in ? in_share : 1 - in_share,
                          p_out = with_out ? out_share : 1 - out_share;
             const unsigned present = (with_in ? set : set & ~in) & (with_out ? set : set & ~out);
-            pace += p_in * p_out * pace_of(paces, stream, present | 1u << stream);
+            slowdown += p_in * p_out * slowdown_of(slowdowns, stream, present | 1u << stream);
         }
-    return pace;
+    return slowdown;
 }
 
-static void paces_fill(tide_platform_clock *clock)
+static void slowdowns_fill(tide_machine_profile_clock *clock)
 {
-    const tide_platform *platform = clock->platform;
-    const double in_share = platform->h2d_bytes_per_second > 0 && clock->in_rate > 0
-                                ? clock->in_rate / platform->h2d_bytes_per_second
+    const tide_machine_profile *profile = clock->profile;
+    const double in_share = profile->h2d_bytes_per_second > 0 && clock->in_rate > 0
+                                ? clock->in_rate / profile->h2d_bytes_per_second
                                 : 1,
-                 out_share = platform->d2h_bytes_per_second > 0 && clock->out_rate > 0
-                                 ? clock->out_rate / platform->d2h_bytes_per_second
+                 out_share = profile->d2h_bytes_per_second > 0 && clock->out_rate > 0
+                                 ? clock->out_rate / profile->d2h_bytes_per_second
                                  : 1;
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
         for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++) {
             if ((set & 1u << stream) == 0)
                 continue;
-            double pace = mixed_pace(&platform->paces, stream, set, in_share, out_share);
+            double slowdown = mixed_slowdown(&profile->slowdowns, stream, set, in_share, out_share);
             if (stream == TIDE_STREAM_IN)
-                pace = mixed_pace(&platform->paces, stream, set, 1, out_share) / in_share;
+                slowdown = mixed_slowdown(&profile->slowdowns, stream, set, 1, out_share) / in_share;
             if (stream == TIDE_STREAM_OUT)
-                pace = mixed_pace(&platform->paces, stream, set, in_share, 1) / out_share;
-            clock->paces.of[stream][set] = least(pace, 1);
+                slowdown = mixed_slowdown(&profile->slowdowns, stream, set, in_share, 1) / out_share;
+            clock->slowdowns.of[stream][set] = least(slowdown, 1);
         }
 }
 
@@ -203,45 +203,45 @@ static double held_rate(double machine, double most)
     return most > 0 && (machine <= 0 || most < machine) ? most : machine;
 }
 
-tide_status tide_platform_clock_make(const tide_platform *platform, tide_dtype dtype, uint32_t threads,
-                                     double link_bytes_per_second, tide_platform_clock **clock)
+tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile, tide_dtype dtype, uint32_t threads,
+                                     double link_bytes_per_second, tide_machine_profile_clock **clock)
 {
-    tide_platform_clock *made = calloc(1, sizeof *made);
+    tide_machine_profile_clock *made = calloc(1, sizeof *made);
     if (made == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "machine: no memory to play on it (%zu bytes)", sizeof *made);
-    made->platform = platform;
+    made->profile = profile;
     made->dtype = dtype;
-    made->adam_rate = tide_platform_adam_rate(platform, threads);
-    made->in_rate = held_rate(platform->h2d_bytes_per_second, link_bytes_per_second);
-    made->out_rate = held_rate(platform->d2h_bytes_per_second, link_bytes_per_second);
-    paces_fill(made);
+    made->adam_rate = tide_machine_profile_adam_rate(profile, threads);
+    made->in_rate = held_rate(profile->h2d_bytes_per_second, link_bytes_per_second);
+    made->out_rate = held_rate(profile->d2h_bytes_per_second, link_bytes_per_second);
+    slowdowns_fill(made);
     *clock = made;
     return TIDE_OK;
 }
 
-void tide_platform_clock_free(tide_platform_clock *clock)
+void tide_machine_profile_clock_free(tide_machine_profile_clock *clock)
 {
     free(clock);
 }
 
-tide_device_options tide_platform_clock_machine(const tide_platform_clock *clock)
+tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock)
 {
-    const tide_platform *platform = clock->platform;
+    const tide_machine_profile *profile = clock->profile;
     return (tide_device_options){
         .link_bytes_per_second = clock->in_rate,
         .link_out_bytes_per_second = clock->out_rate,
-        .flops_per_second = platform->flops_per_second[clock->dtype],
-        .device_bytes_per_second = platform->device_bytes_per_second,
+        .flops_per_second = profile->flops_per_second[clock->dtype],
+        .device_bytes_per_second = profile->device_bytes_per_second,
         .host_bytes_per_second = clock->adam_rate,
-        .map_ns = (uint64_t)(platform->map_ns + 0.5),
-        .unmap_ns = (uint64_t)(platform->unmap_ns + 0.5),
-        .paces = &clock->paces,
+        .map_ns = (uint64_t)(profile->map_ns + 0.5),
+        .unmap_ns = (uint64_t)(profile->unmap_ns + 0.5),
+        .slowdowns = &clock->slowdowns,
         .kernel_time = kernel_ns,
         .kernel_time_context = (void *)(uintptr_t)clock,
     };
 }
 
-tide_platform_known tide_platform_clock_known(const tide_platform_clock *clock)
+tide_machine_profile_known tide_machine_profile_clock_known(const tide_machine_profile_clock *clock)
 {
     return clock->known;
 }

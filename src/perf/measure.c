@@ -1,8 +1,8 @@
-#include "src/forecast/measure.h"
+#include "src/perf/measure.h"
 
 #include "offload/topology.h"
-#include "src/forecast/pace.h"
-#include "src/forecast/rates.h"
+#include "src/perf/slowdown.h"
+#include "src/perf/rates.h"
 #include "src/pool/device_factory.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 
 /* The GPU that computes, or the processor. */
-static void name_find(const char *device, char name[TIDE_PLATFORM_TEXT_BYTES])
+static void name_find(const char *device, char name[TIDE_MACHINE_PROFILE_TEXT_BYTES])
 {
     const tide_module *module;
     tide_gpu gpu;
@@ -20,9 +20,9 @@ static void name_find(const char *device, char name[TIDE_PLATFORM_TEXT_BYTES])
     name[0] = '\0';
     if (tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK && tide_module_cuda(&module) == TIDE_OK &&
         module->gpu_read(ordinal, &gpu) == TIDE_OK)
-        snprintf(name, TIDE_PLATFORM_TEXT_BYTES, "%s", gpu.name);
+        snprintf(name, TIDE_MACHINE_PROFILE_TEXT_BYTES, "%s", gpu.name);
     else if (tide_topology_read(&topology) == TIDE_OK)
-        snprintf(name, TIDE_PLATFORM_TEXT_BYTES, "%s", topology.processor);
+        snprintf(name, TIDE_MACHINE_PROFILE_TEXT_BYTES, "%s", topology.processor);
 }
 
 static uint32_t threads_of(uint32_t threads)
@@ -31,12 +31,12 @@ static uint32_t threads_of(uint32_t threads)
 }
 
 /* 1, 2, 4, ... threads, and all of them. */
-static tide_status adams_measure(uint32_t most, tide_platform *platform)
+static tide_status adams_measure(uint32_t most, tide_machine_profile *profile)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t threads = 1; status == TIDE_OK && platform->adam_count < TIDE_PLATFORM_ADAMS_MAX;
+    for (uint32_t threads = 1; status == TIDE_OK && profile->adam_count < TIDE_MACHINE_PROFILE_ADAMS_MAX;
          threads = 2 * threads < most ? 2 * threads : most) {
-        tide_platform_adam *adam = &platform->adams[platform->adam_count++];
+        tide_machine_profile_adam *adam = &profile->adams[profile->adam_count++];
         adam->threads = threads;
         status = tide_rates_host_adam(threads, &adam->bytes_per_second);
         if (threads >= most)
@@ -45,32 +45,32 @@ static tide_status adams_measure(uint32_t most, tide_platform *platform)
     return status;
 }
 
-static void rates_take(const tide_rates *rates, tide_platform *platform)
+static void rates_take(const tide_rates *rates, tide_machine_profile *profile)
 {
     for (int dtype = 0; dtype < 3; dtype++)
-        platform->flops_per_second[dtype] = rates->flops_per_second[dtype];
-    platform->device_bytes_per_second = rates->device_bytes_per_second;
-    platform->device_adam_bytes_per_second = rates->adam_bytes_per_second;
-    platform->h2d_bytes_per_second = rates->h2d_bytes_per_second;
-    platform->d2h_bytes_per_second = rates->d2h_bytes_per_second;
-    platform->map_ns = (double)rates->map_ns;
-    platform->unmap_ns = (double)rates->unmap_ns;
+        profile->flops_per_second[dtype] = rates->flops_per_second[dtype];
+    profile->device_bytes_per_second = rates->device_bytes_per_second;
+    profile->device_adam_bytes_per_second = rates->adam_bytes_per_second;
+    profile->h2d_bytes_per_second = rates->h2d_bytes_per_second;
+    profile->d2h_bytes_per_second = rates->d2h_bytes_per_second;
+    profile->map_ns = (double)rates->map_ns;
+    profile->unmap_ns = (double)rates->unmap_ns;
 }
 
-static void source_write(tide_platform *platform)
+static void source_write(tide_machine_profile *profile)
 {
     char date[16];
     const time_t now = time(NULL);
     struct tm day;
     gmtime_r(&now, &day);
     strftime(date, sizeof date, "%Y-%m-%d", &day);
-    snprintf(platform->source, sizeof platform->source, "measured %s", date);
+    snprintf(profile->source, sizeof profile->source, "measured %s", date);
 }
 
-tide_status tide_platform_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
-                                  tide_platform *platform)
+tide_status tide_machine_profile_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
+                                  tide_machine_profile *profile)
 {
-    tide_platform made = {.measured = true, .threads = threads_of(threads)};
+    tide_machine_profile made = {.measured = true, .threads = threads_of(threads)};
     tide_device_factory factory;
     tide_rates rates;
     tide_status status = tide_device_factory_find(device, &factory);
@@ -85,22 +85,22 @@ tide_status tide_platform_measure(const char *device, uint32_t threads, uint64_t
     made.gpu_bytes = factory.available_bytes != UINT64_MAX ? factory.available_bytes : 0;
     status = adams_measure(made.threads, &made);
     if (status == TIDE_OK)
-        status = tide_pace_measure(device, threads, &made.paces, &made.launch_ns);
+        status = tide_slowdown_measure(device, threads, &made.slowdowns, &made.launch_ns);
     if (status == TIDE_OK)
-        *platform = made;
-    platform->is_here = status == TIDE_OK;
+        *profile = made;
+    profile->is_here = status == TIDE_OK;
     return status;
 }
 
-bool tide_platform_is_here(const tide_platform *platform, const char *device, uint32_t threads)
+bool tide_machine_profile_is_here(const tide_machine_profile *profile, const char *device, uint32_t threads)
 {
-    char name[TIDE_PLATFORM_TEXT_BYTES];
+    char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];
     name_find(device, name);
-    return platform->measured && strcmp(platform->device, device) == 0 && strcmp(platform->name, name) == 0 &&
-           platform->threads == threads_of(threads);
+    return profile->measured && strcmp(profile->device, device) == 0 && strcmp(profile->name, name) == 0 &&
+           profile->threads == threads_of(threads);
 }
 
-tide_status tide_platform_path(const char *device, uint32_t threads, char path[TIDE_PLATFORM_PATH_BYTES])
+tide_status tide_machine_profile_path(const char *device, uint32_t threads, char path[TIDE_MACHINE_PROFILE_PATH_BYTES])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char name[64];
@@ -110,10 +110,10 @@ tide_status tide_platform_path(const char *device, uint32_t threads, char path[T
         *colon = '-';
     int length = 0;
     if (cache != NULL && cache[0] == '/')
-        length = snprintf(path, TIDE_PLATFORM_PATH_BYTES, "%s/tidepool/%s", cache, name);
+        length = snprintf(path, TIDE_MACHINE_PROFILE_PATH_BYTES, "%s/tidepool/%s", cache, name);
     else if (home != NULL && home[0] != '\0')
-        length = snprintf(path, TIDE_PLATFORM_PATH_BYTES, "%s/.cache/tidepool/%s", home, name);
-    if (length > 0 && length < TIDE_PLATFORM_PATH_BYTES)
+        length = snprintf(path, TIDE_MACHINE_PROFILE_PATH_BYTES, "%s/.cache/tidepool/%s", home, name);
+    if (length > 0 && length < TIDE_MACHINE_PROFILE_PATH_BYTES)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_STATE,
                      "no place for this machine's file: neither XDG_CACHE_HOME nor HOME is set");

@@ -1,4 +1,4 @@
-#include "src/forecast/tune.h"
+#include "src/perf/tune.h"
 
 #include "kernels/gpu_sizes.h"
 
@@ -12,7 +12,7 @@ static const double equal_part = 0.005;
 
 typedef struct tuning {
     const tide_trainer_options *options;
-    const tide_platform *platform;
+    const tide_machine_profile *profile;
     const tide_tune_options *how;
     tide_candidate *candidates;
     uint32_t count, total;
@@ -72,13 +72,13 @@ static bool was_tried(const tuning *of, const tide_choice *choice)
 }
 
 /* What was played already under another name: `auto` that recomputes as many blocks as `all` does, say. */
-static bool was_played(const tuning *of, const tide_choice *choice, const tide_forecast *memory)
+static bool was_played(const tuning *of, const tide_choice *choice, const tide_performance *memory)
 {
     for (uint32_t i = 0; i < of->count; i++) {
         const tide_candidate *other = &of->candidates[i];
         if (other->fits && other->choice.chunk_bytes == choice->chunk_bytes &&
             other->choice.placement == choice->placement && other->choice.prefetch == choice->prefetch &&
-            other->forecast.plan.recomputed_blocks == memory->plan.recomputed_blocks)
+            other->performance.plan.recomputed_blocks == memory->plan.recomputed_blocks)
             return true;
     }
     return false;
@@ -92,11 +92,11 @@ static tide_status try(tuning *of, const tide_choice *choice)
     if (was_tried(of, choice) || !may_go_on(of))
         return TIDE_OK;
     tide_choice_apply(choice, &options);
-    tide_status status = tide_forecast_memory(&options, of->platform, &made.forecast);
-    if (status == TIDE_OK && was_played(of, choice, &made.forecast))
+    tide_status status = tide_performance_memory(&options, of->profile, &made.performance);
+    if (status == TIDE_OK && was_played(of, choice, &made.performance))
         return TIDE_OK;
     if (status == TIDE_OK)
-        status = tide_forecast_make_while(&options, of->platform, may_go_on, of, &made.forecast);
+        status = tide_performance_make_while(&options, of->profile, may_go_on, of, &made.performance);
     if (of->is_over) /* before its end: it tells nothing */
         return TIDE_OK;
     if (status != TIDE_OK && status != TIDE_ERROR_BUDGET)
@@ -114,7 +114,7 @@ static bool is_before(const tide_candidate *a, const tide_candidate *b)
 {
     if (a->fits != b->fits)
         return a->fits;
-    return a->fits ? a->forecast.step.seconds < b->forecast.step.seconds
+    return a->fits ? a->performance.step.seconds < b->performance.step.seconds
                    : a->choice.chunk_bytes < b->choice.chunk_bytes;
 }
 
@@ -138,8 +138,8 @@ static void sort(tuning *of)
     if (of->count == 0 || !list[0].fits)
         return;
     uint32_t best = 0;
-    const double most = list[0].forecast.step.seconds * (1 + equal_part);
-    for (uint32_t i = 1; i < of->count && list[i].fits && list[i].forecast.step.seconds <= most; i++)
+    const double most = list[0].performance.step.seconds * (1 + equal_part);
+    for (uint32_t i = 1; i < of->count && list[i].fits && list[i].performance.step.seconds <= most; i++)
         if (differences(&list[i].choice, &given) < differences(&list[best].choice, &given))
             best = i;
     move(list, best, 0);
@@ -149,7 +149,7 @@ static void sort(tuning *of)
 
 static tide_status chunks_try(tuning *of, const tide_choice *given)
 {
-    const uint64_t least = of->platform->gpu_bytes != 0 ? TIDE_GPU_CHUNK_BYTES_LEAST : 0;
+    const uint64_t least = of->profile->gpu_bytes != 0 ? TIDE_GPU_CHUNK_BYTES_LEAST : 0;
     tide_status status = TIDE_OK;
     for (uint64_t bytes = TIDE_TUNE_CHUNK_LEAST; bytes <= TIDE_TUNE_CHUNK_MOST && status == TIDE_OK;
          bytes *= 2) {
@@ -200,12 +200,12 @@ static tide_status search(tuning *of)
     return status;
 }
 
-tide_status tide_tune(const tide_trainer_options *options, const tide_platform *platform,
+tide_status tide_tune(const tide_trainer_options *options, const tide_machine_profile *profile,
                       const tide_tune_options *how, tide_candidate candidates[TIDE_CANDIDATES_MAX],
                       uint32_t *count)
 {
     tuning of = {.options = options,
-                 .platform = platform,
+                 .profile = profile,
                  .how = how,
                  .candidates = candidates,
                  .total = REFINED_CHUNKS * REFINED_EACH + (how->keep_chunk ? 1 : 10),

@@ -14,7 +14,7 @@
  * Sources: NVIDIA's Ampere, Ada, Hopper and Blackwell papers as quoted by llm.c's mfu.h and vendors' pages; nvbandwidth issues 15
  * and 53; Azure's HBv3 and HBv4 pages on STREAM; LLMQ's benchmark tables.
  */
-#include "src/forecast/platform.h"
+#include "src/perf/machine_profile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +53,7 @@ typedef struct link_figures {
 
 static const link_figures pcie_4 = {24.8e9, 26e9, 0.5, 0.9}, pcie_5 = {55.3e9, 55.1e9, 0.9, 0.65};
 
-const char *tide_platform_preset_name(size_t index)
+const char *tide_machine_profile_preset_name(size_t index)
 {
     return index < GPUS ? gpus[index].name : NULL;
 }
@@ -97,7 +97,7 @@ static const gpu *gpu_find(const char *name, variation *of)
 
 static tide_status refuse(const char *name)
 {
-    char known[TIDE_PLATFORM_TEXT_BYTES];
+    char known[TIDE_MACHINE_PROFILE_TEXT_BYTES];
     size_t length = 0;
     for (size_t i = 0; i < GPUS; i++)
         length +=
@@ -108,16 +108,16 @@ static tide_status refuse(const char *name)
         known);
 }
 
-static void paces_fill(const link_figures *link, tide_paces *paces)
+static void slowdowns_fill(const link_figures *link, tide_slowdowns *slowdowns)
 {
     for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++) {
         const bool both = (set & 1u << TIDE_STREAM_IN) && (set & 1u << TIDE_STREAM_OUT);
-        paces->of[TIDE_STREAM_IN][set] = both ? link->in_both : 0;
-        paces->of[TIDE_STREAM_OUT][set] = both ? link->out_both : 0;
+        slowdowns->of[TIDE_STREAM_IN][set] = both ? link->in_both : 0;
+        slowdowns->of[TIDE_STREAM_OUT][set] = both ? link->out_both : 0;
     }
 }
 
-tide_status tide_platform_preset(const char *name, tide_platform *platform)
+tide_status tide_machine_profile_preset(const char *name, tide_machine_profile *profile)
 {
     variation as;
     const gpu *card = gpu_find(name, &as);
@@ -125,7 +125,7 @@ tide_status tide_platform_preset(const char *name, tide_platform *platform)
         return refuse(name);
     const link_figures *link = as.pcie == 4 ? &pcie_4 : &pcie_5;
     const double memory = card->memory_bytes_per_second * memory_reached;
-    tide_platform made = {
+    tide_machine_profile made = {
         .gpu_bytes = (card->memory_mib - 1024) << 20,
         .flops_per_second = {[TIDE_DTYPE_BF16] = card->bf16_flops * card->reached,
                              [TIDE_DTYPE_FP16] = card->bf16_flops * card->reached,
@@ -143,7 +143,7 @@ tide_status tide_platform_preset(const char *name, tide_platform *platform)
     snprintf(made.name, sizeof made.name, "%s, PCIe %d, %d socket%s", card->title, as.pcie, as.sockets,
              as.sockets > 1 ? "s" : "");
     snprintf(made.source, sizeof made.source, "published figures, not measured");
-    paces_fill(link, &made.paces);
-    *platform = made;
+    slowdowns_fill(link, &made.slowdowns);
+    *profile = made;
     return TIDE_OK;
 }

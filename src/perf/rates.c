@@ -9,7 +9,7 @@
  * Xeons have 300 MiB). So do the chunks that the host's AdamW updates: in a step all others come between two updates of
  * one chunk.
  */
-#include "src/forecast/rates.h"
+#include "src/perf/rates.h"
 
 #include "kernels/costs.h"
 #include "offload/topology.h"

@@ -3,9 +3,9 @@
  *     compute      a product          in, out          copies of chunks, each with slots of its own
  *     update       AdamW, device      host             AdamW, on the host
  *
- * A stream's pace is what of its load it gets done in that time, over what it does alone.
+ * A stream's slowdown is what of its load it gets done in that time, over what it does alone.
  */
-#include "src/forecast/pace.h"
+#include "src/perf/slowdown.h"
 
 #include "kernels/kernels.h"
 #include "src/pool/device_factory.h"
@@ -106,7 +106,7 @@ static tide_status set_run(bench *run, unsigned set)
         status = run->device->ops->failure(run->device);
     for (int stream = 0; stream < TIDE_STREAM_COUNT && status == TIDE_OK; stream++)
         if ((set & 1u << stream) != 0 && run->loads[stream].count < COMMANDS_MIN)
-            status = tide_fail(TIDE_ERROR_INTERNAL, "measuring paces: the %s stream told of %u commands",
+            status = tide_fail(TIDE_ERROR_INTERNAL, "measuring slowdowns: the %s stream told of %u commands",
                                tide_stream_name((tide_stream)stream), run->loads[stream].count);
     return status;
 }
@@ -135,7 +135,7 @@ static double done_between(const load *of, double begin_ns, double end_ns)
 
 /* Until the first stream begins its last command. False if they have not run at the same time: on a machine that is busy a stream
  * may be over before another begins. Then they count as unhindered. */
-static bool set_conclude(const bench *run, unsigned set, tide_paces *paces)
+static bool set_conclude(const bench *run, unsigned set, tide_slowdowns *slowdowns)
 {
     double begin_ns = 0, end_ns = 1e300;
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
@@ -148,7 +148,7 @@ static bool set_conclude(const bench *run, unsigned set, tide_paces *paces)
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         const load *of = &run->loads[stream];
         if ((set & 1u << stream) != 0)
-            paces->of[stream][set] =
+            slowdowns->of[stream][set] =
                 end_ns > begin_ns
                     ? least(1, done_between(of, begin_ns, end_ns) * of->alone_ns / (end_ns - begin_ns))
                     : 1;
@@ -190,7 +190,7 @@ static tide_status product_prepare(bench *run, char *region, size_t width)
     if (status != TIDE_OK)
         return status;
     if (2 * rows + matrix + workspace > REGION_BYTES)
-        return tide_fail(TIDE_ERROR_INTERNAL, "measuring paces needs a workspace of %zu bytes", workspace);
+        return tide_fail(TIDE_ERROR_INTERNAL, "measuring slowdowns needs a workspace of %zu bytes", workspace);
     product.workspace_bytes = workspace;
     run->product = product;
     return TIDE_OK;
@@ -245,7 +245,7 @@ static double gap_mean(const load *of)
     return sum > 0 ? sum / (of->count - 1) : 0;
 }
 
-static tide_status bench_run(bench *run, tide_paces *paces, double *launch_ns)
+static tide_status bench_run(bench *run, tide_slowdowns *slowdowns, double *launch_ns)
 {
     const tide_device_ops *ops = run->device->ops;
     unsigned all = 0;
@@ -276,17 +276,17 @@ static tide_status bench_run(bench *run, tide_paces *paces, double *launch_ns)
         for (int attempt = 0; attempt < ATTEMPTS && status == TIDE_OK && !together; attempt++) {
             status = set_run(run, set);
             if (status == TIDE_OK)
-                together = set_conclude(run, set, paces);
+                together = set_conclude(run, set, slowdowns);
         }
     }
     return status;
 }
 
-tide_status tide_pace_measure(const char *device, uint32_t threads, tide_paces *paces, double *launch_ns)
+tide_status tide_slowdown_measure(const char *device, uint32_t threads, tide_slowdowns *slowdowns, double *launch_ns)
 {
     static bench run; /* large */
     tide_device_factory factory;
-    tide_paces measured = {0};
+    tide_slowdowns measured = {0};
     tide_status status = tide_device_factory_find(device, &factory);
     if (status != TIDE_OK)
         return status;
@@ -304,7 +304,7 @@ tide_status tide_pace_measure(const char *device, uint32_t threads, tide_paces *
     status = bench_run(&run, &measured, &gap_ns);
     run.device->ops->close(run.device);
     if (status == TIDE_OK) {
-        *paces = measured;
+        *slowdowns = measured;
         *launch_ns = gap_ns;
     }
     return status;

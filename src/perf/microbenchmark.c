@@ -1,10 +1,10 @@
 /* The part: two blocks and both ends, two micro-batches, so that gradients are made and added to. Its budgets hold all of it,
  * so nothing moves; updates are waited for after each step, so that kernels run alone.
  */
-#include "src/forecast/trial.h"
+#include "src/perf/microbenchmark.h"
 
 #include "offload/topology.h"
-#include "src/forecast/forecast.h"
+#include "src/perf/performance_model.h"
 #include "src/pool/watch.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ enum {
     VOCABULARY_LEAST = 4096
 };
 
-static const double trial_seconds = 5, part_seconds_most = 20, memory_part = 0.6;
+static const double microbenchmark_seconds = 5, part_seconds_most = 20, memory_part = 0.6;
 
 /* One kind of kernel, and how long its last ones took. */
 typedef struct seen {
@@ -31,14 +31,14 @@ typedef struct seen {
     float ns[SAMPLES];
 } seen;
 
-typedef struct trial {
+typedef struct microbenchmark {
     pthread_mutex_t lock; /* guards the rest; one stream's thread and the caller's */
     bool listening;
     uint32_t count;
     seen kinds[SEEN_MAX];
-} trial;
+} microbenchmark;
 
-static seen *kind_of(trial *run, const tide_observed *kernel)
+static seen *kind_of(microbenchmark *run, const tide_observed *kernel)
 {
     for (uint32_t i = 0; i < run->count; i++) {
         seen *kind = &run->kinds[i];
@@ -55,7 +55,7 @@ static seen *kind_of(trial *run, const tide_observed *kernel)
 /* tide_device_observer. */
 static void kernel_seen(void *context, const tide_observed *kernel)
 {
-    trial *run = context;
+    microbenchmark *run = context;
     if (kernel->is_wait || kernel->stream != TIDE_STREAM_COMPUTE)
         return;
     pthread_mutex_lock(&run->lock);
@@ -82,15 +82,15 @@ static double middle_mean(seen *kind)
     return sum / (kept - 2 * out);
 }
 
-static tide_status kinds_keep(trial *run, tide_platform *platform)
+static tide_status kinds_keep(microbenchmark *run, tide_machine_profile *profile)
 {
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < run->count && status == TIDE_OK; i++) {
         seen *kind = &run->kinds[i];
-        tide_platform_kernel kernel = {
+        tide_machine_profile_kernel kernel = {
             .flops = kind->flops, .bytes = kind->bytes, .ns = kind->count > 0 ? middle_mean(kind) : 0};
         strncpy(kernel.label, kind->label, sizeof kernel.label - 1);
-        status = tide_platform_kernel_set(platform, &kernel);
+        status = tide_machine_profile_kernel_set(profile, &kernel);
     }
     return status;
 }
@@ -111,7 +111,7 @@ static tide_trainer_options part_of(const tide_trainer_options *whole)
     part.weights = part.data = part.resume_dir = part.resume_from = NULL;
     part.makes_up_tokens = true;
     part.save_weights_only = false;
-    tide_forecast_plain(&part.pool);
+    tide_performance_plain(&part.pool);
     part.pool.link_bytes_per_second = 0;
     part.pool.device_memory_bytes = part.pool.host_memory_bytes = 0;
     part.pool.placement = TIDE_PLACEMENT_AUTO;
@@ -121,10 +121,10 @@ static tide_trainer_options part_of(const tide_trainer_options *whole)
 }
 
 /* The machine with all the memory that is asked for. */
-static tide_platform boundless(const tide_platform *platform)
+static tide_machine_profile boundless(const tide_machine_profile *profile)
 {
-    tide_platform all = *platform;
-    all.gpu_bytes = platform->gpu_bytes != 0 ? TIDE_FORECAST_ENOUGH_BYTES : 0;
+    tide_machine_profile all = *profile;
+    all.gpu_bytes = profile->gpu_bytes != 0 ? TIDE_PERFORMANCE_ENOUGH_BYTES : 0;
     all.is_here = false;
     return all;
 }
@@ -137,16 +137,16 @@ static uint64_t machine_memory_bytes(void)
 }
 
 /* Budgets with which all of the part stays on the device, and a vocabulary with which they can be had. */
-static tide_status part_fit(tide_trainer_options *part, const tide_platform *platform)
+static tide_status part_fit(tide_trainer_options *part, const tide_machine_profile *profile)
 {
-    const tide_platform all = boundless(platform);
+    const tide_machine_profile all = boundless(profile);
     const double most =
-        memory_part * (double)(platform->gpu_bytes != 0 ? platform->gpu_bytes : machine_memory_bytes());
-    tide_forecast planned;
+        memory_part * (double)(profile->gpu_bytes != 0 ? profile->gpu_bytes : machine_memory_bytes());
+    tide_performance planned;
     for (;;) {
         part->pool.device_memory_bytes = part->pool.host_memory_bytes = 0;
-        part->free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
-        const tide_status status = tide_forecast_memory(part, &all, &planned);
+        part->free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
+        const tide_status status = tide_performance_memory(part, &all, &planned);
         if (status != TIDE_OK)
             return status;
         part->pool.device_memory_bytes = planned.plan.pool.full_device_bytes;
@@ -165,27 +165,27 @@ static tide_status part_fit(tide_trainer_options *part, const tide_platform *pla
     }
 }
 
-static tide_status part_make(const tide_trainer_options *options, const tide_platform *platform,
+static tide_status part_make(const tide_trainer_options *options, const tide_machine_profile *profile,
                              tide_trainer_options *part)
 {
     tide_trainer_options whole = *options;
-    const tide_status status = tide_forecast_resolve(&whole);
+    const tide_status status = tide_performance_resolve(&whole);
     if (status != TIDE_OK)
         return status;
     *part = part_of(&whole);
-    return part_fit(part, platform);
+    return part_fit(part, profile);
 }
 
-tide_status tide_trial_needed(const tide_trainer_options *options, const tide_platform *platform,
+tide_status tide_microbenchmark_needed(const tide_trainer_options *options, const tide_machine_profile *profile,
                               bool *needed)
 {
     static const double known_enough = 0.99;
-    const tide_platform all = boundless(platform);
+    const tide_machine_profile all = boundless(profile);
     tide_trainer_options part;
-    tide_forecast played;
-    tide_status status = part_make(options, platform, &part);
+    tide_performance played;
+    tide_status status = part_make(options, profile, &part);
     if (status == TIDE_OK)
-        status = tide_forecast_make(&part, &all, &played);
+        status = tide_performance_make(&part, &all, &played);
     if (status == TIDE_OK)
         *needed = played.measured_part < known_enough;
     return status;
@@ -194,10 +194,10 @@ tide_status tide_trial_needed(const tide_trainer_options *options, const tide_pl
 /* Enough of them: for five seconds, three at least, of long ones one. */
 static bool are_enough(uint32_t counted, double seconds)
 {
-    return counted >= (seconds > 2 * trial_seconds ? 1u : 3u) && seconds > trial_seconds;
+    return counted >= (seconds > 2 * microbenchmark_seconds ? 1u : 3u) && seconds > microbenchmark_seconds;
 }
 
-static tide_status steps_run(trial *run, tide_trainer *trainer)
+static tide_status steps_run(microbenchmark *run, tide_trainer *trainer)
 {
     tide_pool *pool = tide_trainer_pool(trainer);
     uint64_t begin_ns = 0;
@@ -219,11 +219,11 @@ static tide_status steps_run(trial *run, tide_trainer *trainer)
 }
 
 /* A step of the part, by rates, must not take minutes. */
-static tide_status time_check(const tide_trainer_options *part, const tide_platform *platform)
+static tide_status time_check(const tide_trainer_options *part, const tide_machine_profile *profile)
 {
-    const tide_platform all = boundless(platform);
-    tide_forecast played;
-    tide_status status = tide_forecast_make(part, &all, &played);
+    const tide_machine_profile all = boundless(profile);
+    tide_performance played;
+    tide_status status = tide_performance_make(part, &all, &played);
     if (status == TIDE_OK && played.step.seconds > part_seconds_most)
         status = tide_fail(
             TIDE_ERROR_UNSUPPORTED,
@@ -232,18 +232,18 @@ static tide_status time_check(const tide_trainer_options *part, const tide_platf
     return status;
 }
 
-tide_status tide_trial_run(const tide_trainer_options *options, tide_platform *platform)
+tide_status tide_microbenchmark_run(const tide_trainer_options *options, tide_machine_profile *profile)
 {
     tide_trainer_options part;
     tide_trainer *trainer = NULL;
-    trial *run = calloc(1, sizeof *run);
+    microbenchmark *run = calloc(1, sizeof *run);
     if (run == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to measure kernels (%zu bytes)", sizeof *run);
     pthread_mutex_init(&run->lock, NULL);
-    tide_status status = part_make(options, platform, &part);
+    tide_status status = part_make(options, profile, &part);
     if (status == TIDE_OK)
-        status = time_check(&part, platform);
-    part.pool.device = platform->device;
+        status = time_check(&part, profile);
+    part.pool.device = profile->device;
     if (status == TIDE_OK)
         status = tide_trainer_create(&part, &trainer);
     if (status == TIDE_OK) {
@@ -252,7 +252,7 @@ tide_status tide_trial_run(const tide_trainer_options *options, tide_platform *p
     }
     tide_trainer_destroy(trainer);
     if (status == TIDE_OK)
-        status = kinds_keep(run, platform);
+        status = kinds_keep(run, profile);
     pthread_mutex_destroy(&run->lock);
     free(run);
     return status;

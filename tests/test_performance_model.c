@@ -1,9 +1,9 @@
-/* What predicts runs: courses of steps, machines, their files and clocks, forecasts against the trainer itself, the
+/* What predicts runs: courses of steps, machines, their files and clocks, predictions against the trainer itself, the
  * search. */
-#include "src/forecast/forecast.h"
-#include "src/forecast/pace.h"
-#include "src/forecast/trial.h"
-#include "src/forecast/tune.h"
+#include "src/perf/performance_model.h"
+#include "src/perf/slowdown.h"
+#include "src/perf/microbenchmark.h"
+#include "src/perf/tune.h"
 #include "src/pool/course.h"
 #include "src/pool/watch.h"
 #include "tests/assert_ok.h"
@@ -197,14 +197,14 @@ static void a_period_is_what_a_plain_search_finds(void **state)
 
 /* --- kernels of a machine --- */
 
-static tide_platform_kernel kernel_of(const char *label, double flops, double bytes, double ns)
+static tide_machine_profile_kernel kernel_of(const char *label, double flops, double bytes, double ns)
 {
-    tide_platform_kernel kernel = {.flops = flops, .bytes = bytes, .ns = ns};
+    tide_machine_profile_kernel kernel = {.flops = flops, .bytes = bytes, .ns = ns};
     snprintf(kernel.label, sizeof kernel.label, "%s", label);
     return kernel;
 }
 
-static bool is_after(const tide_platform_kernel *a, const tide_platform_kernel *b)
+static bool is_after(const tide_machine_profile_kernel *a, const tide_machine_profile_kernel *b)
 {
     const int labels = strcmp(a->label, b->label);
     if (labels != 0)
@@ -218,71 +218,71 @@ static void kernels_are_found_as_in_a_plain_list(void **state)
     enum { OPERATIONS = 6000, MANY = 512 };
     static const char *const labels[] = {
         "", "a", "ab", "b", "layer norm", "a label that is as long as any can be, 47 bytes"};
-    static tide_platform_kernel list[MANY];
+    static tide_machine_profile_kernel list[MANY];
     uint32_t count = 0;
-    tide_platform platform = {0};
+    tide_machine_profile profile = {0};
     for (int operation = 0; operation < OPERATIONS; operation++) {
         const char *label = labels[draw(sizeof labels / sizeof labels[0])];
         const double flops = (double)draw(6), bytes = (double)draw(6);
-        const tide_platform_kernel kernel = kernel_of(label, flops, bytes, 1 + operation);
+        const tide_machine_profile_kernel kernel = kernel_of(label, flops, bytes, 1 + operation);
         uint32_t at = 0;
         while (at < count &&
                (strcmp(list[at].label, label) != 0 || list[at].flops != flops || list[at].bytes != bytes))
             at++;
-        const tide_platform_kernel *found = tide_platform_kernel_find(&platform, label, flops, bytes);
+        const tide_machine_profile_kernel *found = tide_machine_profile_kernel_find(&profile, label, flops, bytes);
         assert_int_equal(found != NULL, at < count);
         if (found != NULL)
             assert_memory_equal(found, &list[at], sizeof *found);
         if (draw(3) == 0)
             continue;
-        assert_ok(tide_platform_kernel_set(&platform, &kernel));
+        assert_ok(tide_machine_profile_kernel_set(&profile, &kernel));
         count += at == count;
         list[at] = kernel;
-        assert_int_equal(platform.kernel_count, count);
+        assert_int_equal(profile.kernel_count, count);
         for (uint32_t i = 1; i < count; i++)
-            assert_true(is_after(&platform.kernels[i], &platform.kernels[i - 1]));
+            assert_true(is_after(&profile.kernels[i], &profile.kernels[i - 1]));
     }
     assert_int_equal(count, 6 * 6 * sizeof labels / sizeof labels[0]);
     char longer[64];
     snprintf(longer, sizeof longer, "%s, and more", labels[5]);
-    assert_ptr_equal(tide_platform_kernel_find(&platform, longer, 1, 1),
-                     tide_platform_kernel_find(&platform, labels[5], 1, 1));
-    tide_platform_destroy(&platform);
-    assert_null(platform.kernels);
-    tide_platform_destroy(&platform);
+    assert_ptr_equal(tide_machine_profile_kernel_find(&profile, longer, 1, 1),
+                     tide_machine_profile_kernel_find(&profile, labels[5], 1, 1));
+    tide_machine_profile_destroy(&profile);
+    assert_null(profile.kernels);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void there_is_an_end_to_kernels(void **state)
 {
     (void)state;
-    tide_platform platform = {0};
-    for (uint32_t i = 0; i < TIDE_PLATFORM_KERNELS_MAX; i++) {
-        const tide_platform_kernel kernel = kernel_of("many", i, 0, 1);
-        assert_ok(tide_platform_kernel_set(&platform, &kernel));
+    tide_machine_profile profile = {0};
+    for (uint32_t i = 0; i < TIDE_MACHINE_PROFILE_KERNELS_MAX; i++) {
+        const tide_machine_profile_kernel kernel = kernel_of("many", i, 0, 1);
+        assert_ok(tide_machine_profile_kernel_set(&profile, &kernel));
     }
-    const tide_platform_kernel more = kernel_of("many", 0.5, 0, 1), again = kernel_of("many", 7, 0, 2);
-    assert_int_equal(tide_platform_kernel_set(&platform, &more), TIDE_ERROR_STATE);
-    assert_null(tide_platform_kernel_find(&platform, "many", 0.5, 0));
-    assert_ok(tide_platform_kernel_set(&platform, &again));
-    assert_true(tide_platform_kernel_find(&platform, "many", 7, 0)->ns == 2);
-    assert_int_equal(platform.kernel_count, TIDE_PLATFORM_KERNELS_MAX);
-    tide_platform_destroy(&platform);
+    const tide_machine_profile_kernel more = kernel_of("many", 0.5, 0, 1), again = kernel_of("many", 7, 0, 2);
+    assert_int_equal(tide_machine_profile_kernel_set(&profile, &more), TIDE_ERROR_STATE);
+    assert_null(tide_machine_profile_kernel_find(&profile, "many", 0.5, 0));
+    assert_ok(tide_machine_profile_kernel_set(&profile, &again));
+    assert_true(tide_machine_profile_kernel_find(&profile, "many", 7, 0)->ns == 2);
+    assert_int_equal(profile.kernel_count, TIDE_MACHINE_PROFILE_KERNELS_MAX);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void adam_goes_by_the_threads_that_were_measured(void **state)
 {
     (void)state;
-    const tide_platform platform = {.adams = {{2, 10}, {4, 18}, {8, 20}}, .adam_count = 3};
+    const tide_machine_profile profile = {.adams = {{2, 10}, {4, 18}, {8, 20}}, .adam_count = 3};
     static const double rates[] = {20, 5, 10, 10, 18, 18, 18, 18, 20, 20};
     for (uint32_t threads = 0; threads < sizeof rates / sizeof rates[0]; threads++)
-        assert_true(tide_platform_adam_rate(&platform, threads) == rates[threads]);
-    assert_true(tide_platform_adam_rate(&(tide_platform){0}, 3) == 0);
+        assert_true(tide_machine_profile_adam_rate(&profile, threads) == rates[threads]);
+    assert_true(tide_machine_profile_adam_rate(&(tide_machine_profile){0}, 3) == 0);
 }
 
 /* --- published machines --- */
 
 /* Two machines whose every field is the same. */
-static void assert_same_platform(const tide_platform *a, const tide_platform *b)
+static void assert_same_profile(const tide_machine_profile *a, const tide_machine_profile *b)
 {
     assert_string_equal(a->name, b->name);
     assert_string_equal(a->source, b->source);
@@ -317,7 +317,7 @@ static void assert_same_platform(const tide_platform *a, const tide_platform *b)
         assert_int_equal(a->adams[i].threads, b->adams[i].threads);
         assert_true(a->adams[i].bytes_per_second == b->adams[i].bytes_per_second);
     }
-    assert_memory_equal(&a->paces, &b->paces, sizeof a->paces);
+    assert_memory_equal(&a->slowdowns, &b->slowdowns, sizeof a->slowdowns);
     assert_int_equal(a->kernel_count, b->kernel_count);
     for (uint32_t i = 0; i < a->kernel_count; i++) {
         assert_string_equal(a->kernels[i].label, b->kernels[i].label);
@@ -326,62 +326,62 @@ static void assert_same_platform(const tide_platform *a, const tide_platform *b)
     }
 }
 
-static tide_platform preset_of(const char *name, const char *variation)
+static tide_machine_profile preset_of(const char *name, const char *variation)
 {
     char whole[64];
-    tide_platform platform;
+    tide_machine_profile profile;
     snprintf(whole, sizeof whole, "%s%s", name, variation);
-    assert_ok(tide_platform_preset(whole, &platform));
-    return platform;
+    assert_ok(tide_machine_profile_preset(whole, &profile));
+    return profile;
 }
 
 static void every_preset_opens_and_says_that_it_was_not_measured(void **state)
 {
     (void)state;
     size_t count = 0;
-    for (const char *name; (name = tide_platform_preset_name(count)) != NULL; count++) {
-        const tide_platform platform = preset_of(name, "");
-        assert_true(platform.name[0] != '\0' && strstr(platform.source, "not measured") != NULL);
-        assert_false(platform.measured || platform.is_here);
-        assert_string_equal(platform.device, "");
-        assert_true(platform.gpu_bytes > 8 * GIB && platform.h2d_bytes_per_second > 1e10);
-        assert_true(platform.flops_per_second[TIDE_DTYPE_BF16] > platform.flops_per_second[TIDE_DTYPE_FP32]);
-        assert_true(platform.flops_per_second[TIDE_DTYPE_FP32] > 1e12);
-        assert_true(tide_platform_adam_rate(&platform, 0) > 1e10);
+    for (const char *name; (name = tide_machine_profile_preset_name(count)) != NULL; count++) {
+        const tide_machine_profile profile = preset_of(name, "");
+        assert_true(profile.name[0] != '\0' && strstr(profile.source, "not measured") != NULL);
+        assert_false(profile.measured || profile.is_here);
+        assert_string_equal(profile.device, "");
+        assert_true(profile.gpu_bytes > 8 * GIB && profile.h2d_bytes_per_second > 1e10);
+        assert_true(profile.flops_per_second[TIDE_DTYPE_BF16] > profile.flops_per_second[TIDE_DTYPE_FP32]);
+        assert_true(profile.flops_per_second[TIDE_DTYPE_FP32] > 1e12);
+        assert_true(tide_machine_profile_adam_rate(&profile, 0) > 1e10);
     }
     assert_true(count >= 7);
-    assert_null(tide_platform_preset_name(count));
+    assert_null(tide_machine_profile_preset_name(count));
 }
 
 static void a_variation_changes_what_it_says_and_nothing_else(void **state)
 {
     (void)state;
-    for (size_t i = 0; tide_platform_preset_name(i) != NULL; i++) {
-        const char *name = tide_platform_preset_name(i);
-        const tide_platform base = preset_of(name, ""), pcie4 = preset_of(name, "+pcie4"),
+    for (size_t i = 0; tide_machine_profile_preset_name(i) != NULL; i++) {
+        const char *name = tide_machine_profile_preset_name(i);
+        const tide_machine_profile base = preset_of(name, ""), pcie4 = preset_of(name, "+pcie4"),
                             pcie5 = preset_of(name, "+pcie5"), one = preset_of(name, "+1-socket"),
                             two = preset_of(name, "+2-sockets"), both = preset_of(name, "+2-sockets+pcie4"),
                             last = preset_of(name, "+pcie5+2-sockets+pcie4");
-        assert_same_platform(&base, &one);
-        assert_same_platform(&base,
+        assert_same_profile(&base, &one);
+        assert_same_profile(&base,
                              base.h2d_bytes_per_second == pcie4.h2d_bytes_per_second ? &pcie4 : &pcie5);
         assert_true(pcie5.h2d_bytes_per_second > 2 * pcie4.h2d_bytes_per_second);
         assert_true(pcie5.d2h_bytes_per_second > 2 * pcie4.d2h_bytes_per_second);
         assert_true(two.adams[0].bytes_per_second == 2 * one.adams[0].bytes_per_second);
         assert_true(strstr(pcie4.name, "PCIe 4, 1 socket") && strstr(pcie5.name, "PCIe 5, 1 socket"));
         assert_true(strstr(both.name, "PCIe 4, 2 sockets") != NULL);
-        assert_same_platform(&both, &last);
+        assert_same_profile(&both, &last);
 
-        tide_platform expected = pcie4;
+        tide_machine_profile expected = pcie4;
         memcpy(expected.name, both.name, sizeof expected.name);
         expected.adams[0] = two.adams[0];
-        assert_same_platform(&expected, &both);
+        assert_same_profile(&expected, &both);
         expected = pcie4;
         memcpy(expected.name, pcie5.name, sizeof expected.name);
         expected.h2d_bytes_per_second = pcie5.h2d_bytes_per_second;
         expected.d2h_bytes_per_second = pcie5.d2h_bytes_per_second;
-        expected.paces = pcie5.paces;
-        assert_same_platform(&expected, &pcie5);
+        expected.slowdowns = pcie5.slowdowns;
+        assert_same_profile(&expected, &pcie5);
     }
 }
 
@@ -393,13 +393,13 @@ static void a_name_that_is_none_is_refused_with_those_that_are(void **state)
                                         "h100++", "h100++pcie4", "h100+3-sockets", "h100pcie4",
                                         "h20",    "h100+pcie4x", "h100+pcie",      "h2000"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        tide_platform platform = {.threads = 7};
-        assert_int_equal(tide_platform_preset(names[i], &platform), TIDE_ERROR_ARGUMENT);
-        assert_int_equal(platform.threads, 7);
+        tide_machine_profile profile = {.threads = 7};
+        assert_int_equal(tide_machine_profile_preset(names[i], &profile), TIDE_ERROR_ARGUMENT);
+        assert_int_equal(profile.threads, 7);
         assert_non_null(strstr(tide_message(), names[i]));
     }
-    tide_platform platform;
-    assert_int_equal(tide_platform_preset("a100", &platform), TIDE_ERROR_ARGUMENT);
+    tide_machine_profile profile;
+    assert_int_equal(tide_machine_profile_preset("a100", &profile), TIDE_ERROR_ARGUMENT);
     assert_string_equal(
         tide_message(),
         "machine a100: neither a file nor a preset (rtx3090, rtx4090, rtx5090, a100-40, a100-80, "
@@ -427,7 +427,7 @@ static bool is_alone(unsigned set)
 }
 
 /* More beside a stream slow it more, each stream by a part of its own. */
-static void paces_make(tide_paces *paces)
+static void slowdowns_make(tide_slowdowns *slowdowns)
 {
     const unsigned all = streams_all();
     for (unsigned set = 1; set <= all; set++)
@@ -437,13 +437,13 @@ static void paces_make(tide_paces *paces)
             double slower = 1;
             for (int j = 0; j < STREAMS; j++)
                 slower += (set & 1u << streams[j]) != 0 && j != i ? 0.1 * (i + 2 * j + 1) : 0;
-            paces->of[streams[i]][set] = 1 / slower;
+            slowdowns->of[streams[i]][set] = 1 / slower;
         }
 }
 
-static tide_platform platform_made(void)
+static tide_machine_profile profile_made(void)
 {
-    tide_platform platform = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan",
+    tide_machine_profile profile = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan",
                               .source = "measured by a test",
                               .measured = true,
                               .device = "cuda:12",
@@ -460,14 +460,14 @@ static tide_platform platform_made(void)
                               .map_ns = 1. / 3,
                               .unmap_ns = 2. / 3,
                               .launch_ns = 5e-324};
-    paces_make(&platform.paces);
-    const tide_platform_kernel kernels[] = {
+    slowdowns_make(&profile.slowdowns);
+    const tide_machine_profile_kernel kernels[] = {
         kernel_of("layer norm", 0, 1e6, 123.25), kernel_of("product", 1e9 / 3, 1e6, 1e5 / 3),
         kernel_of("product", 2e9, 3e6, DBL_MIN), kernel_of("", 0, 0, 0),
         kernel_of("a label that is as long as any can be, 47 bytes", 1, 1, 1)};
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
-        assert_ok(tide_platform_kernel_set(&platform, &kernels[i]));
-    return platform;
+        assert_ok(tide_machine_profile_kernel_set(&profile, &kernels[i]));
+    return profile;
 }
 
 static const char *path_of(const char *name)
@@ -489,17 +489,17 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
 {
     (void)state;
     const char *path = path_of("new/folders/machine.json");
-    tide_platform platform = platform_made(), read = {0};
+    tide_machine_profile profile = profile_made(), read = {0};
     for (int round = 0; round < 2; round++) { /* the second replaces the first */
-        platform.is_here = true;              /* not in files */
-        platform.threads++;
-        assert_ok(tide_platform_write(path, &platform));
-        assert_ok(tide_platform_read(path, &read));
-        platform.is_here = false;
-        assert_same_platform(&platform, &read);
-        tide_platform_destroy(&read);
+        profile.is_here = true;              /* not in files */
+        profile.threads++;
+        assert_ok(tide_machine_profile_write(path, &profile));
+        assert_ok(tide_machine_profile_read(path, &read));
+        profile.is_here = false;
+        assert_same_profile(&profile, &read);
+        tide_machine_profile_destroy(&read);
     }
-    tide_platform_destroy(&platform);
+    tide_machine_profile_destroy(&profile);
     DIR *listing = opendir(path_of("new/folders"));
     assert_non_null(listing);
     int entries = 0;
@@ -512,21 +512,21 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
 static void what_can_not_be_written_or_read_is_an_io_error(void **state)
 {
     (void)state;
-    static char longest[2 * TIDE_PLATFORM_PATH_BYTES];
-    tide_platform platform = platform_made();
+    static char longest[2 * TIDE_MACHINE_PROFILE_PATH_BYTES];
+    tide_machine_profile profile = profile_made();
     bytes_write(path_of("file"), "x", 1);
     memset(longest, 'x', sizeof longest - 1);
-    assert_int_equal(tide_platform_write(path_of("file/machine.json"), &platform), TIDE_ERROR_IO);
-    assert_int_equal(tide_platform_write(path_of("file/deeper/machine.json"), &platform), TIDE_ERROR_IO);
+    assert_int_equal(tide_machine_profile_write(path_of("file/machine.json"), &profile), TIDE_ERROR_IO);
+    assert_int_equal(tide_machine_profile_write(path_of("file/deeper/machine.json"), &profile), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), path_of("file/deeper/machine.json")));
-    assert_int_equal(tide_platform_write(longest, &platform), TIDE_ERROR_IO);
-    assert_int_equal(tide_platform_write(folder, &platform), TIDE_ERROR_IO);
-    tide_platform_destroy(&platform);
+    assert_int_equal(tide_machine_profile_write(longest, &profile), TIDE_ERROR_IO);
+    assert_int_equal(tide_machine_profile_write(folder, &profile), TIDE_ERROR_IO);
+    tide_machine_profile_destroy(&profile);
 
-    tide_platform read = {.threads = 7};
-    assert_int_equal(tide_platform_read(path_of("nothing"), &read), TIDE_ERROR_IO);
+    tide_machine_profile read = {.threads = 7};
+    assert_int_equal(tide_machine_profile_read(path_of("nothing"), &read), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), path_of("nothing")));
-    assert_int_equal(tide_platform_read(folder, &read), TIDE_ERROR_IO);
+    assert_int_equal(tide_machine_profile_read(folder, &read), TIDE_ERROR_IO);
     assert_int_equal(read.threads, 7);
 }
 
@@ -534,9 +534,9 @@ static void what_can_not_be_written_or_read_is_an_io_error(void **state)
 static json_t *json_made(void)
 {
     json_error_t fault;
-    tide_platform platform = platform_made();
-    assert_ok(tide_platform_write(path_of("sound.json"), &platform));
-    tide_platform_destroy(&platform);
+    tide_machine_profile profile = profile_made();
+    assert_ok(tide_machine_profile_write(path_of("sound.json"), &profile));
+    tide_machine_profile_destroy(&profile);
     json_t *root = json_load_file(path_of("sound.json"), 0, &fault);
     assert_non_null(root);
     return root;
@@ -545,15 +545,15 @@ static json_t *json_made(void)
 /* Refused, with a message that names the file and, unless NULL, `what`; the machine is as it was. */
 static void refused(const char *what)
 {
-    tide_platform platform = platform_made(), before = platform;
-    const tide_status status = tide_platform_read(path_of("spoilt.json"), &platform);
+    tide_machine_profile profile = profile_made(), before = profile;
+    const tide_status status = tide_machine_profile_read(path_of("spoilt.json"), &profile);
     if (status != TIDE_ERROR_CORRUPT)
         fail_msg("%s: %s", what, tide_status_name(status));
     if (strstr(tide_message(), path_of("spoilt.json")) == NULL ||
         (what && strstr(tide_message(), what) == NULL))
         fail_msg("%s: %s", what, tide_message());
-    assert_memory_equal(&platform, &before, sizeof platform);
-    tide_platform_destroy(&platform);
+    assert_memory_equal(&profile, &before, sizeof profile);
+    tide_machine_profile_destroy(&profile);
 }
 
 /* `root` is freed. */
@@ -612,7 +612,7 @@ static void a_field_that_is_missing_or_wrong_is_named(void **state)
         refused_field(texts[i], NULL, texts[i]);
         refused_field(texts[i], json_integer(1), texts[i]);
         refused_field(texts[i], json_string("a\nline"), texts[i]);
-        refused_field(texts[i], text_json(i == 2 ? 16 : TIDE_PLATFORM_TEXT_BYTES), texts[i]);
+        refused_field(texts[i], text_json(i == 2 ? 16 : TIDE_MACHINE_PROFILE_TEXT_BYTES), texts[i]);
     }
     refused_field("format", NULL, "format");
     refused_field("format", json_string("another"), "format");
@@ -625,15 +625,15 @@ static void texts_may_be_as_long_as_there_is_room(void **state)
 {
     (void)state;
     json_t *root = json_made();
-    json_object_set_new(root, "name", text_json(TIDE_PLATFORM_TEXT_BYTES - 1));
+    json_object_set_new(root, "name", text_json(TIDE_MACHINE_PROFILE_TEXT_BYTES - 1));
     json_object_set_new(root, "device", text_json(15));
     assert_int_equal(json_dump_file(root, path_of("long.json"), 0), 0);
     json_decref(root);
-    tide_platform read;
-    assert_ok(tide_platform_read(path_of("long.json"), &read));
-    assert_int_equal(strlen(read.name), TIDE_PLATFORM_TEXT_BYTES - 1);
+    tide_machine_profile read;
+    assert_ok(tide_machine_profile_read(path_of("long.json"), &read));
+    assert_int_equal(strlen(read.name), TIDE_MACHINE_PROFILE_TEXT_BYTES - 1);
     assert_int_equal(strlen(read.device), 15);
-    tide_platform_destroy(&read);
+    tide_machine_profile_destroy(&read);
 }
 
 static json_t *adam_json(int threads, double rate)
@@ -667,7 +667,7 @@ static void a_list_that_is_wrong_is_named(void **state)
     refused_entry("host_adam", json_pack("{s:i}", "threads", 8));
     refused_field("host_adam", json_pack("[o]", adam_json(0, 1)), "host_adam");
     json_t *many = json_array();
-    for (int i = 1; i <= TIDE_PLATFORM_ADAMS_MAX + 1; i++)
+    for (int i = 1; i <= TIDE_MACHINE_PROFILE_ADAMS_MAX + 1; i++)
         json_array_append_new(many, adam_json(i, 1));
     refused_field("host_adam", many, "host_adam");
 
@@ -690,7 +690,7 @@ static void a_list_that_is_wrong_is_named(void **state)
         refused_entry("kernels", text_in);
     }
     refused_entry("kernels", json_pack("{s:f, s:f, s:f}", "flops", 1.0, "bytes", 1.0, "ns", 1.0));
-    refused_entry("kernels", json_pack("{s:o, s:f, s:f, s:f}", "label", text_json(TIDE_PLATFORM_LABEL_BYTES),
+    refused_entry("kernels", json_pack("{s:o, s:f, s:f, s:f}", "label", text_json(TIDE_MACHINE_PROFILE_LABEL_BYTES),
                                        "flops", 1.0, "bytes", 1.0, "ns", 1.0));
 }
 
@@ -715,19 +715,19 @@ static void what_is_no_machine_file_is_refused(void **state)
     refused_text("{\"format\": \"tidepool machine\", \"version\": 1, \"map_ns\": 1e999}");
 }
 
-static bool is_sound(const tide_platform *platform)
+static bool is_sound(const tide_machine_profile *profile)
 {
-    bool sound = platform->measured && platform->adam_count >= 1 &&
-                 platform->adam_count <= TIDE_PLATFORM_ADAMS_MAX && isfinite(platform->map_ns) &&
-                 platform->map_ns >= 0 && isfinite(platform->flops_per_second[0]) &&
-                 strlen(platform->name) < TIDE_PLATFORM_TEXT_BYTES;
-    for (uint32_t i = 1; i < platform->adam_count; i++)
-        sound = sound && platform->adams[i].threads > platform->adams[i - 1].threads;
-    for (uint32_t i = 1; i < platform->kernel_count; i++)
-        sound = sound && is_after(&platform->kernels[i], &platform->kernels[i - 1]);
+    bool sound = profile->measured && profile->adam_count >= 1 &&
+                 profile->adam_count <= TIDE_MACHINE_PROFILE_ADAMS_MAX && isfinite(profile->map_ns) &&
+                 profile->map_ns >= 0 && isfinite(profile->flops_per_second[0]) &&
+                 strlen(profile->name) < TIDE_MACHINE_PROFILE_TEXT_BYTES;
+    for (uint32_t i = 1; i < profile->adam_count; i++)
+        sound = sound && profile->adams[i].threads > profile->adams[i - 1].threads;
+    for (uint32_t i = 1; i < profile->kernel_count; i++)
+        sound = sound && is_after(&profile->kernels[i], &profile->kernels[i - 1]);
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
         for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
-            sound = sound && platform->paces.of[stream][set] >= 0 && platform->paces.of[stream][set] <= 1;
+            sound = sound && profile->slowdowns.of[stream][set] >= 0 && profile->slowdowns.of[stream][set] <= 1;
     return sound;
 }
 
@@ -746,48 +746,48 @@ static void spoilt_files_are_sound_or_corrupt(void **state)
     uint64_t read_count = 0;
     const uint64_t rounds = fuzz_rounds(3000);
     for (uint64_t round = 0; round < rounds; round++) {
-        tide_platform platform = {.threads = 77};
+        tide_machine_profile profile = {.threads = 77};
         fuzz_mutate(&run, round, sound, bytes);
         bytes_write(path_of("spoilt.json"), run.text, run.bytes);
-        const tide_status status = tide_platform_read(path_of("spoilt.json"), &platform);
+        const tide_status status = tide_machine_profile_read(path_of("spoilt.json"), &profile);
         if (status != TIDE_OK && status != TIDE_ERROR_CORRUPT)
             fail_msg("round %llu: %s", (unsigned long long)round, tide_message());
         if (status == TIDE_OK)
-            assert_true(is_sound(&platform));
+            assert_true(is_sound(&profile));
         else
-            assert_int_equal(platform.threads, 77);
+            assert_int_equal(profile.threads, 77);
         read_count += status == TIDE_OK;
-        tide_platform_destroy(&platform);
+        tide_machine_profile_destroy(&profile);
     }
     assert_true(read_count < rounds);
 }
 
 /* --- how long kernels take on a machine --- */
 
-static tide_platform_clock *clock_of(const tide_platform *platform, tide_dtype dtype, uint32_t threads,
+static tide_machine_profile_clock *clock_of(const tide_machine_profile *profile, tide_dtype dtype, uint32_t threads,
                                      double link)
 {
-    tide_platform_clock *clock = NULL;
-    assert_ok(tide_platform_clock_make(platform, dtype, threads, link, &clock));
+    tide_machine_profile_clock *clock = NULL;
+    assert_ok(tide_machine_profile_clock_make(profile, dtype, threads, link, &clock));
     return clock;
 }
 
-static double ns_of(const tide_platform_clock *clock, tide_stream stream, const char *label, double flops,
+static double ns_of(const tide_machine_profile_clock *clock, tide_stream stream, const char *label, double flops,
                     double bytes)
 {
-    const tide_device_options machine = tide_platform_clock_machine(clock);
+    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_work work = {.label = label, .flops = flops, .bytes = bytes};
     return machine.kernel_time(machine.kernel_time_context, stream, &work, NULL, NULL);
 }
 
-static double compute_ns(const tide_platform_clock *clock, const char *label, double flops, double bytes)
+static double compute_ns(const tide_machine_profile_clock *clock, const char *label, double flops, double bytes)
 {
     return ns_of(clock, TIDE_STREAM_COMPUTE, label, flops, bytes);
 }
 
-static tide_platform timed_platform(void)
+static tide_machine_profile timed_profile(void)
 {
-    tide_platform platform = {.flops_per_second = {1e12, 2e12, 4e12},
+    tide_machine_profile profile = {.flops_per_second = {1e12, 2e12, 4e12},
                               .device_bytes_per_second = 1e9,
                               .device_adam_bytes_per_second = 5e9,
                               .adams = {{1, 1e9}, {4, 2e9}},
@@ -795,19 +795,19 @@ static tide_platform timed_platform(void)
                               .h2d_bytes_per_second = 10e9,
                               .d2h_bytes_per_second = 8e9,
                               .launch_ns = 7};
-    const tide_platform_kernel kernels[] = {kernel_of("product", 1e6, 1e3, 1000),
+    const tide_machine_profile_kernel kernels[] = {kernel_of("product", 1e6, 1e3, 1000),
                                             kernel_of("product", 1e9, 1e5, 400000),
                                             kernel_of("copy", 0, 1e6, 900), kernel_of("call", 0, 0, 50)};
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
-        assert_ok(tide_platform_kernel_set(&platform, &kernels[i]));
-    return platform;
+        assert_ok(tide_machine_profile_kernel_set(&profile, &kernels[i]));
+    return profile;
 }
 
 static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does(void **state)
 {
     (void)state;
-    tide_platform platform = timed_platform();
-    tide_platform_clock *clock = clock_of(&platform, TIDE_DTYPE_FP32, 0, 0);
+    tide_machine_profile profile = timed_profile();
+    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_FP32, 0, 0);
     for (int again = 0; again < 2; again++) {
         assert_true(compute_ns(clock, "product", 1e6, 1e3) == 1007);
         assert_true(compute_ns(clock, "product", 1e9, 1e5) == 400007);
@@ -822,85 +822,85 @@ static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_doe
     assert_true(is_near(compute_ns(clock, "call", 1e6, 1e6), 57, 1e-12)); /* nothing to go by */
     char other_place[] = "product";                                       /* a label is what it says */
     assert_true(is_near(compute_ns(clock, other_place, 1e6, 1e3), 1007, 1e-12));
-    tide_platform_clock_free(clock);
-    tide_platform_clock_free(NULL);
-    tide_platform_destroy(&platform);
+    tide_machine_profile_clock_free(clock);
+    tide_machine_profile_clock_free(NULL);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void a_kernel_of_no_known_name_goes_by_the_rates(void **state)
 {
     (void)state;
-    tide_platform platform = timed_platform();
+    tide_machine_profile profile = timed_profile();
     for (int dtype = 0; dtype < 3; dtype++) {
-        tide_platform_clock *clock = clock_of(&platform, (tide_dtype)dtype, 0, 0);
-        const double rate = platform.flops_per_second[dtype];
+        tide_machine_profile_clock *clock = clock_of(&profile, (tide_dtype)dtype, 0, 0);
+        const double rate = profile.flops_per_second[dtype];
         assert_true(is_near(compute_ns(clock, "unknown", 1e9, 0), 1e18 / rate + 7, 1e-12));
         assert_true(is_near(compute_ns(clock, "unknown", 1e6, 1e6), 1e6 + 7, 1e-12)); /* memory is slower */
         assert_true(is_near(compute_ns(clock, "unknown", 0, 0), 7, 1e-12));
-        tide_platform_clock_free(clock);
+        tide_machine_profile_clock_free(clock);
     }
-    tide_platform_destroy(&platform);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void optimizers_go_by_their_own_rates(void **state)
 {
     (void)state;
-    tide_platform platform = timed_platform();
+    tide_machine_profile profile = timed_profile();
     static const struct {
         uint32_t threads;
         double rate;
     } cases[] = {{0, 2e9}, {1, 1e9}, {3, 1e9}, {4, 2e9}, {9, 2e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        tide_platform_clock *clock = clock_of(&platform, TIDE_DTYPE_BF16, cases[i].threads, 0);
+        tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, cases[i].threads, 0);
         assert_true(
             is_near(ns_of(clock, TIDE_STREAM_HOST, "product", 1e6, 1e6), 1e15 / cases[i].rate, 1e-12));
         assert_true(is_near(ns_of(clock, TIDE_STREAM_UPDATE, "product", 1e6, 1e6), 2e5 + 7, 1e-12));
-        assert_true(tide_platform_clock_machine(clock).host_bytes_per_second == cases[i].rate);
-        assert_true(tide_platform_clock_known(clock).seconds == 0);
-        tide_platform_clock_free(clock);
+        assert_true(tide_machine_profile_clock_machine(clock).host_bytes_per_second == cases[i].rate);
+        assert_true(tide_machine_profile_clock_known(clock).seconds == 0);
+        tide_machine_profile_clock_free(clock);
     }
-    tide_platform_destroy(&platform);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void what_was_measured_is_told_from_what_was_inferred(void **state)
 {
     (void)state;
-    tide_platform platform = timed_platform();
-    tide_platform_clock *clock = clock_of(&platform, TIDE_DTYPE_BF16, 0, 0);
+    tide_machine_profile profile = timed_profile();
+    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, 0);
     double all = 0, measured = 0;
     for (int i = 0; i < 20000; i++) { /* more than are kept at once */
         all += 1e-9 * compute_ns(clock, "product", 1e6 + i % 9000, 1e3);
         measured += i % 9000 == 0 ? 1007e-9 : 0;
     }
-    const tide_platform_known known = tide_platform_clock_known(clock);
+    const tide_machine_profile_known known = tide_machine_profile_clock_known(clock);
     assert_true(is_near(known.seconds, all, 1e-9) && is_near(known.measured_seconds, measured, 1e-9));
-    tide_platform_clock_free(clock);
-    tide_platform_destroy(&platform);
+    tide_machine_profile_clock_free(clock);
+    tide_machine_profile_destroy(&profile);
 }
 
-static double pace_in(const tide_paces *paces, int stream, unsigned set)
+static double slowdown_in(const tide_slowdowns *slowdowns, int stream, unsigned set)
 {
-    return paces->of[stream][set] > 0 ? paces->of[stream][set] : 1;
+    return slowdowns->of[stream][set] > 0 ? slowdowns->of[stream][set] : 1;
 }
 
-static void paces_are_the_machines_where_the_link_is_not_held_back(void **state)
+static void slowdowns_are_the_machines_where_the_link_is_not_held_back(void **state)
 {
     (void)state;
-    tide_platform platform = timed_platform();
-    paces_make(&platform.paces);
+    tide_machine_profile profile = timed_profile();
+    slowdowns_make(&profile.slowdowns);
     static const double links[] = {0, 10e9, 1e12};
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
-        tide_platform_clock *clock = clock_of(&platform, TIDE_DTYPE_BF16, 0, links[i]);
-        const tide_device_options machine = tide_platform_clock_machine(clock);
+        tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, links[i]);
+        const tide_device_options machine = tide_machine_profile_clock_machine(clock);
         assert_true(machine.link_bytes_per_second == 10e9 && machine.link_out_bytes_per_second == 8e9);
         for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
             for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
                 if ((set & 1u << stream) != 0)
-                    assert_true(is_near(pace_in(machine.paces, stream, set),
-                                        pace_in(&platform.paces, stream, set), 1e-12));
-        tide_platform_clock_free(clock);
+                    assert_true(is_near(slowdown_in(machine.slowdowns, stream, set),
+                                        slowdown_in(&profile.slowdowns, stream, set), 1e-12));
+        tide_machine_profile_clock_free(clock);
     }
-    tide_platform_destroy(&platform);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
@@ -908,34 +908,34 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
     (void)state;
     const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT,
                    compute = 1u << TIDE_STREAM_COMPUTE;
-    tide_platform platform = timed_platform();
-    paces_make(&platform.paces);
-    tide_platform_clock *clock = clock_of(&platform, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of in, half of out */
-    const tide_device_options machine = tide_platform_clock_machine(clock);
-    const tide_paces *held = machine.paces;
+    tide_machine_profile profile = timed_profile();
+    slowdowns_make(&profile.slowdowns);
+    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of in, half of out */
+    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
+    const tide_slowdowns *held = machine.slowdowns;
     assert_true(machine.link_bytes_per_second == 4e9 && machine.link_out_bytes_per_second == 4e9);
     for (unsigned set = 1; set <= streams_all(); set++)
         for (int i = 0; i < STREAMS; i++) {
             if ((set & ~streams_all()) != 0 || (set & 1u << streams[i]) == 0)
                 continue;
-            const double pace = pace_in(held, streams[i], set),
-                         measured = pace_in(&platform.paces, streams[i], set);
-            assert_true(pace >= measured - 1e-12 && pace <= 1);
+            const double slowdown = slowdown_in(held, streams[i], set),
+                         measured = slowdown_in(&profile.slowdowns, streams[i], set);
+            assert_true(slowdown >= measured - 1e-12 && slowdown <= 1);
             if ((set & (in | out)) == 0)
-                assert_true(is_near(pace, measured, 1e-12));
+                assert_true(is_near(slowdown, measured, 1e-12));
             else if (!is_alone(set))
-                assert_true(pace > measured * (1 + 1e-9));
+                assert_true(slowdown > measured * (1 + 1e-9));
         }
-    const double beside_in = platform.paces.of[TIDE_STREAM_COMPUTE][compute | in],
-                 beside_out = platform.paces.of[TIDE_STREAM_COMPUTE][compute | out],
-                 beside_both = platform.paces.of[TIDE_STREAM_COMPUTE][compute | in | out],
-                 in_pace = platform.paces.of[TIDE_STREAM_IN][compute | in];
-    assert_true(is_near(pace_in(held, TIDE_STREAM_COMPUTE, compute | in), 0.4 * beside_in + 0.6, 1e-12));
-    assert_true(is_near(pace_in(held, TIDE_STREAM_COMPUTE, compute | in | out),
+    const double beside_in = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in],
+                 beside_out = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | out],
+                 beside_both = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in | out],
+                 in_slowdown = profile.slowdowns.of[TIDE_STREAM_IN][compute | in];
+    assert_true(is_near(slowdown_in(held, TIDE_STREAM_COMPUTE, compute | in), 0.4 * beside_in + 0.6, 1e-12));
+    assert_true(is_near(slowdown_in(held, TIDE_STREAM_COMPUTE, compute | in | out),
                         0.2 * beside_both + 0.2 * beside_in + 0.3 * beside_out + 0.3, 1e-12));
-    assert_true(is_near(pace_in(held, TIDE_STREAM_IN, compute | in), fmin(1, in_pace / 0.4), 1e-12));
-    tide_platform_clock_free(clock);
-    tide_platform_destroy(&platform);
+    assert_true(is_near(slowdown_in(held, TIDE_STREAM_IN, compute | in), fmin(1, in_slowdown / 0.4), 1e-12));
+    tide_machine_profile_clock_free(clock);
+    tide_machine_profile_destroy(&profile);
 }
 
 /* --- memory, as the trainer itself plans it --- */
@@ -981,17 +981,17 @@ static tide_trainer_options random_options(void)
     return options;
 }
 
-/* Of the host device's plan and of the forecast's, all that may differ is where the name of an op is kept. */
-static void assert_same_plan(const tide_trainer_plan *run, const tide_forecast *forecast,
+/* Of the host device's plan and of the performance's, all that may differ is where the name of an op is kept. */
+static void assert_same_plan(const tide_trainer_plan *run, const tide_performance *performance,
                              unsigned long number)
 {
-    tide_trainer_plan ours = *run, theirs = forecast->plan;
+    tide_trainer_plan ours = *run, theirs = performance->plan;
     assert_null(theirs.pool.largest_op);
-    assert_string_equal(ours.pool.largest_op, forecast->largest_op);
+    assert_string_equal(ours.pool.largest_op, performance->largest_op);
     ours.pool.largest_op = NULL;
 #define SAME(field)                                                                                          \
     if (ours.field != theirs.field)                                                                          \
-    fail_msg("configuration %lu: " #field " is %.0f, forecast %.0f", number, (double)ours.field,             \
+    fail_msg("configuration %lu: " #field " is %.0f, performance %.0f", number, (double)ours.field,             \
              (double)theirs.field)
     SAME(pool.params);
     SAME(pool.model_bytes);
@@ -1023,30 +1023,30 @@ static void assert_same_plan(const tide_trainer_plan *run, const tide_forecast *
 static void memory_is_that_of_the_trainer_itself(void **state)
 {
     (void)state;
-    static const tide_platform host = {0};
+    static const tide_machine_profile host = {0};
     unsigned long fit = 0, refused_count = 0;
     random_state = 1;
     for (unsigned long i = 0; i < configurations; i++) {
         tide_trainer_options options = random_options();
         static char message[4096];
-        static tide_forecast forecast;
+        static tide_performance performance;
         tide_trainer *trainer = NULL;
-        forecast = (tide_forecast){.steps_played = 77};
-        const tide_status predicted = tide_forecast_memory(&options, &host, &forecast);
+        performance = (tide_performance){.steps_played = 77};
+        const tide_status predicted = tide_performance_memory(&options, &host, &performance);
         snprintf(message, sizeof message, "%s", predicted == TIDE_OK ? "" : tide_message());
         options.pool.device = "host";
         const tide_status status = tide_trainer_create(&options, &trainer);
         if (predicted != status)
-            fail_msg("configuration %lu: %s (%s), forecast %s (%s)", i, tide_status_name(status),
+            fail_msg("configuration %lu: %s (%s), performance %s (%s)", i, tide_status_name(status),
                      status == TIDE_OK ? "" : tide_message(), tide_status_name(predicted), message);
         if (status == TIDE_OK) {
             fit++;
-            assert_same_plan(tide_trainer_plan_get(trainer), &forecast, i);
+            assert_same_plan(tide_trainer_plan_get(trainer), &performance, i);
             tide_trainer_destroy(trainer);
         } else {
             refused_count++;
             assert_string_equal(message, tide_message());
-            assert_int_equal(forecast.steps_played, 77); /* as before */
+            assert_int_equal(performance.steps_played, 77); /* as before */
         }
     }
     assert_true(3 * fit >= configurations);
@@ -1055,9 +1055,9 @@ static void memory_is_that_of_the_trainer_itself(void **state)
 
 /* --- time --- */
 
-static tide_platform machine_of(double flops, double link, double host_adam)
+static tide_machine_profile machine_of(double flops, double link, double host_adam)
 {
-    return (tide_platform){.flops_per_second = {flops, flops, flops},
+    return (tide_machine_profile){.flops_per_second = {flops, flops, flops},
                            .h2d_bytes_per_second = link,
                            .d2h_bytes_per_second = link,
                            .device_adam_bytes_per_second = 20e9,
@@ -1066,31 +1066,31 @@ static tide_platform machine_of(double flops, double link, double host_adam)
                            .map_ns = 5000};
 }
 
-static tide_forecast forecast_of(const tide_trainer_options *options, const tide_platform *platform)
+static tide_performance performance_of(const tide_trainer_options *options, const tide_machine_profile *profile)
 {
-    tide_forecast forecast;
-    assert_ok(tide_forecast_make(options, platform, &forecast));
-    return forecast;
+    tide_performance performance;
+    assert_ok(tide_performance_make(options, profile, &performance));
+    return performance;
 }
 
 /* Budgets that just hold the run that recomputes hold the one that may choose, too. */
 static void what_fits_when_it_recomputes_is_never_refused(void **state)
 {
     (void)state;
-    const tide_platform any = {0};
+    const tide_machine_profile any = {0};
     uint32_t tried = 0;
     for (uint64_t device = 12; device <= 28; device += 4) {
         tide_trainer_options options = nano_options("gpt2-nano");
-        tide_forecast all, automatic;
+        tide_performance all, automatic;
         options.pool.chunk_bytes = UINT64_C(1) << 20;
         options.pool.device_memory_bytes = device << 20;
         options.pool.host_memory_bytes = UINT64_C(1) << 40;
         options.recompute = TIDE_RECOMPUTE_ALL;
-        assert_int_equal(tide_forecast_memory(&options, &any, &all), TIDE_OK);
+        assert_int_equal(tide_performance_memory(&options, &any, &all), TIDE_OK);
         options.pool.host_memory_bytes = all.plan.pool.least_host_bytes;
-        assert_int_equal(tide_forecast_memory(&options, &any, &all), TIDE_OK);
+        assert_int_equal(tide_performance_memory(&options, &any, &all), TIDE_OK);
         options.recompute = TIDE_RECOMPUTE_AUTO;
-        assert_int_equal(tide_forecast_memory(&options, &any, &automatic), TIDE_OK);
+        assert_int_equal(tide_performance_memory(&options, &any, &automatic), TIDE_OK);
         tried++;
     }
     assert_int_equal(tried, 5);
@@ -1102,22 +1102,22 @@ static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
     static const double flops[] = {1e10, 3e11, 1e15}, links[] = {0, 1e9, 20e9}, adams[] = {1e9, 100e9};
     bool bound[TIDE_RESOURCE_COUNT] = {false};
     for (int i = 0; i < 18; i++) {
-        const tide_platform platform = machine_of(flops[i % 3], links[i / 3 % 3], adams[i / 9]);
+        const tide_machine_profile profile = machine_of(flops[i % 3], links[i / 3 % 3], adams[i / 9]);
         tide_trainer_options options = nano_options("gpt2-nano");
         options.pool.device_memory_bytes = i % 2 == 0 ? 12 * MIB : 64 * MIB;
-        const tide_forecast forecast = forecast_of(&options, &platform);
-        const double seconds = forecast.step.seconds;
-        assert_true(seconds > 0 && forecast.steps_played > 0 && forecast.measured_part == 0);
-        assert_true(is_near(forecast.tokens_per_second * seconds, 256, 1e-9));
+        const tide_performance performance = performance_of(&options, &profile);
+        const double seconds = performance.step.seconds;
+        assert_true(seconds > 0 && performance.steps_played > 0 && performance.measured_part == 0);
+        assert_true(is_near(performance.tokens_per_second * seconds, 256, 1e-9));
         for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++) {
-            assert_true(forecast.busy_seconds[resource] >= 0);
-            assert_true(forecast.busy_seconds[resource] <= forecast.busy_seconds[forecast.bound]);
-            if (forecast.busy_seconds[resource] > seconds * 1.001)
+            assert_true(performance.busy_seconds[resource] >= 0);
+            assert_true(performance.busy_seconds[resource] <= performance.busy_seconds[performance.bound]);
+            if (performance.busy_seconds[resource] > seconds * 1.001)
                 fail_msg("machine %d: %s is busy %.9g s of a step of %.9g s", i,
-                         tide_resource_name((tide_resource)resource), forecast.busy_seconds[resource],
+                         tide_resource_name((tide_resource)resource), performance.busy_seconds[resource],
                          seconds);
         }
-        bound[forecast.bound] = true;
+        bound[performance.bound] = true;
     }
     assert_true(bound[TIDE_RESOURCE_COMPUTE] && bound[TIDE_RESOURCE_HOST_ADAM]);
 }
@@ -1127,21 +1127,21 @@ static void more_device_memory_slows_nothing(void **state)
     (void)state;
     static const double links[] = {1e9, 8e9};
     for (int i = 0; i < 2; i++) {
-        const tide_platform platform = machine_of(2e11, links[i], 10e9);
+        const tide_machine_profile profile = machine_of(2e11, links[i], 10e9);
         tide_trainer_options options = nano_options("gpt2-nano");
         options.recompute = TIDE_RECOMPUTE_ALL;
-        tide_forecast forecast;
-        assert_ok(tide_forecast_memory(&options, &platform, &forecast));
-        const uint64_t least = forecast.plan.pool.least_device_bytes,
-                       full = forecast.plan.pool.full_device_bytes;
+        tide_performance performance;
+        assert_ok(tide_performance_memory(&options, &profile, &performance));
+        const uint64_t least = performance.plan.pool.least_device_bytes,
+                       full = performance.plan.pool.full_device_bytes;
         double before = HUGE_VAL;
         for (uint64_t part = 0; part <= 6; part++) {
             options.pool.device_memory_bytes = least + (full - least) * part / 6;
-            forecast = forecast_of(&options, &platform);
-            if (forecast.step.seconds > before * 1.01)
+            performance = performance_of(&options, &profile);
+            if (performance.step.seconds > before * 1.01)
                 fail_msg("link %g, %llu bytes: %.9g s, with less %.9g", links[i],
-                         (unsigned long long)options.pool.device_memory_bytes, forecast.step.seconds, before);
-            before = fmin(before, forecast.step.seconds);
+                         (unsigned long long)options.pool.device_memory_bytes, performance.step.seconds, before);
+            before = fmin(before, performance.step.seconds);
         }
     }
 }
@@ -1149,9 +1149,9 @@ static void more_device_memory_slows_nothing(void **state)
 static void twice_the_flops_halve_what_is_resident(void **state)
 {
     (void)state;
-    const tide_platform slow = machine_of(1e11, 10e9, 10e9), fast = machine_of(2e11, 10e9, 10e9);
+    const tide_machine_profile slow = machine_of(1e11, 10e9, 10e9), fast = machine_of(2e11, 10e9, 10e9);
     const tide_trainer_options options = nano_options("gpt2-nano");
-    const tide_forecast one = forecast_of(&options, &slow), other = forecast_of(&options, &fast);
+    const tide_performance one = performance_of(&options, &slow), other = performance_of(&options, &fast);
     assert_int_equal(one.step.h2d_bytes, 0);
     const double seconds = one.plan.step_flops / 1e11; /* and the norm's, which are the pool's own */
     assert_true(one.busy_seconds[TIDE_RESOURCE_COMPUTE] >= seconds * (1 - 1e-6));
@@ -1186,7 +1186,7 @@ static const known_choice *known_find(const known_choice *table, const tide_choi
     return NULL;
 }
 
-static void table_fill(const tide_trainer_options *options, const tide_platform *platform,
+static void table_fill(const tide_trainer_options *options, const tide_machine_profile *profile,
                        known_choice *table)
 {
     for (int i = 0; i < TABLE; i++) {
@@ -1195,15 +1195,15 @@ static void table_fill(const tide_trainer_options *options, const tide_platform 
                                     (tide_placement)(i / CHUNKS / RECOMPUTES % PLACEMENTS),
                                     i / CHUNKS / RECOMPUTES / PLACEMENTS == 0};
         tide_trainer_options run = *options;
-        tide_forecast forecast;
+        tide_performance performance;
         tide_choice_apply(&choice, &run);
         const tide_choice again = tide_choice_of(&run);
         assert_true(is_choice(&choice, &again));
-        const tide_status status = tide_forecast_make(&run, platform, &forecast);
+        const tide_status status = tide_performance_make(&run, profile, &performance);
         if (status != TIDE_ERROR_BUDGET)
             assert_ok(status);
         table[i] =
-            (known_choice){choice, status == TIDE_OK, status == TIDE_OK ? forecast.step.seconds : HUGE_VAL};
+            (known_choice){choice, status == TIDE_OK, status == TIDE_OK ? performance.step.seconds : HUGE_VAL};
     }
 }
 
@@ -1273,10 +1273,10 @@ static const struct {
 
 enum { MACHINES = sizeof machines / sizeof machines[0] };
 
-static tide_trainer_options options_on(int machine, tide_platform *platform)
+static tide_trainer_options options_on(int machine, tide_machine_profile *profile)
 {
     tide_trainer_options options = nano_options("gpt2-nano");
-    *platform = machine_of(machines[machine].flops, machines[machine].link, machines[machine].adam);
+    *profile = machine_of(machines[machine].flops, machines[machine].link, machines[machine].adam);
     options.pool.device_memory_bytes = machines[machine].device_bytes;
     options.pool.host_memory_bytes = machines[machine].host_bytes;
     return options;
@@ -1287,9 +1287,9 @@ static void check_order(const tide_candidate *candidates, uint32_t count)
     for (uint32_t i = 1; i < count; i++) {
         assert_true(candidates[i - 1].fits || !candidates[i].fits);
         if (i > 1 && candidates[i].fits)
-            assert_true(candidates[i].forecast.step.seconds >= candidates[i - 1].forecast.step.seconds);
+            assert_true(candidates[i].performance.step.seconds >= candidates[i - 1].performance.step.seconds);
         if (!candidates[i].fits)
-            assert_true(candidates[i].forecast.step.seconds == 0);
+            assert_true(candidates[i].performance.step.seconds == 0);
         for (uint32_t j = 0; j < i; j++)
             assert_false(is_choice(&candidates[i].choice, &candidates[j].choice));
     }
@@ -1300,13 +1300,13 @@ static void the_search_finds_the_best_that_it_can_reach(void **state)
     (void)state;
     static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     for (int m = 0; m < MACHINES; m++) {
-        tide_platform platform;
-        const tide_trainer_options options = options_on(m, &platform);
+        tide_machine_profile profile;
+        const tide_trainer_options options = options_on(m, &profile);
         const tide_choice given = tide_choice_of(&options);
         known_choice table[TABLE];
         uint32_t count = 0;
-        table_fill(&options, &platform, table);
-        assert_ok(tide_tune(&options, &platform, &(tide_tune_options){0}, candidates, &count));
+        table_fill(&options, &profile, table);
+        assert_ok(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count));
         assert_in_range(count, 2, TIDE_CANDIDATES_MAX);
         check_order(candidates, count);
         double least = HUGE_VAL;
@@ -1314,11 +1314,11 @@ static void the_search_finds_the_best_that_it_can_reach(void **state)
             const known_choice *known = known_find(table, &candidates[i].choice);
             assert_int_equal(known->fits, candidates[i].fits);
             if (candidates[i].fits) {
-                assert_true(known->seconds == candidates[i].forecast.step.seconds);
+                assert_true(known->seconds == candidates[i].performance.step.seconds);
                 least = fmin(least, known->seconds);
             }
         }
-        const double best = candidates[0].forecast.step.seconds, reachable = reachable_best(table, &given);
+        const double best = candidates[0].performance.step.seconds, reachable = reachable_best(table, &given);
         assert_true(best <= least * 1.005 * (1 + 1e-9));
         if (best > reachable * (1.005 + 1e-9))
             fail_msg("machine %d: tuned %.9g s, reachable %.9g s", m, best, reachable);
@@ -1330,14 +1330,14 @@ static void what_is_to_be_kept_is_kept(void **state)
 {
     (void)state;
     static tide_candidate candidates[TIDE_CANDIDATES_MAX];
-    tide_platform platform;
-    const tide_trainer_options options = options_on(0, &platform);
+    tide_machine_profile profile;
+    const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
     for (unsigned keep = 0; keep < 16; keep++) {
         const tide_tune_options how = {keep & 1, keep >> 1 & 1, keep >> 2 & 1, keep >> 3 & 1, 0, NULL, NULL};
         bool differs[4] = {false};
         uint32_t count = 0;
-        assert_ok(tide_tune(&options, &platform, &how, candidates, &count));
+        assert_ok(tide_tune(&options, &profile, &how, candidates, &count));
         for (uint32_t i = 0; i < count; i++) {
             differs[0] |= candidates[i].choice.chunk_bytes != given.chunk_bytes;
             differs[1] |= candidates[i].choice.recompute != given.recompute;
@@ -1353,25 +1353,25 @@ static void the_search_stops_when_it_is_told_to(void **state)
 {
     (void)state;
     static tide_candidate candidates[TIDE_CANDIDATES_MAX];
-    tide_platform platform;
-    const tide_trainer_options options = options_on(0, &platform);
+    tide_machine_profile profile;
+    const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
     uint32_t before = 0, cut = 0;
     for (uint32_t most = 0; most < 24; most++) { /* asked before each prediction and its steps */
         go_count calls = {.most = most};
         uint32_t count = 99;
-        assert_ok(tide_tune(&options, &platform, &(tide_tune_options){.go_on = go_on, .context = &calls},
+        assert_ok(tide_tune(&options, &profile, &(tide_tune_options){.go_on = go_on, .context = &calls},
                             candidates, &count));
         assert_int_equal(calls.calls, most + 1);
         assert_true(count == before || count == before + 1);
         for (uint32_t i = 0; i < count; i++)
-            assert_true(!candidates[i].fits || candidates[i].forecast.steps_played > 0);
+            assert_true(!candidates[i].fits || candidates[i].performance.steps_played > 0);
         cut += count == before; /* within a prediction: it tells nothing */
         before = count;
     }
     assert_true(before >= 2 && cut > 2 * before);
     uint32_t count = 0;
-    assert_ok(tide_tune(&options, &platform, &(tide_tune_options){.seconds_most = 1e-9}, candidates, &count));
+    assert_ok(tide_tune(&options, &profile, &(tide_tune_options){.seconds_most = 1e-9}, candidates, &count));
     assert_int_equal(count, 1); /* the run as given */
     assert_true(is_choice(&candidates[0].choice, &given));
 }
@@ -1380,19 +1380,19 @@ static void where_nothing_fits_the_runs_own_message_says_so(void **state)
 {
     (void)state;
     static tide_candidate candidates[TIDE_CANDIDATES_MAX];
-    tide_platform platform;
-    tide_trainer_options options = options_on(0, &platform);
+    tide_machine_profile profile;
+    tide_trainer_options options = options_on(0, &profile);
     options.pool.device_memory_bytes = MIB;
-    tide_forecast forecast;
+    tide_performance performance;
     char message[1024];
     uint32_t count = 0;
-    assert_int_equal(tide_forecast_memory(&options, &platform, &forecast), TIDE_ERROR_BUDGET);
+    assert_int_equal(tide_performance_memory(&options, &profile, &performance), TIDE_ERROR_BUDGET);
     snprintf(message, sizeof message, "%s", tide_message());
-    assert_int_equal(tide_tune(&options, &platform, &(tide_tune_options){0}, candidates, &count),
+    assert_int_equal(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count),
                      TIDE_ERROR_BUDGET);
     assert_string_equal(tide_message(), message);
     options.seq_len = 1000; /* what is wrong anyway is no answer */
-    assert_int_equal(tide_tune(&options, &platform, &(tide_tune_options){0}, candidates, &count),
+    assert_int_equal(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count),
                      TIDE_ERROR_ARGUMENT);
 }
 
@@ -1442,47 +1442,47 @@ static void a_step_tells_of_all_its_flops(void **state)
     }
 }
 
-static void a_trial_measures_all_that_a_run_launches(void **state)
+static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
 {
     (void)state;
-    tide_platform platform = {.device = "host", .threads = 2, .adams = {{2, 10e9}}, .adam_count = 1};
+    tide_machine_profile profile = {.device = "host", .threads = 2, .adams = {{2, 10e9}}, .adam_count = 1};
     const tide_trainer_options options = nano_options("gpt2-nano");
     bool needed = false;
-    assert_ok(tide_trial_needed(&options, &platform, &needed));
+    assert_ok(tide_microbenchmark_needed(&options, &profile, &needed));
     assert_true(needed);
-    assert_ok(tide_trial_run(&options, &platform));
-    /* What no trial measures, chunks that the link's stream zeroes, takes long by such rates. */
-    platform.device_bytes_per_second = 1e6;
-    assert_ok(tide_trial_needed(&options, &platform, &needed));
+    assert_ok(tide_microbenchmark_run(&options, &profile));
+    /* What no microbenchmark measures, chunks that the link's stream zeroes, takes long by such rates. */
+    profile.device_bytes_per_second = 1e6;
+    assert_ok(tide_microbenchmark_needed(&options, &profile, &needed));
     assert_false(needed);
-    platform.device_bytes_per_second = 0;
-    assert_true(platform.kernel_count > 10);
-    for (uint32_t i = 0; i < platform.kernel_count; i++)
-        assert_true(platform.kernels[i].ns > 0 && isfinite(platform.kernels[i].ns));
-    const tide_forecast forecast = forecast_of(&options, &platform);
-    assert_true(forecast.measured_part > 0.99);
-    assert_true(forecast.step.seconds > 0);
+    profile.device_bytes_per_second = 0;
+    assert_true(profile.kernel_count > 10);
+    for (uint32_t i = 0; i < profile.kernel_count; i++)
+        assert_true(profile.kernels[i].ns > 0 && isfinite(profile.kernels[i].ns));
+    const tide_performance performance = performance_of(&options, &profile);
+    assert_true(performance.measured_part > 0.99);
+    assert_true(performance.step.seconds > 0);
     tide_trainer_options other = options;
     other.seq_len = 64;
     other.batch_tokens = 8 * 64;
-    assert_ok(tide_trial_needed(&other, &platform, &needed));
+    assert_ok(tide_microbenchmark_needed(&other, &profile, &needed));
     assert_true(needed);
-    tide_platform_destroy(&platform);
+    tide_machine_profile_destroy(&profile);
 }
 
 static void streams_keep_a_part_of_their_speed(void **state)
 {
     (void)state;
-    tide_paces paces;
+    tide_slowdowns slowdowns;
     double launch_ns = -1;
-    assert_ok(tide_pace_measure("host", 2, &paces, &launch_ns));
+    assert_ok(tide_slowdown_measure("host", 2, &slowdowns, &launch_ns));
     assert_true(launch_ns >= 0);
     for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
         for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
             const bool measured = (set & ~streams_all()) == 0 && !is_alone(set) && (set & 1u << stream) != 0;
-            const double pace = paces.of[stream][set];
-            if (measured ? !(pace > 0 && pace <= 1) : pace != 0)
-                fail_msg("%s in set %x: %g", tide_stream_name((tide_stream)stream), set, pace);
+            const double slowdown = slowdowns.of[stream][set];
+            if (measured ? !(slowdown > 0 && slowdown <= 1) : slowdown != 0)
+                fail_msg("%s in set %x: %g", tide_stream_name((tide_stream)stream), set, slowdown);
         }
 }
 
@@ -1557,7 +1557,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_kernel_of_no_known_name_goes_by_the_rates),
         cmocka_unit_test(optimizers_go_by_their_own_rates),
         cmocka_unit_test(what_was_measured_is_told_from_what_was_inferred),
-        cmocka_unit_test(paces_are_the_machines_where_the_link_is_not_held_back),
+        cmocka_unit_test(slowdowns_are_the_machines_where_the_link_is_not_held_back),
         cmocka_unit_test(a_link_that_is_held_back_slows_others_by_its_part),
         cmocka_unit_test(memory_is_that_of_the_trainer_itself),
         cmocka_unit_test(what_fits_when_it_recomputes_is_never_refused),
@@ -1569,10 +1569,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_search_stops_when_it_is_told_to),
         cmocka_unit_test(where_nothing_fits_the_runs_own_message_says_so),
         cmocka_unit_test(a_step_tells_of_all_its_flops),
-        cmocka_unit_test(a_trial_measures_all_that_a_run_launches),
+        cmocka_unit_test(a_microbenchmark_measures_all_that_a_run_launches),
         cmocka_unit_test(streams_keep_a_part_of_their_speed),
         cmocka_unit_test(published_tables_are_what_the_accounting_says),
     };
     configurations = argc > 1 ? strtoul(argv[1], NULL, 10) : CONFIGURATIONS_USUAL / test_thin(3);
-    return cmocka_run_group_tests_name("forecast", tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests_name("performance", tests, rig_set_up, rig_tear_down);
 }

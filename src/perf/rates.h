@@ -1,7 +1,7 @@
 /* This machine's rates, measured through the same device table and kernels that training uses: what `tidepool
  * info` prints, and what the null device predicts with. About a second. */
-#ifndef TIDE_FORECAST_RATES_H
-#define TIDE_FORECAST_RATES_H
+#ifndef TIDE_PERF_RATES_H
+#define TIDE_PERF_RATES_H
 
 #include "tidepool/types.h"
 

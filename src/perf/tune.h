@@ -1,12 +1,12 @@
 /* How to run best what is to be computed: chunk size, recompute, prefetch and the optimizer's place, of which none changes a bit.
  *
- * Every choice is predicted (forecast.h). First all chunk sizes, the rest as given; then, of the best of these, every recompute and
+ * Every choice is predicted (performance.h). First all chunk sizes, the rest as given; then, of the best of these, every recompute and
  * placement, and prefetch off. A choice that comes to what was played already is not played again.
  */
-#ifndef TIDE_FORECAST_TUNE_H
-#define TIDE_FORECAST_TUNE_H
+#ifndef TIDE_PERF_TUNE_H
+#define TIDE_PERF_TUNE_H
 
-#include "src/forecast/forecast.h"
+#include "src/perf/performance_model.h"
 
 #define TIDE_TUNE_CHUNK_LEAST (UINT64_C(1) << 20)
 #define TIDE_TUNE_CHUNK_MOST  (UINT64_C(512) << 20)
@@ -20,8 +20,8 @@ typedef struct tide_choice {
 
 typedef struct tide_candidate {
     tide_choice choice;
-    bool fits; /* else the forecast is zero */
-    tide_forecast forecast;
+    bool fits; /* else the performance is zero */
+    tide_performance performance;
 } tide_candidate;
 
 enum { TIDE_CANDIDATES_MAX = 96 };
@@ -41,8 +41,8 @@ void tide_choice_apply(const tide_choice *choice, tide_trainer_options *options)
 
 /* Predict, and sort: the best first; those within half a hundredth of the best count as equal, and of them the one that differs
  * least from the run as given comes first; what does not fit comes last. BUDGET, with the run's own message, where nothing fits;
- * other statuses of tide_forecast_make. */
-TIDE_NODISCARD tide_status tide_tune(const tide_trainer_options *options, const tide_platform *platform,
+ * other statuses of tide_performance_make. */
+TIDE_NODISCARD tide_status tide_tune(const tide_trainer_options *options, const tide_machine_profile *profile,
                                      const tide_tune_options *how, tide_candidate candidates[TIDE_CANDIDATES_MAX],
                                      uint32_t *count);
 
