@@ -1,4 +1,4 @@
-/* Exports: what a folder holds to the byte, what goes along, what is refused; that the folder is there whole or not at all,
+/* Exports: what a folder holds to the byte, sidecar files, what is refused; that the folder is there whole or not at all,
  * whatever fails, and that nothing else is left behind. */
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
@@ -78,7 +78,7 @@ static void put_checkpoint(sim_files *disk, const tide_model_config *of)
     "\"vocab_size\": 11, "                                                                                   \
     "\"layer_norm_epsilon\": 1e-05"
 
-static const char *const along[][2] = {
+static const char *const sidecars[][2] = {
     {"tokenizer.json", "{\"a\": 1}"},
     {"tokenizer_config.json", "{}"},
     {"merges.txt", "a b\n"},
@@ -90,18 +90,18 @@ static const char *const along[][2] = {
 static const char *const left[] = {"pytorch_model.bin", "README.md", ".tokenizer.json.swp",
                                    "model.safetensors", "my_merges.txt"};
 
-enum { ALONG = sizeof along / sizeof along[0], LEFT = sizeof left / sizeof left[0] };
+enum { SIDECARS = sizeof sidecars / sizeof sidecars[0], LEFT = sizeof left / sizeof left[0] };
 
-/* A Hugging Face folder: config.json, what goes along, and what does not. */
-static void put_origin(sim_files *disk, const char *path, const char *config)
+/* A Hugging Face folder: config.json, sidecar files, and others. */
+static void put_source(sim_files *disk, const char *path, const char *config)
 {
     char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
     make_folder(disk, path);
     snprintf(name, sizeof name, "%s/config.json", path);
     put(disk, name, config);
-    for (size_t i = 0; i < ALONG; i++) {
-        snprintf(name, sizeof name, "%s/%s", path, along[i][0]);
-        put(disk, name, along[i][1]);
+    for (size_t i = 0; i < SIDECARS; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, sidecars[i][0]);
+        put(disk, name, sidecars[i][1]);
     }
     for (size_t i = 0; i < LEFT; i++) {
         snprintf(name, sizeof name, "%s/%s", path, left[i]);
@@ -113,14 +113,14 @@ static void put_origin(sim_files *disk, const char *path, const char *config)
     put(disk, name, "not this");
 }
 
-static sim_files *disk_new(bool origin)
+static sim_files *disk_new(bool source)
 {
     const tide_model_config of = model();
     sim_files *disk = sim_files_new();
     put_checkpoint(disk, &of);
-    if (origin) {
-        put_origin(disk, "hf", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
-        assert_ok(tide_export_keep_origin(sim_files_table(disk), "run", "hf"));
+    if (source) {
+        put_source(disk, "hf", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
+        assert_ok(tide_export_keep_source(sim_files_table(disk), "run", "hf"));
     }
     sync_folder(disk, "");
     return disk;
@@ -232,7 +232,7 @@ static void a_made_config_gives_its_numbers_back(void **unused)
     sim_files_free(disk);
 }
 
-static void an_origins_config_is_kept_but_for_its_dtype(void **unused)
+static void a_sources_config_is_kept_but_for_its_dtype(void **unused)
 {
     (void)unused;
     static const char *const cases[][2] = {
@@ -251,15 +251,15 @@ static void an_origins_config_is_kept_but_for_its_dtype(void **unused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sim_files *disk = disk_new(false);
         tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
-        put_origin(disk, "hf", cases[i][0]);
-        to.origin = "hf";
+        put_source(disk, "hf", cases[i][0]);
+        to.source = "hf";
         assert_ok(tide_export_checkpoint(&to, "run/step-3"));
         assert_text(disk, "out/config.json", cases[i][1]);
         sim_files_free(disk);
     }
 }
 
-static void an_origin_that_cant_be_kept_is_refused(void **unused)
+static void a_source_that_cant_be_kept_is_refused(void **unused)
 {
     (void)unused;
     static const struct {
@@ -287,8 +287,8 @@ static void an_origin_that_cant_be_kept_is_refused(void **unused)
         sim_files *disk = disk_new(false);
         const tide_files *files = sim_files_table(disk);
         tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
-        to.origin = "hf";
-        put_origin(disk, "hf", cases[i].config != NULL ? cases[i].config : "");
+        to.source = "hf";
+        put_source(disk, "hf", cases[i].config != NULL ? cases[i].config : "");
         if (cases[i].config == NULL)
             assert_int_equal(files->remove_file(files->context, "hf/config.json"), 0);
         assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), cases[i].status);
@@ -298,39 +298,39 @@ static void an_origin_that_cant_be_kept_is_refused(void **unused)
     }
 }
 
-/* ---- what goes along ---- */
+/* ---- sidecar files ---- */
 
-static void assert_along(sim_files *disk, const char *path, size_t others)
+static void assert_sidecars(sim_files *disk, const char *path, size_t others)
 {
     char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
-    for (size_t i = 0; i < ALONG; i++) {
-        snprintf(name, sizeof name, "%s/%s", path, along[i][0]);
-        assert_text(disk, name, along[i][1]);
+    for (size_t i = 0; i < SIDECARS; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, sidecars[i][0]);
+        assert_text(disk, name, sidecars[i][1]);
     }
-    assert_int_equal(count_in(disk, path), ALONG + others);
+    assert_int_equal(count_in(disk, path), SIDECARS + others);
 }
 
-static void the_tokenizers_files_go_along_and_no_others(void **unused)
+static void the_tokenizers_files_are_sidecars_and_no_others(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_new(true);
-    assert_along(disk, "run/tidepool-origin", 1);
+    assert_sidecars(disk, "run/tidepool-origin", 1);
     assert_text(disk, "run/tidepool-origin/config.json", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
     assert_ok(export_run(disk));
-    assert_along(disk, "out", 2);
+    assert_sidecars(disk, "out", 2);
     assert_text(disk, "out/config.json", "{" SIZES ", \"torch_dtype\": \"bfloat16\"}\n");
     assert_nothing_left(disk, 3);
     sim_files_free(disk);
 }
 
-static void a_given_origin_counts_before_the_kept_one(void **unused)
+static void a_given_source_counts_before_the_kept_one(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_new(true);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     make_folder(disk, "mine");
     put(disk, "mine/config.json", "{\"dtype\": 1, " SIZES "}");
-    to.origin = "mine";
+    to.source = "mine";
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     assert_text(disk, "out/config.json", "{\"dtype\": \"float16\", " SIZES "}");
     assert_int_equal(count_in(disk, "out"), 2);
@@ -435,7 +435,7 @@ static void values_beyond_fp16_are_refused_and_leave_nothing(void **unused)
     sim_files *disk = disk_new(true);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     to.model = &of;
-    to.origin = "hf";
+    to.source = "hf";
     float most = 65520;
     assert_int_equal(tide_export_write(&to, huge, &most), TIDE_ERROR_ARGUMENT);
     assert_message_has("h.0.attn.c_attn.weight");
@@ -507,7 +507,7 @@ static void names_that_runs_take_away_are_refused(void **unused)
     static const char *const refused[] = {"run/step-9", "run/step-3/x", "run/.tmp-3-7", "run/.tmp-x/",
                                           "run/tidepool-origin//"};
     static const char *const taken[] = {"run/model", "run/step-", "run/step-x", "step-9",
-                                        "run/tidepool-origins"};
+                                        "run/tidepool-sources"};
     enum { COUNT = sizeof refused / sizeof refused[0] };
     sim_files *disk = disk_new(false);
     for (size_t i = 0; i < COUNT; i++) {
@@ -525,9 +525,9 @@ static void names_that_runs_take_away_are_refused(void **unused)
 
 /* ---- the two ends of a run ---- */
 
-static sim_files *reference(bool origin)
+static sim_files *reference(bool source)
 {
-    sim_files *disk = disk_new(origin);
+    sim_files *disk = disk_new(source);
     assert_ok(export_run(disk));
     return disk;
 }
@@ -575,7 +575,7 @@ static tide_status export_begin_ones(const sim_files *disk, const tide_model_con
 {
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.model = of;
-    to.origin = "hf";
+    to.source = "hf";
     return tide_export_begin(&to, place);
 }
 
@@ -689,12 +689,12 @@ static tide_export export_of(const sim_files *disk, const tide_model_config *of)
 {
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.model = of;
-    to.origin = "hf";
+    to.source = "hf";
     return to;
 }
 
 /* The folder that the run began with may go while it trains. */
-static void what_goes_along_is_there_before_the_run(void **unused)
+static void sidecar_files_are_there_before_the_run(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_new(true), *truth = disk_new(true);
@@ -704,7 +704,7 @@ static void what_goes_along_is_there_before_the_run(void **unused)
     assert_ok(tide_export_write(&plain, get_ones, NULL));
     assert_ok(tide_export_begin(&to, &place));
     assert_string_equal(place.path, "out.tmp-1000");
-    assert_along(disk, place.path, 1);
+    assert_sidecars(disk, place.path, 1);
     assert_int_equal(to.files->rename(to.files->context, "hf", "elsewhere"), 0);
     assert_ok(tide_export_finish(&to, &place, get_ones, NULL));
     assert_string_equal(place.path, "");
@@ -842,7 +842,7 @@ static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
     sim_files_free(before);
 }
 
-/* Somebody tidies up while the run trains, and the origin may be gone, too: then there is a config.json, which is made. */
+/* Somebody tidies up while the run trains, and the source may be gone, too: then there is a config.json, which is made. */
 static void what_went_meanwhile_is_made_again(void **unused)
 {
     (void)unused;
@@ -853,7 +853,7 @@ static void what_went_meanwhile_is_made_again(void **unused)
         tide_export plain = export_of(truth, &of);
         tide_export_place place;
         if (gone & 1)
-            plain.origin = NULL;
+            plain.source = NULL;
         assert_ok(tide_export_write(&plain, get_ones, NULL));
         assert_ok(tide_export_begin(&to, &place));
         if (gone & 1)
@@ -877,7 +877,7 @@ static int size_of_all(void *context, int handle, uint64_t *bytes)
     return 0;
 }
 
-static void what_cant_go_along_is_refused_before_the_run(void **unused)
+static void unreadable_sidecar_files_are_refused_before_the_run(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_new(true);
@@ -890,7 +890,7 @@ static void what_cant_go_along_is_refused_before_the_run(void **unused)
     assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
     assert_message_has("has more than");
     to.files = sim_files_table(disk);
-    to.origin = "none";
+    to.source = "none";
     assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
     assert_message_has("none/config.json");
     assert_string_equal(place.path, "");
@@ -1171,7 +1171,7 @@ static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
     unsigned operations, syncs;
     assert_no_cut_breaks(&of, &operations, &syncs);
     /* each file; the folder, by the weights' writer and once more; its parent */
-    assert_int_equal(syncs, ALONG + 2 + 3);
+    assert_int_equal(syncs, SIDECARS + 2 + 3);
     assert_int_equal(syncs_needed(&of, operations, syncs), syncs - 2);
     sim_files_free(of.before);
     sim_files_free(cut_truth);
@@ -1203,16 +1203,16 @@ static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **un
     sim_files_free(cut_truth);
 }
 
-/* ---- the origin that is kept ---- */
+/* ---- the source that is kept ---- */
 
 static tide_status keep_new(const sim_files *disk)
 {
-    return tide_export_keep_origin(sim_files_table(disk), "run", "new");
+    return tide_export_keep_source(sim_files_table(disk), "run", "new");
 }
 
 static tide_status keep_none(const sim_files *disk)
 {
-    return tide_export_keep_origin(sim_files_table(disk), "run", NULL);
+    return tide_export_keep_source(sim_files_table(disk), "run", NULL);
 }
 
 /* A disk on which run/tidepool-origin is of hf, and new/ is another folder. */
@@ -1251,20 +1251,20 @@ static bool none_is_kept(sim_files *disk)
 static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away(void **unused)
 {
     (void)unused;
-    char origin[TIDE_CHECKPOINT_PATH_BYTES];
+    char source[TIDE_CHECKPOINT_PATH_BYTES];
     bool kept = false;
     sim_files *disk = disk_to_replace();
     assert_ok(keep_new(disk));
     assert_true(is_kept_new(disk));
     assert_int_equal(count_in(disk, "run"), 2);
-    assert_ok(tide_export_origin_kept(sim_files_table(disk), "run", origin, &kept));
+    assert_ok(tide_export_source_kept(sim_files_table(disk), "run", source, &kept));
     assert_true(kept);
-    assert_string_equal(origin, "run/tidepool-origin");
+    assert_string_equal(source, "run/tidepool-origin");
     for (int i = 0; i < 2; i++) {
         assert_ok(keep_none(disk));
         assert_int_equal(count_in(disk, "run"), 1);
     }
-    assert_ok(tide_export_origin_kept(sim_files_table(disk), "run", origin, &kept));
+    assert_ok(tide_export_source_kept(sim_files_table(disk), "run", source, &kept));
     assert_false(kept);
     assert_ok(keep_new(disk));
     assert_true(is_kept_new(disk));
@@ -1284,7 +1284,7 @@ static void what_no_run_has_kept_is_not_replaced(void **unused)
                             "run/tidepool-origin holds model.safetensors, which no run has kept there: "
                             "move it away");
         assert_text(disk, "run/tidepool-origin/model.safetensors", "weights");
-        assert_text(disk, "run/tidepool-origin/tokenizer.json", along[0][1]);
+        assert_text(disk, "run/tidepool-origin/tokenizer.json", sidecars[0][1]);
         assert_int_equal(count_in(disk, "run"), 2);
     }
     sim_files_free(disk);
@@ -1430,10 +1430,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_config_is_made_where_there_was_none),
         cmocka_unit_test(a_made_config_gives_its_numbers_back),
-        cmocka_unit_test(an_origins_config_is_kept_but_for_its_dtype),
-        cmocka_unit_test(an_origin_that_cant_be_kept_is_refused),
-        cmocka_unit_test(the_tokenizers_files_go_along_and_no_others),
-        cmocka_unit_test(a_given_origin_counts_before_the_kept_one),
+        cmocka_unit_test(a_sources_config_is_kept_but_for_its_dtype),
+        cmocka_unit_test(a_source_that_cant_be_kept_is_refused),
+        cmocka_unit_test(the_tokenizers_files_are_sidecars_and_no_others),
+        cmocka_unit_test(a_given_source_counts_before_the_kept_one),
         cmocka_unit_test(a_folders_names_come_out_again),
         cmocka_unit_test(masters_are_rounded_once),
         cmocka_unit_test(shards_have_an_index),
@@ -1454,9 +1454,9 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_the_same_is_taken_as_done),
         cmocka_unit_test(a_folder_that_differs_is_refused_and_stays),
         cmocka_unit_test(every_fault_of_a_comparison_fails_and_changes_nothing),
-        cmocka_unit_test(what_goes_along_is_there_before_the_run),
+        cmocka_unit_test(sidecar_files_are_there_before_the_run),
         cmocka_unit_test(what_went_meanwhile_is_made_again),
-        cmocka_unit_test(what_cant_go_along_is_refused_before_the_run),
+        cmocka_unit_test(unreadable_sidecar_files_are_refused_before_the_run),
         cmocka_unit_test(an_export_given_up_leaves_nothing),
         cmocka_unit_test(a_name_taken_meanwhile_costs_no_weights),
         cmocka_unit_test(names_that_runs_take_away_are_refused),

@@ -158,7 +158,7 @@ static bool takes(tide_file_kind kind, const char *base, const char *name)
     case TIDE_FILE_DATA:
         return fnmatch("?*.bin", name, FNM_PERIOD) == 0;
     case TIDE_FILE_MODEL:
-        return tide_export_goes_along(name, true) || fnmatch("*.safetensors*", name, FNM_PERIOD) == 0;
+        return tide_export_is_sidecar(name, true) || fnmatch("*.safetensors*", name, FNM_PERIOD) == 0;
     case TIDE_FILE_WHOLE:
         return true;
     default:
@@ -170,7 +170,7 @@ static bool takes(tide_file_kind kind, const char *base, const char *name)
 static bool is_runs_own(const char *name)
 {
     uint64_t step;
-    return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_ORIGIN_NAME) == 0;
+    return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_SOURCE_NAME) == 0;
 }
 
 typedef struct looking {

@@ -66,11 +66,11 @@ typedef struct train_run {
 /* ---- 2: outputs ---- */
 
 /* The folder whose config.json and tokenizer are this run's: its own, or what the checkpoint that it goes on from has kept. */
-static const char *origin_of(const train_run *run)
+static const char *source_of(const train_run *run)
 {
     if (run->options.weights != NULL)
         return run->options.weights;
-    return run->folder.origin[0] != '\0' ? run->folder.origin : NULL;
+    return run->folder.source[0] != '\0' ? run->folder.source : NULL;
 }
 
 /* What --export writes, and where: as the run's params are. */
@@ -79,7 +79,7 @@ static tide_export export_of(train_run *run)
     return (tide_export){.files = tide_files_posix(),
                          .out = run->settings.export,
                          .model = &run->options.model,
-                         .origin = origin_of(run),
+                         .source = source_of(run),
                          .dtype = tide_export_dtype_of(run->options.pool.dtype),
                          .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
                          .progress = tide_making_show,
@@ -119,7 +119,7 @@ static void folder_withdraw(const train_run *run)
 {
     const tide_files *files = tide_files_posix();
     if (run->folder.made && run->saves.saved_step == TIDE_TRAIN_UNSAVED &&
-        tide_export_keep_origin(files, run->settings.checkpoint, NULL) == TIDE_OK)
+        tide_export_keep_source(files, run->settings.checkpoint, NULL) == TIDE_OK)
         (void)files->remove_folder(files->context, run->settings.checkpoint);
 }
 
@@ -137,19 +137,19 @@ static tide_status trace_begin(train_run *run)
 
 /* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them
  * already, unless it saves to another folder than it began in. */
-static tide_status origin_keep(const train_run *run)
+static tide_status source_keep(const train_run *run)
 {
-    char origin[TIDE_CHECKPOINT_PATH_BYTES];
+    char source[TIDE_CHECKPOINT_PATH_BYTES];
     const char *folder = run->settings.checkpoint;
     bool kept = false;
     if (folder == NULL || !tide_trainer_computes(run->trainer))
         return TIDE_OK;
     if (tide_trainer_resumed_get(run->trainer)->resumed && !run->folder.elsewhere) {
-        const tide_status status = tide_export_origin_kept(tide_files_posix(), folder, origin, &kept);
-        if (status != TIDE_OK || kept || origin_of(run) == NULL)
+        const tide_status status = tide_export_source_kept(tide_files_posix(), folder, source, &kept);
+        if (status != TIDE_OK || kept || source_of(run) == NULL)
             return status;
     }
-    return tide_export_keep_origin(tide_files_posix(), folder, origin_of(run));
+    return tide_export_keep_source(tide_files_posix(), folder, source_of(run));
 }
 
 /* The lines of steps that this run takes again go; what the null device predicts takes none again. Where they can't be cut, on a full
@@ -178,7 +178,7 @@ static tide_status trainer_open(train_run *run)
     if (status == TIDE_OK)
         status = tide_train_folder_begin(&run->folder, stdout);
     if (status == TIDE_OK)
-        status = origin_keep(run);
+        status = source_keep(run);
     if (status != TIDE_OK)
         return tide_train_folder_advise(&run->settings, status);
     const tide_train_head head = {.settings = &run->settings,
@@ -302,7 +302,7 @@ static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 {
     const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
     const tide_status status = how(&run->saves);
-    if (status == TIDE_OK && !was_there && run->options.weights != NULL && origin_keep(run) != TIDE_OK)
+    if (status == TIDE_OK && !was_there && run->options.weights != NULL && source_keep(run) != TIDE_OK)
         tide_progress_warn(&run->progress, "%s", tide_message());
     return status;
 }

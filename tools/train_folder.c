@@ -331,7 +331,7 @@ static tide_status export_check(const tide_train_settings *settings, const tide_
 }
 
 /* What the checkpoint to go on from has kept. */
-static tide_status origin_find(const tide_checkpoint_found *from, tide_train_folder *folder)
+static tide_status source_find(const tide_checkpoint_found *from, tide_train_folder *folder)
 {
     char dir[TIDE_CHECKPOINT_PATH_BYTES];
     bool kept = false, same = false;
@@ -342,9 +342,9 @@ static tide_status origin_find(const tide_checkpoint_found *from, tide_train_fol
     if (status != TIDE_OK)
         return status;
     folder->elsewhere = folder->path != NULL && !same;
-    status = tide_export_origin_kept(tide_files_posix(), dir, folder->origin, &kept);
+    status = tide_export_source_kept(tide_files_posix(), dir, folder->source, &kept);
     if (status != TIDE_OK || !kept)
-        folder->origin[0] = '\0';
+        folder->source[0] = '\0';
     return status;
 }
 
@@ -372,7 +372,7 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
     if (status == TIDE_OK && saves)
         status = way_check(settings, from.step);
     if (status == TIDE_OK)
-        status = origin_find(&from, folder);
+        status = source_find(&from, folder);
     folder->finished = from.exists && from.step >= settings->steps;
     if (status == TIDE_OK && saves)
         status = free_space_check(settings, options, export, from.step);

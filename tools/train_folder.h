@@ -15,7 +15,7 @@ typedef struct tide_train_folder {
     size_t damaged_count;
     bool finished;  /* the checkpoint to go on from is of the run's last step */
     bool elsewhere; /* the checkpoint to go on from lies in another folder than `path` */
-    char origin[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
+    char source[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
 } tide_train_folder;
 
 /* No other run of this host may save to the folder until it is closed. Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With

@@ -1,4 +1,4 @@
-/* An export has two ends. Before a run's first step OUT.tmp-PID is made, with config.json and all that goes along: whatever could
+/* An export has two ends. Before a run's first step OUT.tmp-PID is made, with config.json and all sidecar files: whatever could
  * keep the model from its user is met there. At the run's end the weights follow, and the folder gets its name. Weights that are
  * complete are never thrown away: where the name can't be given any more, the message says where they are.
  */
@@ -63,7 +63,7 @@ bool tide_export_is_runs_own(const char *out)
     uint64_t step;
     char name[PATH_BYTES];
     tide_export_name_of(out, name);
-    return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_ORIGIN_NAME) == 0 ||
+    return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_SOURCE_NAME) == 0 ||
            strncmp(name, ".tmp-", 5) == 0;
 }
 
@@ -169,8 +169,8 @@ static tide_status fill(const tide_export *export, const char *path, const char 
     const int error = tide_files_write_whole(export->files, config_path, config, bytes);
     if (error != 0)
         return tide_export_folder_fail(config_path, "written", error);
-    return export->origin == NULL ? TIDE_OK
-                                  : tide_export_copy_along(export->files, export->origin, path, false);
+    return export->source == NULL ? TIDE_OK
+                                  : tide_export_copy_sidecars(export->files, export->source, path, false);
 }
 
 /* All but the weights. On failure nothing is left. */
@@ -263,7 +263,7 @@ static bool is_there(const tide_files *files, const tide_export_place *place)
     return true;
 }
 
-/* Days after the beginning somebody may have tidied up, and the origin may be elsewhere: then a config.json is made. */
+/* Days after the beginning somebody may have tidied up, and the source model may be elsewhere: then a config.json is made. */
 static tide_status place_restore(const tide_export *export, tide_export_place *place)
 {
     tide_export anew = *export;
@@ -271,9 +271,9 @@ static tide_status place_restore(const tide_export *export, tide_export_place *p
         return TIDE_OK;
     tide_export_abandon(export->files, place);
     tide_status status = prepare(&anew, place);
-    if (status == TIDE_OK || anew.origin == NULL)
+    if (status == TIDE_OK || anew.source == NULL)
         return status;
-    anew.origin = NULL;
+    anew.source = NULL;
     return prepare(&anew, place);
 }
 
@@ -378,17 +378,17 @@ tide_status tide_export_checkpoint(const tide_export *export, const char *path)
     tide_train_state state;
     tide_weight_list list;
     tide_weights *weights = NULL;
-    char dir[PATH_BYTES], origin[PATH_BYTES];
+    char dir[PATH_BYTES], source[PATH_BYTES];
     bool found = false;
     tide_status status = checkpoint_look(export, path, &state);
-    if (status == TIDE_OK && export->origin == NULL) {
+    if (status == TIDE_OK && export->source == NULL) {
         tide_folder_parent(path, dir);
-        status = tide_export_origin_kept(export->files, dir, origin, &found);
+        status = tide_export_source_kept(export->files, dir, source, &found);
     }
     if (status != TIDE_OK)
         return status;
     whole.model = &state.model;
-    whole.origin = found ? origin : export->origin;
+    whole.source = found ? source : export->source;
     status = weights_of(&whole, path, &list, &weights);
     if (status != TIDE_OK)
         return status;

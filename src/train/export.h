@@ -16,13 +16,13 @@
 #include "src/weights/writer.h"
 
 /* A name in a folder of checkpoints that is nobody else's: what is there may be replaced. */
-#define TIDE_EXPORT_ORIGIN_NAME "tidepool-origin"
+#define TIDE_EXPORT_SOURCE_NAME "tidepool-origin"
 
 typedef struct tide_export {
     const tide_files *files;
     const char *out;                /* the folder to make; its parent must be there, itself not */
     const tide_model_config *model; /* with a family */
-    const char *origin;             /* a folder with a config.json of this model, and what goes along; NULL: config.json is made */
+    const char *source;             /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
     tide_weights_dtype dtype;
     uint64_t max_shard_bytes; /* 0: no limit */
     bool may_be_there;        /* `out` may be there if it is what this export writes, to the byte */
@@ -38,9 +38,9 @@ typedef struct tide_export_place {
 } tide_export_place;
 
 /* Begin. What dead processes left beside `out` goes. ARGUMENT: `out` is there (and is not what may be there:
- * its config.json or what goes along differs), or too long, or is where a run takes things away: a name of
+ * its config.json or a sidecar file differs), or too long, or is where a run takes things away: a name of
  * its own in a folder of checkpoints, or inside a checkpoint. IO: its parent can't be written, or has no
- * room; a file of origin can't be read. MISMATCH: origin's config.json is of another model. CORRUPT,
+ * room; a file of source can't be read. MISMATCH: source's config.json is of another model. CORRUPT,
  * UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
 TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_export_place *place);
 
@@ -62,7 +62,7 @@ TIDE_NODISCARD tide_status tide_export_write(const tide_export *export, tide_wei
 /* Bytes that its weights will have, or a few more. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_export_bytes(const tide_export *export, uint64_t *bytes);
 
-/* Is `out`'s last name one that runs give to things of their own in a folder of checkpoints: step-N, .tmp-..., the origin's? */
+/* Is `out`'s last name one that runs give to things of their own in a folder of checkpoints: step-N, .tmp-..., the source model's? */
 bool tide_export_is_runs_own(const char *out);
 
 /* Begin and finish, from the checkpoint at `path` (DIR/step-N), whose bytes must be sound; export->model is not read. Origin, unless
@@ -72,17 +72,17 @@ TIDE_NODISCARD tide_status tide_export_checkpoint(const tide_export *export, con
 /* The dtype of a checkpoint's run; of a config.json's "torch_dtype". */
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype);
 
-/* Does a file of this name go along with a model? */
-bool tide_export_goes_along(const char *name, bool config_too);
+/* Is a file of this name a model's sidecar file? */
+bool tide_export_is_sidecar(const char *name, bool config_too);
 
-/* Keep in `dir`, a folder of checkpoints that this process alone writes to, what an export of them copies from `origin`, as
- * dir/tidepool-origin, in place of what an earlier run left there; with origin NULL nothing is left. A power cut or a failure
+/* Keep in `dir`, a folder of checkpoints that this process alone writes to, what an export of them copies from `source`, as
+ * dir/tidepool-origin, in place of what an earlier run left there; with source NULL nothing is left. A power cut or a failure
  * leaves under that name the earlier one, the new one or none, whole. STATE: there is something that no run has kept there; it
  * stays. IO, NO_MEMORY, ARGUMENT (a path too long). */
-TIDE_NODISCARD tide_status tide_export_keep_origin(const tide_files *files, const char *dir, const char *origin);
+TIDE_NODISCARD tide_status tide_export_keep_source(const tide_files *files, const char *dir, const char *source);
 
-/* Is there one? `origin` is its path. IO, ARGUMENT. */
-TIDE_NODISCARD tide_status tide_export_origin_kept(const tide_files *files, const char *dir,
-                                                   char origin[TIDE_CHECKPOINT_PATH_BYTES], bool *kept);
+/* Is there one? `source` is its path. IO, ARGUMENT. */
+TIDE_NODISCARD tide_status tide_export_source_kept(const tide_files *files, const char *dir,
+                                                   char source[TIDE_CHECKPOINT_PATH_BYTES], bool *kept);
 
 #endif

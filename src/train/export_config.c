@@ -1,4 +1,4 @@
-/* The config.json of an export: the origin's, byte for byte but for the dtype, or one made anew. */
+/* The config.json of an export: the source model's, byte for byte but for the dtype, or one made anew. */
 #include "src/train/export_internal.h"
 
 #include "src/files/whole.h"
@@ -64,13 +64,13 @@ static tide_status dtype_check(const char *text, const char *path, const char *w
                  : tide_fail(TIDE_ERROR_UNSUPPORTED, "export: %.900s spells its dtype with escapes", path);
 }
 
-/* The origin's, unchanged but for the dtype. */
-static tide_status origin_text(const tide_export *export, char **made)
+/* The source model's, unchanged but for the dtype. */
+static tide_status source_text(const tide_export *export, char **made)
 {
     char path[TIDE_CHECKPOINT_PATH_BYTES], *text = NULL, *edited = NULL;
     size_t bytes = 0;
     tide_model_config model;
-    tide_status status = tide_export_path(export->origin, TIDE_EXPORT_CONFIG_NAME, path);
+    tide_status status = tide_export_path(export->source, TIDE_EXPORT_CONFIG_NAME, path);
     if (status != TIDE_OK)
         return status;
     const int error = tide_files_read_whole(export->files, path, CONFIG_MAX_BYTES, &text, &bytes);
@@ -96,8 +96,8 @@ static tide_status origin_text(const tide_export *export, char **made)
 
 tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes)
 {
-    if (export->origin != NULL) {
-        const tide_status status = origin_text(export, text);
+    if (export->source != NULL) {
+        const tide_status status = source_text(export, text);
         if (status == TIDE_OK)
             *bytes = strlen(*text);
         return status;

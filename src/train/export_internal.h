@@ -1,5 +1,5 @@
-/* What the parts of an export share: export.c is above; export_config.c (config.json), export_along.c (what
- * else goes along), export_origin.c (what a run keeps), export_place.c (the temporary folder) and
+/* What the parts of an export share: export.c is above; export_config.c (config.json), export_sidecar.c (the
+ * sidecar files), export_source.c (what a run keeps), export_place.c (the temporary folder) and
  * export_same.c (comparison) are beneath. */
 #ifndef TIDE_TRAIN_EXPORT_INTERNAL_H
 #define TIDE_TRAIN_EXPORT_INTERNAL_H
@@ -9,7 +9,7 @@
 #define TIDE_EXPORT_CONFIG_NAME "config.json"
 
 /* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, ARGUMENT (a
- * path too long), and of an origin's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
+ * path too long), and of a source model's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
 TIDE_NODISCARD tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes);
 
 /* The last name of a path, without the slashes behind it. */
@@ -43,9 +43,9 @@ TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, con
 /* That `what` can't be done with the folder or file. */
 TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char *what, int error);
 
-/* Copy what goes along, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
+/* Copy the sidecar files, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
  * there. */
-TIDE_NODISCARD tide_status tide_export_copy_along(const tide_files *files, const char *from, const char *to,
+TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from, const char *to,
                                                   bool config_too);
 
 /* Sync the folder at `path`, whose files are, name it `name`, and make that durable. *named: it bears the name, though a power cut

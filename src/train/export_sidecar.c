@@ -13,7 +13,7 @@
 
 enum { COPY_MAX_BYTES = 64 << 20 };
 
-/* What goes along with a model, whatever its tokens are. */
+/* A model's sidecar files, whatever its tokens are. */
 static const char *const copied[] = {
     "tokenizer*",  "vocab.*",    "merges.txt",        "special_tokens_map.json", "*.tiktoken",
     "tekken.json", "LICENSE*",   "added_tokens.json", "generation_config.json",  "chat_template*",
@@ -51,7 +51,7 @@ typedef struct copying {
     tide_status status;
 } copying;
 
-bool tide_export_goes_along(const char *name, bool config_too)
+bool tide_export_is_sidecar(const char *name, bool config_too)
 {
     if (config_too && strcmp(name, TIDE_EXPORT_CONFIG_NAME) == 0)
         return true;
@@ -72,7 +72,7 @@ static tide_status file_copy(const copying *it, const char *name)
         return status;
     int error = tide_files_read_whole(it->files, from, COPY_MAX_BYTES, &text, &bytes);
     if (error == EISDIR)
-        return TIDE_OK; /* a folder is no file that goes along */
+        return TIDE_OK; /* a folder is no sidecar file */
     if (error != 0)
         return tide_export_read_fail(from, COPY_MAX_BYTES, "a tokenizer's file; move it away", error);
     error = tide_files_write_whole(it->files, to, text, bytes);
@@ -85,12 +85,12 @@ static tide_status file_copy(const copying *it, const char *name)
 static int name_visit(void *visitor, const char *name)
 {
     copying *it = visitor;
-    if (tide_export_goes_along(name, it->config_too))
+    if (tide_export_is_sidecar(name, it->config_too))
         it->status = file_copy(it, name);
     return it->status == TIDE_OK ? 0 : ECANCELED;
 }
 
-tide_status tide_export_copy_along(const tide_files *files, const char *from, const char *to, bool config_too)
+tide_status tide_export_copy_sidecars(const tide_files *files, const char *from, const char *to, bool config_too)
 {
     copying it = {.files = files, .from = from, .to = to, .config_too = config_too};
     const int error = files->list(files->context, from, name_visit, &it);

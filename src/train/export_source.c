@@ -1,4 +1,4 @@
-/* The origin that a folder of checkpoints keeps: what an export of them copies from the folder that the run began with. */
+/* The source model that a folder of checkpoints keeps: what an export of them copies from the folder that the run began with. */
 #include "src/train/export_internal.h"
 
 #include "src/files/printable.h"
@@ -7,16 +7,16 @@
 #include <errno.h>
 #include <string.h>
 
-#define ORIGIN_NAME TIDE_EXPORT_ORIGIN_NAME
+#define SOURCE_NAME TIDE_EXPORT_SOURCE_NAME
 
-tide_status tide_export_origin_kept(const tide_files *files, const char *dir,
-                                    char origin[TIDE_CHECKPOINT_PATH_BYTES], bool *kept)
+tide_status tide_export_source_kept(const tide_files *files, const char *dir,
+                                    char source[TIDE_CHECKPOINT_PATH_BYTES], bool *kept)
 {
     char config[TIDE_CHECKPOINT_PATH_BYTES];
     int handle;
-    tide_status status = tide_export_path(dir, ORIGIN_NAME, origin);
+    tide_status status = tide_export_path(dir, SOURCE_NAME, source);
     if (status == TIDE_OK)
-        status = tide_export_path(origin, TIDE_EXPORT_CONFIG_NAME, config);
+        status = tide_export_path(source, TIDE_EXPORT_CONFIG_NAME, config);
     if (status != TIDE_OK)
         return status;
     const int error = files->open(files->context, config, &handle);
@@ -60,7 +60,7 @@ typedef struct looking {
 static int foreign_visit(void *visitor, const char *name)
 {
     looking *it = visitor;
-    if (tide_export_goes_along(name, true))
+    if (tide_export_is_sidecar(name, true))
         return 0;
     it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %s, which no run has kept there: move it away",
                            it->folder, tide_printable(name).text);
@@ -82,36 +82,36 @@ static tide_status kept_check(const tide_files *files, const char *kept)
  *   3  the new one becomes DIR/tidepool-origin; the folder is synced
  *   4  the old one goes
  * A power cut at any time leaves the old one, the new one or none under the name, whole. */
-tide_status tide_export_keep_origin(const tide_files *files, const char *dir, const char *origin)
+tide_status tide_export_keep_source(const tide_files *files, const char *dir, const char *source)
 {
     char kept[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES], old[TIDE_CHECKPOINT_PATH_BYTES];
-    tide_status status = tide_export_path(dir, ORIGIN_NAME, kept);
+    tide_status status = tide_export_path(dir, SOURCE_NAME, kept);
     if (status == TIDE_OK)
         status = kept_check(files, kept);
     if (status == TIDE_OK)
-        status = tide_export_path(dir, ".tmp-" ORIGIN_NAME, path);
+        status = tide_export_path(dir, ".tmp-" SOURCE_NAME, path);
     if (status == TIDE_OK)
-        status = tide_export_path(dir, ".tmp-" ORIGIN_NAME "-old", old);
+        status = tide_export_path(dir, ".tmp-" SOURCE_NAME "-old", old);
     if (status != TIDE_OK)
         return status;
     int error = old_remove(files, dir, old);
     if (error != 0)
         return tide_export_folder_fail(old, "removed", error);
-    if (origin != NULL)
+    if (source != NULL)
         status = temporary_make(files, path);
     if (status != TIDE_OK)
         return status;
-    if (origin != NULL)
-        status = tide_export_copy_along(files, origin, path, true);
+    if (source != NULL)
+        status = tide_export_copy_sidecars(files, source, path, true);
     if (status == TIDE_OK) {
         error = files->rename(files->context, kept, old);
         if (error != 0 && error != ENOENT)
             status = tide_export_folder_fail(kept, "replaced", error);
     }
     bool named = false;
-    if (origin != NULL && status == TIDE_OK)
+    if (source != NULL && status == TIDE_OK)
         status = tide_export_name_folder(files, path, kept, &named);
-    if (origin != NULL && !named)
+    if (source != NULL && !named)
         (void)tide_files_remove_folder(files, path);
     if (status != TIDE_OK)
         return status;
