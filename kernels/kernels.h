@@ -387,7 +387,7 @@ typedef struct tide_kernels {
      * piece reads and writes whole, does not take longer than the products. A constant: it decides an order of sums. */
     size_t logit_rows;
 
-    /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
+    /* Make ready for matmuls of this shape (pointers and workspace_bytes are not read) and set
      * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.
      * The same shape again costs nothing. TIDE_ERROR_ARGUMENT for a shape against the rules above,
      * TIDE_ERROR_NO_MEMORY, TIDE_ERROR_DEVICE, TIDE_ERROR_UNSUPPORTED where the library has no such product;
@@ -420,7 +420,7 @@ typedef struct tide_cpu_info {
     const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0 (bf16, fp32), built-in (fp16)", "built-in" ... */
     const char
         *matmul_isa;    /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
-    bool bf16_products; /* products of bf16 run as they are; false: through fp32 in the workspace */
+    bool bf16_matmuls; /* products of bf16 run as they are; false: through fp32 in the workspace */
     bool bf16_native;   /* and the machine has instructions for them */
 } tide_cpu_info;
 

@@ -13,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* all guarded by lock */
 static size_t live, misuses;
 static char first_misuse[256];
-static uint64_t countdown, queries_made, products_made, gelus_made, attributes_read;
+static uint64_t countdown, queries_made, matmuls_made, gelus_made, attributes_read;
 static int failure, declines, most_wanted, last_algorithm;
 static bool has_failed, failed_reading;
 static const fake_cublaslt_candidate *offered;
@@ -23,7 +23,7 @@ void fake_cublaslt_start(void)
 {
     pthread_mutex_lock(&lock);
     misuses = 0;
-    countdown = queries_made = products_made = gelus_made = attributes_read = 0;
+    countdown = queries_made = matmuls_made = gelus_made = attributes_read = 0;
     declines = most_wanted = last_algorithm = 0;
     has_failed = failed_reading = false;
     offered = NULL;
@@ -80,11 +80,11 @@ size_t fake_cublaslt_misuse(char *text, size_t text_bytes)
     return count;
 }
 
-void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_gelu)
+void fake_cublaslt_counts(uint64_t *queries, uint64_t *matmuls, uint64_t *with_gelu)
 {
     pthread_mutex_lock(&lock);
     *queries = queries_made;
-    *products = products_made;
+    *matmuls = matmuls_made;
     *with_gelu = gelus_made;
     pthread_mutex_unlock(&lock);
 }
@@ -114,11 +114,11 @@ int fake_cublaslt_count_query(int wanted)
     return how;
 }
 
-void fake_cublaslt_count_product(bool with_gelu, int algorithm)
+void fake_cublaslt_count_matmul(bool with_gelu, int algorithm)
 {
     pthread_mutex_lock(&lock);
     last_algorithm = algorithm;
-    products_made++;
+    matmuls_made++;
     gelus_made += with_gelu;
     pthread_mutex_unlock(&lock);
 }

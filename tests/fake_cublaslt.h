@@ -1,6 +1,6 @@
 /* A cuBLASLt without a GPU: the calls of kernels/cuda/matmul.c, computed on the CPU, and more suspicious than the library.
  *
- * Link it in libcublasLt's place. Matrices are column-major as the library's are, and products are computed from that alone.
+ * Link it in libcublasLt's place. Matrices are column-major as the library's are, and matmuls are computed from that alone.
  * The heuristic answers like the library's: an algorithm belongs to one product, its types, its alignments and its epilogue, and
  * to no other; long sums are split over k when the preferences allow a way to join the parts, in the workspace: in fp32
  * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE). A sum that was split is
@@ -50,15 +50,15 @@ void fake_cublaslt_offer(const fake_cublaslt_candidate *list, size_t count);
 size_t fake_cublaslt_live(void);
 /* How often rules were broken since the start; `text` gets the first case. */
 size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
-/* Since the start: queries of the heuristic, products, and among those the ones with a GELU epilogue. */
-void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_gelu);
+/* Since the start: queries of the heuristic, matmuls, and among those the ones with a GELU epilogue. */
+void fake_cublaslt_counts(uint64_t *queries, uint64_t *matmuls, uint64_t *with_gelu);
 /* Since the start: the most candidates that a query had room for, attributes of algorithms that were read, and the algorithm of
  * the last product. */
 int fake_cublaslt_most_wanted(void);
 uint64_t fake_cublaslt_attributes(void);
 int fake_cublaslt_last_algorithm(void);
 
-/* Where products go; NULL: they run at once. run(closure) is called once, later, on the stream. Returns 0, or the cudaError_t
+/* Where matmuls go; NULL: they run at once. run(closure) is called once, later, on the stream. Returns 0, or the cudaError_t
  * of the launch: then the product fails. */
 extern int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure),
                                     void *closure);

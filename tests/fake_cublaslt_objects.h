@@ -1,5 +1,5 @@
-/* The fake's objects, and what its two files share: fake_cublaslt.c (counts, faults, objects) and fake_cublaslt_product.c
- * (heuristic, products).
+/* The fake's objects, and what its two files share: fake_cublaslt.c (counts, faults, objects) and fake_cublaslt_matmul.c
+ * (heuristic, matmuls).
  */
 #ifndef TIDE_TESTS_FAKE_CUBLASLT_OBJECTS_H
 #define TIDE_TESTS_FAKE_CUBLASLT_OBJECTS_H
@@ -56,7 +56,7 @@ bool fake_cublaslt_is(const void *thing, uint32_t kind);
 
 /* Returns how GELU is declined at present: see fake_cublaslt_decline_gelu. */
 int fake_cublaslt_count_query(int wanted);
-void fake_cublaslt_count_product(bool with_gelu, int algorithm);
+void fake_cublaslt_count_matmul(bool with_gelu, int algorithm);
 /* As fake_cublaslt_enter, for a call that reads an attribute. */
 cublasStatus_t fake_cublaslt_enter_reading(void);
 /* What a test has the heuristic answer; NULL: nothing. */

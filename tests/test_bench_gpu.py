@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 from gpu_parts import BENCH_SECTIONS  # noqa: E402
 
-SECTIONS = ["copies", "launches", "products", "candidates", "attention", "memory"]
+SECTIONS = ["copies", "launches", "matmuls", "candidates", "attention", "memory"]
 LINEARS = ("qkv", "projection", "up", "down")
 LLAMA_LINEARS = ("qkv", "projection", "gate and up", "down")
 
@@ -41,7 +41,7 @@ def check_whole(tap, bench):
     keys = [(row["section"], row["name"]) for row in rows]
     tap.ok(sections == SECTIONS and len(set(keys)) == len(keys), "each section comes in its turn, each figure once", keys)
     by_section = {section: [row for row in rows if row["section"] == section] for section in SECTIONS}
-    products = [row["name"].rsplit(",", 1)[0] for row in by_section["products"]]
+    matmuls = [row["name"].rsplit(",", 1)[0] for row in by_section["matmuls"]]
     wanted = [f"gpt2-xl {name} {kind} gradient" for name in (*LINEARS, "head") for kind in ("weight", "input")]
     wanted += [f"gpt2 {name} weight gradient" for name in LINEARS]
     wanted += ["limit: product", "gpt2-xl head logits"]
@@ -50,8 +50,8 @@ def check_whole(tap, bench):
     kinds = ("", " weight gradient", " input gradient")
     wanted += 2 * [f"llama-3.1-8b {name}{kind}" for name in LLAMA_LINEARS for kind in kinds]
     wanted += ["llama-3.1-8b head " + name for name in ("logits", "weight gradient", "input gradient")]
-    tap.ok(sorted(products) == sorted(wanted), "every product of a step is measured", products)
-    few = [row["name"] for row in by_section["products"][1:-3 * len(LLAMA_LINEARS)]]
+    tap.ok(sorted(matmuls) == sorted(wanted), "every product of a step is measured", matmuls)
+    few = [row["name"] for row in by_section["matmuls"][1:-3 * len(LLAMA_LINEARS)]]
     check_candidates(tap, few, by_section["candidates"])
     tap.ok(len(by_section["attention"]) == 20 and all(row["value"] > 0 for row in by_section["attention"]) and
            sum("2/1 heads" in row["name"] for row in by_section["attention"]) == 12,
@@ -71,9 +71,9 @@ def check_kernels(tap, names):
     tap.ok(kernels and wanted <= set(names), "every kernel that memory bounds is measured", sorted(wanted - set(names)))
 
 
-def check_candidates(tap, products, rows):
-    good = bool(products)
-    for product in products:
+def check_candidates(tap, matmuls, rows):
+    good = bool(matmuls)
+    for product in matmuls:
         tried = [row for row in rows if row["name"].startswith(product + ", candidate ")]
         good &= [row["candidate"] for row in tried] == list(range(1, len(tried) + 1))
         good &= sum(row["taken"] for row in tried) == 1 and any(row["value"] for row in tried if row["taken"])

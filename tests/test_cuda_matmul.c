@@ -1,4 +1,4 @@
-/* The GPU's matrix products (kernels/cuda/matmul.c) on a cuBLASLt that computes on the CPU and checks what it is asked: what
+/* The GPU's matmuls (kernels/cuda/matmul.c) on a cuBLASLt that computes on the CPU and checks what it is asked: what
  * test_kernels_matmul.c can't see from outside. GELU's and the cast's kernels are the GPU's own, on the CPU too. */
 #include "tests/test_kernels.h"
 
@@ -40,7 +40,7 @@ static const tide_matmul_args small = {.m = 6, .n = 16, .k = 5, .lda = 5, .ldb =
 typedef struct product {
     tide_matmul_args args;
     buffer a, b, bias, c, gelu_in, workspace;
-    double *sums; /* [m, n]: the products, with the bias */
+    double *sums; /* [m, n]: the matmuls, with the bias */
 } product;
 
 static product product_make(size_t m, size_t n, size_t k, tide_dtype in_dtype, tide_dtype out_dtype,
@@ -172,15 +172,15 @@ static double gelu_of(double x)
 /* With GELU apart, what GELU reads is the rounded product, so it is the reference's too. */
 static void check_apart(tide_dtype dtype, size_t n, int declined)
 {
-    uint64_t queries, products, with_gelu;
+    uint64_t queries, matmuls, with_gelu;
     product p = product_make(11, n, 40, dtype, dtype, true);
     p.args.gelu = TIDE_MATMUL_GELU_FORWARD;
     p.args.gelu_in = p.gelu_in.data;
     fake_cublaslt_start();
     fake_cublaslt_decline_gelu(declined);
     product_run(&p);
-    fake_cublaslt_counts(&queries, &products, &with_gelu);
-    assert_int_equal(products, 1);
+    fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
+    assert_int_equal(matmuls, 1);
     assert_int_equal(with_gelu, 0);
     assert_close(p.gelu_in, p.sums, 11 * n, 1e-6);
     for (size_t i = 0; i < 11 * n; i++)
@@ -213,12 +213,12 @@ static void gelu_is_apart_in_fp32(void **state)
 static void a_product_takes_gelu_along_where_the_library_does(void **state)
 {
     (void)state;
-    uint64_t queries, products, with_gelu;
+    uint64_t queries, matmuls, with_gelu;
     product p = product_make(11, 32, 40, TIDE_DTYPE_BF16, TIDE_DTYPE_BF16, true);
     p.args.gelu = TIDE_MATMUL_GELU_FORWARD;
     p.args.gelu_in = p.gelu_in.data;
     product_run(&p);
-    fake_cublaslt_counts(&queries, &products, &with_gelu);
+    fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(queries, 1);
     assert_int_equal(with_gelu, 1);
     product_free(&p);
@@ -229,15 +229,15 @@ static void a_product_takes_gelu_along_where_the_library_does(void **state)
 static void a_shape_is_prepared_once_and_launches_ask_nothing(void **state)
 {
     (void)state;
-    uint64_t queries, products, with_gelu;
+    uint64_t queries, matmuls, with_gelu;
     product p = product_make(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     product_run(&p);
     assert_int_equal(prepared(&p.args), p.args.workspace_bytes);
     for (int i = 0; i < 4; i++)
         run_kernel(tide_cuda_matmul, &p.args);
-    fake_cublaslt_counts(&queries, &products, &with_gelu);
+    fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(queries, 1);
-    assert_int_equal(products, 5);
+    assert_int_equal(matmuls, 5);
     product_free(&p);
 }
 
@@ -246,11 +246,11 @@ static void every_shape_keeps_its_own_plan(void **state)
 {
     (void)state;
     enum { SHAPES = 200 };
-    uint64_t queries, products, with_gelu;
+    uint64_t queries, matmuls, with_gelu;
     for (int round = 0; round < 2; round++)
         for (size_t n = 1; n <= SHAPES; n++)
             prepared(&(tide_matmul_args){.m = 3, .n = n, .k = 4, .lda = 4, .ldb = n, .ldc = n});
-    fake_cublaslt_counts(&queries, &products, &with_gelu);
+    fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(queries, SHAPES);
 }
 

@@ -1,5 +1,5 @@
 /* Which of cuBLASLt's candidates a product takes (kernels/cuda/matmul_choice.h): what is allowed, over a table;
- * then plans and products on a cuBLASLt that answers what the test says. */
+ * then plans and matmuls on a cuBLASLt that answers what the test says. */
 #include "tests/test_kernels.h"
 
 #include "kernels/cuda/launchers.h"
@@ -261,7 +261,7 @@ static void what_the_library_does_not_tell_is_unknown(void **state)
 static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
 {
     (void)state;
-    uint64_t queries, products, with_gelu;
+    uint64_t queries, matmuls, with_gelu;
     size_t bytes;
     const tide_matmul_args up = {.m = M,
                                  .n = N,
@@ -274,7 +274,7 @@ static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
                                  .gelu = TIDE_MATMUL_GELU_FORWARD};
     fake_cublaslt_offer(&answers[1], 1);
     assert_int_equal(tide_cuda_matmul_prepare(&up, &bytes), TIDE_ERROR_UNSUPPORTED);
-    fake_cublaslt_counts(&queries, &products, &with_gelu);
+    fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(queries, 2);
 }
 

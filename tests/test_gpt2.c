@@ -252,7 +252,7 @@ static tide_status refused_gelu(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_STATE, "a GELU of its own where products take it along");
 }
 
-static void gelu_inside_products_is_the_same_step(void **state)
+static void gelu_inside_matmuls_is_the_same_step(void **state)
 {
     (void)state;
     tide_kernels fusing = *tide_kernels_cpu();
@@ -473,7 +473,7 @@ int main(void)
         cmocka_unit_test(recompute_changes_no_bit_in_fp16),
         cmocka_unit_test(a_step_repeated_gives_the_same_bits),
         cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
-        cmocka_unit_test(gelu_inside_products_is_the_same_step),
+        cmocka_unit_test(gelu_inside_matmuls_is_the_same_step),
         cmocka_unit_test(weight_gradients_of_products_are_overwritten_and_never_zeroed),
         cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
         cmocka_unit_test(finite_differences_see_what_a_gradient_lacks),

@@ -110,18 +110,18 @@ static tide_status plain_prepare(const tide_matmul_args *shape, size_t *workspac
     return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
 }
 
-static unsigned products_cut;
+static unsigned matmuls_cut;
 
 static tide_status plain_matmul(void *stream, const void *arguments)
 {
     const tide_matmul_args *padded = arguments, plain = without_padding(padded);
-    products_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
+    matmuls_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
     return tide_kernels_cpu()->matmul(stream, &plain);
 }
 
 /* In fp16, whose products are the built-in ones on every machine: those sum in an order that no size changes. (oneDNN
  * chooses another product for another size, so there only the last bits may be others.) */
-static void products_over_the_padding_give_the_bits_of_products_without_it(void **state)
+static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **state)
 {
     (void)state;
     tide_kernels plain = *tide_kernels_cpu();
@@ -131,9 +131,9 @@ static void products_over_the_padding_give_the_bits_of_products_without_it(void 
     gpt2_rig_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
     const double loss = gpt2_rig_step(&padded);
     gpt2_rig_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
-    products_cut = 0;
+    matmuls_cut = 0;
     const double other = gpt2_rig_step(&bare);
-    assert_int_equal(products_cut, 3 * 4); /* the head's, of 4 micro-batches */
+    assert_int_equal(matmuls_cut, 3 * 4); /* the head's, of 4 micro-batches */
     assert_memory_equal(&loss, &other, sizeof loss);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
         assert_memory_equal(padded.gradients[i], bare.gradients[i], padded.elements[i] * sizeof(float));
@@ -233,7 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_wte_is_padded_and_to_whole_multiples),
         cmocka_unit_test(padded_rows_reach_no_loss_and_no_gradient_and_get_none),
-        cmocka_unit_test(products_over_the_padding_give_the_bits_of_products_without_it),
+        cmocka_unit_test(matmuls_over_the_padding_give_the_bits_of_matmuls_without_it),
         cmocka_unit_test(without_a_gradient_padded_rows_may_be_anything),
         cmocka_unit_test(poison_in_a_row_of_the_vocabulary_is_seen),
         cmocka_unit_test(setting_the_last_value_sets_the_padding_to_zero),

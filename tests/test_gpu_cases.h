@@ -2,8 +2,8 @@
 #ifndef TIDEPOOL_TESTS_TEST_GPU_CASES_H
 #define TIDEPOOL_TESTS_TEST_GPU_CASES_H
 
-/* test_gpu_products.c */
-void products_stay_within_their_operands(void **state);
+/* test_gpu_matmuls.c */
+void matmuls_stay_within_their_operands(void **state);
 /* test_gpu_schedule.c */
 void random_schedule_has_the_contents_of_a_naive_model(void **state);
 /* test_gpu_update.c */

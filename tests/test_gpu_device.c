@@ -428,7 +428,7 @@ int main(void)
         gpu_test(update_through_chunks_has_the_cpus_bits),
         gpu_test(random_schedule_has_the_contents_of_a_naive_model),
         /* Last: after an illegal access a process has no GPU any more. */
-        gpu_test(products_stay_within_their_operands),
+        gpu_test(matmuls_stay_within_their_operands),
     };
     return RUN_KERNEL_TESTS(tests);
 }

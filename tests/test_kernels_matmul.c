@@ -461,13 +461,13 @@ static void the_machine_is_described(void **state)
     print_message("%s: kernels %s, products %s on %s, bf16 %s\n", info->processor, info->instructions,
                   info->matmul, info->matmul_isa,
                   info->bf16_native     ? "native"
-                  : info->bf16_products ? "emulated"
+                  : info->bf16_matmuls ? "emulated"
                                         : "through fp32");
     assert_true(strlen(info->processor) > 0);
     assert_string_equal(tide_kernels_cpu()->name + strlen("cpu "), info->instructions);
     assert_true(strcmp(info->matmul, "built-in") == 0 ||
                 (TIDE_HAVE_ONEDNN && strncmp(info->matmul, "oneDNN", 6) == 0));
-    assert_true(info->bf16_products || !info->bf16_native);
+    assert_true(info->bf16_matmuls || !info->bf16_native);
 }
 
 #endif

@@ -218,7 +218,7 @@ static uint64_t share_budget(const tide_trainer_options *options, budget memory,
         eighths++;
     const tide_dtype dtype = options->pool.dtype;
     const bool is_gpt2 = options->model.family == tide_model_family_find("gpt2");
-    if (tide_kernels_cpu_info()->bf16_products &&
+    if (tide_kernels_cpu_info()->bf16_matmuls &&
         (dtype == TIDE_DTYPE_BF16 || (dtype == TIDE_DTYPE_FP32 && is_gpt2)))
         assert_int_equal(eighths, wanted);
     assert_true(eighths <= (is_gpt2 ? 4 : 6));

@@ -10,7 +10,7 @@ Parts, in this order; the time that one leaves over goes to those behind it, and
                each kernel consists of: spills, widths of stores and loads (tools/kernel_counts.py), where the toolkit can tell
   test         suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel, small ones first
   resident     gpt2, gpt2-xl and Llama 3.2 1B with everything on the device: tokens a second
-  kernels      bench_gpu: copies, events, products and every candidate for them, attention, what memory bounds
+  kernels      bench_gpu: copies, events, matmuls and every candidate for them, attention, what memory bounds
   budget       gpt2-xl on a quarter and a half of its model data: the step against that run's own limits, the same bits
   streamed     Llama 3.1 8B on a quarter of its model data: tokens a second
   largest      the largest GPT that fits, as `tidepool plan` says: it must train

@@ -25,7 +25,7 @@ LOAD_FIELDS = ["pcie.link.gen.current", "power.draw", "pcie.link.width.current",
 THROTTLE_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # older drivers know the latter alone
 HUGE_PAGES = {"enabled": "/sys/kernel/mm/transparent_hugepage/enabled", "nr_hugepages": "/proc/sys/vm/nr_hugepages",
               "shmem_enabled": "/sys/kernel/mm/transparent_hugepage/shmem_enabled"}
-BENCH_SECTIONS = ("copies", "launches", "products", "attention", "memory", "candidates")  # the most wanted first
+BENCH_SECTIONS = ("copies", "launches", "matmuls", "attention", "memory", "candidates")  # the most wanted first
 MEMCHECK = "memcheck gpu_small_device"
 FIRST_TESTS = ("gpu_device", "gpu_program", MEMCHECK, "gpu_tile")
 SANITIZE_SECONDS, MEMCHECK_SECONDS = 120, 60

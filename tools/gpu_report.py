@@ -3,7 +3,7 @@ that whatever instant the check is killed at, what is there can be read."""
 import json
 import os
 
-# What bf16 products without sparsity do at most on an H100 or H200 (SXM), by NVIDIA's data sheet: for shares of a peak that others
+# What bf16 matmuls without sparsity do at most on an H100 or H200 (SXM), by NVIDIA's data sheet: for shares of a peak that others
 # can compare with. What this GPU's largest product reaches stands beside, where it was measured.
 SHEET_PEAK = 989e12
 XL_SHARE = 0.45  # of the measured product's rate, by gpt2-xl

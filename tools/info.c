@@ -236,7 +236,7 @@ static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
     tide_json_text(line, "instructions", cpu->instructions);
     tide_json_text(line, "matmul", cpu->matmul);
     tide_json_text(line, "matmul_isa", cpu->matmul_isa);
-    tide_json_bool(line, "bf16_products", cpu->bf16_products);
+    tide_json_bool(line, "bf16_matmuls", cpu->bf16_matmuls);
     tide_json_bool(line, "bf16_native", cpu->bf16_native);
     tide_json_close(line, '}');
 }

@@ -365,7 +365,7 @@ void tide_onednn_describe(tide_cpu_info *info)
     const dnnl_version_t *version = dnnl_version();
     if (!library_wanted(TIDE_DTYPE_FP32))
         return;
-    info->bf16_native = info->bf16_products = library_wanted(TIDE_DTYPE_BF16);
+    info->bf16_native = info->bf16_matmuls = library_wanted(TIDE_DTYPE_BF16);
     snprintf(name, sizeof name, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch,
              info->bf16_native ? " (bf16, fp32), built-in (fp16)" : " (fp32), built-in (bf16, fp16)");
     info->matmul = name;

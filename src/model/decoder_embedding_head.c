@@ -7,7 +7,7 @@
  *     norm  [rows, width]                 the final norm; tile by tile it becomes its own gradient
  *     tile  [rows, vocabulary padded]     logits, then their gradient
  *
- * All three products run over the padded vocabulary (params.h): 50304 for 50257. Padded columns are made and never
+ * All three matmuls run over the padded vocabulary (params.h): 50304 for 50257. Padded columns are made and never
  * read; of the gradient they are zeros, by the cross entropy's contract, so the weight's padded rows get none and give none.
  */
 #include "src/model/decoder_internal.h"

@@ -8,7 +8,7 @@
  *   decoder_embedding_head.c   embedding, head, logits
  *
  * An op builder runs one op's code for one micro-batch. The same code runs twice in a model's life: as a dry run, when
- * the op is registered (nothing is launched; products are prepared, operations and workspace are
+ * the op is registered (nothing is launched; matmuls are prepared, operations and workspace are
  * counted), and then for real. So no shape can be launched that was not prepared, and no workspace be used
  * that was not declared. In a dry run addresses are offsets from zero and are never followed.
  *

@@ -186,7 +186,7 @@ void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_nor
                                                              .dtype = builder->model->options.dtype});
 }
 
-/* --- products --- */
+/* --- matmuls --- */
 
 /* Gives the product its workspace. */
 static void matmul_prepare(tide_op_builder *builder, tide_matmul_args *args)

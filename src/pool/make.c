@@ -176,7 +176,7 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     pool->model.registered = registered;
     connect(pool);
     pool->is_shadow = is_shadow;
-    /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. The optimizer's,
+    /* Here and not at seal: a caller prepares its matmuls, for this many threads, before it seals. The optimizer's,
      * where nobody chose, are the device's choice. */
     if (!is_shadow)
         tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));

@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 
-/* A table whose sizes are a GPU's, products' workspaces the most that they can be, and whose kernels must not be called. Static. */
+/* A table whose sizes are a GPU's, matmuls' workspaces the most that they can be, and whose kernels must not be called. Static. */
 const tide_kernels *tide_kernels_planned_gpu(void);
 
 #endif

@@ -4,7 +4,7 @@
  *
  *   copies      chunks through the device's streams, and mappings
  *   launches    what an event behind a kernel costs
- *   products    every matrix product of a step
+ *   matmuls    every matrix product of a step
  *   candidates  the same with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
  *   memory      all other kernels
@@ -19,9 +19,9 @@
 #include <string.h>
 
 enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77, USAGE = 2 };
-enum { COPIES, LAUNCHES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SECTIONS };
+enum { COPIES, LAUNCHES, MATMULS, CANDIDATES, ATTENTION, MEMORY, SECTIONS };
 
-static const char *const names[SECTIONS] = {"copies",     "launches",  "products",
+static const char *const names[SECTIONS] = {"copies",     "launches",  "matmuls",
                                             "candidates", "attention", "memory"};
 
 typedef struct request {
@@ -51,7 +51,7 @@ static request request_read(int argc, char **argv)
         else {
             fprintf(stderr,
                     "%s: %s? usage: [--quick] [--only "
-                    "copies|launches|products|candidates|attention|memory ...]\n",
+                    "copies|launches|matmuls|candidates|attention|memory ...]\n",
                     argv[0], argv[i]);
             exit(USAGE);
         }
@@ -70,8 +70,8 @@ static bool begins(const request *asked, int section)
 static void kernels_run(const request *asked, const bench_gpu_sizes *sizes)
 {
     bench_gpu_rig rig = bench_gpu_open(sizes);
-    if (begins(asked, PRODUCTS))
-        bench_gpu_products(&rig);
+    if (begins(asked, MATMULS))
+        bench_gpu_matmuls(&rig);
     if (begins(asked, CANDIDATES))
         bench_gpu_candidates(&rig);
     if (begins(asked, ATTENTION))
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
         bench_gpu_copies(properties.name, ORDINAL, &sizes);
     if (begins(&asked, LAUNCHES))
         bench_gpu_launches(ORDINAL, &sizes);
-    if (memchr(&asked.wanted[PRODUCTS], true, SECTIONS - PRODUCTS))
+    if (memchr(&asked.wanted[MATMULS], true, SECTIONS - MATMULS))
         kernels_run(&asked, &sizes);
     return 0;
 }

@@ -64,28 +64,28 @@ double bench_gpu_time(const bench_gpu_rig *rig, tide_kernel kernel, const void *
 /* What the GPU does in plain calls, measured and told at the first call: bytes a second of a copy, read and write counted;
  * operations a second of one large square product of cuBLASLt's. */
 double bench_gpu_copy_rate(const bench_gpu_rig *rig);
-double bench_gpu_product_rate(const bench_gpu_rig *rig);
+double bench_gpu_matmul_rate(const bench_gpu_rig *rig);
 
 /* A kernel bound by arithmetic, against the large product. */
 void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel, const void *arguments,
                             uint64_t flops);
 
 /* A product of a step: what it is and its shape, and operands in the arena. */
-typedef struct bench_gpu_product {
+typedef struct bench_gpu_matmul {
     char name[176];
     tide_matmul_args args;
-} bench_gpu_product;
+} bench_gpu_matmul;
 
-enum { BENCH_GPU_PRODUCTS_MOST = 56 };
+enum { BENCH_GPU_MATMULS_MOST = 56 };
 
-typedef struct bench_gpu_product_list {
+typedef struct bench_gpu_matmul_list {
     const bench_gpu_rig *rig;
     int count;
-    bench_gpu_product list[BENCH_GPU_PRODUCTS_MOST];
-} bench_gpu_product_list;
+    bench_gpu_matmul list[BENCH_GPU_MATMULS_MOST];
+} bench_gpu_matmul_list;
 
-/* Of llama-3.1-8b's products those of few_rows alone. */
-bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig);
+/* Of llama-3.1-8b's matmuls those of few_rows alone. */
+bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_rig *rig);
 
 /* --- the sections --- */
 
@@ -96,7 +96,7 @@ void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *
 void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes);
 
 /* Every product of a step as it runs in one. */
-void bench_gpu_products(const bench_gpu_rig *rig);
+void bench_gpu_matmuls(const bench_gpu_rig *rig);
 
 /* The same with each of cuBLASLt's candidates. */
 void bench_gpu_candidates(const bench_gpu_rig *rig);

@@ -1,4 +1,4 @@
-/* The algorithms that cuBLASLt has for a step's products (kernels/cuda/matmul_choice.h): each that the heuristic
+/* The algorithms that cuBLASLt has for a step's matmuls (kernels/cuda/matmul_choice.h): each that the heuristic
  * names for a product, in turn round by round, so that the GPU's clock is the same for all. Then how much
  * longer the one that is taken needs than the best.
  */
@@ -109,7 +109,7 @@ static void choice_tell(const trial *it, const char *name, int taken)
                  it->seconds[taken] * 1e6, best + 1);
 }
 
-static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_product *of)
+static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_matmul *of)
 {
     trial it = {.library = library, .args = of->args};
     char name[NAME_BYTES];
@@ -127,7 +127,7 @@ static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, c
 
 void bench_gpu_candidates(const bench_gpu_rig *rig)
 {
-    const bench_gpu_product_list all = bench_gpu_products_list(rig);
+    const bench_gpu_matmul_list all = bench_gpu_matmuls_list(rig);
     cublasLtHandle_t library;
     if (cublasLtCreate(&library) != CUBLAS_STATUS_SUCCESS)
         bench_die("cuBLASLt does not start");

@@ -174,7 +174,7 @@ double bench_gpu_copy_rate(const bench_gpu_rig *rig)
     return rate;
 }
 
-double bench_gpu_product_rate(const bench_gpu_rig *rig)
+double bench_gpu_matmul_rate(const bench_gpu_rig *rig)
 {
     static double rate;
     const size_t edge = rig->sizes.square;
@@ -202,7 +202,7 @@ double bench_gpu_product_rate(const bench_gpu_rig *rig)
 void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel,
                             const void *arguments, uint64_t flops)
 {
-    const double limit = bench_gpu_product_rate(rig), seconds = bench_gpu_time(rig, kernel, arguments);
+    const double limit = bench_gpu_matmul_rate(rig), seconds = bench_gpu_time(rig, kernel, arguments);
     const double rate = (double)flops / seconds;
     bench_also("\"us\": %.3f, \"tflops\": %.2f", seconds * 1e6, rate * 1e-12);
     bench_figure(name, rate / limit, "x product", BENCH_NO_BOUND, 0, "%.0f us, %.0f TFLOP/s", seconds * 1e6,

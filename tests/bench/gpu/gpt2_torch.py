@@ -48,7 +48,7 @@ class GPT2(nn.Module):
 
     def __init__(self, options):
         super().__init__()
-        # A multiple of 128 rows, as PyTorch's users pad it: its products are faster so.
+        # A multiple of 128 rows, as PyTorch's users pad it: its matmuls are faster so.
         rows = (options.vocabulary + 127) // 128 * 128
         self.tokens, self.positions = nn.Embedding(rows, options.width), nn.Embedding(options.seq_len, options.width)
         self.blocks = nn.ModuleList(Block(options.width, options.heads) for _ in range(options.layers))

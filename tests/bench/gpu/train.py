@@ -60,12 +60,12 @@ def params_of(layers, width, vocabulary=50257, positions=1024):
 
 
 def flops_of_token(layers, width, seq_len):
-    """6 N of the products and, causal, 6 L w T of attention: the model's own, recompute not counted."""
+    """6 N of the matmuls and, causal, 6 L w T of attention: the model's own, recompute not counted."""
     return 6 * params_of(layers, width) + 6 * layers * width * seq_len
 
 
 def llama_sizes(shape, seq_len):
-    """Params, and a token's operations: 6 N of the products (a lookup is none) and, causal, 6 L w T of attention."""
+    """Params, and a token's operations: 6 N of the matmuls (a lookup is none) and, causal, 6 L w T of attention."""
     layers, width = shape["num_hidden_layers"], shape["hidden_size"]
     keys = width * shape["num_key_value_heads"] // shape["num_attention_heads"]
     body = layers * (2 * width * (width + keys) + 3 * width * shape["intermediate_size"] + 2 * width) + width

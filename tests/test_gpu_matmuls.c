@@ -1,4 +1,4 @@
-/* Matrix products with operands that end where nothing is mapped, and with operands that begin there. A tensor may end with the
+/* Matmuls with operands that end where nothing is mapped, and with operands that begin there. A tensor may end with the
  * last chunk that is mapped, so a product that reads past an operand is a fault here, while cudaMalloc's memory hides it.
  *
  *     | nothing |   A | nothing |   B | nothing | bias| ...      to the end of their chunks; then the same to the beginning
@@ -96,7 +96,7 @@ static void place_close(place *it)
     it->device->ops->close(it->device);
 }
 
-/* --- products --- */
+/* --- matmuls --- */
 
 /* `alignment` is what the operand's address has to be a multiple of. */
 static void *flush(const place *it, int operand, size_t bytes, size_t alignment, bool at_end)
@@ -171,7 +171,7 @@ static void layer_run(place *it, const layer *of, tide_dtype dtype)
     }
 }
 
-void products_stay_within_their_operands(void **state)
+void matmuls_stay_within_their_operands(void **state)
 {
     (void)state;
 #ifdef TEST_CUDA_ON_CPU

@@ -418,7 +418,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
     if (!run)
         return CUBLAS_STATUS_ALLOC_FAILED;
     *run = made;
-    fake_cublaslt_count_product(has_gelu(&made.p), made.chosen.number);
+    fake_cublaslt_count_matmul(has_gelu(&made.p), made.chosen.number);
     int error = 0;
     if (fake_cublaslt_enqueue)
         error = fake_cublaslt_enqueue(stream, "matmul", run_product, run);

@@ -1,4 +1,4 @@
-/* The matrix products of a step at their real shapes: of gpt2-xl and llama-3.1-8b the four of a block forward, back to the input
+/* The matmuls of a step at their real shapes: of gpt2-xl and llama-3.1-8b the four of a block forward, back to the input
  * and to the weight, and the three of the head's tile; of gpt2 those to the weights, which have the fewest tiles for the longest
  * sums. As a step runs them, GELU's own launch included where the product does not take it along, against the large product.
  */
@@ -8,12 +8,12 @@
 
 /* --- the shapes, as src/model/ makes them --- */
 
-static void product_add(bench_gpu_product_list *to, const char *model, const char *name,
+static void product_add(bench_gpu_matmul_list *to, const char *model, const char *name,
                         const tide_matmul_args *shape)
 {
-    if (to->count == BENCH_GPU_PRODUCTS_MOST)
-        bench_die("more than %d products", BENCH_GPU_PRODUCTS_MOST);
-    bench_gpu_product *added = &to->list[to->count++];
+    if (to->count == BENCH_GPU_MATMULS_MOST)
+        bench_die("more than %d matmuls", BENCH_GPU_MATMULS_MOST);
+    bench_gpu_matmul *added = &to->list[to->count++];
     (void)snprintf(added->name, sizeof added->name, "%s %s%s, %zu x %zu x %zu", model, name,
                    shape->gelu == TIDE_MATMUL_GELU_NONE ? "" : " with GELU", shape->m, shape->n, shape->k);
     added->args = *shape;
@@ -41,7 +41,7 @@ static const linear linears[] = {
 };
 enum { LINEARS = sizeof linears / sizeof linears[0] };
 
-static void passes_add(bench_gpu_product_list *to, const char *model, size_t rows, size_t width)
+static void passes_add(bench_gpu_matmul_list *to, const char *model, size_t rows, size_t width)
 {
     for (int i = 0; i < LINEARS; i++) {
         const size_t in = linears[i].in * width, out = linears[i].out * width;
@@ -66,7 +66,7 @@ static void passes_add(bench_gpu_product_list *to, const char *model, size_t row
     }
 }
 
-static void weights_add(bench_gpu_product_list *to, const char *model, size_t rows, size_t width)
+static void weights_add(bench_gpu_matmul_list *to, const char *model, size_t rows, size_t width)
 {
     for (int i = 0; i < LINEARS; i++) {
         const size_t in = linears[i].in * width, out = linears[i].out * width;
@@ -82,7 +82,7 @@ static void weights_add(bench_gpu_product_list *to, const char *model, size_t ro
     }
 }
 
-static void head_add(bench_gpu_product_list *to, const char *model, size_t width, size_t logits)
+static void head_add(bench_gpu_matmul_list *to, const char *model, size_t width, size_t logits)
 {
     const size_t rows = to->rig->sizes.logit_rows;
     const tide_matmul_args forward = {
@@ -104,7 +104,7 @@ static void head_add(bench_gpu_product_list *to, const char *model, size_t width
 
 /* A layer of llama's, whose weights are stored transposed, without bias; queries, keys and values are one product, and so are the
  * MLP's gate and up. */
-static void llama_linear_add(bench_gpu_product_list *to, const char *name, size_t rows, size_t in, size_t out)
+static void llama_linear_add(bench_gpu_matmul_list *to, const char *name, size_t rows, size_t in, size_t out)
 {
     const tide_matmul_args forward = {
         .m = rows, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .transpose_b = true};
@@ -128,7 +128,7 @@ static void llama_linear_add(bench_gpu_product_list *to, const char *name, size_
     }
 }
 
-static void llama_add(bench_gpu_product_list *to, size_t rows)
+static void llama_add(bench_gpu_matmul_list *to, size_t rows)
 {
     const bench_gpu_llama *llama = &to->rig->sizes.llama;
     const size_t query = llama->heads * llama->head_width, kv = llama->kv_heads * llama->head_width;
@@ -138,10 +138,10 @@ static void llama_add(bench_gpu_product_list *to, size_t rows)
     llama_linear_add(to, "down", rows, llama->mlp, llama->width);
 }
 
-bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig)
+bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_rig *rig)
 {
     const bench_gpu_sizes *sizes = &rig->sizes;
-    bench_gpu_product_list made = {.rig = rig};
+    bench_gpu_matmul_list made = {.rig = rig};
     weights_add(&made, "gpt2", sizes->narrow_rows, sizes->narrow_width);
     weights_add(&made, "gpt2-xl", sizes->rows, sizes->width);
     head_add(&made, "gpt2-xl", sizes->width, sizes->padded);
@@ -153,9 +153,9 @@ bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig)
 
 /* --- as a step runs them --- */
 
-void bench_gpu_products(const bench_gpu_rig *rig)
+void bench_gpu_matmuls(const bench_gpu_rig *rig)
 {
-    bench_gpu_product_list all = bench_gpu_products_list(rig);
+    bench_gpu_matmul_list all = bench_gpu_matmuls_list(rig);
     llama_add(&all, rig->sizes.llama.rows);
     for (int i = 0; i < all.count; i++) {
         tide_matmul_args *args = &all.list[i].args;
