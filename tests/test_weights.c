@@ -257,12 +257,12 @@ static void a_tensor_with_and_without_its_prefix_is_refused(void **state)
 }
 
 /* More than a slice, in another dtype; the last value decides. A file cut short meanwhile is told. */
-static void a_twin_must_have_its_tensors_values(void **state)
+static void a_tied_duplicate_must_have_its_tensors_values(void **state)
 {
     const scratch *at = *state;
     enum { COUNT = 150000 };
     static const tide_weights_tensor tensors[] = {{"a", 1, {COUNT}}};
-    const tide_weights_names names = {.tensors = tensors, .count = 1, .optional_prefix = "t.", .twin = "b"};
+    const tide_weights_names names = {.tensors = tensors, .count = 1, .optional_prefix = "t.", .duplicate = "b"};
     static struct {
         uint32_t a[COUNT];
         uint16_t b[COUNT];
@@ -279,30 +279,30 @@ static void a_twin_must_have_its_tensors_values(void **state)
                    "\"t.b\":{\"dtype\":\"BF16\",\"shape\":[150000],\"data_offsets\":[600000,900000]}}",
                    &data, sizeof data);
         assert_ok(tide_weights_open(at->dir, &names, &weights));
-        assert_int_equal(tide_weights_check_twin(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
+        assert_int_equal(tide_weights_check_duplicate(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
         if (differs)
             assert_non_null(strstr(tide_message(), "tensor b has other values than a"));
         char path[256];
         snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
         assert_int_equal(truncate(path, 700000), 0);
-        assert_int_equal(tide_weights_check_twin(weights), TIDE_ERROR_CORRUPT);
+        assert_int_equal(tide_weights_check_duplicate(weights), TIDE_ERROR_CORRUPT);
         tide_weights_close(weights);
     }
 }
 
 /* safetensors' save_model keeps one of two names. */
-static void a_twin_may_be_there_instead_of_its_tensor(void **state)
+static void a_tied_duplicate_may_be_there_instead_of_its_tensor(void **state)
 {
     const scratch *at = *state;
     tide_weights_names names = small;
     tide_weights *weights;
-    names.twin = "a.twin";
+    names.duplicate = "a.duplicate";
     put_single(at->dir,
-               "{\"a.twin\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD "}",
+               "{\"a.duplicate\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD "}",
                &small_values, SMALL_BYTES);
     assert_ok(tide_weights_open(at->dir, &names, &weights));
     assert_small(weights);
-    assert_ok(tide_weights_check_twin(weights));
+    assert_ok(tide_weights_check_duplicate(weights));
     tide_weights_close(weights);
     put_single(at->dir, "{" NORM "," HEAD ",\"c\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
                &small_values, SMALL_BYTES);
@@ -511,8 +511,8 @@ int main(void)
         in_folder(names_may_lack_the_prefix),
         in_folder(names_with_the_prefix_among_such_without_are_refused),
         in_folder(a_tensor_with_and_without_its_prefix_is_refused),
-        in_folder(a_twin_must_have_its_tensors_values),
-        in_folder(a_twin_may_be_there_instead_of_its_tensor),
+        in_folder(a_tied_duplicate_must_have_its_tensors_values),
+        in_folder(a_tied_duplicate_may_be_there_instead_of_its_tensor),
         in_folder(an_index_need_not_name_what_is_ignored),
         in_folder(names_that_no_model_has_are_refused),
         in_folder(a_file_truncated_at_any_byte_is_refused),

@@ -27,7 +27,7 @@ tide_status tide_trainer_weights_open(const tide_trainer_options *options, tide_
         status = tide_weights_open(options->weights, &names, &made->weights);
     }
     if (status == TIDE_OK)
-        status = tide_weights_check_twin(made->weights);
+        status = tide_weights_check_duplicate(made->weights);
     if (status != TIDE_OK) {
         tide_trainer_weights_close(made);
         return status;

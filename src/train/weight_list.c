@@ -63,6 +63,6 @@ tide_weights_names tide_weight_list_names(const tide_model_config *config, const
                                 .optional_prefix = family->optional_prefix,
                                 .ignored = family->ignored,
                                 .ignored_count = ignored,
-                                .twin = config->tied ? family->head_name : NULL,
-                                .twin_of = 0};
+                                .duplicate = config->tied ? family->head_name : NULL,
+                                .duplicate_of = 0};
 }

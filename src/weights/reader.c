@@ -99,10 +99,10 @@ static bool name_is_ignored(const tide_weights_names *names, const char *name)
     return false;
 }
 
-static bool name_is_twin(const tide_weights_names *names, const char *name)
+static bool name_is_duplicate(const tide_weights_names *names, const char *name)
 {
-    return names->twin != NULL &&
-           (strcmp(name, names->twin) == 0 || strcmp(name_bare(names, name), names->twin) == 0);
+    return names->duplicate != NULL &&
+           (strcmp(name, names->duplicate) == 0 || strcmp(name_bare(names, name), names->duplicate) == 0);
 }
 
 /* ---- one tensor ---- */
@@ -169,25 +169,25 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
                               const tide_weights_file *file, const char *file_name, uint64_t data_offset)
 {
     const tide_weights_named *found = tensor_find(it, entry->name);
-    const bool is_twin = found == NULL && name_is_twin(it->names, entry->name);
-    if (found == NULL && !is_twin && name_is_ignored(it->names, entry->name))
+    const bool is_duplicate = found == NULL && name_is_duplicate(it->names, entry->name);
+    if (found == NULL && !is_duplicate && name_is_ignored(it->names, entry->name))
         return TIDE_OK;
     const tide_status indexed =
         it->index != NULL ? entry_check_index(it, entry, file->path, file_name) : TIDE_OK;
     if (indexed != TIDE_OK)
         return indexed;
-    if (found == NULL && !is_twin)
+    if (found == NULL && !is_duplicate)
         return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s is none of the model's %zu",
                          file->path, tide_printable(entry->name).text, it->names->count);
-    const size_t tensor = is_twin ? it->names->twin_of : found->tensor;
-    tide_weights_place *place = is_twin ? &it->weights->twin : &it->weights->places[tensor];
+    const size_t tensor = is_duplicate ? it->names->duplicate_of : found->tensor;
+    tide_weights_place *place = is_duplicate ? &it->weights->duplicate : &it->weights->places[tensor];
     if (place->file != NULL)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s is there twice, with and without %s in front", file->path,
-                         is_twin ? it->names->twin : found->name, it->names->optional_prefix);
+                         is_duplicate ? it->names->duplicate : found->name, it->names->optional_prefix);
     tide_weights_dtype dtype = TIDE_WEIGHTS_F32;
     tide_status status = entry_check(entry, file->path, &it->names->tensors[tensor], &dtype);
-    if (status == TIDE_OK && !is_twin)
+    if (status == TIDE_OK && !is_duplicate)
         status = name_check_prefix(it, file->path, entry->name, found->name);
     if (status == TIDE_OK)
         *place = (tide_weights_place){file, dtype, data_offset + entry->begin};
@@ -331,19 +331,19 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
 
 /* safetensors' save_model keeps one of two names of the same values, whichever comes first by its bytes; transformers takes
  * either. */
-static void twin_take(const opening *it)
+static void duplicate_take(const opening *it)
 {
     tide_weights *weights = it->weights;
-    tide_weights_place *place = &weights->places[it->names->twin_of];
-    if (weights->twin.file == NULL || place->file != NULL)
+    tide_weights_place *place = &weights->places[it->names->duplicate_of];
+    if (weights->duplicate.file == NULL || place->file != NULL)
         return;
-    *place = weights->twin;
-    weights->twin.file = NULL;
+    *place = weights->duplicate;
+    weights->duplicate.file = NULL;
 }
 
 static tide_status missing_check(const opening *it, const char *path)
 {
-    twin_take(it);
+    duplicate_take(it);
     const tide_weights_tensor *first = NULL;
     size_t missing = 0;
     for (size_t i = it->names->count; i-- > 0;) {
@@ -515,8 +515,8 @@ tide_status tide_weights_open_on(const tide_files *files, const char *folder, co
         *made = (tide_weights){.files = files,
                                .tensors = names->tensors,
                                .count = names->count,
-                               .twin_name = names->twin,
-                               .twin_of = names->twin_of,
+                               .duplicate_name = names->duplicate,
+                               .duplicate_of = names->duplicate_of,
                                .places = calloc(names->count, sizeof *made->places)};
     opening it = {.folder = folder, .names = names, .by_name = by_name, .weights = made};
     if (made == NULL || made->places == NULL)

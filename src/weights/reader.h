@@ -21,8 +21,8 @@ typedef struct tide_weights_names {
                                     have it where the first tensor's name does; NULL: none */
     const char *const *ignored;  /* patterns (fnmatch) of names that may be there too, with the prefix or without */
     size_t ignored_count;
-    const char *twin; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
-    size_t twin_of;   /* that tensor */
+    const char *duplicate; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
+    size_t duplicate_of;   /* that tensor */
 } tide_weights_names;
 
 typedef struct tide_weights tide_weights;
@@ -49,8 +49,8 @@ TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, si
 /* Have the files the prefix where the names have none, or none where those have it? */
 bool tide_weights_named_otherwise(const tide_weights *weights);
 
-/* Has the twin, where there is one beside its tensor, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_weights_check_twin(const tide_weights *weights);
+/* Has the duplicate, where there is one beside its tensor, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_weights_check_duplicate(const tide_weights *weights);
 
 /* Bytes that all the named tensors have in the files. */
 uint64_t tide_weights_bytes(const tide_weights *weights);

@@ -22,9 +22,9 @@ struct tide_weights {
     const tide_weights_tensor *tensors;
     size_t count;
     tide_weights_place *places;
-    const char *twin_name;
-    size_t twin_of;
-    tide_weights_place twin; /* like one of `places`, for the tensor `twin_of`; no file: it is not there, or is all there is of it */
+    const char *duplicate_name;
+    size_t duplicate_of;
+    tide_weights_place duplicate; /* like one of `places`, for the tensor `duplicate_of`; no file: it is not there, or is all there is of it */
     bool named, named_otherwise; /* a name has told the latter (tide_weights_named_otherwise) */
     tide_weights_file *opened;
     size_t opened_count; /* of them are open */

@@ -112,7 +112,7 @@ tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, ui
     return read_values(weights, tensor, first, count, false, values);
 }
 
-/* ---- the twin ---- */
+/* ---- the tied duplicate ---- */
 
 /* Elements [first, first + count) from a place, as fp32. */
 static tide_status place_get(const tide_weights *weights, const tide_weights_place *place, uint64_t first,
@@ -130,10 +130,10 @@ static tide_status place_get(const tide_weights *weights, const tide_weights_pla
     return TIDE_OK;
 }
 
-static tide_status twin_compare(const tide_weights *weights, float *mine, float *other)
+static tide_status duplicate_compare(const tide_weights *weights, float *mine, float *other)
 {
-    const tide_weights_tensor *tensor = &weights->tensors[weights->twin_of];
-    const tide_weights_place *places[] = {&weights->places[weights->twin_of], &weights->twin};
+    const tide_weights_tensor *tensor = &weights->tensors[weights->duplicate_of];
+    const tide_weights_place *places[] = {&weights->places[weights->duplicate_of], &weights->duplicate};
     const uint64_t elements = tide_weights_elements(tensor);
     for (uint64_t first = 0; first < elements; first += SLICE_ELEMENTS) {
         const size_t count = elements - first < SLICE_ELEMENTS ? (size_t)(elements - first) : SLICE_ELEMENTS;
@@ -146,19 +146,19 @@ static tide_status twin_compare(const tide_weights *weights, float *mine, float 
             return tide_fail(
                 TIDE_ERROR_MISMATCH,
                 "weights %.600s: tensor %s has other values than %s, to which the model's config ties it",
-                places[1]->file->path, weights->twin_name, tensor->name);
+                places[1]->file->path, weights->duplicate_name, tensor->name);
     }
     return TIDE_OK;
 }
 
-tide_status tide_weights_check_twin(const tide_weights *weights)
+tide_status tide_weights_check_duplicate(const tide_weights *weights)
 {
-    if (weights->twin.file == NULL)
+    if (weights->duplicate.file == NULL)
         return TIDE_OK;
     float *values = malloc(2 * SLICE_ELEMENTS * sizeof *values);
     if (values == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights: no memory to compare %s", weights->twin_name);
-    const tide_status status = twin_compare(weights, values, values + SLICE_ELEMENTS);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights: no memory to compare %s", weights->duplicate_name);
+    const tide_status status = duplicate_compare(weights, values, values + SLICE_ELEMENTS);
     free(values);
     return status;
 }
