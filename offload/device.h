@@ -1,4 +1,4 @@
-/* The one door to memory, copies, streams, events and time.
+/* The one interface to memory, copies, streams, events and time.
  *
  * A device is a table of operations (tide_device_ops) with three implementations:
  *

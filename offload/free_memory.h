@@ -29,7 +29,7 @@
 
 #include <pthread.h>
 
-/* The only door to the system and the clock. */
+/* The only interface to the system and the clock. */
 typedef struct tide_free_memory_machine {
     uint64_t (*available_bytes)(void *context);
     uint64_t (*limit_bytes)(void *context);   /* left by the control groups; UINT64_MAX: no limit */

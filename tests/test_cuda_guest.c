@@ -238,7 +238,7 @@ static void expect_words(const char *words)
 /* Three threads, each with a piece of its own. */
 static tide_status pin_on(slow_machine *machine, fixture *it)
 {
-    const tide_free_memory_machine door = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
+    const tide_free_memory_machine simulation = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
                                     slow_now_ns,          slow_sleep_until, machine};
     tide_device_options options = options_small();
     options.host_memory_bytes = pinned_bytes;
@@ -246,7 +246,7 @@ static tide_status pin_on(slow_machine *machine, fixture *it)
     if (it->device == NULL)
         assert_ok(device_open(&options, &it->device));
     it->ops = it->device->ops;
-    simulated = &door;
+    simulated = &simulation;
     const tide_status status =
         it->ops->slots_create(it->device, TIDE_TIER_HOST, (uint32_t)(pinned_bytes / CHUNK_BYTES));
     simulated = NULL;

@@ -1,4 +1,4 @@
-/* The way to a GPU, up to its door: the module found or refused, "auto", budgets, and the pool on a device whose memory the
+/* The way to a GPU, up to its module: the module found or refused, "auto", budgets, and the pool on a device whose memory the
  * host can't touch. The GPU is stand_in/stand_in_module.c; a process opens one module, so each look at it is a process. */
 #include "src/pool/device_factory.h"
 #include "tests/toy_model.h"
@@ -126,7 +126,7 @@ static void a_file_that_is_no_library_is_refused_in_the_linkers_words(void **sta
     assert_says(text, folder);
 }
 
-static void a_library_without_the_door_is_refused(void **state)
+static void a_library_without_the_interface_is_refused(void **state)
 {
     (void)state;
     char text[TEXT_BYTES], folder[64];
@@ -467,7 +467,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_module_is_opened_from_the_folder_named),
         cmocka_unit_test(a_file_that_is_no_library_is_refused_in_the_linkers_words),
-        cmocka_unit_test(a_library_without_the_door_is_refused),
+        cmocka_unit_test(a_library_without_the_interface_is_refused),
         cmocka_unit_test(another_version_or_build_is_refused),
         cmocka_unit_test(a_gpus_name_is_cuda_and_a_number),
         cmocka_unit_test(auto_takes_the_first_gpu_that_can_be_used_else_the_host),

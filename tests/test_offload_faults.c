@@ -1,5 +1,5 @@
 /* When things go wrong: kernels that fail, missing waits, uses of memory that is gone, and the N-th call
- * failing for N = 1, 2, 3... - by injection at the device's door, and by malloc and mmap from outside. With TEST_ON_CUDA the
+ * failing for N = 1, 2, 3... - by injection at the device's interface, and by malloc and mmap from outside. With TEST_ON_CUDA the
  * last part, for the CUDA device on a fake runtime.
  */
 #include "test_offload_fixture.h"

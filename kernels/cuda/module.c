@@ -1,4 +1,4 @@
-/* The module's door: tide_cuda_module, through which a process finds GPUs, makes one ready and opens it
+/* The module's interface: tide_cuda_module, through which a process finds GPUs, makes one ready and opens it
  * (offload/module.h).
  *
  * Three steps, each of which costs more than the one before:
@@ -219,7 +219,7 @@ static tide_status open_device(uint32_t ordinal, const tide_device_options *opti
     return status == TIDE_OK ? tide_device_cuda_open(options, ordinal, device) : status;
 }
 
-/* ---- the door ---- */
+/* ---- the interface ---- */
 
 const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version)
 {

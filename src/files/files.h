@@ -1,4 +1,4 @@
-/* The only door to the file system for checkpoints and weights: one small table. The program uses the POSIX one; tests
+/* The only interface to the file system for checkpoints and weights: one small table. The program uses the POSIX one; tests
  * use one that loses what was not synced, and one that fails the N-th operation.
  *
  * Every function returns 0 or an errno value and leaves outputs alone on failure; messages are the caller's,

@@ -167,7 +167,7 @@ template <typename T> static tide_status convert(void *stream, const gpu_tile_ar
                             dim3(CONVERT_THREADS), stream, (gpu_tile_conversions *)args->data, args->first);
 }
 
-/* ---- the door ---- */
+/* ---- the interface ---- */
 
 tide_status gpu_tile_multiply(void *stream, const void *arguments)
 {

@@ -1,4 +1,4 @@
-/* A libtidepool_cuda.so that needs neither GPU nor CUDA: what stands between the module's door and the user is tested with
+/* A libtidepool_cuda.so that needs neither GPU nor CUDA: what stands between the module's interface and the user is tested with
  * it (the loader, "auto", budgets, the pool, the program). Its devices are host devices that call themselves "cuda"; its
  * kernels are the CPU's, a copy of its own, with one thread.
  *
@@ -13,7 +13,7 @@
  *     no-vmm                      GPU 0 has none
  *     unprepared                  no GPU can be made ready
  *     memory=N                    bytes that prepare finds free; 8 GiB otherwise
- *     fail=N                      the N-th call through the door fails, once
+ *     fail=N                      the N-th call through the interface fails, once
  *     slow                        host memory takes more than a second to pin
  *     strict                      kernels of this file's table only
  *     unasked                     a device must be left to choose its threads
@@ -58,7 +58,7 @@ static const char *word(const char *name)
     return NULL;
 }
 
-/* Every call through the door counts. */
+/* Every call through the interface counts. */
 static tide_status count_call(const char *what)
 {
     const char *nth = word("fail=");
@@ -286,7 +286,7 @@ static tide_status open_device(uint32_t ordinal, const tide_device_options *opti
     return TIDE_OK;
 }
 
-/* --- the door --- */
+/* --- the interface --- */
 
 const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version)
 {

@@ -1,4 +1,4 @@
-/* The module's door (kernels/cuda/module.c) on a CUDA runtime without a GPU: who is let in, and what the others are told. The
+/* The module's interface (kernels/cuda/module.c) on a CUDA runtime without a GPU: who is let in, and what the others are told. The
  * device and cuBLASLt behind it have tests of their own; here they are counted. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version);
 
-/* --- what stands behind the door --- */
+/* --- what stands behind the interface --- */
 
 static const tide_kernels stand_in_kernels = {.name = "stand-in"};
 static tide_device stand_in_device;
