@@ -487,7 +487,7 @@ void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
     c->giving_up_in = PLAIN_NONE;
     c->paired = pool_chance(c, 25);
     draw_model(c);
-    const uint64_t story = next(&c->random), nonmodel_bytes = 1 + pool_random(c, REGION_BYTES_MOST);
+    const uint64_t scenario = next(&c->random), nonmodel_bytes = 1 + pool_random(c, REGION_BYTES_MOST);
     c->random += variant;
     draw_machine(c);
     c->options.nonmodel_bytes = nonmodel_bytes;
@@ -497,7 +497,7 @@ void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
     register_all(c);
     budget(c);
     set_values(c);
-    c->random = story;
+    c->random = scenario;
 }
 
 void pool_case_destroy(pool_case *c)

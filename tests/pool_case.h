@@ -50,7 +50,7 @@ typedef struct pool_case {
     uint64_t seed;
     uint32_t variant;      /* 1: the second pool of a pair */
     bool paired;           /* nothing is done whose outcome depends on time */
-    uint64_t random;       /* of the story */
+    uint64_t random;       /* of the scenario */
     plain_pool model;
     tide_pool *pool;
     tide_pool_options options;

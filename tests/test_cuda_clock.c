@@ -127,7 +127,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **address,
     return cudaErrorNotSupported;
 }
 
-/* --- the story's words --- */
+/* --- the scenario's words --- */
 
 typedef struct rig {
     tide_cuda_clock clock;

@@ -1101,13 +1101,13 @@ static void every_lack_of_memory_leaves_nothing(void **unused)
 /* ---- cuts ---- */
 
 /* What is done to a disk, and what may be found there after a cut. */
-typedef struct story {
+typedef struct scenario {
     sim_files *before;
     tide_status (*act)(const sim_files *disk);
     bool (*is_right)(sim_files *after, bool returned);
-} story;
+} scenario;
 
-static sim_files *act_until(const story *of, unsigned cut, unsigned ignored_sync, bool *returned)
+static sim_files *act_until(const scenario *of, unsigned cut, unsigned ignored_sync, bool *returned)
 {
     sim_files *disk = sim_files_clone(of->before);
     sim_files_stop(disk, cut);
@@ -1116,7 +1116,7 @@ static sim_files *act_until(const story *of, unsigned cut, unsigned ignored_sync
     return disk;
 }
 
-static unsigned broken_at(const story *of, unsigned cut, unsigned ignored_sync, unsigned seeds)
+static unsigned broken_at(const scenario *of, unsigned cut, unsigned ignored_sync, unsigned seeds)
 {
     unsigned broken = 0;
     bool returned;
@@ -1130,7 +1130,7 @@ static unsigned broken_at(const story *of, unsigned cut, unsigned ignored_sync, 
     return broken;
 }
 
-static void assert_no_cut_breaks(const story *of, unsigned *operations, unsigned *syncs)
+static void assert_no_cut_breaks(const scenario *of, unsigned *operations, unsigned *syncs)
 {
     bool returned;
     sim_files *disk = act_until(of, NEVER, NEVER, &returned);
@@ -1144,7 +1144,7 @@ static void assert_no_cut_breaks(const story *of, unsigned *operations, unsigned
 }
 
 /* How many of the syncs are such that without them some cut breaks the promise. */
-static unsigned syncs_needed(const story *of, unsigned operations, unsigned syncs)
+static unsigned syncs_needed(const scenario *of, unsigned operations, unsigned syncs)
 {
     unsigned needed = 0;
     for (unsigned ignored = 0; ignored < syncs; ignored++) {
@@ -1167,7 +1167,7 @@ static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
 {
     (void)unused;
     cut_truth = reference(true);
-    const story of = {.before = disk_new(true), .act = export_run, .is_right = out_is_whole_or_absent};
+    const scenario of = {.before = disk_new(true), .act = export_run, .is_right = out_is_whole_or_absent};
     unsigned operations, syncs;
     assert_no_cut_breaks(&of, &operations, &syncs);
     /* each file; the folder, by the weights' writer and once more; its parent */
@@ -1341,7 +1341,7 @@ static void a_power_cut_keeps_the_old_one_the_new_one_or_none(void **unused)
 {
     (void)unused;
     unsigned operations, syncs;
-    story of = {.before = disk_to_replace(), .act = keep_new, .is_right = kept_is_whole};
+    scenario of = {.before = disk_to_replace(), .act = keep_new, .is_right = kept_is_whole};
     cut_truth = of.before;
     assert_no_cut_breaks(&of, &operations, &syncs);
     of.act = keep_none;
@@ -1355,14 +1355,14 @@ static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_to_replace();
-    story first = {.before = disk, .act = keep_new, .is_right = kept_is_whole};
+    scenario first = {.before = disk, .act = keep_new, .is_right = kept_is_whole};
     unsigned operations, syncs;
     cut_truth = disk;
     assert_no_cut_breaks(&first, &operations, &syncs);
     for (unsigned kill = 0; kill <= operations; kill++) {
         bool returned;
         sim_files *killed = act_until(&first, kill, NEVER, &returned);
-        const story second = {
+        const scenario second = {
             .before = sim_files_after_kill(killed), .act = keep_new, .is_right = kept_is_whole};
         sim_files *again = act_until(&second, NEVER, NEVER, &returned);
         assert_true(returned && is_kept_new(again));

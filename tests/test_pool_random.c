@@ -1,4 +1,4 @@
-/* Random models, machines and stories on a pool, through its public header alone, beside a model of plain arrays that knows
+/* Random models, machines and scenarios on a pool, through its public header alone, beside a model of plain arrays that knows
  * nothing of chunks (plain_pool.h): every status is predicted, every value compared, most by kernels at once. A part of the
  * cases is played on a second pool with another machine, to the same bits.
  *

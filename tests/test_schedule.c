@@ -26,14 +26,14 @@ static uint32_t below(uint32_t limit)
 }
 
 /* Ops without slices, each with its chunks; and what a step of each kind was, if it was recorded. */
-typedef struct story {
+typedef struct scenario {
     tide_chunk chunks[OPS][USES_MAX];
     uint32_t counts[OPS], uses;
     tide_ops ops;
     tide_schedule schedule;
     uint32_t step[TIDE_SCHEDULE_KINDS][STEP_MAX + 8], length[TIDE_SCHEDULE_KINDS];
     bool known[TIDE_SCHEDULE_KINDS];
-} story;
+} scenario;
 
 static tide_layout *layout; /* of CHUNKS chunks */
 
@@ -57,7 +57,7 @@ static int destroy_layout(void **state)
     return 0;
 }
 
-static void create(story *s)
+static void create(scenario *s)
 {
     static tide_op_record records[OPS];
     memset(s, 0, sizeof *s);
@@ -80,7 +80,7 @@ typedef struct answers {
 } answers;
 
 /* `kind`'s recording, at `cursor`. */
-static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk chunk)
+static answers walk(const scenario *s, uint32_t kind, uint32_t cursor, tide_chunk chunk)
 {
     const uint32_t length = s->length[kind];
     answers a = {2 * length, 2 * length, TIDE_USE_NONE, TIDE_USE_NONE};
@@ -110,7 +110,7 @@ static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk c
     return a;
 }
 
-static void compare(const story *s, uint32_t kind, uint32_t cursor)
+static void compare(const scenario *s, uint32_t kind, uint32_t cursor)
 {
     const tide_schedule *schedule = &s->schedule;
     const tide_recording *active = tide_schedule_active(schedule);
@@ -131,7 +131,7 @@ static void compare(const story *s, uint32_t kind, uint32_t cursor)
 }
 
 /* Between steps a training step is expected, else a forward-only pass. */
-static void compare_between(const story *s)
+static void compare_between(const scenario *s)
 {
     if (s->known[TIDE_SCHEDULE_TRAINING])
         compare(s, TIDE_SCHEDULE_TRAINING, 0);
@@ -144,7 +144,7 @@ static void compare_between(const story *s)
 /* --- a step --- */
 
 /* The recorded one, or that changed somewhere, cut off, or gone on with; or any. */
-static uint32_t draw_step(const story *s, uint32_t kind, uint32_t *step)
+static uint32_t draw_step(const scenario *s, uint32_t kind, uint32_t *step)
 {
     uint32_t count = 1 + below(2 * OPS);
     for (uint32_t i = 0; i < STEP_MAX + 8; i++)
@@ -162,7 +162,7 @@ static uint32_t draw_step(const story *s, uint32_t kind, uint32_t *step)
     return count;
 }
 
-static void remember(story *s, uint32_t kind, const uint32_t *step, uint32_t count)
+static void remember(scenario *s, uint32_t kind, const uint32_t *step, uint32_t count)
 {
     uint32_t uses = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -174,7 +174,7 @@ static void remember(story *s, uint32_t kind, const uint32_t *step, uint32_t cou
 }
 
 /* As long as it is the recorded one, every cursor's answers; from the first difference on there are none. */
-static void run_step(story *s)
+static void run_step(scenario *s)
 {
     uint32_t step[STEP_MAX + 8];
     const uint32_t kind = below(2), count = draw_step(s, kind, step);
@@ -207,7 +207,7 @@ static void what_the_schedule_says_is_what_a_walk_finds(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round < 200; round++) {
-        static story s;
+        static scenario s;
         create(&s);
         for (uint32_t step = 0; step < 30; step++) {
             run_step(&s);

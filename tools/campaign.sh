@@ -32,7 +32,7 @@ if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool pool_faults pool_fp16 pool_random
         trainer_bits trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
@@ -41,7 +41,7 @@ if [ -z "$quick" ]; then
     result=docs/measurements/campaign$([ -z "$only" ] || echo -parts)-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
-    whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
+    whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" scenarios="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
     conditions="--only isa_SSE41,slow_disk --tests ^(trainer|checkpoint)$" conditions_build=$build
     conditions_targets="tests/test_trainer tests/test_checkpoint"
@@ -111,7 +111,7 @@ run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_rand
 [ -n "$quick" ] || run gpu_check tests/test_gpu_check.py "$program"
 [ -z "$fake" ] || run on_cuda tests/test_program_on_cuda.py "$program" "$build/tests/cuda/fake" fake
 [ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
-run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $stories
+run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $scenarios
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
 # tools/test.sh does not compile with a sanitizer.

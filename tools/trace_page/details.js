@@ -167,7 +167,7 @@ class Details {
             cell(names.slice(0, 3).join(', ') + (names.length > 3 ? `, ${names.length - 3} more` : '')))}</table>`;
         return `<h2><span class="mark">Stall: ${cause}</span>, ${durationText(end - begin)}</h2><p>${CAUSE_TEXTS[cause] ?? ''}</p><table>` +
             `${facts.map(([name, text]) => `<tr><th>${name}</th>${cell(text)}</tr>`).join('')}</table>${waited}` +
-            `<h3>Ended by</h3>${this.story(stall, span)}`;
+            `<h3>Ended by</h3>${this.ending(stall, span)}`;
     }
 
     spanText(lane, i) {
@@ -182,7 +182,7 @@ class Details {
     }
 
     /* The command's spans, and what each waited for, back in time. */
-    story(stall, span) {
+    ending(stall, span) {
         const { trace, model: { streams, path } } = this, id = trace.kinds.stall.ended_by[stall];
         if (id === NONE)
             return '<p class="soft">no command: compute just went on</p>';
