@@ -24,7 +24,7 @@ NANO = ("--model", "gpt2-nano", "--seq-len", 64, "--batch-tokens", 512)
 HOST = (*NANO, "--device", "host", "--chunk-size", "1MiB", "--device-memory", "24MiB", "--host-memory", "128MiB")
 CARD = ("--machine", "rtx4090")
 PLAYED = ("--model", "gpt2-nano", "--device", "null")
-MARK = "   (another result: it changes what is computed)"
+MARK = "   (changes numerics)"
 LLAMA_8B = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
             "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
             "rope_theta": 500000.0, "tie_word_embeddings": False}

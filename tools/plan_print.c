@@ -114,7 +114,7 @@ void tide_plan_print_time(const tide_plan *plan, FILE *out)
 void tide_plan_print_advice(const tide_plan *plan, FILE *out)
 {
     char seconds[SECONDS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES];
-    const char *const mark = "   (another result: it changes what is computed)";
+    const char *const mark = "   (changes numerics)";
     if (plan->has_free_batch && plan->free_batch != 0)
         fprintf(out,
                 "offloading costs nothing (2%% of a step at most) from %s tokens a step on, in micro-batches "
@@ -147,7 +147,7 @@ void tide_plan_print_refusal(const tide_plan *plan, FILE *out)
     for (uint32_t i = 0; i < plan->proposal_count; i++)
         fprintf(out, "  %s%s%s%s\n", plan->proposals[i].what,
                 plan->proposals[i].option[0] != '\0' ? ": " : "", plan->proposals[i].option,
-                plan->proposals[i].changes_bits ? "   (another result: it changes what is computed)" : "");
+                plan->proposals[i].changes_bits ? "   (changes numerics)" : "");
 }
 
 /* ---- rows ---- */

@@ -222,9 +222,9 @@ static void found_print(const tide_tuned *found, const tuning *run)
 static void others_print(const tide_tuned *found)
 {
     if (found->stopped)
-        printf("%s: not all that has another result was tried\n", tide_stop_name());
+        printf("%s: not all that changes numerics was tried\n", tide_stop_name());
     if (found->other_count > 0)
-        printf("faster, with another result (nothing of this is chosen):\n");
+        printf("faster, but it changes numerics (nothing of this is chosen):\n");
     for (uint32_t i = 0; i < found->other_count; i++)
         printf("  %+5.0f%% tokens/s  %s: %s\n", 100 * found->others[i].gain, found->others[i].what,
                found->others[i].option);
@@ -259,7 +259,7 @@ static tide_status plot(const tuning *run)
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
-/* With the best choice, what would be faster with another result. */
+/* With the best choice, what would be faster and changes numerics. */
 static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSALS])
 {
     const tide_candidate *best = &run->candidates[run->best];

@@ -55,8 +55,8 @@ const tide_page tide_tune_page = {
         "by a few real steps each, on the device and within the budgets of the run, which is made anew for "
         "each: nothing is "
         "trained, and no file is touched but that of --plot.\n\n"
-        "It prints a table, the command that trains so, and apart from them what would be faster with "
-        "another result: "
+        "It prints a table, the command that trains so, and apart from them what would be faster and "
+        "changes numerics: "
         "batches, micro-batches, no clipping. That is never chosen.\n\n"
         "On a terminal a bar shows how far the search is. SIGINT and SIGTERM end it with the best so far.\n\n"
         "`tidepool train --auto` does the same without real steps, and trains.",
