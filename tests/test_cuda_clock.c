@@ -129,16 +129,16 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **address,
 
 /* --- the scenario's words --- */
 
-typedef struct rig {
+typedef struct fixture {
     tide_cuda_clock clock;
     uint32_t seen;
     double begin_us, end_us; /* of the command observed last */
     double flops;
-} rig;
+} fixture;
 
 static void observe(void *context, const tide_observed *command)
 {
-    rig *it = context;
+    fixture *it = context;
     assert_int_equal(command->stream, TIDE_STREAM_IN);
     assert_string_equal(command->label, "fetch");
     assert_int_equal(command->tag, it->seen);
@@ -150,9 +150,9 @@ static void observe(void *context, const tide_observed *command)
 }
 
 /* Opened when the host's clock says 1000 and the GPU's 5000. */
-static rig *rig_open(void)
+static fixture *fixture_open(void)
 {
-    rig *it = calloc(1, sizeof *it);
+    fixture *it = calloc(1, sizeof *it);
     assert_non_null(it);
     const tide_device_options options = {.observer = observe, .observer_context = it};
     now_us = 1000;
@@ -161,14 +161,14 @@ static rig *rig_open(void)
     return it;
 }
 
-static void rig_close(rig *it)
+static void fixture_close(fixture *it)
 {
     tide_cuda_clock_close(&it->clock);
     assert_int_equal(live_events, 0);
     free(it);
 }
 
-static void enqueue_work(rig *it, double at_us, const tide_work *work)
+static void enqueue_work(fixture *it, double at_us, const tide_work *work)
 {
     uint64_t events = 0;
     now_us = at_us;
@@ -176,32 +176,32 @@ static void enqueue_work(rig *it, double at_us, const tide_work *work)
     assert_ok(tide_cuda_clock_enter(&it->clock, work, false, tide_host_now_ns()));
 }
 
-static void enqueue_at(rig *it, double at_us)
+static void enqueue_at(fixture *it, double at_us)
 {
     const uint32_t tag = (uint32_t)atomic_load(&it->clock.enqueued);
     enqueue_work(it, at_us, &(tide_work){.label = "fetch", .tag = tag});
 }
 
 /* One of a run that is observed as the first. */
-static void enqueue_of_run(rig *it, double at_us, double flops)
+static void enqueue_of_run(fixture *it, double at_us, double flops)
 {
     enqueue_work(it, at_us, &(tide_work){.label = "fetch", .flops = flops, .may_coalesce = true});
 }
 
-static void end_next(rig *it, double at_gpu_us)
+static void end_next(fixture *it, double at_gpu_us)
 {
     const uint64_t next = atomic_load(&it->clock.harvested) + 1;
     event_end(it->clock.ring[next % TIDE_CUDA_RING_ENTRIES].done, at_gpu_us);
 }
 
-static void look_at(rig *it, double at_us)
+static void look_at(fixture *it, double at_us)
 {
     uint64_t events = 0;
     now_us = at_us;
     assert_ok(tide_cuda_clock_harvest(&it->clock, &events));
 }
 
-static void assert_span(const rig *it, double begin_us, double end_us)
+static void assert_span(const fixture *it, double begin_us, double end_us)
 {
     assert_float_equal(it->begin_us, begin_us, 0.6); /* CUDA's resolution */
     assert_float_equal(it->end_us, end_us, 0.6);
@@ -212,7 +212,7 @@ static void assert_span(const rig *it, double begin_us, double end_us)
 static void end_is_measured_from_the_end_before(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5050);
     look_at(it, 1100);
@@ -227,24 +227,24 @@ static void end_is_measured_from_the_end_before(void **state)
     assert_span(it, 1200, 1280);
     assert_int_equal(it->seen, 3);
     assert_in_range(atomic_load(&it->clock.busy_ns), 219998, 220002);
-    rig_close(it);
+    fixture_close(it);
 }
 
 static void nothing_ends_after_it_was_seen_ended(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5900); /* a clock that runs fast */
     look_at(it, 1100);
     assert_span(it, 1010, 1100);
-    rig_close(it);
+    fixture_close(it);
 }
 
 static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     enqueue_at(it, 1500);
     end_next(it, 5001); /* a clock that hardly moves */
     look_at(it, 1600);
@@ -255,7 +255,7 @@ static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
     end_next(it, 5002);
     look_at(it, 1800);
     assert_span(it, 1700, 1750);
-    rig_close(it);
+    fixture_close(it);
 }
 
 /* A stream that is never idle for ten thousand commands of 100 us, looked at 2 us before and after each end. */
@@ -264,7 +264,7 @@ static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
     (void)state;
     const double speeds[] = {0.99, 1.01};
     for (int s = 0; s < 2; s++) {
-        rig *it = rig_open();
+        fixture *it = fixture_open();
         enqueue_at(it, 1000);
         for (int i = 1; i <= 10000; i++) {
             const double end_us = 1000 + 100.0 * i;
@@ -277,14 +277,14 @@ static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
         }
         end_next(it, 5e6);
         look_at(it, 3e6);
-        rig_close(it);
+        fixture_close(it);
     }
 }
 
 static void full_ring_waits_for_the_oldest(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_at(it, 1000);
     assert_int_equal(it->seen, 0);
@@ -296,14 +296,14 @@ static void full_ring_waits_for_the_oldest(void **state)
     tide_cuda_clock_drop(&it->clock);
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 0);
     assert_int_equal(it->seen, 1);
-    rig_close(it);
+    fixture_close(it);
 }
 
 /* Neither the gap in it nor the end of its first kernel is seen. */
 static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     enqueue_of_run(it, 1010, 1);
     enqueue_of_run(it, 1020, 2);
     enqueue_of_run(it, 1090, 4);
@@ -319,13 +319,13 @@ static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void
     assert_true(it->flops == 7);
     assert_int_equal(atomic_load(&it->clock.commands), 3);
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 0);
-    rig_close(it);
+    fixture_close(it);
 }
 
 static void only_kernels_that_count_as_the_same_join_a_run(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     const tide_work of_run = {.label = "fetch", .may_coalesce = true},
                     others[] = {{.tag = 1, .may_coalesce = true},
                                 {.timer = 1, .may_coalesce = true},
@@ -338,13 +338,13 @@ static void only_kernels_that_count_as_the_same_join_a_run(void **state)
         assert_false(tide_cuda_clock_joins(&it->clock, &others[i]));
     assert_ok(tide_cuda_clock_mark(&it->clock));
     assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* it has ended */
-    rig_close(it);
+    fixture_close(it);
 }
 
 static void run_ends_by_itself_before_it_fills_the_ring(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_of_run(it, 1000, 0);
     gpu_us = 5001;
@@ -352,13 +352,13 @@ static void run_ends_by_itself_before_it_fills_the_ring(void **state)
     assert_int_equal(it->seen, 1);
     assert_in_range(tide_cuda_clock_pending(&it->clock), TIDE_CUDA_RING_ENTRIES / 2,
                     TIDE_CUDA_RING_ENTRIES - 2);
-    rig_close(it);
+    fixture_close(it);
 }
 
 static void run_that_gets_no_event_is_not_entered(void **state)
 {
     (void)state;
-    rig *it = rig_open();
+    fixture *it = fixture_open();
     enqueue_at(it, 1000);
     enqueue_of_run(it, 1010, 0);
     enqueue_of_run(it, 1020, 0);
@@ -367,7 +367,7 @@ static void run_that_gets_no_event_is_not_entered(void **state)
     record_error = cudaSuccess;
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 1);
     assert_int_equal(tide_cuda_clock_record(&it->clock), 1);
-    rig_close(it);
+    fixture_close(it);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* The way to a GPU, up to its module: the module found or refused, "auto", budgets, and the pool on a device whose memory the
  * host can't touch. The GPU is stand_in/stand_in_module.c; a process opens one module, so each look at it is a process. */
 #include "src/pool/device_factory.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 #include "tide_config.h"
 
 #include <dlfcn.h>
@@ -213,9 +213,9 @@ static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state
 
 /* --- the pool --- */
 
-static toy_options gpu_options(void)
+static pool_fixture_options gpu_options(void)
 {
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.pool.device = "cuda:0";
     options.pool.chunk_bytes = CHUNK_BYTES;
     options.pool.hazard_check = false;
@@ -225,33 +225,33 @@ static toy_options gpu_options(void)
 
 static void create_small_chunks(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    toy_options options = gpu_options();
+    pool_fixture fixture;
+    pool_fixture_options options = gpu_options();
     options.pool.chunk_bytes = CHUNK_BYTES / 2;
-    said(toy_create(&options, &toy), text);
+    said(pool_fixture_create(&options, &fixture), text);
 }
 
 static void create_gpu_7(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    toy_options options = gpu_options();
+    pool_fixture fixture;
+    pool_fixture_options options = gpu_options();
     options.pool.device = "cuda:7";
-    said(toy_create(&options, &toy), text);
+    said(pool_fixture_create(&options, &fixture), text);
 }
 
 static void create_checked(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    toy_options options = gpu_options();
+    pool_fixture fixture;
+    pool_fixture_options options = gpu_options();
     options.pool.hazard_check = true;
-    said(toy_create(&options, &toy), text);
+    said(pool_fixture_create(&options, &fixture), text);
 }
 
 static void create(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    const toy_options options = gpu_options();
-    said(toy_create(&options, &toy), text);
+    pool_fixture fixture;
+    const pool_fixture_options options = gpu_options();
+    said(pool_fixture_create(&options, &fixture), text);
 }
 
 static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
@@ -276,29 +276,29 @@ static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
     }
 }
 
-/* The toy's plan on this GPU, with budgets left to the pool. */
+/* The fixture's plan on this GPU, with budgets left to the pool. */
 static void plan(char text[TEXT_BYTES])
 {
-    toy_model toy;
+    pool_fixture fixture;
     tide_pool_plan made;
-    const toy_options options = gpu_options();
-    const tide_status status = toy_create(&options, &toy);
-    if (status != TIDE_OK || tide_pool_plan_get(toy.pool, 0, &made) != TIDE_OK) {
+    const pool_fixture_options options = gpu_options();
+    const tide_status status = pool_fixture_create(&options, &fixture);
+    if (status != TIDE_OK || tide_pool_plan_get(fixture.pool, 0, &made) != TIDE_OK) {
         said(status, text);
         return;
     }
     snprintf(text, TEXT_BYTES, "%llu %llu %llu %llu", (unsigned long long)made.device_memory_bytes,
              (unsigned long long)made.least_device_bytes, (unsigned long long)made.full_device_bytes,
              (unsigned long long)made.device_available_bytes);
-    toy_destroy(&toy);
+    pool_fixture_destroy(&fixture);
 }
 
 static void plan_with_4_gib(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    toy_options options = gpu_options();
+    pool_fixture fixture;
+    pool_fixture_options options = gpu_options();
     options.pool.device_memory_bytes = UINT64_C(4) << 30;
-    said(toy_create(&options, &toy), text);
+    said(pool_fixture_create(&options, &fixture), text);
 }
 
 static void
@@ -334,62 +334,62 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
 }
 
 /* A step of each kind, one of them skipped; what the caller reads of the region goes into *sum. */
-static tide_status run_steps(toy_model *toy, float *sum)
+static tide_status run_steps(pool_fixture *fixture, float *sum)
 {
-    float state[TOY_SLICES * TOY_STATE] = {0};
-    tide_status status = toy_step(toy, 1, false);
+    float state[FIXTURE_SLICES * FIXTURE_STATE] = {0};
+    tide_status status = pool_fixture_step(fixture, 1, false);
     if (status == TIDE_OK)
-        status = toy_step_not_finite(toy);
+        status = pool_fixture_step_not_finite(fixture);
     if (status == TIDE_OK)
-        status = toy_step(toy, 1, false);
+        status = pool_fixture_step(fixture, 1, false);
     if (status == TIDE_OK)
-        status = tide_read(toy->pool, state, tide_region(toy->pool), sizeof state);
-    for (int i = 0; i < TOY_SLICES * TOY_STATE; i++)
+        status = tide_read(fixture->pool, state, tide_region(fixture->pool), sizeof state);
+    for (int i = 0; i < FIXTURE_SLICES * FIXTURE_STATE; i++)
         *sum += state[i];
     if (status == TIDE_OK)
-        status = tide_pool_drain(toy->pool);
-    return status == TIDE_OK ? toy_evaluate(toy) : status;
+        status = tide_pool_drain(fixture->pool);
+    return status == TIDE_OK ? pool_fixture_evaluate(fixture) : status;
 }
 
 /* Hashes of all values after some steps, what was read, and whether a prediction was made. */
-static void train(const toy_options *options, char text[TEXT_BYTES])
+static void train(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
-    toy_model toy;
+    pool_fixture fixture;
     tide_pool_prediction prediction = {0};
     uint64_t hashes[3] = {0};
     float sum = 0;
-    tide_status status = toy_create(options, &toy);
+    tide_status status = pool_fixture_create(options, &fixture);
     if (status == TIDE_OK)
-        status = run_steps(&toy, &sum);
+        status = run_steps(&fixture, &sum);
     if (status == TIDE_OK && options->pool.predict)
-        status = tide_pool_predict(toy.pool, &prediction);
+        status = tide_pool_predict(fixture.pool, &prediction);
     for (int i = 0; i < 3 && status == TIDE_OK; i++)
-        status = toy_hash(&toy, (tide_value)i, &hashes[i]);
+        status = pool_fixture_hash(&fixture, (tide_value)i, &hashes[i]);
     if (status != TIDE_OK)
         said(status, text);
     else
         snprintf(text, TEXT_BYTES, "%llx %llx %llx %.9g%s", (unsigned long long)hashes[0],
                  (unsigned long long)hashes[1], (unsigned long long)hashes[2], (double)sum,
                  options->pool.predict && !(prediction.step_seconds > 0) ? " without prediction" : "");
-    toy_destroy(&toy);
+    pool_fixture_destroy(&fixture);
 }
 
 static void train_on_the_host(char text[TEXT_BYTES])
 {
-    toy_options options = gpu_options();
+    pool_fixture_options options = gpu_options();
     options.pool.device = "host";
     train(&options, text);
 }
 
 static void train_with_everything_resident(char text[TEXT_BYTES])
 {
-    const toy_options options = gpu_options();
+    const pool_fixture_options options = gpu_options();
     train(&options, text);
 }
 
 static void train_with_the_least(char text[TEXT_BYTES])
 {
-    toy_options options = gpu_options();
+    pool_fixture_options options = gpu_options();
     options.device_share = 0;
     options.least_host = true;
     options.pool.predict = true;
@@ -398,7 +398,7 @@ static void train_with_the_least(char text[TEXT_BYTES])
 
 static void train_with_updates_on_the_device(char text[TEXT_BYTES])
 {
-    toy_options options = gpu_options();
+    pool_fixture_options options = gpu_options();
     options.device_share = 0.5;
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     train(&options, text);
@@ -421,17 +421,17 @@ static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(voi
 /* Once with the failure, once more in the same process. */
 static void create_twice(char text[TEXT_BYTES])
 {
-    toy_model toy;
-    const toy_options options = gpu_options();
-    const tide_status first = toy_create(&options, &toy);
+    pool_fixture fixture;
+    const pool_fixture_options options = gpu_options();
+    const tide_status first = pool_fixture_create(&options, &fixture);
     if (first == TIDE_OK) {
         snprintf(text, TEXT_BYTES, "met none");
-        toy_destroy(&toy);
+        pool_fixture_destroy(&fixture);
         return;
     }
     said(first, text);
-    if (toy_create(&options, &toy) == TIDE_OK)
-        toy_destroy(&toy);
+    if (pool_fixture_create(&options, &fixture) == TIDE_OK)
+        pool_fixture_destroy(&fixture);
     else
         said(TIDE_ERROR_INTERNAL, text);
 }

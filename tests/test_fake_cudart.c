@@ -188,16 +188,16 @@ static void what_is_live_is_counted_by_kind(void **state)
 
 /* --- streams --- */
 
-typedef struct rig {
+typedef struct fixture {
     cudaStream_t streams[2];
     cudaEvent_t event, timed[2];
     char *device, *host;
     atomic_bool open;
-} rig;
+} fixture;
 
-static rig rig_make(void)
+static fixture fixture_make(void)
 {
-    rig it = {0};
+    fixture it = {0};
     for (int i = 0; i < 2; i++) {
         assert_cuda(cudaStreamCreateWithFlags(&it.streams[i], cudaStreamNonBlocking));
         assert_cuda(cudaEventCreateWithFlags(&it.timed[i], cudaEventDefault));
@@ -216,7 +216,7 @@ static int wait_open(void *arguments)
     return 0;
 }
 
-static void hold(rig *it, int stream)
+static void hold(fixture *it, int stream)
 {
     atomic_bool *open = &it->open;
     assert_int_equal(fake_cudart_launch(it->streams[stream], wait_open, &open, sizeof open), 0);
@@ -225,7 +225,7 @@ static void hold(rig *it, int stream)
 static void copies_run_later_and_in_order(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     hold(&it, 0);
     memset(it.host, 1, 4096);
     assert_cuda(cudaMemcpyAsync(it.device, it.host, 4096, cudaMemcpyHostToDevice, it.streams[0]));
@@ -242,7 +242,7 @@ static void copies_run_later_and_in_order(void **state)
 static void a_wait_captures_the_latest_record_and_none_if_there_is_none(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     assert_cuda(cudaStreamWaitEvent(it.streams[1], it.event, 0));
     assert_cuda(cudaStreamSynchronize(it.streams[1]));
     assert_cuda(cudaEventRecord(it.event, it.streams[1]));
@@ -265,7 +265,7 @@ static int sleep_a_while(void *arguments)
 static void times_are_those_of_execution(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     float ms;
     assert_cuda(cudaEventRecord(it.timed[0], it.streams[0]));
     assert_int_equal(fake_cudart_launch(it.streams[0], sleep_a_while, NULL, 0), 0);
@@ -282,7 +282,7 @@ static void times_are_those_of_execution(void **state)
 static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     hold(&it, 0);
     assert_cuda(cudaMemcpyAsync(it.device, it.host, 4096, cudaMemcpyHostToDevice, it.streams[0]));
     assert_cuda(cudaFree(it.device));
@@ -295,13 +295,13 @@ static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void
 static void copies_beyond_an_allocation_or_of_pageable_memory_are_misuse(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     char text[256], pageable[16];
     assert_cuda(cudaMemcpyAsync(it.device + 1, it.host, 4096, cudaMemcpyHostToDevice, it.streams[0]));
     expect_misuse("which is not device memory");
     assert_int_equal(cudaPeekAtLastError(), cudaErrorIllegalAddress);
     begin(state);
-    it = rig_make();
+    it = fixture_make();
     assert_cuda(cudaMemcpyAsync(pageable, it.device, 16, cudaMemcpyDeviceToHost, it.streams[0]));
     assert_int_equal(fake_cudart_misuse(text, sizeof text), 1);
 }
@@ -309,7 +309,7 @@ static void copies_beyond_an_allocation_or_of_pageable_memory_are_misuse(void **
 static void a_command_that_fails_breaks_everything_after_it(void **state)
 {
     (void)state;
-    rig it = rig_make();
+    fixture it = fixture_make();
     memset(it.host, 1, 4096);
     fake_cudart_fail_command(2, cudaErrorLaunchFailure);
     for (int i = 0; i < 3; i++)

@@ -2,9 +2,9 @@
  * training; and its gradients against finite differences of its own loss, which know nothing of transformers. */
 #include "src/train/trainer_internal.h"
 #include "tests/assert_ok.h"
-#include "tests/family_rig.h"
+#include "tests/family_fixture.h"
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,14 +45,14 @@ static double distance(const float *values, const float *truth, uint64_t count)
 /* Norm-wise, each tensor by itself. Seen: 2.2e-6, of qwen2's key bias, most of which cancels: all that turns it from a shift of
  * scores, which a softmax does not feel, into more is that keys are rotated by their position. Of the others 1e-6. GPT-2's keys are not
  * rotated, but their bias is a third of a tensor here (test_gpt2.c takes it by itself). */
-static void check_gradients(const family_rig *r, const char *way)
+static void check_gradients(const family_fixture *r, const char *way)
 {
     for (size_t i = 0; i < r->of->tensors; i++) {
         tide_model_tensor tensor;
         tide_model_tensor_describe(&r->of->config, i, &tensor);
         const float *truth = r->of->gradients[i];
         const double error =
-            distance(family_rig_gradient(r, i), truth, tensor.elements) / norm_of(truth, tensor.elements);
+            distance(family_fixture_gradient(r, i), truth, tensor.elements) / norm_of(truth, tensor.elements);
         if (!(error < 1e-5))
             fail_msg("%s, %s: gradient of %s is off by %.3g", r->of->name, way, tensor.name, error);
     }
@@ -60,14 +60,14 @@ static void check_gradients(const family_rig *r, const char *way)
 
 static void check_step(const family_case *of, const struct way *way)
 {
-    family_rig r;
-    family_rig_open(&r, of, way->recompute, way->micro_batch_sequences);
-    const double evaluated = family_rig_evaluate(&r), loss = family_rig_step(&r);
+    family_fixture r;
+    family_fixture_open(&r, of, way->recompute, way->micro_batch_sequences);
+    const double evaluated = family_fixture_evaluate(&r), loss = family_fixture_step(&r);
     assert_memory_equal(&evaluated, &loss, sizeof loss);
     if (!(fabs(loss / of->losses[0] - 1) < 1e-6)) /* seen: 8e-9 */
         fail_msg("%s, %s: loss %.9g, transformers' %.9g", of->name, way->name, loss, of->losses[0]);
     check_gradients(&r, way->name);
-    family_rig_close(&r);
+    family_fixture_close(&r);
 }
 
 static void loss_and_gradients_are_transformers(void **state)
@@ -153,32 +153,32 @@ static void twenty_steps_are_transformers(void **state)
 
 /* --- finite differences --- */
 
-static double loss_at(family_rig *r, size_t tensor, uint64_t element, double moved)
+static double loss_at(family_fixture *r, size_t tensor, uint64_t element, double moved)
 {
     const float value = r->values[tensor][element];
-    family_rig_set(r, tensor, element, (float)(value + moved));
-    const double loss = family_rig_evaluate(r);
-    family_rig_set(r, tensor, element, value);
+    family_fixture_set(r, tensor, element, (float)(value + moved));
+    const double loss = family_fixture_evaluate(r);
+    family_fixture_set(r, tensor, element, value);
     return loss;
 }
 
-static double difference(family_rig *r, size_t tensor, uint64_t element, double step)
+static double difference(family_fixture *r, size_t tensor, uint64_t element, double step)
 {
     return (loss_at(r, tensor, element, step) - loss_at(r, tensor, element, -step)) / (2 * step);
 }
 
 /* Central differences over a step and half of it, whose errors go with its square: together they have none of that. The step is as
  * large as a value's own size, nearly, because the loss is fp32's. */
-static double slope(family_rig *r, size_t tensor, uint64_t element)
+static double slope(family_fixture *r, size_t tensor, uint64_t element)
 {
     const double step = 1.0 / 16;
     return (4 * difference(r, tensor, element, step / 2) - difference(r, tensor, element, step)) / 3;
 }
 
 /* Seen: 3.1e-4 of the steepest. */
-static void check_slope(family_rig *r, size_t index, uint64_t element, double steepest)
+static void check_slope(family_fixture *r, size_t index, uint64_t element, double steepest)
 {
-    const double is = family_rig_gradient(r, index)[element], right = slope(r, index, element);
+    const double is = family_fixture_gradient(r, index)[element], right = slope(r, index, element);
     tide_model_tensor tensor;
     tide_model_tensor_describe(&r->of->config, index, &tensor);
     if (!(fabs(is - right) < 1e-3 * steepest))
@@ -187,11 +187,11 @@ static void check_slope(family_rig *r, size_t index, uint64_t element, double st
 }
 
 /* Of a tensor the steepest element and some here and there. */
-static void check_slopes(family_rig *r, size_t index)
+static void check_slopes(family_fixture *r, size_t index)
 {
     tide_model_tensor tensor;
     tide_model_tensor_describe(&r->of->config, index, &tensor);
-    const float *gradient = family_rig_gradient(r, index);
+    const float *gradient = family_fixture_gradient(r, index);
     uint64_t steepest = 0;
     for (uint64_t i = 0; i < tensor.elements; i++)
         if (fabsf(gradient[i]) > fabsf(gradient[steepest]))
@@ -205,12 +205,12 @@ static void check_slopes(family_rig *r, size_t index)
 static void gradients_are_slopes_of_the_loss(void **state)
 {
     (void)state;
-    family_rig r;
-    family_rig_open(&r, family_golden_find(&golden, "qwen3-odd"), true, 2);
-    family_rig_step(&r);
+    family_fixture r;
+    family_fixture_open(&r, family_golden_find(&golden, "qwen3-odd"), true, 2);
+    family_fixture_step(&r);
     for (size_t i = 0; i < r.of->tensors; i += test_thin(3))
         check_slopes(&r, i);
-    family_rig_close(&r);
+    family_fixture_close(&r);
 }
 
 /* --- */
@@ -218,13 +218,13 @@ static void gradients_are_slopes_of_the_loss(void **state)
 static int set_up(void **state)
 {
     family_golden_load(&golden);
-    return rig_set_up(state);
+    return fixture_set_up(state);
 }
 
 static int tear_down(void **state)
 {
     family_golden_free(&golden);
-    return rig_tear_down(state);
+    return fixture_tear_down(state);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
  */
 #include "src/data/random.h"
 #include "src/pool/internal.h"
-#include "tests/gpt2_rig.h"
+#include "tests/gpt2_fixture.h"
 #include "tests/test_gpt2_float64.h"
 #include "tests/test_thin.h"
 
@@ -56,7 +56,7 @@ static void check_part(const char *name, double error, double tolerance)
 
 /* The key's bias shifts all scores of a query alike, which softmax does not see: its gradient is zero by
  * mathematics, and what arithmetic leaves of it must be small beside the whole bias gradient's norm. */
-static void check_qkv_bias(const gpt2_rig *r, const char *name, size_t index, const float *truth,
+static void check_qkv_bias(const gpt2_fixture *r, const char *name, size_t index, const float *truth,
                            double tolerance)
 {
     const uint64_t width = r->config.width;
@@ -66,7 +66,7 @@ static void check_qkv_bias(const gpt2_rig *r, const char *name, size_t index, co
     check_part("key bias", key / norm_of(truth, 0, 3 * width, 3 * width, 3 * width), tolerance);
 }
 
-static void check_gradients(const gpt2_rig *r, float *const *truth, double tolerance)
+static void check_gradients(const gpt2_fixture *r, float *const *truth, double tolerance)
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         tide_model_param param;
@@ -87,12 +87,12 @@ static void fp32_loss_and_gradients_are_pytorchs(void **state)
     (void)state;
     gpt2_golden golden;
     golden_load(&golden);
-    gpt2_rig r;
-    gpt2_rig_open(&r, TIDE_DTYPE_FP32, false, 2);
-    const double loss = gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open(&r, TIDE_DTYPE_FP32, false, 2);
+    const double loss = gpt2_fixture_step(&r);
     assert_true(fabs(loss - golden.track.losses[0]) < 1e-6);
     check_gradients(&r, golden.gradients, 1e-5);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
     golden_free(&golden);
 }
 
@@ -101,12 +101,12 @@ static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
     (void)state;
     gpt2_golden golden;
     golden_load(&golden);
-    gpt2_rig r;
-    gpt2_rig_open(&r, TIDE_DTYPE_BF16, true, 4);
-    const double loss = gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open(&r, TIDE_DTYPE_BF16, true, 4);
+    const double loss = gpt2_fixture_step(&r);
     assert_true(fabs(loss - golden.track.losses[0]) < 0.01);
     check_gradients(&r, golden.gradients, 0.02);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
     golden_free(&golden);
 }
 
@@ -116,17 +116,17 @@ static void fp16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
     (void)state;
     gpt2_golden golden;
     golden_load(&golden);
-    gpt2_rig r;
-    gpt2_rig_open(&r, TIDE_DTYPE_FP16, true, 4);
-    const double loss = gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open(&r, TIDE_DTYPE_FP16, true, 4);
+    const double loss = gpt2_fixture_step(&r);
     assert_true(fabs(loss - golden.track.losses[0]) < 0.01 / 8);
     check_gradients(&r, golden.gradients, 0.02 / 8);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
     golden_free(&golden);
 }
 
 /* All gradients of a step, tensor after tensor. */
-static float *copy_gradients(const gpt2_rig *r, uint64_t *count)
+static float *copy_gradients(const gpt2_fixture *r, uint64_t *count)
 {
     *count = 0;
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
@@ -146,11 +146,11 @@ static void the_same_bits(tide_dtype dtype, const tide_kernels *const tables[2],
     double losses[2];
     uint64_t count = 0;
     for (int i = 0; i < 2; i++) {
-        gpt2_rig r;
-        gpt2_rig_open_on(&r, tables[i], dtype, recompute[i], 2);
-        losses[i] = gpt2_rig_step(&r);
+        gpt2_fixture r;
+        gpt2_fixture_open_on(&r, tables[i], dtype, recompute[i], 2);
+        losses[i] = gpt2_fixture_step(&r);
         gradients[i] = copy_gradients(&r, &count);
-        gpt2_rig_close(&r);
+        gpt2_fixture_close(&r);
     }
     assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
     assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));
@@ -185,29 +185,29 @@ static void recompute_changes_no_bit_in_fp16(void **state)
 static void a_step_repeated_gives_the_same_bits(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open(&r, TIDE_DTYPE_BF16, false, 2);
+    gpt2_fixture r;
+    gpt2_fixture_open(&r, TIDE_DTYPE_BF16, false, 2);
     uint64_t count = 0;
-    const double first_loss = gpt2_rig_step(&r);
+    const double first_loss = gpt2_fixture_step(&r);
     float *first = copy_gradients(&r, &count);
-    const double second_loss = gpt2_rig_step(&r);
+    const double second_loss = gpt2_fixture_step(&r);
     float *second = copy_gradients(&r, &count);
     assert_memory_equal(&first_loss, &second_loss, sizeof first_loss);
     assert_memory_equal(first, second, count * sizeof *first);
     free(first);
     free(second);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 static void evaluation_gives_the_bits_of_the_training_loss(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open(&r, TIDE_DTYPE_BF16, false, 2);
-    const double before = gpt2_rig_evaluate(&r), trained = gpt2_rig_step(&r), after = gpt2_rig_evaluate(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open(&r, TIDE_DTYPE_BF16, false, 2);
+    const double before = gpt2_fixture_evaluate(&r), trained = gpt2_fixture_step(&r), after = gpt2_fixture_evaluate(&r);
     assert_memory_equal(&before, &trained, sizeof before);
     assert_memory_equal(&after, &trained, sizeof after);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 /* --- GELU inside products --- */
@@ -294,11 +294,11 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
     tide_kernels counting = *tide_kernels_cpu();
     counting.matmul = counted_matmul;
     counting.zero = counted_zero;
-    gpt2_rig r;
-    gpt2_rig_open_on(&r, &counting, TIDE_DTYPE_BF16, true, 1);
+    gpt2_fixture r;
+    gpt2_fixture_open_on(&r, &counting, TIDE_DTYPE_BF16, true, 1);
     r.pool->context.kernels = &counting;
     memset(&counted, 0, sizeof counted);
-    gpt2_rig_step(&r);
+    gpt2_fixture_step(&r);
     /* Per layer four weights, and the head's, which is the embedding of tokens: one micro-batch writes, the others add. */
     const size_t weights = 4 * r.config.layers + 1;
     assert_int_equal(counted.written, weights);
@@ -310,7 +310,7 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
     const uint64_t ends = (2 + (uint64_t)r.config.context) * r.config.width * sizeof(float);
     assert_in_range(counted.zero_bytes, r.config.layers * layer + ends,
                     r.config.layers * layer + ends + 8192);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 /* --- finite differences --- */
@@ -318,7 +318,7 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
 /* Nearly half of the padded rows are padding: float64 knows of none. */
 enum { DIRECTION_SEED = 7, ODD_VOCABULARY = 65 };
 
-static void to_float64(const gpt2_rig *r, double *params[GOLDEN_PARAMS])
+static void to_float64(const gpt2_fixture *r, double *params[GOLDEN_PARAMS])
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         params[i] = malloc(r->elements[i] * sizeof(double));
@@ -334,7 +334,7 @@ static void free_float64(double *params[GOLDEN_PARAMS])
         free(params[i]);
 }
 
-static double loss_moved(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size_t index,
+static double loss_moved(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index,
                          const float *direction, double distance)
 {
     double *values = params[index];
@@ -347,13 +347,13 @@ static double loss_moved(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size_
     return loss;
 }
 
-static double tensor_norm(const gpt2_rig *r, size_t index, const float *values)
+static double tensor_norm(const gpt2_fixture *r, size_t index, const float *values)
 {
     return norm_of(values, 0, r->elements[index], r->elements[index], r->elements[index]);
 }
 
 /* How fast the loss rises along a direction: the central difference over 1e-4 each way. */
-static double slope_along(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size_t index,
+static double slope_along(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index,
                           const float *direction)
 {
     const double distance = 1e-4 / tensor_norm(r, index, direction);
@@ -364,7 +364,7 @@ static double slope_along(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size
 
 /* Along the gradient itself the loss must rise by the gradient's squared norm per unit. This sees a wrong
  * factor, but not what the gradient lacks: it does not look there. */
-static double error_along_gradient(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size_t index)
+static double error_along_gradient(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index)
 {
     const double norm = tensor_norm(r, index, r->gradients[index]);
     const double slope = slope_along(r, params, index, r->gradients[index]);
@@ -376,7 +376,7 @@ static double error_along_gradient(const gpt2_rig *r, double *params[GOLDEN_PARA
  * included, shows as e x direction, a normal number with deviation ||e||: so the measure is the gradient's norm
  * and the tolerance that of the goldens, 1e-5. Seen: at most 1.4e-6, what fp32 and the difference's own error
  * leave together. */
-static double error_along_random(const gpt2_rig *r, double *params[GOLDEN_PARAMS], size_t index)
+static double error_along_random(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index)
 {
     const uint64_t count = r->elements[index];
     const float *gradient = r->gradients[index];
@@ -394,9 +394,9 @@ static double error_along_random(const gpt2_rig *r, double *params[GOLDEN_PARAMS
 static void gradients_agree_with_finite_differences_in_float64(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
-    gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
+    gpt2_fixture_step(&r);
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
     for (size_t i = 0; i < GOLDEN_PARAMS; i += test_thin(5)) {
@@ -406,7 +406,7 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
         check_part(param.name, error_along_random(&r, params, i), 1e-5);
     }
     free_float64(params);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 /* The check itself: a gradient without one element in eight passes along itself, and only there (0.045 and more
@@ -414,9 +414,9 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
 static void finite_differences_see_what_a_gradient_lacks(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
-    gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
+    gpt2_fixture_step(&r);
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
     for (size_t i = 0; i < GOLDEN_PARAMS; i += test_thin(5)) {
@@ -426,7 +426,7 @@ static void finite_differences_see_what_a_gradient_lacks(void **state)
         assert_true(error_along_random(&r, params, i) > 0.01);
     }
     free_float64(params);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 /* --- logits --- */
@@ -441,8 +441,8 @@ static void logits_of_a_position_know_only_what_is_before_it(void **state)
 {
     (void)state;
     enum { POSITION = 11 };
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, ODD_VOCABULARY);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, ODD_VOCABULARY);
     const uint32_t vocabulary = r.config.vocab_size;
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
@@ -459,7 +459,7 @@ static void logits_of_a_position_know_only_what_is_before_it(void **state)
     free(truth);
     free(logits);
     free_float64(params);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 int main(void)

@@ -6,7 +6,7 @@
  * contains padded gradient x padded row, 0 x poison, which only a finite poison leaves at zero. Where no gradient is
  * made, they may be.) What the model makes must be the same to the last bit.
  */
-#include "tests/gpt2_rig.h"
+#include "tests/gpt2_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -30,12 +30,12 @@ static float poison_of(tide_dtype dtype)
 }
 
 /* wte's padded elements. */
-static uint64_t padding(const gpt2_rig *r)
+static uint64_t padding(const gpt2_fixture *r)
 {
     return r->memory_elements[WTE] - r->elements[WTE];
 }
 
-static void poison(gpt2_rig *r, float value)
+static void poison(gpt2_fixture *r, float value)
 {
     float *values = malloc(padding(r) * sizeof *values);
     assert_non_null(values);
@@ -46,9 +46,9 @@ static void poison(gpt2_rig *r, float value)
     free(values);
 }
 
-static void open_poisoned(gpt2_rig *r, tide_dtype dtype, bool recompute)
+static void open_poisoned(gpt2_fixture *r, tide_dtype dtype, bool recompute)
 {
-    gpt2_rig_open_small(r, tide_kernels_cpu(), dtype, recompute, VOCABULARY);
+    gpt2_fixture_open_small(r, tide_kernels_cpu(), dtype, recompute, VOCABULARY);
     poison(r, poison_of(dtype));
 }
 
@@ -66,30 +66,30 @@ static void assert_zeros(const float *values, uint64_t count)
 static void only_wte_is_padded_and_to_whole_multiples(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
         assert_int_equal(r.memory_elements[i], i == WTE ? ROWS * 64 : r.elements[i]);
     assert_int_equal(r.elements[WTE], 65 * 64);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DTYPES; d++) {
-        gpt2_rig clean, poisoned;
-        gpt2_rig_open_small(&clean, tide_kernels_cpu(), dtypes[d], d % 2, VOCABULARY);
+        gpt2_fixture clean, poisoned;
+        gpt2_fixture_open_small(&clean, tide_kernels_cpu(), dtypes[d], d % 2, VOCABULARY);
         open_poisoned(&poisoned, dtypes[d], d % 2);
-        const double loss = gpt2_rig_step(&clean), other = gpt2_rig_step(&poisoned);
+        const double loss = gpt2_fixture_step(&clean), other = gpt2_fixture_step(&poisoned);
         assert_true(isfinite(loss));
         assert_memory_equal(&loss, &other, sizeof loss);
         for (size_t i = 0; i < GOLDEN_PARAMS; i++)
             assert_memory_equal(clean.gradients[i], poisoned.gradients[i], clean.elements[i] * sizeof(float));
         assert_zeros(clean.gradients[WTE] + clean.elements[WTE], padding(&clean));
         assert_zeros(poisoned.gradients[WTE] + clean.elements[WTE], padding(&clean));
-        gpt2_rig_close(&clean);
-        gpt2_rig_close(&poisoned);
+        gpt2_fixture_close(&clean);
+        gpt2_fixture_close(&poisoned);
     }
 }
 
@@ -127,21 +127,21 @@ static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **
     tide_kernels plain = *tide_kernels_cpu();
     plain.matmul_prepare = plain_prepare;
     plain.matmul = plain_matmul;
-    gpt2_rig padded, bare;
-    gpt2_rig_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
-    const double loss = gpt2_rig_step(&padded);
-    gpt2_rig_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
+    gpt2_fixture padded, bare;
+    gpt2_fixture_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
+    const double loss = gpt2_fixture_step(&padded);
+    gpt2_fixture_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
     matmuls_cut = 0;
-    const double other = gpt2_rig_step(&bare);
+    const double other = gpt2_fixture_step(&bare);
     assert_int_equal(matmuls_cut, 3 * 4); /* the head's, of 4 micro-batches */
     assert_memory_equal(&loss, &other, sizeof loss);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
         assert_memory_equal(padded.gradients[i], bare.gradients[i], padded.elements[i] * sizeof(float));
-    gpt2_rig_close(&padded);
-    gpt2_rig_close(&bare);
+    gpt2_fixture_close(&padded);
+    gpt2_fixture_close(&bare);
 }
 
-static void logits_of(gpt2_rig *r, float logits[VOCABULARY])
+static void logits_of(gpt2_fixture *r, float logits[VOCABULARY])
 {
     ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
     ok(tide_decoder_logits(r->model, r->tokens, 11, logits));
@@ -154,18 +154,18 @@ static void without_a_gradient_padded_rows_may_be_anything(void **state)
     for (size_t d = 0; d < DTYPES; d++) {
         const float poisons[] = {poison_of(dtypes[d]), NAN, INFINITY};
         float logits[VOCABULARY], others[VOCABULARY];
-        gpt2_rig r;
-        gpt2_rig_open_small(&r, tide_kernels_cpu(), dtypes[d], false, VOCABULARY);
-        const double loss = gpt2_rig_evaluate(&r);
+        gpt2_fixture r;
+        gpt2_fixture_open_small(&r, tide_kernels_cpu(), dtypes[d], false, VOCABULARY);
+        const double loss = gpt2_fixture_evaluate(&r);
         logits_of(&r, logits);
         for (size_t i = 0; i < sizeof poisons / sizeof poisons[0]; i++) {
             poison(&r, poisons[i]);
-            const double other = gpt2_rig_evaluate(&r);
+            const double other = gpt2_fixture_evaluate(&r);
             logits_of(&r, others);
             assert_memory_equal(&loss, &other, sizeof loss);
             assert_memory_equal(logits, others, sizeof logits);
         }
-        gpt2_rig_close(&r);
+        gpt2_fixture_close(&r);
     }
 }
 
@@ -173,20 +173,20 @@ static void without_a_gradient_padded_rows_may_be_anything(void **state)
 static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
-    const double loss = gpt2_rig_evaluate(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
+    const double loss = gpt2_fixture_evaluate(&r);
     const float value = 1e30F;
     ok(tide_param_set(r.pool, tide_decoder_param_handle(r.model, WTE), TIDE_VALUE_MASTER, r.elements[WTE] - 1,
                       1, &value));
-    assert_true(gpt2_rig_evaluate(&r) != loss);
-    gpt2_rig_close(&r);
+    assert_true(gpt2_fixture_evaluate(&r) != loss);
+    gpt2_fixture_close(&r);
 }
 
 static void setting_the_last_value_sets_the_padding_to_zero(void **state)
 {
     (void)state;
-    gpt2_rig r;
+    gpt2_fixture r;
     open_poisoned(&r, TIDE_DTYPE_BF16, false);
     const uint64_t last = r.elements[WTE] - 1;
     float values[2];
@@ -197,15 +197,15 @@ static void setting_the_last_value_sets_the_padding_to_zero(void **state)
                           values + i));
     }
     assert_true(values[0] != 0 && values[1] == 0);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 static void values_of_all_params_recover_a_poisoned_pool(void **state)
 {
     (void)state;
-    gpt2_rig r;
-    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
-    const double loss = gpt2_rig_step(&r);
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
+    const double loss = gpt2_fixture_step(&r);
     r.update_fails = true;
     const tide_step_options options = {.training = true,
                                        .learning_rate = 1e-3f,
@@ -222,10 +222,10 @@ static void values_of_all_params_recover_a_poisoned_pool(void **state)
     assert_int_equal(tide_step_begin(r.pool, &options), TIDE_ERROR_STATE);
     assert_non_null(strstr(tide_message(), "poisoned"));
     r.update_fails = false;
-    gpt2_rig_set_values(&r);
-    const double again = gpt2_rig_step(&r);
+    gpt2_fixture_set_values(&r);
+    const double again = gpt2_fixture_step(&r);
     assert_memory_equal(&loss, &again, sizeof loss);
-    gpt2_rig_close(&r);
+    gpt2_fixture_close(&r);
 }
 
 int main(void)

@@ -7,7 +7,7 @@
  * wrongly show because places are mapped anew while kernels run.
  */
 #include "tests/test_gpu_cases.h"
-#include "tests/test_gpu_rig.h"
+#include "tests/test_gpu_fixture.h"
 
 #include <pthread.h>
 
@@ -16,32 +16,32 @@
 enum { FEW_SLOTS = 3, PASSES = 3 };
 
 /* Fetch, add one to each number at the chunk's place, evict; the slot's event is behind it all. */
-static void chunk_visit(rig *it, uint32_t slot, uint32_t chunk)
+static void chunk_visit(fixture *it, uint32_t slot, uint32_t chunk)
 {
-    const tide_add_args add = rig_add_ones(it, rig_place(it, chunk));
-    assert_ok(it->ops->map(it->device, slot, rig_place(it, chunk)));
-    rig_fetch(it, TIDE_STREAM_IN, slot, chunk % HOST_SLOTS);
-    rig_order(it, FEW_SLOTS + (int)slot, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
-    rig_launch(it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->add, &add, sizeof add);
-    rig_order(it, 2 * FEW_SLOTS + (int)slot, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
-    rig_evict(it, TIDE_STREAM_OUT, chunk % HOST_SLOTS, slot);
-    rig_record(it, (int)slot, TIDE_STREAM_OUT);
+    const tide_add_args add = fixture_add_ones(it, fixture_place(it, chunk));
+    assert_ok(it->ops->map(it->device, slot, fixture_place(it, chunk)));
+    fixture_fetch(it, TIDE_STREAM_IN, slot, chunk % HOST_SLOTS);
+    fixture_order(it, FEW_SLOTS + (int)slot, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
+    fixture_launch(it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->add, &add, sizeof add);
+    fixture_order(it, 2 * FEW_SLOTS + (int)slot, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
+    fixture_evict(it, TIDE_STREAM_OUT, chunk % HOST_SLOTS, slot);
+    fixture_record(it, (int)slot, TIDE_STREAM_OUT);
 }
 
-static void chunk_leave(rig *it, uint32_t slot, uint32_t chunk)
+static void chunk_leave(fixture *it, uint32_t slot, uint32_t chunk)
 {
-    rig_wait(it, (int)slot);
-    assert_ok(it->ops->unmap(it->device, slot, rig_place(it, chunk)));
+    fixture_wait(it, (int)slot);
+    assert_ok(it->ops->unmap(it->device, slot, fixture_place(it, chunk)));
 }
 
 static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
     for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
-        rig_host_fill(&it, chunk, 1000.0f * (float)chunk);
+        fixture_host_fill(&it, chunk, 1000.0f * (float)chunk);
     for (uint32_t i = 0; i < PASSES * RANGE_CHUNKS; i++) {
         if (i >= FEW_SLOTS)
             chunk_leave(&it, i % FEW_SLOTS, (i - FEW_SLOTS) % RANGE_CHUNKS);
@@ -49,66 +49,66 @@ static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place
     }
     it.ops->synchronize(it.device);
     for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
-        rig_host_expect(&it, chunk, 1000.0f * (float)chunk, PASSES * RANGE_CHUNKS / HOST_SLOTS);
-    rig_close(&it);
+        fixture_host_expect(&it, chunk, 1000.0f * (float)chunk, PASSES * RANGE_CHUNKS / HOST_SLOTS);
+    fixture_close(&it);
 }
 
 static void place_that_is_mapped_anew_shows_the_new_chunk(void **state)
 {
     (void)state;
     enum { ROUNDS = 100, PLACE = 3 };
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
     const tide_work work = {.label = "look"};
-    const tide_copy_args copy = {rig_place(&it, PLACE), it.region, 4096};
+    const tide_copy_args copy = {fixture_place(&it, PLACE), it.region, 4096};
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
-        rig_host_fill(&it, slot, 1000.0f * (float)(slot + 1));
-        rig_fetch(&it, TIDE_STREAM_COMPUTE, slot, slot);
+        fixture_host_fill(&it, slot, 1000.0f * (float)(slot + 1));
+        fixture_fetch(&it, TIDE_STREAM_COMPUTE, slot, slot);
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint32_t slot = round * 5 % DEVICE_SLOTS;
-        assert_ok(it.ops->map(it.device, slot, rig_place(&it, PLACE)));
-        rig_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        assert_ok(it.ops->map(it.device, slot, fixture_place(&it, PLACE)));
+        fixture_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
         assert_ok(
             it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.buffer, it.region, 4096, false));
-        rig_record(&it, 0, TIDE_STREAM_COMPUTE);
-        rig_wait(&it, 0);
-        assert_memory_equal(it.buffer, rig_host(&it, slot), 4096);
-        assert_ok(it.ops->unmap(it.device, slot, rig_place(&it, PLACE)));
+        fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
+        fixture_wait(&it, 0);
+        assert_memory_equal(it.buffer, fixture_host(&it, slot), 4096);
+        assert_ok(it.ops->unmap(it.device, slot, fixture_place(&it, PLACE)));
     }
-    rig_close(&it);
+    fixture_close(&it);
 }
 
 static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **state)
 {
     (void)state;
     enum { ROUNDS = 48, OTHERS = 3 };
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
-    const chain busy = rig_chain(&it, rig_place(&it, 0));
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
+    const chain busy = fixture_chain(&it, fixture_place(&it, 0));
     for (uint32_t slot = 0; slot <= OTHERS; slot++) {
-        rig_host_fill(&it, slot, 100.0f * (float)slot);
-        rig_fetch(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+        fixture_host_fill(&it, slot, 100.0f * (float)slot);
+        fixture_fetch(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
     }
-    assert_ok(it.ops->map(it.device, 0, rig_place(&it, 0)));
-    rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    assert_ok(it.ops->map(it.device, 0, fixture_place(&it, 0)));
+    fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint32_t slot = 1 + round % OTHERS, chunk = 1 + round % (RANGE_CHUNKS - 1);
-        const tide_add_args add = rig_add_ones(&it, rig_place(&it, chunk));
-        assert_ok(it.ops->map(it.device, slot, rig_place(&it, chunk)));
-        rig_launch(&it, TIDE_STREAM_UPDATE, tide_kernels_cuda()->add, &add, sizeof add);
-        rig_record(&it, 1, TIDE_STREAM_UPDATE);
-        rig_wait(&it, 1);
-        assert_ok(it.ops->unmap(it.device, slot, rig_place(&it, chunk)));
+        const tide_add_args add = fixture_add_ones(&it, fixture_place(&it, chunk));
+        assert_ok(it.ops->map(it.device, slot, fixture_place(&it, chunk)));
+        fixture_launch(&it, TIDE_STREAM_UPDATE, tide_kernels_cuda()->add, &add, sizeof add);
+        fixture_record(&it, 1, TIDE_STREAM_UPDATE);
+        fixture_wait(&it, 1);
+        assert_ok(it.ops->unmap(it.device, slot, fixture_place(&it, chunk)));
     }
     for (uint32_t slot = 0; slot <= OTHERS; slot++)
-        rig_evict(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+        fixture_evict(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
     it.ops->synchronize(it.device);
-    rig_host_expect(&it, 0, 0.0f, CHAIN_LAUNCHES);
+    fixture_host_expect(&it, 0, 0.0f, CHAIN_LAUNCHES);
     for (uint32_t slot = 1; slot <= OTHERS; slot++)
-        rig_host_expect(&it, slot, 100.0f * (float)slot, ROUNDS / OTHERS);
-    rig_close(&it);
+        fixture_host_expect(&it, slot, 100.0f * (float)slot, ROUNDS / OTHERS);
+    fixture_close(&it);
 }
 
 /* --- order --- */
@@ -118,25 +118,25 @@ static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **st
 {
     (void)state;
     enum { ROUNDS = 4 };
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
-    assert_ok(it.ops->map(it.device, 2, rig_place(&it, 5)));
-    const chain busy = rig_chain(&it, rig_place(&it, 5));
-    rig_host_fill(&it, 0, 1.0f);
-    rig_fetch(&it, TIDE_STREAM_IN, 2, 0);
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
+    assert_ok(it.ops->map(it.device, 2, fixture_place(&it, 5)));
+    const chain busy = fixture_chain(&it, fixture_place(&it, 5));
+    fixture_host_fill(&it, 0, 1.0f);
+    fixture_fetch(&it, TIDE_STREAM_IN, 2, 0);
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        rig_order(&it, 0, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
-        rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-        rig_order(&it, 1, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
-        rig_evict(&it, TIDE_STREAM_OUT, 1 + round, 2);
-        rig_order(&it, 2, TIDE_STREAM_OUT, TIDE_STREAM_IN);
-        rig_fetch(&it, TIDE_STREAM_IN, 2, 1 + round);
+        fixture_order(&it, 0, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
+        fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        fixture_order(&it, 1, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
+        fixture_evict(&it, TIDE_STREAM_OUT, 1 + round, 2);
+        fixture_order(&it, 2, TIDE_STREAM_OUT, TIDE_STREAM_IN);
+        fixture_fetch(&it, TIDE_STREAM_IN, 2, 1 + round);
     }
     it.ops->synchronize(it.device);
     for (uint32_t round = 0; round < ROUNDS; round++)
-        rig_host_expect(&it, 1 + round, 1.0f, (float)((round + 1) * CHAIN_LAUNCHES));
-    rig_close(&it);
+        fixture_host_expect(&it, 1 + round, 1.0f, (float)((round + 1) * CHAIN_LAUNCHES));
+    fixture_close(&it);
 }
 
 typedef struct executor_step {
@@ -156,42 +156,42 @@ static tide_status executor_step_run(void *stream, const void *arguments)
 static void functions_of_the_host_executor_run_in_order_between_copies(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
-    const chain busy = rig_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
-    const executor_step twice = {rig_host(&it, 1), 2.0f, 0.0f}, less = {rig_host(&it, 1), 1.0f, -8.0f},
-                    half = {rig_host(&it, 1), 0.5f, 0.0f};
-    rig_host_fill(&it, 0, 0.0f);
-    rig_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
-    rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-    rig_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
-    rig_record(&it, 0, TIDE_STREAM_COMPUTE);
-    rig_wait(&it, 0); /* no stream waits for the host, nor the executor for a stream */
-    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
-    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
-    rig_launch(&it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
-    rig_record(&it, 1, TIDE_STREAM_HOST);
-    rig_wait(&it, 1);
-    rig_fetch(&it, TIDE_STREAM_IN, 3, 1);
-    rig_order(&it, 2, TIDE_STREAM_IN, TIDE_STREAM_OUT);
-    rig_evict(&it, TIDE_STREAM_OUT, 2, 3);
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
+    const chain busy = fixture_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
+    const executor_step twice = {fixture_host(&it, 1), 2.0f, 0.0f}, less = {fixture_host(&it, 1), 1.0f, -8.0f},
+                    half = {fixture_host(&it, 1), 0.5f, 0.0f};
+    fixture_host_fill(&it, 0, 0.0f);
+    fixture_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
+    fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    fixture_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
+    fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
+    fixture_wait(&it, 0); /* no stream waits for the host, nor the executor for a stream */
+    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
+    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
+    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
+    fixture_record(&it, 1, TIDE_STREAM_HOST);
+    fixture_wait(&it, 1);
+    fixture_fetch(&it, TIDE_STREAM_IN, 3, 1);
+    fixture_order(&it, 2, TIDE_STREAM_IN, TIDE_STREAM_OUT);
+    fixture_evict(&it, TIDE_STREAM_OUT, 2, 3);
     it.ops->synchronize(it.device);
-    rig_host_expect(&it, 2, -4.0f, CHAIN_LAUNCHES);
-    rig_close(&it);
+    fixture_host_expect(&it, 2, -4.0f, CHAIN_LAUNCHES);
+    fixture_close(&it);
 }
 
 static void park_wakes_when_an_event_passes(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
-    const chain busy = rig_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
+    const chain busy = fixture_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
     for (int round = 0; round < 5; round++) {
         bool done = false;
-        rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-        rig_record(&it, 0, TIDE_STREAM_COMPUTE);
+        fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
         while (!done) {
             const uint64_t ticket = it.ops->doorbell(it.device);
             assert_ok(it.ops->event_query(it.device, it.events[0], SITE, &done));
@@ -199,7 +199,7 @@ static void park_wakes_when_an_event_passes(void **state)
                 assert_ok(it.ops->park(it.device, ticket, true));
         }
     }
-    rig_close(&it);
+    fixture_close(&it);
 }
 
 /* --- the region and the buffers --- */
@@ -217,21 +217,21 @@ static void gpu_make_dirty(void)
 static void region_is_zero_when_it_is_given(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
+    const tide_device_options options = fixture_options();
     const tide_work work = {.label = "look"};
     gpu_make_dirty();
-    rig it = rig_open(&options);
+    fixture it = fixture_open(&options);
     for (size_t at = 0; at < REGION_BYTES; at += BUFFER_BYTES) {
         memset(it.buffer, 0xff, BUFFER_BYTES);
         assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_OUT, &work, it.buffer, it.region + at,
                                      BUFFER_BYTES, false));
-        rig_record(&it, 0, TIDE_STREAM_OUT);
-        rig_wait(&it, 0);
+        fixture_record(&it, 0, TIDE_STREAM_OUT);
+        fixture_wait(&it, 0);
         for (size_t i = 0; i < BUFFER_BYTES; i++)
             if (it.buffer[i] != 0)
                 fail_msg("byte %zu of the region is %d", at + i, it.buffer[i]);
     }
-    rig_close(&it);
+    fixture_close(&it);
 }
 
 static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
@@ -240,9 +240,9 @@ static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
     const struct {
         size_t from, to, bytes;
     } cases[] = {{0, 0, 1}, {3, 1, 5}, {7, 256, 4095}, {1, 77, 100001}};
-    const tide_device_options options = rig_options();
+    const tide_device_options options = fixture_options();
     const tide_work work = {.label = "bytes"};
-    rig it = rig_open(&options);
+    fixture it = fixture_open(&options);
     char *half = it.buffer + BUFFER_BYTES / 2;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const tide_copy_args copy = {it.region + cases[i].to, it.region + CHUNK_BYTES + cases[i].from,
@@ -252,14 +252,14 @@ static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
         memset(half, 0, BUFFER_BYTES / 2);
         assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.region + cases[i].to,
                                      it.buffer + cases[i].from, cases[i].bytes, true));
-        rig_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        fixture_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
         assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, half,
                                      it.region + CHUNK_BYTES + cases[i].from, cases[i].bytes, false));
         it.ops->synchronize(it.device);
         assert_memory_equal(half, it.buffer + cases[i].from, cases[i].bytes);
         assert_int_equal(half[cases[i].bytes], 0);
     }
-    rig_close(&it);
+    fixture_close(&it);
 }
 
 /* --- budgets --- */
@@ -267,7 +267,7 @@ static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
 static void budgets_are_hard(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
+    const tide_device_options options = fixture_options();
     void *address = NULL;
     uint32_t object;
     tide_device *device;
@@ -299,10 +299,10 @@ static void steady_state_allocates_nothing(void **state)
 {
     (void)state;
     enum { ROUNDS = 60, GRANTED = 16 };
-    const tide_device_options options = rig_options();
+    const tide_device_options options = fixture_options();
     tide_memory_usage before[TIDE_TIER_COUNT], after[TIDE_TIER_COUNT];
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
     chunk_visit(&it, 0, 0);
     chunk_leave(&it, 0, 0);
     const uint64_t free_bytes = gpu_free_bytes();
@@ -318,7 +318,7 @@ static void steady_state_allocates_nothing(void **state)
         assert_int_equal(after[tier].used_bytes, after[tier].budget_bytes);
     }
     assert_true(gpu_free_bytes() + GRANTED * (uint64_t)CHUNK_BYTES >= free_bytes);
-    rig_close(&it);
+    fixture_close(&it);
 }
 
 /* --- times --- */
@@ -361,13 +361,13 @@ static void expect_span(const spans *it, int i, float inside_ms, uint64_t wall_n
         fail_msg("chain %d: %.3f ms of which CUDA finds %.3f; at most %.3f", i, took_ms, inside, most_ms);
 }
 
-static void chain_of_length(rig *it, uint32_t launches, cudaEvent_t begin, cudaEvent_t end)
+static void chain_of_length(fixture *it, uint32_t launches, cudaEvent_t begin, cudaEvent_t end)
 {
-    chain timed = rig_chain(it, it->ops->slot_address(it->device, TIDE_TIER_DEVICE, 0));
+    chain timed = fixture_chain(it, it->ops->slot_address(it->device, TIDE_TIER_DEVICE, 0));
     timed.launches = launches;
     timed.begin = begin;
     timed.end = end;
-    rig_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &timed, sizeof timed);
+    fixture_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &timed, sizeof timed);
 }
 
 static void times_of_commands_are_those_that_cuda_measures(void **state)
@@ -376,12 +376,12 @@ static void times_of_commands_are_those_that_cuda_measures(void **state)
     static spans seen;
     cudaEvent_t events[CHAINS + 1][2];
     tide_device_statistics statistics;
-    tide_device_options options = rig_options();
+    tide_device_options options = fixture_options();
     seen = (spans){.lock = PTHREAD_MUTEX_INITIALIZER};
     options.observer = spans_add;
     options.observer_context = &seen;
-    rig it = rig_open(&options);
-    rig_make_ones(&it);
+    fixture it = fixture_open(&options);
+    fixture_make_ones(&it);
     const uint64_t first_ns = it.ops->now_ns(it.device);
     for (int i = 0; i <= CHAINS; i++) { /* the first pays for what is loaded when it is first used */
         for (int end = 0; end < 2; end++)
@@ -406,10 +406,10 @@ static void times_of_commands_are_those_that_cuda_measures(void **state)
     assert_true(before_ns <= last_ns);
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.busy_ns[TIDE_STREAM_COMPUTE], sum_ns);
-    rig_close(&it);
+    fixture_close(&it);
 }
 
-#define gpu_test(name) cmocka_unit_test_setup(name, rig_begin)
+#define gpu_test(name) cmocka_unit_test_setup(name, fixture_begin)
 
 int main(void)
 {

@@ -7,7 +7,7 @@
  * at results.
  */
 #include "tests/test_gpu_cases.h"
-#include "tests/test_gpu_rig.h"
+#include "tests/test_gpu_fixture.h"
 
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/matmul_plan.h"

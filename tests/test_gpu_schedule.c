@@ -10,7 +10,7 @@
  * nobody's promise.
  */
 #include "tests/test_gpu_cases.h"
-#include "tests/test_gpu_rig.h"
+#include "tests/test_gpu_fixture.h"
 
 #ifdef TEST_CUDA_ON_CPU
 enum { SEEDS = 8, STEPS = 250 };
@@ -39,38 +39,38 @@ static uint32_t pick(model *m, uint32_t below)
 
 /* --- order: one event a slot --- */
 
-static void slots_take(rig *it, tide_stream stream, uint32_t first, uint32_t second)
+static void slots_take(fixture *it, tide_stream stream, uint32_t first, uint32_t second)
 {
     assert_ok(it->ops->stream_wait(it->device, stream, it->events[first], SITE, 0));
     assert_ok(it->ops->stream_wait(it->device, stream, it->events[second], SITE, 0));
 }
 
-static void slots_give(rig *it, tide_stream stream, uint32_t first, uint32_t second)
+static void slots_give(fixture *it, tide_stream stream, uint32_t first, uint32_t second)
 {
-    rig_record(it, (int)first, stream);
-    rig_record(it, (int)second, stream);
+    fixture_record(it, (int)first, stream);
+    fixture_record(it, (int)second, stream);
 }
 
 /* --- what a step may be --- */
 
-static void step_map(rig *it, model *m)
+static void step_map(fixture *it, model *m)
 {
     const uint32_t slot = pick(m, DEVICE_SLOTS), wanted = pick(m, RANGE_CHUNKS);
     if (m->place_of[slot] != NOWHERE) {
-        rig_wait(it, (int)slot);
-        assert_ok(it->ops->unmap(it->device, slot, rig_place(it, (uint32_t)m->place_of[slot])));
+        fixture_wait(it, (int)slot);
+        assert_ok(it->ops->unmap(it->device, slot, fixture_place(it, (uint32_t)m->place_of[slot])));
         m->place_of[slot] = NOWHERE;
         return;
     }
     for (uint32_t other = 0; other < DEVICE_SLOTS; other++)
         if (m->place_of[other] == (int)wanted)
             return;
-    assert_ok(it->ops->map(it->device, slot, rig_place(it, wanted)));
+    assert_ok(it->ops->map(it->device, slot, fixture_place(it, wanted)));
     m->place_of[slot] = (int)wanted;
 }
 
 /* A whole chunk, or only its first half. */
-static void step_copy(rig *it, model *m, tide_stream stream)
+static void step_copy(fixture *it, model *m, tide_stream stream)
 {
     const uint32_t slot = pick(m, DEVICE_SLOTS), host = pick(m, HOST_SLOTS);
     const bool in = pick(m, 2), whole = pick(m, 4) > 0;
@@ -86,17 +86,17 @@ static void step_copy(rig *it, model *m, tide_stream stream)
         memcpy(to->halves, from->halves, HALF_BYTES);
 }
 
-static char *slot_draw_alias(rig *it, model *m, uint32_t slot)
+static char *slot_draw_alias(fixture *it, model *m, uint32_t slot)
 {
     const bool own = m->place_of[slot] == NOWHERE || pick(m, 2);
     return own ? it->ops->slot_address(it->device, TIDE_TIER_DEVICE, slot)
-               : rig_place(it, (uint32_t)m->place_of[slot]);
+               : fixture_place(it, (uint32_t)m->place_of[slot]);
 }
 
 enum { ZERO, COPY, CAST_DOWN, CAST_UP, ADD_FLOATS, ADD_HALVES, KERNELS };
 
 /* One of the kernels, of a table, on a pair of slots' areas: to = f(to, from). */
-static void kernel_do(rig *it, tide_stream stream, uint32_t what, void *to_floats, void *to_halves,
+static void kernel_do(fixture *it, tide_stream stream, uint32_t what, void *to_floats, void *to_halves,
                       void *from_floats, void *from_halves)
 {
     const tide_kernels *kernels = it != NULL ? tide_kernels_cuda() : tide_kernels_cpu();
@@ -121,10 +121,10 @@ static void kernel_do(rig *it, tide_stream stream, uint32_t what, void *to_float
     if (it == NULL)
         assert_ok(all[what].kernel(NULL, all[what].arguments));
     else
-        rig_launch(it, stream, all[what].kernel, all[what].arguments, all[what].bytes);
+        fixture_launch(it, stream, all[what].kernel, all[what].arguments, all[what].bytes);
 }
 
-static void step_kernel(rig *it, model *m, tide_stream stream)
+static void step_kernel(fixture *it, model *m, tide_stream stream)
 {
     const uint32_t what = pick(m, KERNELS), to = pick(m, DEVICE_SLOTS);
     const uint32_t from = (to + 1 + pick(m, DEVICE_SLOTS - 1)) % DEVICE_SLOTS;
@@ -142,20 +142,20 @@ static tide_status executor_add_run(void *stream, const void *arguments)
 }
 
 /* The host executor waits for no stream and no stream for it: this thread does. */
-static void step_executor(rig *it, model *m)
+static void step_executor(fixture *it, model *m)
 {
     const uint32_t host = pick(m, HOST_SLOTS), slot = DEVICE_SLOTS + host;
-    float *floats = rig_host(it, host), *model_floats = (float *)(void *)m->slots[slot].floats;
+    float *floats = fixture_host(it, host), *model_floats = (float *)(void *)m->slots[slot].floats;
     const tide_add_args twice = {floats, floats, floats, COUNT, TIDE_DTYPE_FP32};
-    rig_wait(it, (int)slot);
-    rig_launch(it, TIDE_STREAM_HOST, executor_add_run, &twice, sizeof twice);
-    rig_record(it, LANE_EVENT, TIDE_STREAM_HOST);
-    rig_wait(it, LANE_EVENT);
+    fixture_wait(it, (int)slot);
+    fixture_launch(it, TIDE_STREAM_HOST, executor_add_run, &twice, sizeof twice);
+    fixture_record(it, LANE_EVENT, TIDE_STREAM_HOST);
+    fixture_wait(it, LANE_EVENT);
     for (int i = 0; i < COUNT; i++)
         model_floats[i] += model_floats[i];
 }
 
-static void step_do(rig *it, model *m)
+static void step_do(fixture *it, model *m)
 {
     const tide_stream stream = (tide_stream)pick(m, TIDE_STREAM_HOST);
     const uint32_t what = pick(m, 10);
@@ -171,46 +171,46 @@ static void step_do(rig *it, model *m)
 
 /* --- begin and end --- */
 
-static void host_slot_fill(rig *it, model *m, uint32_t host)
+static void host_slot_fill(fixture *it, model *m, uint32_t host)
 {
     areas *filled = &m->slots[DEVICE_SLOTS + host];
     for (int i = 0; i < COUNT; i++) {
         ((float *)(void *)filled->floats)[i] = (float)(1 + pick(m, 1000000)) / 1024.0f;
         ((tide_bf16 *)(void *)filled->halves)[i] = tide_bf16_from_float((float)(1 + pick(m, 1000)));
     }
-    memcpy(rig_host(it, host), filled->floats, FLOAT_BYTES);
-    memcpy((char *)rig_host(it, host) + HALVES_AT, filled->halves, HALF_BYTES);
+    memcpy(fixture_host(it, host), filled->floats, FLOAT_BYTES);
+    memcpy((char *)fixture_host(it, host) + HALVES_AT, filled->halves, HALF_BYTES);
 }
 
 /* Device slot i begins as host slot i. */
-static void model_begin(rig *it, model *m, uint64_t seed)
+static void model_begin(fixture *it, model *m, uint64_t seed)
 {
     m->random = seed;
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
         m->place_of[slot] = NOWHERE;
         host_slot_fill(it, m, slot);
         m->slots[slot] = m->slots[DEVICE_SLOTS + slot];
-        rig_fetch(it, TIDE_STREAM_IN, slot, slot);
+        fixture_fetch(it, TIDE_STREAM_IN, slot, slot);
         slots_give(it, TIDE_STREAM_IN, slot, DEVICE_SLOTS + slot);
     }
 }
 
-static void host_slot_expect(rig *it, uint32_t host, const areas *expected, uint64_t seed, const char *tier)
+static void host_slot_expect(fixture *it, uint32_t host, const areas *expected, uint64_t seed, const char *tier)
 {
-    const char *at = (const char *)rig_host(it, host);
+    const char *at = (const char *)fixture_host(it, host);
     if (memcmp(at, expected->floats, FLOAT_BYTES) != 0)
         fail_msg("seed %d: the floats of %s slot %u", (int)seed, tier, host);
     if (memcmp(at + HALVES_AT, expected->halves, HALF_BYTES) != 0)
         fail_msg("seed %d: the halves of %s slot %u", (int)seed, tier, host);
 }
 
-static void model_compare(rig *it, const model *m, uint64_t seed)
+static void model_compare(fixture *it, const model *m, uint64_t seed)
 {
     it->ops->synchronize(it->device);
     for (uint32_t slot = 0; slot < HOST_SLOTS; slot++)
         host_slot_expect(it, slot, &m->slots[DEVICE_SLOTS + slot], seed, "host");
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++)
-        rig_evict(it, TIDE_STREAM_OUT, slot, slot);
+        fixture_evict(it, TIDE_STREAM_OUT, slot, slot);
     it->ops->synchronize(it->device);
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++)
         host_slot_expect(it, slot, &m->slots[slot], seed, "device");
@@ -223,13 +223,13 @@ void random_schedule_has_the_contents_of_a_naive_model(void **state)
     static model m;
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        const tide_device_options options = rig_options();
-        rig_start(seed);
-        rig it = rig_open(&options);
+        const tide_device_options options = fixture_options();
+        fixture_start(seed);
+        fixture it = fixture_open(&options);
         model_begin(&it, &m, seed);
         for (int step = 0; step < STEPS; step++)
             step_do(&it, &m);
         model_compare(&it, &m, seed);
-        rig_close(&it);
+        fixture_close(&it);
     }
 }

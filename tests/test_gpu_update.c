@@ -2,7 +2,7 @@
  * slots, updated twice and restored at the chunks' places, and copied back. The CPU's table does the same in plain memory; every
  * byte must be equal, in each dtype. */
 #include "tests/test_gpu_cases.h"
-#include "tests/test_gpu_rig.h"
+#include "tests/test_gpu_fixture.h"
 
 enum {
     PARAMS = 1 << 20, /* a chunk of bf16, two of fp32 */
@@ -47,7 +47,7 @@ static void arrays_fill(char *range, tide_dtype dtype)
 }
 
 /* Two updates and a restore, by a table's kernels on a range; the segments are gone as soon as they are launched. */
-static void range_update(rig *it, const tide_kernels *kernels, char *range, tide_dtype dtype)
+static void range_update(fixture *it, const tide_kernels *kernels, char *range, tide_dtype dtype)
 {
     for (uint64_t step = 1; step <= 3; step++) {
         tide_adamw_segment segments[SEGMENTS];
@@ -61,12 +61,12 @@ static void range_update(rig *it, const tide_kernels *kernels, char *range, tide
         if (it == NULL)
             assert_ok(kernel(NULL, arguments));
         else
-            rig_launch(it, TIDE_STREAM_UPDATE, kernel, arguments, restores ? sizeof restore : sizeof update);
+            fixture_launch(it, TIDE_STREAM_UPDATE, kernel, arguments, restores ? sizeof restore : sizeof update);
         memset(segments, 0xff, sizeof segments);
     }
 }
 
-static void check_adamw(rig *it, tide_dtype dtype)
+static void check_adamw(fixture *it, tide_dtype dtype)
 {
     const uint32_t chunks = STATE_CHUNKS * (1 + STATES);
     char *expected = malloc((size_t)chunks * CHUNK_BYTES);
@@ -75,21 +75,21 @@ static void check_adamw(rig *it, tide_dtype dtype)
     arrays_fill(expected, dtype);
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
         const uint32_t slot = (chunk * 3 + 1) % DEVICE_SLOTS; /* neighbours at places, not in memory */
-        memcpy(rig_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES);
-        assert_ok(it->ops->map(it->device, slot, rig_place(it, chunk)));
-        rig_fetch(it, TIDE_STREAM_IN, slot, chunk);
+        memcpy(fixture_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES);
+        assert_ok(it->ops->map(it->device, slot, fixture_place(it, chunk)));
+        fixture_fetch(it, TIDE_STREAM_IN, slot, chunk);
     }
-    rig_order(it, 0, TIDE_STREAM_IN, TIDE_STREAM_UPDATE);
-    range_update(it, tide_kernels_cuda(), rig_place(it, 0), dtype);
+    fixture_order(it, 0, TIDE_STREAM_IN, TIDE_STREAM_UPDATE);
+    range_update(it, tide_kernels_cuda(), fixture_place(it, 0), dtype);
     range_update(NULL, tide_kernels_cpu(), expected, dtype);
-    rig_order(it, 1, TIDE_STREAM_UPDATE, TIDE_STREAM_OUT);
+    fixture_order(it, 1, TIDE_STREAM_UPDATE, TIDE_STREAM_OUT);
     for (uint32_t chunk = 0; chunk < chunks; chunk++)
-        rig_evict(it, TIDE_STREAM_OUT, chunk, (chunk * 3 + 1) % DEVICE_SLOTS);
+        fixture_evict(it, TIDE_STREAM_OUT, chunk, (chunk * 3 + 1) % DEVICE_SLOTS);
     it->ops->synchronize(it->device);
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-        if (memcmp(rig_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES) != 0)
+        if (memcmp(fixture_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES) != 0)
             fail_msg("dtype %d: chunk %u differs from the CPU's", (int)dtype, chunk);
-        assert_ok(it->ops->unmap(it->device, (chunk * 3 + 1) % DEVICE_SLOTS, rig_place(it, chunk)));
+        assert_ok(it->ops->unmap(it->device, (chunk * 3 + 1) % DEVICE_SLOTS, fixture_place(it, chunk)));
     }
     free(expected);
 }
@@ -97,10 +97,10 @@ static void check_adamw(rig *it, tide_dtype dtype)
 void update_through_chunks_has_the_cpus_bits(void **state)
 {
     (void)state;
-    const tide_device_options options = rig_options();
+    const tide_device_options options = fixture_options();
     for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
-        rig it = rig_open(&options);
+        fixture it = fixture_open(&options);
         check_adamw(&it, dtype);
-        rig_close(&it);
+        fixture_close(&it);
     }
 }

@@ -1,7 +1,7 @@
 /* The manager, one behaviour each. Params are fp32 and one chunk large, with four bytes of state an element, so
  * param i is chunk i, its state chunk P + i, and its update one piece (more: test_manager_pieces.c). Commands are
  * carried out at once unless a test says otherwise, and kept in a log. */
-#include "manager_rig.h"
+#include "manager_fixture.h"
 
 #include <string.h>
 

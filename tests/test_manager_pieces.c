@@ -9,7 +9,7 @@
  *
  * so that every PARAM chunk has two pieces, and chunk 1 shares both of its STATE chunks.
  */
-#include "manager_rig.h"
+#include "manager_fixture.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "tests/assert_ok.h"
 #include "tests/fuzz_text.h"
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 #include "tools/accounting.h"
 
 #include <dirent.h>
@@ -1574,5 +1574,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(published_tables_are_what_the_accounting_says),
     };
     configurations = argc > 1 ? strtoul(argv[1], NULL, 10) : CONFIGURATIONS_USUAL / test_thin(3);
-    return cmocka_run_group_tests_name("performance", tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests_name("performance", tests, fixture_set_up, fixture_tear_down);
 }

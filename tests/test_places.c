@@ -182,16 +182,16 @@ static void a_slot_that_several_chunks_hold_is_found(void **state)
 
 /* --- moves --- */
 
-typedef struct rig {
+typedef struct fixture {
     tide_layout *layout;
     tide_places places;
     tide_moves moves;
     tide_manager_counters counters;
     tide_command command;
-} rig;
+} fixture;
 
 /* PARAM chunks 0 and 1 with their state behind them, and an ACTIVATION chunk, the last. */
-static void arrange(rig *r)
+static void arrange(fixture *r)
 {
     const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
@@ -206,7 +206,7 @@ static void arrange(rig *r)
     tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
 }
 
-static void undo(rig *r)
+static void undo(fixture *r)
 {
     assert_true(tide_places_is_valid(&r->places, true));
     assert_int_equal(tide_moves_open(&r->moves), 0);
@@ -214,7 +214,7 @@ static void undo(rig *r)
     tide_layout_destroy(r->layout);
 }
 
-static void finish(rig *r, bool ok)
+static void finish(fixture *r, bool ok)
 {
     const tide_command *open = tide_moves_find(&r->moves, r->command.id);
     assert_memory_equal(open, &r->command, sizeof r->command);
@@ -222,7 +222,7 @@ static void finish(rig *r, bool ok)
     tide_moves_close(&r->moves, r->command.id);
 }
 
-static void expect(const rig *r, tide_chunk chunk, bool on_device, bool on_host, bool busy)
+static void expect(const fixture *r, tide_chunk chunk, bool on_device, bool on_host, bool busy)
 {
     const tide_place *place = tide_place_of(&r->places, chunk);
     assert_int_equal(tide_place_has(place, TIDE_TIER_DEVICE), on_device);
@@ -231,7 +231,7 @@ static void expect(const rig *r, tide_chunk chunk, bool on_device, bool on_host,
 }
 
 /* Chunk 0 on the device, alone. */
-static void bring(rig *r)
+static void bring(fixture *r)
 {
     tide_places_set_live(&r->places, 0, true);
     tide_moves_fetch(&r->moves, 0, TIDE_REASON_DEMAND, &r->command);
@@ -242,7 +242,7 @@ static void bring(rig *r)
 static void what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is(void **state)
 {
     (void)state;
-    rig r;
+    fixture r;
     arrange(&r);
     const tide_chunk last = tide_layout_chunk_count(r.layout) - 1;
     tide_moves_fetch(&r.moves, 1, TIDE_REASON_PREFETCH, &r.command);
@@ -260,7 +260,7 @@ static void what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is(void 
 static void a_fetch_that_failed_gives_its_slot_back(void **state)
 {
     (void)state;
-    rig r;
+    fixture r;
     arrange(&r);
     tide_moves_fetch(&r.moves, 0, TIDE_REASON_PROMOTE, &r.command);
     assert_int_equal(r.moves.promotions_open, 1);
@@ -276,7 +276,7 @@ static void a_fetch_that_failed_gives_its_slot_back(void **state)
 static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
 {
     (void)state;
-    rig r;
+    fixture r;
     arrange(&r);
     bring(&r);
     tide_places_mark(&r.places, 0, TIDE_MARK_KEPT);
@@ -299,7 +299,7 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
 static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(void **state)
 {
     (void)state;
-    rig r;
+    fixture r;
     arrange(&r);
     bring(&r);
     tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
@@ -320,7 +320,7 @@ static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(v
 static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to_it(void **state)
 {
     (void)state;
-    rig r;
+    fixture r;
     arrange(&r);
     bring(&r);
     tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
@@ -343,7 +343,7 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
 {
     (void)state;
     enum { ROUNDS = 5000 };
-    rig r;
+    fixture r;
     tide_command commands[TIDE_OPEN_COMMANDS_MAX];
     uint32_t ids[ROUNDS], issued = 0, open = 0;
     arrange(&r);

@@ -5,7 +5,7 @@
 
 #include "tests/assert_ok.h"
 #include "tests/test_thin.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 
 enum { STEPS = 4 };
 
@@ -14,34 +14,34 @@ typedef struct outcome {
     double norms[STEPS];
 } outcome;
 
-static outcome train(const toy_options *options, float clip_norm)
+static outcome train(const pool_fixture_options *options, float clip_norm)
 {
-    toy_model toy;
+    pool_fixture fixture;
     outcome result = {0};
-    assert_ok(toy_create(options, &toy));
+    assert_ok(pool_fixture_create(options, &fixture));
     uint64_t allocations = 0;
     for (int step = 0; step < STEPS; step++) {
-        assert_ok(toy_step(&toy, clip_norm, false));
+        assert_ok(pool_fixture_step(&fixture, clip_norm, false));
         tide_step_result stepped;
-        assert_ok(tide_step_result_get(toy.pool, &stepped));
+        assert_ok(tide_step_result_get(fixture.pool, &stepped));
         result.norms[step] = stepped.gradient_norm;
         tide_pool_counters counters;
-        assert_ok(tide_pool_counters_get(toy.pool, &counters));
+        assert_ok(tide_pool_counters_get(fixture.pool, &counters));
         if (step == 2)
             allocations = counters.device_allocations + counters.host_allocations;
     }
-    assert_ok(tide_pool_drain(toy.pool));
+    assert_ok(tide_pool_drain(fixture.pool));
     tide_pool_counters counters;
     tide_pool_plan plan;
-    assert_ok(tide_pool_counters_get(toy.pool, &counters));
-    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    assert_ok(tide_pool_counters_get(fixture.pool, &counters));
+    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
     assert_true(counters.device_bytes_peak <= plan.device_memory_bytes);
     assert_true(counters.host_bytes_peak <= plan.host_memory_bytes);
     assert_int_equal(counters.device_allocations + counters.host_allocations, allocations);
-    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &result.masters));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &result.params));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_VARIANCE, &result.variances));
-    toy_destroy(&toy);
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &result.masters));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_PARAM, &result.params));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_VARIANCE, &result.variances));
+    pool_fixture_destroy(&fixture);
     return result;
 }
 
@@ -59,7 +59,7 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
     (void)state;
     for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
         for (int clip = 0; clip < 2; clip++) {
-            toy_options options = toy_options_default();
+            pool_fixture_options options = pool_fixture_options_default();
             options.pool.dtype = dtype;
             const float clip_norm = clip == 0 ? 0.0F : 1.0F;
             const outcome reference = train(&options, clip_norm);
@@ -67,7 +67,7 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
             /* The way of fp16 differs in waiting alone: a third of the variants. A sanitizer sees others of each. */
             const int step = dtype == TIDE_DTYPE_FP16 ? 3 * (int)test_thin(4) : (int)test_thin(7);
             for (int variant = (2 * (int)dtype + clip) % step; variant < 12; variant += step) {
-                toy_options changed = options;
+                pool_fixture_options changed = options;
                 changed.device_share = (const double[]){0, 0.3, 0.6, 1}[variant % 4];
                 changed.least_host = variant % 3 == 0;
                 changed.pool.prefetch = variant % 2 == 0;
@@ -83,7 +83,7 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
 static void adversarial_delays_change_nothing(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
     const outcome reference = train(&options, 1.0F);
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -97,51 +97,51 @@ static void adversarial_delays_change_nothing(void **state)
 static void an_aborted_step_leaves_no_trace(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.3;
-    toy_model toy;
-    assert_ok(toy_create(&options, &toy));
-    assert_ok(toy_step(&toy, 1.0F, false));
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    assert_ok(pool_fixture_step(&fixture, 1.0F, false));
     uint64_t before, after;
-    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &before));
-    tide_status status = toy_step(&toy, 1.0F, true);
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_PARAM, &before));
+    tide_status status = pool_fixture_step(&fixture, 1.0F, true);
     tide_step_result result;
     if (status == TIDE_OK)
-        status = tide_step_result_get(toy.pool, &result);
+        status = tide_step_result_get(fixture.pool, &result);
     assert_int_equal(status, TIDE_ERROR_DEVICE);
     assert_non_null(strstr(tide_message(), "on purpose"));
-    assert_int_equal(tide_op_begin(toy.pool, toy.forward[0]), TIDE_ERROR_DEVICE);
-    assert_ok(tide_step_abort(toy.pool));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &after));
+    assert_int_equal(tide_op_begin(fixture.pool, fixture.forward[0]), TIDE_ERROR_DEVICE);
+    assert_ok(tide_step_abort(fixture.pool));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_PARAM, &after));
     assert_int_equal(before, after);
-    assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &after));
-    toy_destroy(&toy);
+    assert_ok(pool_fixture_step(&fixture, 1.0F, false));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &after));
+    pool_fixture_destroy(&fixture);
 
-    assert_ok(toy_create(&options, &toy));
-    assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &before));
-    toy_destroy(&toy);
+    assert_ok(pool_fixture_create(&options, &fixture));
+    assert_ok(pool_fixture_step(&fixture, 1.0F, false));
+    assert_ok(pool_fixture_step(&fixture, 1.0F, false));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &before));
+    pool_fixture_destroy(&fixture);
     assert_int_equal(before, after);
 }
 
 static void evaluation_in_between_changes_nothing(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.3;
     uint64_t hashes[2];
     for (int evaluate = 0; evaluate < 2; evaluate++) {
-        toy_model toy;
-        assert_ok(toy_create(&options, &toy));
+        pool_fixture fixture;
+        assert_ok(pool_fixture_create(&options, &fixture));
         for (int step = 0; step < 3; step++) {
-            assert_ok(toy_step(&toy, 1.0F, false));
+            assert_ok(pool_fixture_step(&fixture, 1.0F, false));
             if (evaluate)
-                assert_ok(toy_evaluate(&toy));
+                assert_ok(pool_fixture_evaluate(&fixture));
         }
-        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hashes[evaluate]));
-        toy_destroy(&toy);
+        assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &hashes[evaluate]));
+        pool_fixture_destroy(&fixture);
     }
     assert_int_equal(hashes[0], hashes[1]);
 }
@@ -151,41 +151,41 @@ static void state_that_was_never_set_is_zero(void **state)
 {
     (void)state;
     for (int least = 0; least < 2; least++) {
-        toy_options options = toy_options_default();
+        pool_fixture_options options = pool_fixture_options_default();
         options.device_share = 1;
         options.least_host = least;
         options.pool.placement = least ? TIDE_PLACEMENT_AUTO : TIDE_PLACEMENT_HOST;
-        toy_model toy;
-        assert_ok(toy_create(&options, &toy));
-        for (int l = 0; l < TOY_LAYERS; l++) {
+        pool_fixture fixture;
+        assert_ok(pool_fixture_create(&options, &fixture));
+        for (int l = 0; l < FIXTURE_LAYERS; l++) {
             static float values[200000];
-            assert_true(toy.elements[l] <= 200000);
+            assert_true(fixture.elements[l] <= 200000);
             assert_ok(
-                tide_param_get(toy.pool, toy.params[l], TIDE_VALUE_MOMENTUM, 0, toy.elements[l], values));
-            for (uint64_t i = 0; i < toy.elements[l]; i++)
+                tide_param_get(fixture.pool, fixture.params[l], TIDE_VALUE_MOMENTUM, 0, fixture.elements[l], values));
+            for (uint64_t i = 0; i < fixture.elements[l]; i++)
                 assert_true(values[i] == 0);
         }
-        toy_destroy(&toy);
+        pool_fixture_destroy(&fixture);
     }
 }
 
 static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.pool.chunk_bytes = 1 << 20;
-    toy_model toy;
+    pool_fixture fixture;
     tide_pool_plan plan;
-    assert_ok(toy_create(&options, &toy));
-    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    assert_ok(pool_fixture_create(&options, &fixture));
+    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
     char op[16];
     snprintf(op, sizeof op, "op %s ", plan.largest_op);
-    toy_destroy(&toy);
+    pool_fixture_destroy(&fixture);
     options.pool.device_memory_bytes = plan.least_device_bytes;
-    assert_ok(toy_create(&options, &toy));
-    toy_destroy(&toy);
+    assert_ok(pool_fixture_create(&options, &fixture));
+    pool_fixture_destroy(&fixture);
     options.pool.device_memory_bytes = plan.least_device_bytes - 1;
-    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
+    assert_int_equal(pool_fixture_create(&options, &fixture), TIDE_ERROR_BUDGET);
     char least[32];
     snprintf(least, sizeof least, "%llu", (unsigned long long)plan.least_device_bytes);
     assert_non_null(strstr(tide_message(), op));
@@ -195,37 +195,37 @@ static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
         strtoull(strstr(tide_message(), "with chunks of") + strlen("with chunks of"), NULL, 10);
     assert_true(chunk > 0 && chunk < options.pool.chunk_bytes);
     options.pool.chunk_bytes = chunk;
-    assert_ok(toy_create(&options, &toy)); /* what the message promises holds */
-    toy_destroy(&toy);
+    assert_ok(pool_fixture_create(&options, &fixture)); /* what the message promises holds */
+    pool_fixture_destroy(&fixture);
     options.pool.host_memory_bytes = 1 << 20;
-    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
+    assert_int_equal(pool_fixture_create(&options, &fixture), TIDE_ERROR_BUDGET);
     assert_non_null(strstr(tide_message(), "host budget"));
 }
 
 static void the_null_device_runs_the_same_step(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.pool.device = "null";
     options.device_share = 0.2;
     options.pool.link_bytes_per_second = 25e9;
-    toy_model toy;
-    assert_ok(toy_create(&options, &toy));
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
     for (int step = 0; step < 4; step++)
-        assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(tide_pool_drain(toy.pool));
+        assert_ok(pool_fixture_step(&fixture, 1.0F, false));
+    assert_ok(tide_pool_drain(fixture.pool));
     tide_pool_counters counters;
     uint64_t step;
     for (uint64_t expected = 1; expected <= 4; expected++) {
-        assert_true(tide_pool_step_counters_take(toy.pool, &step, &counters));
+        assert_true(tide_pool_step_counters_take(fixture.pool, &step, &counters));
         assert_int_equal(step, expected);
         assert_true(counters.seconds > 0);
     }
     assert_true(counters.h2d_bytes > 0);
     assert_true(counters.d2h_bytes > 0);
     assert_true(counters.adam_host_seconds > 0);
-    assert_false(tide_pool_step_counters_take(toy.pool, &step, &counters));
-    toy_destroy(&toy);
+    assert_false(tide_pool_step_counters_take(fixture.pool, &step, &counters));
+    pool_fixture_destroy(&fixture);
 }
 
 int main(void)

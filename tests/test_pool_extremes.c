@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/assert_ok.h"
-#include "tests/misuse_rig.h"
+#include "tests/misuse_fixture.h"
 
 static tide_status never_called(void *stream, const void *arguments)
 {
@@ -13,18 +13,18 @@ static tide_status never_called(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
 }
 
-static tide_status seal(const tide_pool_options *options, rig *r)
+static tide_status seal(const tide_pool_options *options, fixture *r)
 {
-    *r = (rig){.state = RIG_REGISTERED};
+    *r = (fixture){.state = FIXTURE_REGISTERED};
     assert_ok(tide_pool_create(options, &r->pool));
-    rig_register(r);
+    fixture_register(r);
     return tide_pool_seal(r->pool);
 }
 
 /* Steps whose third holds kernels of any size. */
-static void run_steps(const rig *r, double work)
+static void run_steps(const fixture *r, double work)
 {
-    const tide_step_options options = rig_step_options();
+    const tide_step_options options = fixture_step_options();
     tide_step_result result;
     for (int step = 0; step < 4; step++) {
         assert_ok(tide_step_begin(r->pool, &options));
@@ -60,9 +60,9 @@ static void sizes_at_the_ends_of_their_ranges_do_or_are_refused_at_seal(void **s
         {"the largest seed", offsetof(tide_pool_options, delay_seed), UINT64_MAX, TIDE_OK},
     };
     for (size_t i = 0; i < sizeof extremes / sizeof extremes[0]; i++) {
-        tide_pool_options options = rig_options();
+        tide_pool_options options = fixture_options();
         memcpy((char *)&options + extremes[i].offset, &extremes[i].value, sizeof extremes[i].value);
-        rig r;
+        fixture r;
         const tide_status status = seal(&options, &r);
         if (status != extremes[i].seal)
             fail_msg("%s: %s: %s", extremes[i].name, tide_status_name(status), tide_message());
@@ -73,11 +73,11 @@ static void sizes_at_the_ends_of_their_ranges_do_or_are_refused_at_seal(void **s
 static void the_most_threads_are_as_good_as_few(void **state)
 {
     (void)state;
-    tide_pool_options options = rig_options();
+    tide_pool_options options = fixture_options();
     options.threads = TIDE_THREADS_MAX;
-    rig r;
+    fixture r;
     assert_ok(seal(&options, &r));
-    const tide_step_options step = rig_step_options();
+    const tide_step_options step = fixture_step_options();
     assert_ok(tide_step_begin(r.pool, &step));
     assert_ok(tide_step_end(r.pool));
     assert_ok(tide_pool_drain(r.pool));
@@ -89,13 +89,13 @@ static void the_null_device_imitates_the_slowest_and_the_fastest_machine(void **
 {
     (void)state;
     for (int slow = 0; slow < 2; slow++) {
-        tide_pool_options options = rig_options();
+        tide_pool_options options = fixture_options();
         const double rate = slow ? DBL_MIN : DBL_MAX;
         const uint64_t map_ns = slow ? UINT64_MAX : 0;
         options.device = "null";
         options.link_bytes_per_second = rate;
         options.machine = (tide_machine){rate, rate, rate, map_ns, map_ns, rate};
-        rig r;
+        fixture r;
         assert_ok(seal(&options, &r));
         run_steps(&r, slow ? DBL_MAX : DBL_MIN);
         tide_pool_destroy(r.pool);

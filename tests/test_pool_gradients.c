@@ -21,11 +21,11 @@ typedef struct op_of {
     uint32_t use_count;
 } op_of;
 
-typedef struct rig {
+typedef struct fixture {
     tide_pool *pool;
     op_of ops[OPS_MAX];
     uint32_t op_count;
-} rig;
+} fixture;
 
 typedef struct add_args {
     float *gradient, amount;
@@ -41,9 +41,9 @@ static tide_status add(void *stream, const void *arguments)
 }
 
 /* So many params of one element each. */
-static rig arrange(uint32_t params)
+static fixture arrange(uint32_t params)
 {
-    rig it = {0};
+    fixture it = {0};
     tide_pool_options options;
     tide_pool_options_default(&options);
     options.chunk_bytes = 256 * 1024;
@@ -61,7 +61,7 @@ static rig arrange(uint32_t params)
     return it;
 }
 
-static void add_op(rig *it, const char *name, tide_pass pass, uint32_t use_count, const tide_use *uses)
+static void add_op(fixture *it, const char *name, tide_pass pass, uint32_t use_count, const tide_use *uses)
 {
     op_of *op = &it->ops[it->op_count++];
     memcpy(op->uses, uses, use_count * sizeof *uses);
@@ -71,7 +71,7 @@ static void add_op(rig *it, const char *name, tide_pass pass, uint32_t use_count
     assert_ok(tide_op_register(it->pool, &description, &op->handle));
 }
 
-static void add_small_op(rig *it, const char *name, tide_param param, uint32_t access)
+static void add_small_op(fixture *it, const char *name, tide_param param, uint32_t access)
 {
     add_op(it, name, TIDE_PASS_BACKWARD, 1, &(tide_use){param, access});
 }
@@ -86,14 +86,14 @@ static tide_step_options step_of(float clip_norm)
                                .clip_norm = clip_norm};
 }
 
-static void begin(const rig *it, float clip_norm)
+static void begin(const fixture *it, float clip_norm)
 {
     const tide_step_options options = step_of(clip_norm);
     assert_ok(tide_step_begin(it->pool, &options));
 }
 
 /* The op adds `amount` to every gradient it makes, or overwrites what is new. */
-static tide_status run(const rig *it, uint32_t number, float amount)
+static tide_status run(const fixture *it, uint32_t number, float amount)
 {
     const op_of *op = &it->ops[number];
     tide_status status = tide_op_begin(it->pool, op->handle);
@@ -107,13 +107,13 @@ static tide_status run(const rig *it, uint32_t number, float amount)
     return status == TIDE_OK ? tide_op_end(it->pool) : status;
 }
 
-static void assert_refused(const rig *it, uint32_t op, const char *message)
+static void assert_refused(const fixture *it, uint32_t op, const char *message)
 {
     assert_int_equal(tide_op_begin(it->pool, it->ops[op].handle), TIDE_ERROR_STATE);
     assert_string_equal(tide_message(), message);
 }
 
-static double end(const rig *it)
+static double end(const fixture *it)
 {
     tide_step_result result;
     assert_ok(tide_step_end(it->pool));
@@ -121,7 +121,7 @@ static double end(const rig *it)
     return result.gradient_norm;
 }
 
-static float master(const rig *it, tide_param param)
+static float master(const fixture *it, tide_param param)
 {
     float value;
     assert_ok(tide_param_get(it->pool, param, TIDE_VALUE_MASTER, 0, 1, &value));
@@ -132,7 +132,7 @@ static float master(const rig *it, tide_param param)
 
 static void check_one_rounding(uint32_t middle_access)
 {
-    rig it = arrange(1);
+    fixture it = arrange(1);
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "g1", 0, middle_access);
     add_small_op(&it, "g2", 0, GRAD);
@@ -157,7 +157,7 @@ static void a_gradient_of_several_ops_is_rounded_once(void **state)
 static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(void **state)
 {
     (void)state;
-    rig it = arrange(2);
+    fixture it = arrange(2);
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "G1", 0, READ | GRAD);
     add_small_op(&it, "g2", 0, GRAD);
@@ -181,7 +181,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
 static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **state)
 {
     (void)state;
-    rig it = arrange(2);
+    fixture it = arrange(2);
     add_small_op(&it, "g0", 0, OVERWRITES);
     add_small_op(&it, "g1", 0, OVERWRITES);
     add_op(&it, "g2", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, READ | OVERWRITES}});
@@ -210,7 +210,7 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
 {
     (void)state;
     tide_step_result result;
-    rig it = arrange(2);
+    fixture it = arrange(2);
     add_op(&it, "g", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, OVERWRITES}});
     assert_ok(tide_pool_seal(it.pool));
     begin(&it, 1);
@@ -230,7 +230,7 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
 {
     (void)state;
-    rig it = arrange(1);
+    fixture it = arrange(1);
     add_small_op(&it, "head", 0, READ | GRAD);
     add_small_op(&it, "embedding", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
@@ -249,7 +249,7 @@ static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
 static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
 {
     (void)state;
-    rig it = arrange(2);
+    fixture it = arrange(2);
     add_small_op(&it, "a", 1, GRAD);
     add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
     add_small_op(&it, "c", 0, GRAD);
@@ -277,7 +277,7 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
 static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
 {
     (void)state;
-    rig it = arrange(1);
+    fixture it = arrange(1);
     add_small_op(&it, "first", 0, READ | GRAD);
     add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
     add_small_op(&it, "second", 0, READ | GRAD);
@@ -300,7 +300,7 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
 static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
 {
     (void)state;
-    rig it = arrange(3);
+    fixture it = arrange(3);
     for (uint32_t i = 0; i < 3; i++)
         add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
     assert_ok(tide_pool_seal(it.pool));
@@ -325,7 +325,7 @@ static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
 static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
 {
     (void)state;
-    rig it = arrange(1);
+    fixture it = arrange(1);
     add_small_op(&it, "g", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
     tide_step_result result;
@@ -348,7 +348,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
 {
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
-        rig it = arrange(1);
+        fixture it = arrange(1);
         add_small_op(&it, "g", 0, GRAD);
         assert_ok(tide_pool_seal(it.pool));
         for (uint64_t step = 0; step < 3; step++) {
@@ -371,7 +371,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
 static void a_param_without_a_gradient_decays(void **state)
 {
     (void)state;
-    rig it = arrange(1);
+    fixture it = arrange(1);
     const uint64_t one = 1;
     const float value = 2;
     tide_param decays;

@@ -9,7 +9,7 @@
 #include "offload/host_stream.h"
 #include "src/pool/internal.h"
 #include "tests/assert_ok.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 
 enum { PROBES = 20, DEADLINE_MS = 5000 };
 
@@ -68,74 +68,74 @@ typedef enum call {
     CALLS,
 } call;
 
-static tide_status call_make(toy_model *toy, call which)
+static tide_status call_make(pool_fixture *fixture, call which)
 {
     const float value = 1;
     switch (which) {
     case OP_BEGIN:
-        return tide_op_begin(toy->pool, toy->forward[1]);
+        return tide_op_begin(fixture->pool, fixture->forward[1]);
     case FIRST_SLICE:
-        return tide_op_slice(toy->pool, 0);
+        return tide_op_slice(fixture->pool, 0);
     case NEXT_SLICE:
-        return tide_op_slice(toy->pool, 1);
+        return tide_op_slice(fixture->pool, 1);
     case OP_END:
     case BACKWARD_END:
-        return tide_op_end(toy->pool);
+        return tide_op_end(fixture->pool);
     case STEP_END:
-        return tide_step_end(toy->pool);
+        return tide_step_end(fixture->pool);
     case WRITE:
-        return tide_write(toy->pool, tide_region(toy->pool), &value, sizeof value);
+        return tide_write(fixture->pool, tide_region(fixture->pool), &value, sizeof value);
     case CALLS:
         break;
     }
     return TIDE_ERROR_INTERNAL;
 }
 
-static void op_open(toy_model *toy, tide_op op, uint32_t slices)
+static void op_open(pool_fixture *fixture, tide_op op, uint32_t slices)
 {
-    assert_ok(tide_op_begin(toy->pool, op));
+    assert_ok(tide_op_begin(fixture->pool, op));
     for (uint32_t slice = 0; slice < slices; slice++)
-        assert_ok(tide_op_slice(toy->pool, slice));
+        assert_ok(tide_op_slice(fixture->pool, slice));
 }
 
-static void op_run(toy_model *toy, tide_op op, uint32_t slices)
+static void op_run(pool_fixture *fixture, tide_op op, uint32_t slices)
 {
-    op_open(toy, op, slices);
-    assert_ok(tide_op_end(toy->pool));
+    op_open(fixture, op, slices);
+    assert_ok(tide_op_end(fixture->pool));
 }
 
-static void forward_and_head(toy_model *toy)
+static void forward_and_head(pool_fixture *fixture)
 {
-    for (int l = 0; l < TOY_LAYERS; l++)
-        op_run(toy, toy->forward[l], TOY_SLICES);
-    op_run(toy, toy->head, 0);
+    for (int l = 0; l < FIXTURE_LAYERS; l++)
+        op_run(fixture, fixture->forward[l], FIXTURE_SLICES);
+    op_run(fixture, fixture->head, 0);
 }
 
-static void step_up_to(toy_model *toy, call which)
+static void step_up_to(pool_fixture *fixture, call which)
 {
-    const tide_step_options options = toy_step_options(1);
-    assert_ok(tide_step_begin(toy->pool, &options));
+    const tide_step_options options = pool_fixture_step_options(1);
+    assert_ok(tide_step_begin(fixture->pool, &options));
     switch (which) {
     case FIRST_SLICE:
-        op_open(toy, toy->forward[0], 0);
+        op_open(fixture, fixture->forward[0], 0);
         break;
     case NEXT_SLICE:
-        op_open(toy, toy->forward[0], 1);
+        op_open(fixture, fixture->forward[0], 1);
         break;
     case OP_END:
-        op_open(toy, toy->forward[0], TOY_SLICES);
+        op_open(fixture, fixture->forward[0], FIXTURE_SLICES);
         break;
     case BACKWARD_END:
-        forward_and_head(toy);
-        op_open(toy, toy->backward[TOY_LAYERS - 1], TOY_SLICES);
+        forward_and_head(fixture);
+        op_open(fixture, fixture->backward[FIXTURE_LAYERS - 1], FIXTURE_SLICES);
         break;
     case STEP_END:
-        forward_and_head(toy);
-        for (int l = TOY_LAYERS; l-- > 0;)
-            op_run(toy, toy->backward[l], TOY_SLICES);
+        forward_and_head(fixture);
+        for (int l = FIXTURE_LAYERS; l-- > 0;)
+            op_run(fixture, fixture->backward[l], FIXTURE_SLICES);
         break;
     case OP_BEGIN:
-        op_run(toy, toy->forward[0], TOY_SLICES);
+        op_run(fixture, fixture->forward[0], FIXTURE_SLICES);
         break;
     case WRITE:
     case CALLS:
@@ -146,7 +146,7 @@ static void step_up_to(toy_model *toy, call which)
 /* --- caller and prober --- */
 
 typedef struct caller {
-    toy_model *toy;
+    pool_fixture *fixture;
     call which;
     tide_status status;
 } caller;
@@ -154,7 +154,7 @@ typedef struct caller {
 static void *caller_main(void *argument)
 {
     caller *it = argument;
-    it->status = call_make(it->toy, it->which);
+    it->status = call_make(it->fixture, it->which);
     return NULL;
 }
 
@@ -184,15 +184,15 @@ static bool probes_end(prober *it)
 
 static void check_call(call which, uint32_t pending, bool guard)
 {
-    toy_model toy;
+    pool_fixture fixture;
     gate held = {false, false};
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.pool.guard = guard;
-    assert_ok(toy_create(&options, &toy));
-    step_up_to(&toy, which);
-    stream_fill(toy.pool, &held, pending);
-    caller calling = {&toy, which, TIDE_ERROR_INTERNAL};
-    prober probing = {toy.pool, 0};
+    assert_ok(pool_fixture_create(&options, &fixture));
+    step_up_to(&fixture, which);
+    stream_fill(fixture.pool, &held, pending);
+    caller calling = {&fixture, which, TIDE_ERROR_INTERNAL};
+    prober probing = {fixture.pool, 0};
     pthread_t threads[2];
     assert_int_equal(pthread_create(&threads[0], NULL, caller_main, &calling), 0);
     sleep_ms(20); /* it sleeps by then, or is done */
@@ -206,8 +206,8 @@ static void check_call(call which, uint32_t pending, bool guard)
                  DEADLINE_MS);
     assert_ok(calling.status);
     if (which != STEP_END)
-        assert_ok(tide_step_abort(toy.pool));
-    toy_destroy(&toy);
+        assert_ok(tide_step_abort(fixture.pool));
+    pool_fixture_destroy(&fixture);
 }
 
 static void who_waits_for_room_leaves_the_lock_to_others(void **state)
@@ -227,14 +227,14 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 static void norm_is_copied_when_the_stream_has_capacity(void **state)
 {
     (void)state;
-    toy_model toy;
+    pool_fixture fixture;
     gate held = {false, false};
-    const toy_options options = toy_options_default();
-    assert_ok(toy_create(&options, &toy));
-    step_up_to(&toy, STEP_END);
-    stream_fill(toy.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
-    assert_ok(tide_step_end(toy.pool)); /* the norm's sum; fewer than that many are free now */
-    prober probing = {toy.pool, 0};
+    const pool_fixture_options options = pool_fixture_options_default();
+    assert_ok(pool_fixture_create(&options, &fixture));
+    step_up_to(&fixture, STEP_END);
+    stream_fill(fixture.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
+    assert_ok(tide_step_end(fixture.pool)); /* the norm's sum; fewer than that many are free now */
+    prober probing = {fixture.pool, 0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
     const bool lock_was_free = probes_end(&probing);
@@ -242,8 +242,8 @@ static void norm_is_copied_when_the_stream_has_capacity(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(lock_was_free);
     tide_step_result result;
-    assert_ok(tide_step_result_get(toy.pool, &result));
-    toy_destroy(&toy);
+    assert_ok(tide_step_result_get(fixture.pool, &result));
+    pool_fixture_destroy(&fixture);
 }
 
 /* --- more than a stream holds --- */
@@ -335,7 +335,7 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     options.delay_seed = 1;
     options.delay_max_us = 30000;
     row_make(&row, &options, 20, 1, CHUNK_PARAMS);
-    const tide_step_options step = toy_step_options(1);
+    const tide_step_options step = pool_fixture_step_options(1);
     const float one = 1;
     assert_ok(tide_step_begin(row.pool, &step));
     row_run(&row, row.forward);
@@ -364,7 +364,7 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
     row_pool row;
     gate held = {false, false};
     const tide_pool_options options = row_options();
-    const tide_step_options step = toy_step_options(1);
+    const tide_step_options step = pool_fixture_step_options(1);
     row_make(&row, &options, 20, 20, SMALL_PARAMS);
     assert_ok(tide_step_begin(row.pool, &step));
     assert_ok(tide_op_begin(row.pool, row.backward));
@@ -396,7 +396,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     options.placement = TIDE_PLACEMENT_DEVICE;
     row_make(&row, &options, TIDE_HOST_RING_COMMANDS + 50, 1, SMALL_PARAMS);
     tide_device *device = row.pool->context.device;
-    tide_step_options step = toy_step_options(1);
+    tide_step_options step = pool_fixture_step_options(1);
     step.clip_norm = 1; /* updates wait for the norm */
     assert_ok(tide_step_begin(row.pool, &step));
     row_run(&row, row.backward);

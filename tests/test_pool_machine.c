@@ -7,7 +7,7 @@
 
 #include "src/pool/internal.h"
 #include "tests/assert_ok.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 
 /* As a cpuset leaves them: the machine has more. */
 static void threads_are_the_processors_that_the_process_may_use(void **state)
@@ -32,16 +32,16 @@ static void threads_are_the_processors_that_the_process_may_use(void **state)
 
 /* --- default budgets --- */
 
-static tide_pool_plan plan_on_a_gpu_with(toy_model *toy, uint64_t free_bytes, uint64_t device, uint64_t host)
+static tide_pool_plan plan_on_a_gpu_with(pool_fixture *fixture, uint64_t free_bytes, uint64_t device, uint64_t host)
 {
     tide_pool_plan plan;
     tide_layout *layout;
     tide_manager *manager;
-    const uint64_t before = toy->pool->context.factory.available_bytes;
-    toy->pool->context.factory.available_bytes = free_bytes;
-    assert_ok(tide_pool_policy_build(toy->pool, toy->pool->context.options.chunk_bytes, &layout, &manager));
-    assert_ok(tide_pool_plan_make(toy->pool, layout, manager, device, host, false, &plan));
-    toy->pool->context.factory.available_bytes = before;
+    const uint64_t before = fixture->pool->context.factory.available_bytes;
+    fixture->pool->context.factory.available_bytes = free_bytes;
+    assert_ok(tide_pool_policy_build(fixture->pool, fixture->pool->context.options.chunk_bytes, &layout, &manager));
+    assert_ok(tide_pool_plan_make(fixture->pool, layout, manager, device, host, false, &plan));
+    fixture->pool->context.factory.available_bytes = before;
     tide_manager_destroy(manager);
     tide_layout_destroy(layout);
     return plan;
@@ -51,20 +51,20 @@ static void default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_ta
 {
     (void)state;
     enum { MIB = 1 << 20 };
-    const toy_options options = toy_options_default();
-    toy_model toy;
-    assert_ok(toy_create(&options, &toy));
-    const uint64_t full = plan_on_a_gpu_with(&toy, UINT64_MAX, 0, 0).full_device_bytes;
+    const pool_fixture_options options = pool_fixture_options_default();
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    const uint64_t full = plan_on_a_gpu_with(&fixture, UINT64_MAX, 0, 0).full_device_bytes;
     assert_true(full > 2 * MIB);
-    assert_int_equal(plan_on_a_gpu_with(&toy, 2 * MIB, 0, 256 * MIB).device_memory_bytes, MIB);
-    assert_int_equal(plan_on_a_gpu_with(&toy, full + 2 * MIB, 0, 256 * MIB).device_memory_bytes, full);
-    assert_int_equal(plan_on_a_gpu_with(&toy, full + MIB - 1, 0, 256 * MIB).device_memory_bytes, full - 1);
-    assert_int_equal(plan_on_a_gpu_with(&toy, 2 * MIB, 2 * MIB, 256 * MIB).device_memory_bytes, 2 * MIB);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 256 * MIB).device_memory_bytes, MIB);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, full + 2 * MIB, 0, 256 * MIB).device_memory_bytes, full);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, full + MIB - 1, 0, 256 * MIB).device_memory_bytes, full - 1);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 2 * MIB, 256 * MIB).device_memory_bytes, 2 * MIB);
     /* Without a host budget: for what the host may hold at most. */
-    const tide_pool_plan open = plan_on_a_gpu_with(&toy, 2 * MIB, 0, 0);
+    const tide_pool_plan open = plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 0);
     assert_true(open.device_memory_bytes <= 2 * MIB - open.host_memory_bytes / 256);
     assert_true(open.device_memory_bytes >= 2 * MIB - 2 * open.host_memory_bytes / 256);
-    toy_destroy(&toy);
+    pool_fixture_destroy(&fixture);
 }
 
 /* --- what a failed fetch takes back --- */
@@ -98,19 +98,19 @@ static tide_status watched_unmap(tide_device *device, uint32_t slot, void *place
     return watch.device->unmap(device, slot, place);
 }
 
-static tide_status step_and_settle(toy_model *toy)
+static tide_status step_and_settle(pool_fixture *fixture)
 {
     tide_step_result result;
-    tide_status status = toy_step(toy, 1.0F, false);
+    tide_status status = pool_fixture_step(fixture, 1.0F, false);
     if (status == TIDE_OK)
-        status = tide_step_result_get(toy->pool, &result);
-    return status == TIDE_OK ? tide_pool_drain(toy->pool) : status;
+        status = tide_step_result_get(fixture->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
 }
 
 /* The engine takes the table's pointer anew for each call, and sleeps while it is changed. */
-static void device_watch(toy_model *toy, tide_device_ops *watched, int countdown)
+static void device_watch(pool_fixture *fixture, tide_device_ops *watched, int countdown)
 {
-    watch.device = toy->pool->context.device->ops;
+    watch.device = fixture->pool->context.device->ops;
     atomic_store(&watch.refused, false);
     atomic_store(&watch.synchronized, false);
     atomic_store(&watch.countdown, countdown);
@@ -118,40 +118,40 @@ static void device_watch(toy_model *toy, tide_device_ops *watched, int countdown
     watched->event_record = watched_record;
     watched->synchronize = watched_synchronize;
     watched->unmap = watched_unmap;
-    tide_monitor_lock(&toy->pool->monitor);
-    toy->pool->context.device->ops = watched;
-    tide_monitor_unlock(&toy->pool->monitor);
+    tide_monitor_lock(&fixture->pool->monitor);
+    fixture->pool->context.device->ops = watched;
+    tide_monitor_unlock(&fixture->pool->monitor);
 }
 
 static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **state)
 {
     (void)state;
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.1;
     int refused = 0;
     for (int n = 1; n <= 6; n++) {
-        toy_model toy;
+        pool_fixture fixture;
         tide_device_ops watched;
-        assert_ok(toy_create(&options, &toy));
-        assert_ok(step_and_settle(&toy));
-        device_watch(&toy, &watched, n);
-        tide_status status = step_and_settle(&toy);
+        assert_ok(pool_fixture_create(&options, &fixture));
+        assert_ok(step_and_settle(&fixture));
+        device_watch(&fixture, &watched, n);
+        tide_status status = step_and_settle(&fixture);
         if (status == TIDE_OK && atomic_load(&watch.refused)) /* a fetch for the step to come */
-            status = tide_pool_drain(toy.pool);
+            status = tide_pool_drain(fixture.pool);
         /* Of what a step fetches, some is fetched before it begins, and is not watched. */
         if (status != TIDE_OK || atomic_load(&watch.refused)) {
             assert_int_equal(status, TIDE_ERROR_DEVICE);
             assert_string_equal(tide_message(), "record refused");
-            const tide_status aborted = tide_step_abort(toy.pool);
+            const tide_status aborted = tide_step_abort(fixture.pool);
             assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE); /* poisoned */
             assert_false(atomic_load(&watch.unmapped_while_it_ran));
             assert_true(atomic_load(&watch.synchronized));
             refused++;
         }
-        tide_monitor_lock(&toy.pool->monitor);
-        toy.pool->context.device->ops = watch.device;
-        tide_monitor_unlock(&toy.pool->monitor);
-        toy_destroy(&toy);
+        tide_monitor_lock(&fixture.pool->monitor);
+        fixture.pool->context.device->ops = watch.device;
+        tide_monitor_unlock(&fixture.pool->monitor);
+        pool_fixture_destroy(&fixture);
     }
     assert_true(refused >= 2);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/assert_ok.h"
-#include "tests/misuse_rig.h"
+#include "tests/misuse_fixture.h"
 
 /* Pools are made by the hundred. ThreadSanitizer, which takes ten times as long, sees every fourth call in each state, others
  * in the next. */
@@ -21,23 +21,23 @@ enum { STRIDE = 1 };
 
 static const char *misused; /* the call */
 
-static void assert_untouched(rig *r, const char *call)
+static void assert_untouched(fixture *r, const char *call)
 {
-    static float values[RIG_VALUES];
+    static float values[FIXTURE_VALUES];
     const uint64_t updates = tide_update_count(r->pool);
-    if (updates != r->updates && !(r->state == RIG_ENDED && updates == r->updates + 1))
-        fail_msg("%s, pool %s: %llu updates", call, rig_state_name(r->state), (unsigned long long)updates);
-    if (r->state != RIG_SEALED)
+    if (updates != r->updates && !(r->state == FIXTURE_ENDED && updates == r->updates + 1))
+        fail_msg("%s, pool %s: %llu updates", call, fixture_state_name(r->state), (unsigned long long)updates);
+    if (r->state != FIXTURE_SEALED)
         return;
-    rig_read_values(r, values);
+    fixture_read_values(r, values);
     if (memcmp(values, r->values, sizeof values) != 0)
         fail_msg("%s: values have changed", call);
 }
 
-static void judge(rig *r, const char *call, tide_status status, bool right, const char *words)
+static void judge(fixture *r, const char *call, tide_status status, bool right, const char *words)
 {
     if (!right || strstr(tide_message(), words) == NULL)
-        fail_msg("%s, pool %s: %s: \"%s\", not about %s", call, rig_state_name(r->state),
+        fail_msg("%s, pool %s: %s: \"%s\", not about %s", call, fixture_state_name(r->state),
                  tide_status_name(status), tide_message(), words);
     assert_untouched(r, call);
 }
@@ -61,7 +61,7 @@ static void judge(rig *r, const char *call, tide_status status, bool right, cons
     do {                                                                                                     \
         const tide_status status_of_call = (call);                                                           \
         judge(r, #call, status_of_call,                                                                      \
-              (r)->state == RIG_FAILED && status_of_call == TIDE_ERROR_DEVICE                                \
+              (r)->state == FIXTURE_FAILED && status_of_call == TIDE_ERROR_DEVICE                                \
                   ? true                                                                                     \
                   : status_of_call == TIDE_ERROR_STATE,                                                      \
               "");                                                                                           \
@@ -80,18 +80,18 @@ static void judge(rig *r, const char *call, tide_status status, bool right, cons
 #define holds(r, condition)                                                                                  \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
-            fail_msg("%s, pool %s", #condition, rig_state_name((r)->state));                                 \
+            fail_msg("%s, pool %s", #condition, fixture_state_name((r)->state));                                 \
         assert_untouched(r, #condition);                                                                     \
     } while (0)
 
-static bool is_open(const rig *r)
+static bool is_open(const fixture *r)
 {
-    return r->state == RIG_STEP || r->state == RIG_OP;
+    return r->state == FIXTURE_STEP || r->state == FIXTURE_OP;
 }
 
 /* --- 1 to 4: options, the model, memory, values --- */
 
-static void misuse_options_default(rig *r)
+static void misuse_options_default(fixture *r)
 {
     tide_pool_options_default(NULL);
     holds(r, true);
@@ -104,10 +104,10 @@ static tide_status never_called(void *context, const tide_step_options *step, ui
     return tide_fail(TIDE_ERROR_INTERNAL, "an optimizer of a pool that was refused has run");
 }
 
-static void misuse_create(rig *r)
+static void misuse_create(fixture *r)
 {
     tide_pool *pool = NULL;
-    tide_pool_options good = rig_options();
+    tide_pool_options good = fixture_options();
     misuse_null(r, tide_pool_create(NULL, &pool), "options");
     misuse_null(r, tide_pool_create(&good, NULL), "pool");
     tide_pool_options bad;
@@ -147,13 +147,13 @@ static void misuse_create(rig *r)
     assert_null(pool);
 }
 
-static void misuse_destroy(rig *r)
+static void misuse_destroy(fixture *r)
 {
     tide_pool_destroy(NULL);
     holds(r, true);
 }
 
-static void misuse_param_register(rig *r)
+static void misuse_param_register(fixture *r)
 {
     const uint64_t shape[4] = {1, 1, 1, 1}, none[2] = {1, 0}, most[2] = {UINT64_MAX, UINT64_MAX};
     const struct {
@@ -171,7 +171,7 @@ static void misuse_param_register(rig *r)
         {{.state = {1, {128}}}, "options.update"},
         {{.state = {2, {128, 128}}}, "options.update"},
     };
-    const bool here = r->state < RIG_SEALED;
+    const bool here = r->state < FIXTURE_SEALED;
     tide_param param = 77;
     misuse_null(r, tide_param_register(NULL, "p", shape, 1, NULL, &param), "pool");
     misuse_null(r, tide_param_register(r->pool, NULL, shape, 1, NULL, &param), "name");
@@ -187,7 +187,7 @@ static void misuse_param_register(rig *r)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         misuse_here(r, here, tide_param_register(r->pool, "p", shape, 1, &wrong[i].of_class, &param),
                     wrong[i].words);
-    if (r->state > RIG_CREATED)
+    if (r->state > FIXTURE_CREATED)
         misuse_here(r, here, tide_param_register(r->pool, "large", shape, 1, NULL, &param),
                     "one of this name");
     if (!here)
@@ -195,9 +195,9 @@ static void misuse_param_register(rig *r)
     holds(r, param == 77 && !tide_param_find(r->pool, "p", &param));
 }
 
-static void misuse_activation_register(rig *r)
+static void misuse_activation_register(fixture *r)
 {
-    const bool here = r->state < RIG_SEALED;
+    const bool here = r->state < FIXTURE_SEALED;
     tide_activation c = 77;
     misuse_null(r, tide_activation_register(NULL, "c", 1, 1, &c), "pool");
     misuse_null(r, tide_activation_register(r->pool, NULL, 1, 1, &c), "name");
@@ -208,16 +208,16 @@ static void misuse_activation_register(rig *r)
     misuse_here(r, here, tide_activation_register(r->pool, "c", 1, 0, &c), "activation c");
     misuse_here(r, here, tide_activation_register(r->pool, "c", 1, UINT64_MAX, &c), "activation c");
     misuse_here(r, here, tide_activation_register(r->pool, "c", 1 << 20, UINT64_MAX, &c), "activation c");
-    if (r->state > RIG_CREATED)
+    if (r->state > FIXTURE_CREATED)
         misuse_here(r, here, tide_activation_register(r->pool, "saved", 1, 1, &c), "one of this name");
     if (!here)
         out_of_place(r, tide_activation_register(r->pool, "c", 1, 1, &c));
     assert_int_equal(c, 77);
 }
 
-static void misuse_op_register(rig *r)
+static void misuse_op_register(fixture *r)
 {
-    const bool here = r->state < RIG_SEALED;
+    const bool here = r->state < FIXTURE_SEALED;
     const tide_use unknown = {UINT32_MAX, TIDE_ACCESS_READ}, none = {0, 0}, all = {0, UINT32_MAX};
     const tide_op_description good = {.name = "o"};
     const tide_op_description wrong[] = {
@@ -230,11 +230,11 @@ static void misuse_op_register(rig *r)
         {.name = "o", .params = &none, .param_count = 1},
         {.name = "o", .params = &all, .param_count = 1},
         {.name = "o", .params = &unknown, .param_count = UINT32_MAX},
-        {.name = "o", .activation_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .activations = &unknown, .activation_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .activations = &none, .activation_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .activations = &all, .activation_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .activations = &unknown, .activation_count = UINT32_MAX, .slices = RIG_SLICES},
+        {.name = "o", .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &none, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &all, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = UINT32_MAX, .slices = FIXTURE_SLICES},
         {.name = "o", .slices = 1},
         {.name = "o", .slices = UINT32_MAX},
         {.name = "o", .workspace_bytes = UINT64_MAX},
@@ -250,7 +250,7 @@ static void misuse_op_register(rig *r)
     assert_int_equal(op, 77);
 }
 
-static void misuse_param_find(rig *r)
+static void misuse_param_find(fixture *r)
 {
     tide_param param = 77;
     holds(r, !tide_param_find(NULL, "large", &param));
@@ -259,58 +259,58 @@ static void misuse_param_find(rig *r)
     holds(r, !tide_param_find(r->pool, "", &param) && param == 77);
 }
 
-static void misuse_param_elements(rig *r)
+static void misuse_param_elements(fixture *r)
 {
     holds(r, tide_param_elements(NULL, 0) == 0);
     holds(r, tide_param_elements(r->pool, UINT32_MAX) == 0);
     holds(r, tide_param_elements(r->pool, 2) == 0);
 }
 
-static void misuse_plan_get(rig *r)
+static void misuse_plan_get(fixture *r)
 {
     tide_pool_plan plan;
     const uint64_t budgets[] = {0, 1, UINT64_MAX};
     misuse_null(r, tide_pool_plan_get(NULL, 0, &plan), "pool");
     misuse_null(r, tide_pool_plan_get(r->pool, 0, NULL), "plan");
     for (size_t i = 0; i < 3; i++) {
-        if (r->state == RIG_CREATED)
+        if (r->state == FIXTURE_CREATED)
             out_of_place(r, tide_pool_plan_get(r->pool, budgets[i], &plan));
         else
             holds(r, tide_pool_plan_get(r->pool, budgets[i], &plan) == TIDE_OK &&
-                         plan.params == RIG_LARGE + RIG_SMALL);
+                         plan.params == FIXTURE_LARGE + FIXTURE_SMALL);
     }
 }
 
-static void misuse_set_budgets(rig *r)
+static void misuse_set_budgets(fixture *r)
 {
     const uint64_t budgets[] = {0, 1, UINT64_MAX};
     misuse_null(r, tide_pool_set_budgets(NULL, 0, 0), "pool");
     for (size_t i = 0; i < 9; i++) {
         const uint64_t device = budgets[i % 3], host = budgets[i / 3];
-        if (r->state >= RIG_SEALED)
+        if (r->state >= FIXTURE_SEALED)
             out_of_place(r, tide_pool_set_budgets(r->pool, device, host));
         else
             assert_ok(tide_pool_set_budgets(r->pool, device, host));
-        if (r->state == RIG_REGISTERED && (device == 1 || host == 1))
+        if (r->state == FIXTURE_REGISTERED && (device == 1 || host == 1))
             assert_int_equal(tide_pool_seal(r->pool), TIDE_ERROR_BUDGET);
     }
-    if (r->state < RIG_SEALED)
+    if (r->state < FIXTURE_SEALED)
         assert_ok(tide_pool_set_budgets(r->pool, 0, 0));
 }
 
-static void misuse_seal(rig *r)
+static void misuse_seal(fixture *r)
 {
     misuse_null(r, tide_pool_seal(NULL), "pool");
-    if (r->state != RIG_REGISTERED)
+    if (r->state != FIXTURE_REGISTERED)
         out_of_place(r, tide_pool_seal(r->pool));
 }
 
-static void misuse_param_set(rig *r)
+static void misuse_param_set(fixture *r)
 {
     float values[1] = {12345};
     const tide_value none[] = {(tide_value)-1, TIDE_VALUE_PARAM, TIDE_VALUE_COUNT};
-    const uint64_t n = RIG_SMALL, most = UINT64_MAX;
-    const bool here = r->state >= RIG_REGISTERED;
+    const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
+    const bool here = r->state >= FIXTURE_REGISTERED;
     const tide_param small = here ? r->params[1] : 1;
     misuse_null(r, tide_param_set(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
     misuse_null(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
@@ -323,16 +323,16 @@ static void misuse_param_set(rig *r)
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
-    if (r->state == RIG_REGISTERED || is_open(r))
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
         out_of_place(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
-    else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
         assert_ok(tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
 }
 
-static void misuse_param_set_as(rig *r)
+static void misuse_param_set_as(fixture *r)
 {
     const uint16_t values[1] = {0x4000};
-    const tide_param small = r->state >= RIG_REGISTERED ? r->params[1] : 1;
+    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
     const tide_value master = TIDE_VALUE_MASTER;
     const tide_dtype bf16 = TIDE_DTYPE_BF16;
     misuse_null(r, tide_param_set_as(NULL, small, master, 0, 1, bf16, values), "pool");
@@ -340,19 +340,19 @@ static void misuse_param_set_as(rig *r)
     misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)-1, values), "no dtype -1");
     misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)3, values), "no dtype 3");
     misuse(r, tide_param_set_as(r->pool, 2, master, 0, 0, bf16, values), "no param");
-    misuse(r, tide_param_set_as(r->pool, small, master, RIG_SMALL, 1, bf16, values), "param");
-    if (r->state == RIG_REGISTERED || is_open(r))
+    misuse(r, tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 1, bf16, values), "param");
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
         out_of_place(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, values));
-    else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
-        assert_ok(tide_param_set_as(r->pool, small, master, RIG_SMALL, 0, bf16, values));
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+        assert_ok(tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 0, bf16, values));
 }
 
-static void misuse_param_get(rig *r)
+static void misuse_param_get(fixture *r)
 {
     float values[1] = {12345};
     const tide_value none[] = {(tide_value)-1, TIDE_VALUE_COUNT};
-    const uint64_t n = RIG_SMALL, most = UINT64_MAX;
-    const tide_param small = r->state >= RIG_REGISTERED ? r->params[1] : 1;
+    const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
+    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
     misuse_null(r, tide_param_get(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
     misuse_null(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
     misuse(r, tide_param_get(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
@@ -363,32 +363,32 @@ static void misuse_param_get(rig *r)
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
-    if (r->state == RIG_REGISTERED || is_open(r))
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
         out_of_place(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
-    else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
         assert_ok(tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
     assert_true(values[0] == 12345.0F);
 }
 
-static void misuse_update_count_set(rig *r)
+static void misuse_update_count_set(fixture *r)
 {
     misuse_null(r, tide_update_count_set(NULL, 1), "pool");
     misuse(r, tide_update_count_set(r->pool, UINT64_MAX), "2^53");
     misuse(r, tide_update_count_set(r->pool, TIDE_UPDATES_MAX + 1), "2^53");
-    if (r->state < RIG_SEALED || is_open(r) || r->state == RIG_FAILED)
+    if (r->state < FIXTURE_SEALED || is_open(r) || r->state == FIXTURE_FAILED)
         out_of_place(r, tide_update_count_set(r->pool, 0));
 }
 
-static void misuse_update_count(rig *r)
+static void misuse_update_count(fixture *r)
 {
     holds(r, tide_update_count(NULL) == 0);
 }
 
 /* --- 5 to 9: steps, ops, the region, what follows --- */
 
-static void misuse_step_begin(rig *r)
+static void misuse_step_begin(fixture *r)
 {
-    const tide_step_options good = rig_step_options();
+    const tide_step_options good = fixture_step_options();
     tide_step_options bad = good;
     float *const fields[] = {&bad.learning_rate, &bad.beta1,     &bad.beta2,     &bad.epsilon,
                              &bad.weight_decay,  &bad.clip_norm, &bad.loss_scale};
@@ -407,44 +407,44 @@ static void misuse_step_begin(rig *r)
         }
     }
     const tide_step_options forward = {.training = false, .learning_rate = NAN};
-    if (r->state != RIG_SEALED && r->state != RIG_ENDED) {
+    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_ENDED) {
         out_of_place(r, tide_step_begin(r->pool, &good));
         out_of_place(r, tide_step_begin(r->pool, &forward));
     }
 }
 
-static void misuse_step_end(rig *r)
+static void misuse_step_end(fixture *r)
 {
     misuse_null(r, tide_step_end(NULL), "pool");
-    if (r->state != RIG_STEP)
+    if (r->state != FIXTURE_STEP)
         out_of_place(r, tide_step_end(r->pool));
 }
 
-static void misuse_op_begin(rig *r)
+static void misuse_op_begin(fixture *r)
 {
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     misuse_null(r, tide_op_begin(NULL, 0), "pool");
     misuse_here(r, here, tide_op_begin(r->pool, UINT32_MAX), "op 4294967295");
     misuse_here(r, here, tide_op_begin(r->pool, 3), "op 3");
-    if (r->state != RIG_STEP) {
+    if (r->state != FIXTURE_STEP) {
         out_of_place(r, tide_op_begin(r->pool, 0));
         out_of_place(r, tide_op_begin(r->pool, 1));
     }
 }
 
-static void misuse_op_slice(rig *r)
+static void misuse_op_slice(fixture *r)
 {
     misuse_null(r, tide_op_slice(NULL, 0), "pool");
-    misuse_here(r, r->state == RIG_OP, tide_op_slice(r->pool, RIG_SLICES), "slice 2");
-    misuse_here(r, r->state == RIG_OP, tide_op_slice(r->pool, UINT32_MAX), "slice 4294967295");
-    if (r->state == RIG_OP) /* the part is alive until this slice is let go */
+    misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, FIXTURE_SLICES), "slice 2");
+    misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, UINT32_MAX), "slice 4294967295");
+    if (r->state == FIXTURE_OP) /* the part is alive until this slice is let go */
         out_of_place(r, tide_op_slice(r->pool, 0));
 }
 
-static void misuse_op_end(rig *r)
+static void misuse_op_end(fixture *r)
 {
     misuse_null(r, tide_op_end(NULL), "pool");
-    if (r->state != RIG_OP)
+    if (r->state != FIXTURE_OP)
         out_of_place(r, tide_op_end(r->pool));
 }
 
@@ -455,7 +455,7 @@ static tide_status never_run(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_INTERNAL, "a kernel that was refused has run");
 }
 
-static void misuse_launch(rig *r)
+static void misuse_launch(fixture *r)
 {
     const int it = 0;
     const double wrong[] = {NAN, INFINITY, -INFINITY, -1, -DBL_MIN};
@@ -475,56 +475,56 @@ static void misuse_launch(rig *r)
         out_of_place(r, tide_launch(p, "k", never_run, &it, sizeof it, 0, 0));
 }
 
-static void misuse_param_data(rig *r)
+static void misuse_param_data(fixture *r)
 {
     holds(r, tide_param_data(NULL, 0) == NULL);
     holds(r, tide_param_data(r->pool, UINT32_MAX) == NULL);
     holds(r, tide_param_data(r->pool, 2) == NULL);
-    holds(r, (tide_param_data(r->pool, 1) != NULL) == (r->state >= RIG_SEALED));
+    holds(r, (tide_param_data(r->pool, 1) != NULL) == (r->state >= FIXTURE_SEALED));
 }
 
-static void misuse_activation_data(rig *r)
+static void misuse_activation_data(fixture *r)
 {
     holds(r, tide_activation_data(NULL, 0, 0) == NULL);
     holds(r, tide_activation_data(r->pool, 1, 0) == NULL);
     holds(r, tide_activation_data(r->pool, UINT32_MAX, 0) == NULL);
-    holds(r, tide_activation_data(r->pool, 0, RIG_SLICES) == NULL);
+    holds(r, tide_activation_data(r->pool, 0, FIXTURE_SLICES) == NULL);
     holds(r, tide_activation_data(r->pool, 0, UINT32_MAX) == NULL);
-    holds(r, (tide_activation_data(r->pool, 0, 1) != NULL) == (r->state >= RIG_SEALED));
+    holds(r, (tide_activation_data(r->pool, 0, 1) != NULL) == (r->state >= FIXTURE_SEALED));
 }
 
-static void misuse_param_gradient(rig *r)
+static void misuse_param_gradient(fixture *r)
 {
     holds(r, tide_param_gradient(NULL, 0) == NULL);
     holds(r, tide_param_gradient(r->pool, UINT32_MAX) == NULL);
     holds(r, tide_param_gradient(r->pool, 1) == NULL);
 }
 
-static void misuse_param_gradient_is_new(rig *r)
+static void misuse_param_gradient_is_new(fixture *r)
 {
     holds(r, !tide_param_gradient_is_new(NULL, 0));
     holds(r, !tide_param_gradient_is_new(r->pool, UINT32_MAX));
     holds(r, !tide_param_gradient_is_new(r->pool, 1));
 }
 
-static void misuse_region(rig *r)
+static void misuse_region(fixture *r)
 {
     holds(r, tide_region(NULL) == NULL);
-    holds(r, (tide_region(r->pool) != NULL) == (r->state >= RIG_SEALED));
+    holds(r, (tide_region(r->pool) != NULL) == (r->state >= FIXTURE_SEALED));
 }
 
-static void misuse_workspace(rig *r)
+static void misuse_workspace(fixture *r)
 {
     holds(r, tide_workspace(NULL) == NULL);
-    holds(r, (tide_workspace(r->pool) != NULL) == (r->state == RIG_OP || r->state == RIG_FAILED));
+    holds(r, (tide_workspace(r->pool) != NULL) == (r->state == FIXTURE_OP || r->state == FIXTURE_FAILED));
 }
 
-static void misuse_write(rig *r)
+static void misuse_write(fixture *r)
 {
-    char bytes[RIG_PART * sizeof(float) + 1] = {0},
-                                          *at = r->state < RIG_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
-    const size_t own = RIG_PART * sizeof(float);
+    char bytes[FIXTURE_PART * sizeof(float) + 1] = {0},
+                                          *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_write(NULL, at, bytes, 1), "pool");
     misuse_null(r, tide_write(r->pool, NULL, bytes, 1), "region");
     misuse_null(r, tide_write(r->pool, at, NULL, 1), "source");
@@ -538,11 +538,11 @@ static void misuse_write(rig *r)
         assert_ok(tide_write(r->pool, at + own, bytes, 0));
 }
 
-static void misuse_read(rig *r)
+static void misuse_read(fixture *r)
 {
-    char bytes[1] = {77}, *at = r->state < RIG_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= RIG_SEALED && r->state != RIG_FAILED && r->state != RIG_POISONED;
-    const size_t own = RIG_PART * sizeof(float);
+    char bytes[1] = {77}, *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_read(NULL, bytes, at, 1), "pool");
     misuse_null(r, tide_read(r->pool, NULL, at, 1), "target");
     misuse_null(r, tide_read(r->pool, bytes, NULL, 1), "region");
@@ -555,45 +555,45 @@ static void misuse_read(rig *r)
     assert_int_equal(bytes[0], 77);
 }
 
-static void misuse_result_get(rig *r)
+static void misuse_result_get(fixture *r)
 {
     tide_step_result result = {.gradient_norm = 77};
     misuse_null(r, tide_step_result_get(NULL, &result), "pool");
     misuse_null(r, tide_step_result_get(r->pool, NULL), "result");
-    if (r->state != RIG_ENDED)
+    if (r->state != FIXTURE_ENDED)
         out_of_place(r, tide_step_result_get(r->pool, &result));
     assert_true(result.gradient_norm == 77);
 }
 
-static void misuse_drain(rig *r)
+static void misuse_drain(fixture *r)
 {
     misuse_null(r, tide_pool_drain(NULL), "pool");
-    if (r->state != RIG_SEALED && r->state != RIG_STEP && r->state != RIG_ENDED)
+    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_STEP && r->state != FIXTURE_ENDED)
         out_of_place(r, tide_pool_drain(r->pool));
 }
 
-static void misuse_abort(rig *r)
+static void misuse_abort(fixture *r)
 {
     misuse_null(r, tide_step_abort(NULL), "pool");
-    if (r->state < RIG_SEALED || r->state == RIG_POISONED)
+    if (r->state < FIXTURE_SEALED || r->state == FIXTURE_POISONED)
         out_of_place(r, tide_step_abort(r->pool));
-    else if (r->state == RIG_SEALED)
+    else if (r->state == FIXTURE_SEALED)
         assert_ok(tide_step_abort(r->pool));
 }
 
 /* --- 11: what it did --- */
 
-static void misuse_counters_get(rig *r)
+static void misuse_counters_get(fixture *r)
 {
     tide_pool_counters counters = {.steps = 77};
     misuse_null(r, tide_pool_counters_get(NULL, &counters), "pool");
     misuse_null(r, tide_pool_counters_get(r->pool, NULL), "counters");
-    if (r->state < RIG_SEALED)
+    if (r->state < FIXTURE_SEALED)
         out_of_place(r, tide_pool_counters_get(r->pool, &counters));
     assert_int_equal(counters.steps, 77);
 }
 
-static void misuse_step_counters_take(rig *r)
+static void misuse_step_counters_take(fixture *r)
 {
     tide_pool_counters counters;
     uint64_t step;
@@ -602,27 +602,27 @@ static void misuse_step_counters_take(rig *r)
     holds(r, !tide_pool_step_counters_take(r->pool, &step, NULL));
 }
 
-static void misuse_now_ns(rig *r)
+static void misuse_now_ns(fixture *r)
 {
     holds(r, tide_pool_now_ns(NULL) == 0);
-    if (r->state < RIG_SEALED)
+    if (r->state < FIXTURE_SEALED)
         holds(r, tide_pool_now_ns(r->pool) == 0);
 }
 
 /* Nobody listens; a time to come, and nothing, are no work. */
-static void misuse_trace_work(rig *r)
+static void misuse_trace_work(fixture *r)
 {
     tide_pool_trace_work(NULL, "work", 0);
     tide_pool_trace_work(r->pool, NULL, 0);
     tide_pool_trace_work(r->pool, "work", UINT64_MAX);
 }
 
-static void misuse_predict(rig *r)
+static void misuse_predict(fixture *r)
 {
     tide_pool_prediction prediction;
     misuse_null(r, tide_pool_predict(NULL, &prediction), "pool");
     misuse_null(r, tide_pool_predict(r->pool, NULL), "prediction");
-    if (r->state <= RIG_SEALED)
+    if (r->state <= FIXTURE_SEALED)
         out_of_place(r, tide_pool_predict(r->pool, &prediction));
     else /* its answer or a status; in any case nothing else changes */
         (void)tide_pool_predict(r->pool, &prediction);
@@ -631,18 +631,18 @@ static void misuse_predict(rig *r)
 
 /* --- status.h --- */
 
-static void misuse_status_name(rig *r)
+static void misuse_status_name(fixture *r)
 {
     holds(r, strcmp(tide_status_name((tide_status)-1), "unknown") == 0);
     holds(r, strcmp(tide_status_name((tide_status)9999), "unknown") == 0);
 }
 
-static void misuse_message(rig *r)
+static void misuse_message(fixture *r)
 {
     holds(r, tide_message() != NULL);
 }
 
-static void misuse_fail(rig *r)
+static void misuse_fail(fixture *r)
 {
     const char *volatile none = NULL;
     char larger[3000];
@@ -658,7 +658,7 @@ static void misuse_fail(rig *r)
 
 static const struct {
     const char *call;
-    void (*wrongly)(rig *r);
+    void (*wrongly)(fixture *r);
 } calls[] = {
     {"tide_pool_options_default", misuse_options_default},
     {"tide_pool_create", misuse_create},
@@ -708,19 +708,19 @@ enum { CALLS = sizeof calls / sizeof calls[0] };
 static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void **state)
 {
     (void)state;
-    static float before[RIG_VALUES], after[RIG_VALUES], expected[RIG_VALUES];
-    rig r = {.values = before};
-    rig_enter(&r, RIG_SEALED);
-    rig_finish(&r, expected);
-    for (rig_state s = RIG_CREATED; s < RIG_STATES; s++) {
+    static float before[FIXTURE_VALUES], after[FIXTURE_VALUES], expected[FIXTURE_VALUES];
+    fixture r = {.values = before};
+    fixture_enter(&r, FIXTURE_SEALED);
+    fixture_finish(&r, expected);
+    for (fixture_state s = FIXTURE_CREATED; s < FIXTURE_STATES; s++) {
         for (size_t i = s % STRIDE; i < CALLS; i += STRIDE) {
-            r = (rig){.values = before};
+            r = (fixture){.values = before};
             misused = calls[i].call;
-            rig_enter(&r, s);
+            fixture_enter(&r, s);
             calls[i].wrongly(&r);
-            rig_finish(&r, after);
+            fixture_finish(&r, after);
             if (memcmp(after, expected, sizeof expected) != 0)
-                fail_msg("misuse of %s, pool %s: another training", calls[i].call, rig_state_name(s));
+                fail_msg("misuse of %s, pool %s: another training", calls[i].call, fixture_state_name(s));
         }
     }
 }

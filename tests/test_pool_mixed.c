@@ -4,7 +4,7 @@
  * adds up to what the pool moved.
  */
 #include "tests/test_thin.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,13 +27,13 @@ typedef enum move { GOOD, UNCLIPPED, SKIPPED, FAILED, EVALUATED, LEFT, MOVE_KIND
 
 typedef struct course {
     tide_dtype dtype;
-    toy_options tight;
+    pool_fixture_options tight;
     move moves[MOVES];
 } course;
 
 static course draw(unsigned seed)
 {
-    course drawn = {.tight = toy_options_default()};
+    course drawn = {.tight = pool_fixture_options_default()};
     srand(seed);
     drawn.dtype = (tide_dtype)(rand() % 3);
     drawn.tight.device_share = rand() % 4 / 10.0;
@@ -49,50 +49,50 @@ static course draw(unsigned seed)
     return drawn;
 }
 
-static void leave_in_the_middle(toy_model *toy, unsigned seed)
+static void leave_in_the_middle(pool_fixture *fixture, unsigned seed)
 {
-    const tide_step_options options = toy_step_options(1);
-    assert_ok(tide_step_begin(toy->pool, &options));
-    assert_ok(tide_op_begin(toy->pool, toy->forward[0]));
-    assert_ok(tide_op_slice(toy->pool, 0));
-    assert_ok(tide_step_abort(toy->pool));
+    const tide_step_options options = pool_fixture_step_options(1);
+    assert_ok(tide_step_begin(fixture->pool, &options));
+    assert_ok(tide_op_begin(fixture->pool, fixture->forward[0]));
+    assert_ok(tide_op_slice(fixture->pool, 0));
+    assert_ok(tide_step_abort(fixture->pool));
 }
 
-static void fail_and_give_up(toy_model *toy, unsigned seed)
+static void fail_and_give_up(pool_fixture *fixture, unsigned seed)
 {
     tide_step_result result;
-    if (toy_step(toy, 1, true) == TIDE_OK)
-        assert_int_not_equal(tide_step_result_get(toy->pool, &result), TIDE_OK);
-    assert_ok(tide_step_abort(toy->pool));
+    if (pool_fixture_step(fixture, 1, true) == TIDE_OK)
+        assert_int_not_equal(tide_step_result_get(fixture->pool, &result), TIDE_OK);
+    assert_ok(tide_step_abort(fixture->pool));
 }
 
 /* `all`: also what leaves no trace. */
-static void make(toy_model *toy, move kind, bool all, unsigned seed)
+static void make(pool_fixture *fixture, move kind, bool all, unsigned seed)
 {
     if (kind == GOOD || kind == UNCLIPPED)
-        assert_ok(toy_step(toy, kind == GOOD ? 1.0F : 0.0F, false));
+        assert_ok(pool_fixture_step(fixture, kind == GOOD ? 1.0F : 0.0F, false));
     else if (kind == SKIPPED)
-        assert_ok(toy_step_not_finite(toy)); /* in both: a skipped step counts as a step */
+        assert_ok(pool_fixture_step_not_finite(fixture)); /* in both: a skipped step counts as a step */
     else if (all && kind == FAILED)
-        fail_and_give_up(toy, seed);
+        fail_and_give_up(fixture, seed);
     else if (all && kind == EVALUATED)
-        assert_ok(toy_evaluate(toy));
+        assert_ok(pool_fixture_evaluate(fixture));
     else if (all)
-        leave_in_the_middle(toy, seed);
+        leave_in_the_middle(fixture, seed);
 }
 
 static uint64_t run(const course *drawn, bool tight, unsigned seed)
 {
-    toy_options options = tight ? drawn->tight : toy_options_default();
-    toy_model toy;
+    pool_fixture_options options = tight ? drawn->tight : pool_fixture_options_default();
+    pool_fixture fixture;
     uint64_t masters, params;
     options.pool.dtype = drawn->dtype;
-    assert_ok(toy_create(&options, &toy));
+    assert_ok(pool_fixture_create(&options, &fixture));
     for (int i = 0; i < MOVES; i++)
-        make(&toy, drawn->moves[i], tight, seed);
-    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &masters));
-    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &params));
-    toy_destroy(&toy);
+        make(&fixture, drawn->moves[i], tight, seed);
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &masters));
+    assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_PARAM, &params));
+    pool_fixture_destroy(&fixture);
     return masters * 31 + params;
 }
 
@@ -111,11 +111,11 @@ static void what_goes_wrong_between_good_steps_leaves_no_trace(void **state)
 
 /* --- counters --- */
 
-static void add(tide_pool_counters *sum, toy_model *toy)
+static void add(tide_pool_counters *sum, pool_fixture *fixture)
 {
     uint64_t step;
     tide_pool_counters of;
-    while (tide_pool_step_counters_take(toy->pool, &step, &of)) {
+    while (tide_pool_step_counters_take(fixture->pool, &step, &of)) {
         sum->h2d_bytes += of.h2d_bytes;
         sum->d2h_bytes += of.d2h_bytes;
         sum->evictions += of.evictions;
@@ -126,25 +126,25 @@ static void what_steps_moved_adds_up_to_what_the_pool_moved(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 4; seed++) {
-        toy_options options = toy_options_default();
-        toy_model toy;
+        pool_fixture_options options = pool_fixture_options_default();
+        pool_fixture fixture;
         tide_pool_counters before, after, sum = {0};
         options.device_share = seed < 2 ? 0 : 0.3;
         options.pool.placement = TIDE_PLACEMENT_HOST;
-        assert_ok(toy_create(&options, &toy));
-        assert_ok(tide_pool_counters_get(toy.pool, &before));
+        assert_ok(pool_fixture_create(&options, &fixture));
+        assert_ok(tide_pool_counters_get(fixture.pool, &before));
         for (int i = 0; i < 6; i++) {
-            assert_ok(toy_step(&toy, seed % 2 ? 1.0F : 0.0F, false));
-            add(&sum, &toy);
+            assert_ok(pool_fixture_step(&fixture, seed % 2 ? 1.0F : 0.0F, false));
+            add(&sum, &fixture);
         }
-        assert_ok(tide_pool_drain(toy.pool));
-        add(&sum, &toy);
-        assert_ok(tide_pool_counters_get(toy.pool, &after));
+        assert_ok(tide_pool_drain(fixture.pool));
+        add(&sum, &fixture);
+        assert_ok(tide_pool_counters_get(fixture.pool, &after));
         assert_true(sum.d2h_bytes > 0);
         assert_int_equal(sum.d2h_bytes, after.d2h_bytes - before.d2h_bytes);
         assert_int_equal(sum.h2d_bytes, after.h2d_bytes - before.h2d_bytes);
         assert_int_equal(sum.evictions, after.evictions - before.evictions);
-        toy_destroy(&toy);
+        pool_fixture_destroy(&fixture);
     }
 }
 

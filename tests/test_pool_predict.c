@@ -15,23 +15,23 @@ enum { LAYERS = 6, SLICES = 4, SAVED_BYTES = 100000, MS = 1000000, RUN_STEPS_MAX
 
 /* Layers of one param, each a forward and a backward op of up to SLICES slices; every kernel lasts what `kernel_ns` says:
  * by its bytes on the null device, asleep on the host device. */
-typedef struct rig {
+typedef struct fixture {
     tide_pool *pool;
     tide_op forward[LAYERS], backward[LAYERS];
     uint64_t kernel_ns[2 * LAYERS]; /* of a slice, in the order of ops */
     uint32_t slices;                /* a step runs of each op */
     float clip_norm;
-} rig;
+} fixture;
 
-typedef struct rig_options {
+typedef struct fixture_options {
     tide_pool_options pool;
     double share; /* of the device budget between the least (0) and all (1) */
     float clip_norm;
-} rig_options;
+} fixture_options;
 
-static rig_options options_null(double share, double link_bytes_per_second)
+static fixture_options options_null(double share, double link_bytes_per_second)
 {
-    rig_options options = {.share = share, .clip_norm = 1};
+    fixture_options options = {.share = share, .clip_norm = 1};
     tide_pool_options_default(&options.pool);
     options.pool.device = "null";
     options.pool.chunk_bytes = 256 * 1024;
@@ -45,7 +45,7 @@ static rig_options options_null(double share, double link_bytes_per_second)
     return options;
 }
 
-static void register_op(rig *r, const char *name, tide_pass pass, tide_use param, tide_use saved, tide_op *op)
+static void register_op(fixture *r, const char *name, tide_pass pass, tide_use param, tide_use saved, tide_op *op)
 {
     const tide_op_description description = {.name = name,
                                              .pass = pass,
@@ -57,7 +57,7 @@ static void register_op(rig *r, const char *name, tide_pass pass, tide_use param
     assert_ok(tide_op_register(r->pool, &description, op));
 }
 
-static void register_model(rig *r)
+static void register_model(fixture *r)
 {
     const uint64_t elements = 400000;
     tide_param params[LAYERS];
@@ -80,9 +80,9 @@ static void register_model(rig *r)
 }
 
 /* Everything but seal. */
-static void rig_prepare(const rig_options *options, rig *r)
+static void fixture_prepare(const fixture_options *options, fixture *r)
 {
-    *r = (rig){.slices = SLICES, .clip_norm = options->clip_norm};
+    *r = (fixture){.slices = SLICES, .clip_norm = options->clip_norm};
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
         r->kernel_ns[i] = i < LAYERS ? MS : 2 * MS;
     assert_ok(tide_pool_create(&options->pool, &r->pool));
@@ -95,10 +95,10 @@ static void rig_prepare(const rig_options *options, rig *r)
             r->pool, plan.least_device_bytes + (uint64_t)(chunks * options->share) * plan.chunk_bytes, 0));
 }
 
-static rig rig_create(const rig_options *options)
+static fixture fixture_create(const fixture_options *options)
 {
-    rig r;
-    rig_prepare(options, &r);
+    fixture r;
+    fixture_prepare(options, &r);
     assert_ok(tide_pool_seal(r.pool));
     return r;
 }
@@ -111,7 +111,7 @@ static tide_status sleep_for(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-static void run_op(rig *r, tide_op op, uint64_t kernel_ns)
+static void run_op(fixture *r, tide_op op, uint64_t kernel_ns)
 {
     assert_ok(tide_op_begin(r->pool, op));
     for (uint32_t m = 0; m < r->slices; m++) {
@@ -122,7 +122,7 @@ static void run_op(rig *r, tide_op op, uint64_t kernel_ns)
     assert_ok(tide_op_end(r->pool));
 }
 
-static void step(rig *r)
+static void step(fixture *r)
 {
     const tide_step_options options = {
         .training = true, .learning_rate = 1, .epsilon = 1, .clip_norm = r->clip_norm};
@@ -138,7 +138,7 @@ typedef struct times {
     double seconds, stall_seconds;
 } times;
 
-static void evaluate(rig *r)
+static void evaluate(fixture *r)
 {
     assert_ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
     for (uint32_t l = 0; l < LAYERS; l++)
@@ -146,7 +146,7 @@ static void evaluate(rig *r)
     assert_ok(tide_step_end(r->pool));
 }
 
-static tide_pool_prediction predict(rig *r)
+static tide_pool_prediction predict(fixture *r)
 {
     tide_pool_prediction prediction;
     assert_ok(tide_pool_predict(r->pool, &prediction));
@@ -154,7 +154,7 @@ static tide_pool_prediction predict(rig *r)
 }
 
 /* Run `steps` more. `taken`: records of those that finished meanwhile, oldest first. */
-static uint32_t run(rig *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_MAX])
+static uint32_t run(fixture *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_MAX])
 {
     uint32_t count = 0;
     uint64_t number;
@@ -171,7 +171,7 @@ static uint32_t run(rig *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_M
 
 /* Run `steps` more; the mean of the last half of them, or of all after the first 13 where they are many: that is what a
  * prediction averages where steps do not repeat (predict.c). */
-static times measure(rig *r, uint32_t steps)
+static times measure(fixture *r, uint32_t steps)
 {
     tide_pool_counters taken[RUN_STEPS_MAX];
     const uint32_t count = run(r, steps, taken), first = count > 26 ? 13 : count / 2;
@@ -198,9 +198,9 @@ static double exactly(times measured)
 
 /* --- the null device: the same virtual time --- */
 
-static void check_exact(const rig_options *options, const char *what)
+static void check_exact(const fixture_options *options, const char *what)
 {
-    rig r = rig_create(options);
+    fixture r = fixture_create(options);
     const times measured = measure(&r, 48);
     const tide_pool_prediction predicted = predict(&r);
     assert_near(what, predicted.step_seconds, measured.seconds, exactly(measured));
@@ -216,7 +216,7 @@ static void on_the_null_device_the_prediction_is_what_happens(void **state)
     for (int s = 0; s < 4; s++) {
         for (int l = 0; l < 4; l++) {
             for (int clip = 0; clip < 2; clip++) {
-                rig_options options = options_null(shares[s], links[l]);
+                fixture_options options = options_null(shares[s], links[l]);
                 options.clip_norm = (float)clip;
                 snprintf(what, sizeof what, "share %g link %g clip %d", shares[s], links[l], clip);
                 check_exact(&options, what);
@@ -228,7 +228,7 @@ static void on_the_null_device_the_prediction_is_what_happens(void **state)
 static void placement_and_prefetch_are_predicted_as_set(void **state)
 {
     (void)state;
-    rig_options options;
+    fixture_options options;
     for (int i = 0; i < 4; i++) {
         options = options_null(0.2 * (i + 1), 500e6);
         options.pool.prefetch = false;
@@ -247,10 +247,10 @@ static void placement_and_prefetch_are_predicted_as_set(void **state)
 static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 {
     (void)state;
-    const rig_options options = options_null(0.3, 100e6);
-    rig r;
+    const fixture_options options = options_null(0.3, 100e6);
+    fixture r;
     tide_pool_prediction prediction = {.step_seconds = -1};
-    rig_prepare(&options, &r);
+    fixture_prepare(&options, &r);
     assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
     assert_ok(tide_pool_seal(r.pool));
     assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
@@ -267,8 +267,8 @@ static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 static void an_answer_is_kept_while_nothing_changes(void **state)
 {
     (void)state;
-    const rig_options options = options_null(0.3, 100e6);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(0.3, 100e6);
+    fixture r = fixture_create(&options);
     measure(&r, 4);
     const tide_pool_prediction first = predict(&r);
     assert_int_equal(first.times_played, 1);
@@ -286,8 +286,8 @@ static void an_answer_is_kept_while_nothing_changes(void **state)
 static void a_changed_duration_changes_the_prediction(void **state)
 {
     (void)state;
-    const rig_options options = options_null(1, 10e9);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(1, 10e9);
+    fixture r = fixture_create(&options);
     const times before = measure(&r, 6);
     const tide_pool_prediction first = predict(&r);
     assert_near("before", first.step_seconds, before.seconds, exactly(before));
@@ -310,8 +310,8 @@ static void a_changed_duration_changes_the_prediction(void **state)
 static void a_drift_of_all_ops_together_is_noticed(void **state)
 {
     (void)state;
-    const rig_options options = options_null(1, 10e9);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(1, 10e9);
+    fixture r = fixture_create(&options);
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
         r.kernel_ns[i] = MS;
     measure(&r, 6);
@@ -328,8 +328,8 @@ static void a_drift_of_all_ops_together_is_noticed(void **state)
 static void another_batch_shape_is_followed_at_once(void **state)
 {
     (void)state;
-    const rig_options options = options_null(0.2, 5e9);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(0.2, 5e9);
+    fixture r = fixture_create(&options);
     measure(&r, 6);
     const tide_pool_prediction first = predict(&r);
     r.slices = 1;
@@ -354,8 +354,8 @@ static void another_batch_shape_is_followed_at_once(void **state)
 static void a_step_given_up_leaves_the_prediction_alone(void **state)
 {
     (void)state;
-    const rig_options options = options_null(0.3, 100e6);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(0.3, 100e6);
+    fixture r = fixture_create(&options);
     measure(&r, 4);
     const tide_pool_prediction first = predict(&r);
     assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1, .clip_norm = 1}));
@@ -397,7 +397,7 @@ static void samples_replace_at_first_and_then_smooth(void **state)
     tide_measure_destroy(&measured);
 }
 
-static double measured_ns(const rig *r, uint32_t series)
+static double measured_ns(const fixture *r, uint32_t series)
 {
     return r->pool->telemetry.measure.series[series].mean_ns;
 }
@@ -411,9 +411,9 @@ static void assert_ns(double measured, double expected)
 static void what_the_machine_was_set_to_is_what_is_measured(void **state)
 {
     (void)state;
-    rig_options options = options_null(0.2, 500e6);
+    fixture_options options = options_null(0.2, 500e6);
     options.pool.placement = TIDE_PLACEMENT_HOST;
-    rig r = rig_create(&options);
+    fixture r = fixture_create(&options);
     measure(&r, 4);
     assert_ns(measured_ns(&r, TIDE_SERIES_COPY_IN), 2);
     assert_ns(measured_ns(&r, TIDE_SERIES_COPY_OUT), 2.5);
@@ -432,8 +432,8 @@ static void what_the_machine_was_set_to_is_what_is_measured(void **state)
 static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played(void **state)
 {
     (void)state;
-    const rig_options options = options_null(1, 10e9);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(1, 10e9);
+    fixture r = fixture_create(&options);
     const tide_step_options training = {.training = true, .epsilon = 1, .clip_norm = 1};
     tide_pool_prediction prediction;
     assert_ok(tide_step_begin(r.pool, &training));
@@ -462,9 +462,9 @@ static void playing_anew_allocates_nothing(void **state)
 {
     (void)state;
     skip_unless_interposed();
-    rig_options options = options_null(0.3, 100e6);
+    fixture_options options = options_null(0.3, 100e6);
     options.pool.predict = true;
-    rig r = rig_create(&options);
+    fixture r = fixture_create(&options);
     step(&r);
     step(&r);
     assert_ok(tide_pool_drain(r.pool));
@@ -488,8 +488,8 @@ static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
 {
     (void)state;
     skip_unless_interposed();
-    const rig_options options = options_null(0.3, 100e6);
-    rig r = rig_create(&options);
+    const fixture_options options = options_null(0.3, 100e6);
+    fixture r = fixture_create(&options);
     const times measured = measure(&r, 48);
     tide_pool_prediction prediction;
     uint64_t n = 0;
@@ -516,10 +516,10 @@ static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
 {
     (void)state;
     skip_unless_interposed();
-    rig_options options = options_null(0.3, 100e6);
+    fixture_options options = options_null(0.3, 100e6);
     options.pool.predict = true;
-    rig r;
-    rig_prepare(&options, &r);
+    fixture r;
+    fixture_prepare(&options, &r);
     uint64_t n = 0;
     tide_status status = TIDE_ERROR_NO_MEMORY;
     while (status != TIDE_OK) {
@@ -541,9 +541,9 @@ static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
 static void a_shadow_leaves_the_kernels_threads_alone(void **state)
 {
     (void)state;
-    rig_options options = options_null(0.3, 100e6);
+    fixture_options options = options_null(0.3, 100e6);
     options.pool.threads = 3;
-    rig r = rig_create(&options);
+    fixture r = fixture_create(&options);
     measure(&r, 4);
     tide_kernels_cpu_configure(2);
     const int threads = tide_kernels_cpu_threads();
@@ -555,9 +555,9 @@ static void a_shadow_leaves_the_kernels_threads_alone(void **state)
 /* --- the host device --- */
 
 /* Kernels that sleep take no core, the link is slow: what is left over for two busy cores is small. */
-static rig_options options_host(double share, double link_bytes_per_second)
+static fixture_options options_host(double share, double link_bytes_per_second)
 {
-    rig_options options = options_null(share, link_bytes_per_second);
+    fixture_options options = options_null(share, link_bytes_per_second);
     options.pool.device = "host";
     return options;
 }
@@ -575,7 +575,7 @@ static double median(double *values, uint32_t count)
 }
 
 /* In each of some rounds the median step against what was predicted before it, of those the median. */
-static double predicted_part(rig *r, double *least, double *most)
+static double predicted_part(fixture *r, double *least, double *most)
 {
     enum { ROUNDS = 5, STEPS = 5 };
     double ratios[ROUNDS], seconds[RUN_STEPS_MAX];
@@ -599,9 +599,9 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
 {
     enum { SPELLS = 8 };
     tide_pool_counters taken[RUN_STEPS_MAX];
-    rig_options options = options_host(share, link_bytes_per_second);
+    fixture_options options = options_host(share, link_bytes_per_second);
     options.clip_norm = clip_norm;
-    rig r = rig_create(&options);
+    fixture r = fixture_create(&options);
     run(&r, 4, taken);
     bool near = false;
     for (uint32_t spell = 0; spell < SPELLS && !near; spell++) {

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "src/pool/internal.h"
-#include "tests/toy_model.h"
+#include "tests/pool_fixture.h"
 
 typedef struct scene {
     double device_share;
@@ -42,18 +42,18 @@ static const scene scenes[] = {
 enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 
 /* The step to come is made ready: what it fetches first has to leave again, for the host to write it. */
-static tide_status set_what_is_fetched(toy_model *toy)
+static tide_status set_what_is_fetched(pool_fixture *fixture)
 {
     float value;
-    const tide_status status = tide_param_get(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
-    return status == TIDE_OK ? tide_param_set(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
+    const tide_status status = tide_param_get(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
+    return status == TIDE_OK ? tide_param_set(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
                              : status;
 }
 
 static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_site,
                         uint64_t waits[TIDE_WAIT_SITE_COUNT])
 {
-    toy_options options = toy_options_default();
+    pool_fixture_options options = pool_fixture_options_default();
     options.device_share = played->device_share;
     options.least_host = played->least_host;
     options.pool.placement = played->placement;
@@ -64,34 +64,34 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     options.pool.delay_max_us = 100;
     options.pool.fault_handler = false;
     options.pool.guard = false; /* a broken order would fault before the checker's report is read */
-    toy_model toy;
-    tide_status status = toy_create(&options, &toy);
+    pool_fixture fixture;
+    tide_status status = pool_fixture_create(&options, &fixture);
     if (status != TIDE_OK)
         return status;
     const float infinite = INFINITY;
     if (played->skips)
-        status = tide_param_set(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &infinite);
+        status = tide_param_set(fixture.pool, fixture.params[0], TIDE_VALUE_MASTER, 0, 1, &infinite);
     for (int step = 0; step < STEPS && status == TIDE_OK; step++) {
         float state[16];
-        status = toy_step(&toy, played->clip_norm, false);
+        status = pool_fixture_step(&fixture, played->clip_norm, false);
         if (status == TIDE_OK && step % 2 == 1)
-            status = tide_read(toy.pool, state, tide_region(toy.pool), sizeof state);
+            status = tide_read(fixture.pool, state, tide_region(fixture.pool), sizeof state);
         tide_step_result result;
         if (status == TIDE_OK)
-            status = tide_step_result_get(toy.pool, &result);
+            status = tide_step_result_get(fixture.pool, &result);
         if (status == TIDE_OK)
-            status = set_what_is_fetched(&toy);
+            status = set_what_is_fetched(&fixture);
     }
     uint64_t hash;
     if (status == TIDE_OK)
-        status = toy_hash(&toy, TIDE_VALUE_MASTER, &hash);
-    tide_device *device = toy.pool->context.device;
+        status = pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &hash);
+    tide_device *device = fixture.pool->context.device;
     tide_device_statistics statistics;
     device->ops->statistics(device, &statistics);
     memcpy(waits, statistics.waits, sizeof statistics.waits);
     char message[1024];
     snprintf(message, sizeof message, "%s", tide_message());
-    toy_destroy(&toy);
+    pool_fixture_destroy(&fixture);
     return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", message);
 }
 

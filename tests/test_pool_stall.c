@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/stall_rig.h"
+#include "tests/stall_fixture.h"
 
 /* --- all causes --- */
 
@@ -24,11 +24,11 @@ static void every_cause_has_its_name(void **state)
 }
 
 /* A step computes or stands still for a cause, nothing else; the causes are its stall; trace and totals say the same. */
-static void check_account(rig_options *options, uint64_t late_ns, const char *what)
+static void check_account(fixture_options *options, uint64_t late_ns, const char *what)
 {
-    rig r;
+    fixture r;
     tide_pool_counters taken[STEPS], total;
-    rig_open(options, &r);
+    fixture_open(options, &r);
     r.late_ns = late_ns;
     const uint32_t count = run(&r, taken);
     for (uint32_t i = 0; i < count; i++) {
@@ -53,7 +53,7 @@ static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **stat
     for (uint32_t i = 0; i < 128; i++) {
         const uint32_t spare = i % 4, link = i / 4 % 2, host = i / 8 % 2, map = i / 16 % 2, clip = i / 32 % 2,
                        late = i / 64;
-        rig_options options = options_of("null");
+        fixture_options options = options_of("null");
         options.spare_chunks = spare;
         options.pool.link_bytes_per_second = links[link];
         options.pool.machine.host_bytes_per_second = hosts[host];
@@ -70,7 +70,7 @@ static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **stat
 static void where_nothing_is_slow_nothing_stalls(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
+    fixture_options options = options_of("null");
     const tide_pool_counters step = mean_of(&options);
     assert_seconds("nothing", &step, step.stall_seconds, 0);
     assert_seconds("nothing", &step, step.seconds, 2 * LAYERS * 1e-3);
@@ -80,7 +80,7 @@ static void a_slow_link_is_link(void **state)
 {
     (void)state;
     for (int prefetch = 0; prefetch < 2; prefetch++) {
-        rig_options options = options_of("null");
+        fixture_options options = options_of("null");
         options.spare_chunks = 1;
         options.pool.prefetch = prefetch;
         options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
@@ -94,7 +94,7 @@ static void a_slow_link_is_link(void **state)
 static void a_slot_too_few_is_capacity(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
+    fixture_options options = options_of("null");
     options.spare_chunks = 0;
     options.pool.link_bytes_per_second = 1e15;
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
@@ -109,7 +109,7 @@ static void a_slow_optimizer_on_the_device_is_update(void **state)
 {
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
-        rig_options options = options_of("null");
+        fixture_options options = options_of("null");
         options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
         options.clip_norm = (float)clip;
         const tide_pool_counters step = mean_of(&options);
@@ -125,7 +125,7 @@ static void a_slow_optimizer_on_the_host_is_update(void **state)
 {
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
-        rig_options options = options_of("null");
+        fixture_options options = options_of("null");
         options.clip_norm = (float)clip;
         options.pool.placement = TIDE_PLACEMENT_HOST;
         options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 6e-3;
@@ -137,7 +137,7 @@ static void a_slow_optimizer_on_the_host_is_update(void **state)
 static void a_slow_norm_is_norm(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
+    fixture_options options = options_of("null");
     options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
     const tide_pool_counters step = mean_of(&options);
     assert_only(&step, TIDE_STALL_NORM);
@@ -147,7 +147,7 @@ static void a_slow_norm_is_norm(void **state)
 static void slow_mapping_is_map(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
+    fixture_options options = options_of("null");
     options.spare_chunks = 0;
     options.pool.machine.map_ns = MS;
     const tide_pool_counters step = mean_of(&options);
@@ -158,10 +158,10 @@ static void slow_mapping_is_map(void **state)
 static void a_caller_that_sleeps_is_caller(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
+    fixture_options options = options_of("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-    rig r;
-    rig_open(&options, &r);
+    fixture r;
+    fixture_open(&options, &r);
     r.late_ns = 3 * MS; /* of these the op's own kernel lasts one */
     r.away_ns = 20 * MS;
     const tide_pool_counters step = mean_step(&r);
@@ -175,14 +175,14 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
 {
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
-        rig_options options = options_of("null");
-        rig r;
+        fixture_options options = options_of("null");
+        fixture r;
         tide_pool_counters step;
         uint64_t number;
         options.clip_norm = (float)clip;
         options.pool.placement = TIDE_PLACEMENT_HOST;
         options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 20e-3;
-        rig_open(&options, &r);
+        fixture_open(&options, &r);
         run_step(&r, true);
         r.layers = 1;
         run_step(&r, true);
@@ -199,14 +199,14 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
 static void a_drain_within_a_step_is_update(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
-    rig r;
+    fixture_options options = options_of("null");
+    fixture r;
     tide_pool_counters step;
     uint64_t number;
     options.clip_norm = 1;
     options.pool.placement = TIDE_PLACEMENT_HOST;
     options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 20e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1}));
     run_op(&r, r.forward[0]);
@@ -227,15 +227,15 @@ static void the_time_between_steps_is_nobodys(void **state)
 {
     (void)state;
     const float value = 1;
-    rig_options options = options_of("null");
-    rig r;
+    fixture_options options = options_of("null");
+    fixture r;
     tide_pool_counters total;
     options.spare_chunks = 1;
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
     options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 1e-3;
     options.pool.machine.map_ns = MS;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     r.away_ns = 20 * MS;
     for (int i = 0; i < 3; i++) {
         run_step(&r, true);
@@ -259,13 +259,13 @@ static void the_time_between_steps_is_nobodys(void **state)
 static void a_wait_is_cut_where_its_cause_changes(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
-    rig r;
+    fixture_options options = options_of("null");
+    fixture r;
     options.spare_chunks = 0;
     options.pool.machine.map_ns = MS / 10;
     options.pool.link_bytes_per_second = 1e15;
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     const tide_pool_counters step = mean_step(&r);
     assert_true(r.followed[TIDE_STALL_CAPACITY][TIDE_STALL_MAP] >= STEPS - 1);
     assert_true(r.followed[TIDE_STALL_MAP][TIDE_STALL_CAPACITY] >= STEPS - 1);
@@ -277,12 +277,12 @@ static void a_wait_is_cut_where_its_cause_changes(void **state)
 static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
 {
     (void)state;
-    rig_options options = options_of("null");
-    rig r;
+    fixture_options options = options_of("null");
+    fixture r;
     options.pool.placement = TIDE_PLACEMENT_HOST;
     options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 6e-3;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 1e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     const tide_pool_counters step = mean_step(&r);
     assert_true(r.followed[TIDE_STALL_UPDATE][TIDE_STALL_LINK] >= STEPS - 1);
     assert_true(step.stall_seconds_by[TIDE_STALL_LINK] > 0.99e-3);
@@ -294,7 +294,7 @@ static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
 /* --- and as it really happens --- */
 
 /* Others use the machine, too: of all steps the one with the most of the cause for its length. Nothing is counted twice. */
-static void check_host(rig *r, tide_stall_cause cause, double least)
+static void check_host(fixture *r, tide_stall_cause cause, double least)
 {
     tide_pool_counters taken[STEPS], sum = {0}, best = {.seconds = 1};
     const uint32_t count = run(r, taken);
@@ -312,14 +312,14 @@ static void check_host(rig *r, tide_stall_cause cause, double least)
 static void on_the_host_device_a_throttled_link_is_link(void **state)
 {
     (void)state;
-    rig_options options = options_of("host");
-    rig r;
+    fixture_options options = options_of("host");
+    fixture r;
     uint64_t lasts_ns = 0;
     options.spare_chunks = 1;
     options.pool.update = slow_optimizer; /* a real one takes long without the compiler's optimization */
     options.pool.update_context = &lasts_ns;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 4e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     check_host(&r, TIDE_STALL_LINK, 8e-3);
 }
 
@@ -327,32 +327,32 @@ static void on_the_host_device_an_optimizer_that_sleeps_is_update(void **state)
 {
     (void)state;
     uint64_t lasts_ns = 6 * MS;
-    rig_options options = options_of("host");
-    rig r;
+    fixture_options options = options_of("host");
+    fixture r;
     options.pool.update = slow_optimizer;
     options.pool.update_context = &lasts_ns;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     check_host(&r, TIDE_STALL_UPDATE, 6e-3);
 }
 
 static void on_the_host_device_a_slow_norm_is_norm(void **state)
 {
     (void)state;
-    rig_options options = options_of("host");
-    rig r;
+    fixture_options options = options_of("host");
+    fixture r;
     options.elements = 64; /* whose update takes no time */
     options.pool.link_bytes_per_second = sizeof(double) / 10e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     check_host(&r, TIDE_STALL_NORM, 9e-3);
 }
 
 static void on_the_host_device_a_caller_that_sleeps_is_caller(void **state)
 {
     (void)state;
-    rig_options options = options_of("host");
-    rig r;
+    fixture_options options = options_of("host");
+    fixture r;
     options.elements = 64;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     r.late_ns = 3 * MS;
     r.away_ns = 20 * MS;
     check_host(&r, TIDE_STALL_CALLER, 2 * LAYERS * 1e-3);

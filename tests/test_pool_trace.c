@@ -10,29 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/stall_rig.h"
+#include "tests/stall_fixture.h"
 
 enum { HEARD_MAX = 1 << 14, REGION_BYTES = 256 };
 
 static tide_trace_event heard[HEARD_MAX];
 
-static rig_options listening(const char *device)
+static fixture_options listening(const char *device)
 {
-    rig_options options = options_of(device);
+    fixture_options options = options_of(device);
     options.heard = heard;
     options.heard_most = HEARD_MAX;
     return options;
 }
 
-static void open_and_run(rig_options *options, rig *r)
+static void open_and_run(fixture_options *options, fixture *r)
 {
-    rig_open(options, r);
+    fixture_open(options, r);
     (void)mean_step(r);
     assert_true(r->heard_count < HEARD_MAX);
 }
 
 /* The last of the kind, and with such a `what` unless it is NULL, before `until`; NULL: there is none. */
-static const tide_trace_event *last_of(const rig *r, tide_trace_kind kind, const char *what, uint32_t until)
+static const tide_trace_event *last_of(const fixture *r, tide_trace_kind kind, const char *what, uint32_t until)
 {
     for (uint32_t i = until; i-- > 0;) {
         if (heard[i].kind == kind && (what == NULL || strcmp(heard[i].what, what) == 0))
@@ -42,7 +42,7 @@ static const tide_trace_event *last_of(const rig *r, tide_trace_kind kind, const
     return NULL;
 }
 
-static uint32_t count_of(const rig *r, tide_trace_kind kind)
+static uint32_t count_of(const fixture *r, tide_trace_kind kind)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < r->heard_count; i++)
@@ -51,7 +51,7 @@ static uint32_t count_of(const rig *r, tide_trace_kind kind)
 }
 
 /* What was told under the id, of that kind; NULL: nothing. */
-static const tide_trace_event *of_id(const rig *r, uint64_t id, tide_trace_kind kind)
+static const tide_trace_event *of_id(const fixture *r, uint64_t id, tide_trace_kind kind)
 {
     for (uint32_t i = 0; i < r->heard_count; i++) {
         if (heard[i].id == id && heard[i].kind == kind)
@@ -61,7 +61,7 @@ static const tide_trace_event *of_id(const rig *r, uint64_t id, tide_trace_kind 
 }
 
 /* The longest stall of a step that has settled; it is of the cause. */
-static tide_trace_event longest(const rig *r, tide_stall_cause cause)
+static tide_trace_event longest(const fixture *r, tide_stall_cause cause)
 {
     tide_trace_event longest = {.begin_ns = 0};
     for (uint32_t i = 0; i < r->heard_count; i++) {
@@ -80,10 +80,10 @@ static tide_trace_event longest(const rig *r, tide_stall_cause cause)
 /* It waited for the copy of a chunk that its op uses, and ended when that did. */
 static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
     for (int prefetch = 0; prefetch < 2; prefetch++) {
-        rig_options options = listening("null");
+        fixture_options options = listening("null");
         options.spare_chunks = 1;
         options.pool.prefetch = prefetch;
         options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
@@ -104,9 +104,9 @@ static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 /* It waited for a chunk that had no slot, and ended when another had left its own. */
 static void a_stall_for_capacity_names_who_left(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.spare_chunks = 0;
     options.pool.link_bytes_per_second = 1e15;
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
@@ -121,9 +121,9 @@ static void a_stall_for_capacity_names_who_left(void **state)
     tide_pool_destroy(r.pool);
 }
 
-static void check_update(rig_options *options, const char *tier)
+static void check_update(fixture_options *options, const char *tier)
 {
-    rig r;
+    fixture r;
     open_and_run(options, &r);
     const tide_trace_event stall = longest(&r, TIDE_STALL_UPDATE);
     const tide_trace_event *update = of_id(&r, stall.ended_by, TIDE_TRACE_UPDATE);
@@ -138,7 +138,7 @@ static void check_update(rig_options *options, const char *tier)
 static void a_stall_for_an_update_names_it(void **state)
 {
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
     check_update(&options, "device");
     options = listening("null");
@@ -149,9 +149,9 @@ static void a_stall_for_an_update_names_it(void **state)
 
 static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
     open_and_run(&options, &r);
     const tide_trace_event stall = longest(&r, TIDE_STALL_NORM);
@@ -166,9 +166,9 @@ static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
 
 static void a_stall_for_a_mapping_names_it(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.spare_chunks = 0;
     options.pool.machine.map_ns = MS;
     open_and_run(&options, &r);
@@ -182,11 +182,11 @@ static void a_stall_for_a_mapping_names_it(void **state)
 
 static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     r.late_ns = 3 * MS;
     (void)mean_step(&r);
     const tide_trace_event stall = longest(&r, TIDE_STALL_CALLER);
@@ -202,11 +202,11 @@ static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
 static void waking_up_is_part_of_what_was_waited_for(void **state)
 {
     enum { CHUNK = 3, BRINGS = 8001, BRINGS_ANOTHER = 8009 };
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_pool_drain(r.pool));
     const uint32_t before = r.heard_count;
@@ -234,7 +234,7 @@ static void waking_up_is_part_of_what_was_waited_for(void **state)
 /* --- what is computed --- */
 
 /* An OP event's; all in turn from `from` on. NULL: there is no more. */
-static const tide_trace_event *next_span(const rig *r, uint32_t *from)
+static const tide_trace_event *next_span(const fixture *r, uint32_t *from)
 {
     while (*from < r->heard_count) {
         const tide_trace_event *event = &heard[(*from)++];
@@ -256,11 +256,11 @@ static void assert_span(const tide_trace_event *span, tide_op op, uint64_t busy_
  * busy as long as both. The last op's of a pass that nothing follows is told at the pool's end. */
 static void each_op_has_a_span_of_its_own(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_pool_drain(r.pool));
     uint32_t at = r.heard_count;
@@ -295,15 +295,15 @@ static void each_op_has_a_span_of_its_own(void **state)
 /* Copies of the region on both sides of the end of a step's record, from one stand of the caller's. */
 static void work_that_two_records_count_is_two_spans(void **state)
 {
-    rig r;
+    fixture r;
     char bytes[REGION_BYTES];
     tide_pool_counters counters;
     uint64_t number, busy_ns = 0;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.nonmodel_bytes = REGION_BYTES;
     options.pool.link_bytes_per_second = REGION_BYTES * 1e3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
     assert_ok(tide_pool_drain(r.pool));
@@ -329,7 +329,7 @@ static void work_that_two_records_count_is_two_spans(void **state)
 
 /* Updates of the step: each begins where its zeroing ends, if it has any. Those that have are of the chunk, or in the
  * first step, in which the state is new, of any. */
-static void check_updates(const rig *r, uint64_t step, double adam_seconds, uint32_t chunk)
+static void check_updates(const fixture *r, uint64_t step, double adam_seconds, uint32_t chunk)
 {
     const tide_trace_event *zeroing = NULL;
     uint64_t adam_ns = 0;
@@ -355,13 +355,13 @@ static void check_updates(const rig *r, uint64_t step, double adam_seconds, uint
 /* A layer that no step runs has no gradient: the update stream zeroes it, which is none of the optimizer's seconds. */
 static void zeroing_before_an_update_is_none_of_it(void **state)
 {
-    rig r;
+    fixture r;
     tide_pool_counters counters;
     uint64_t number, steps = 0;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     r.layers = LAYERS - 1;
     for (uint32_t i = 0; i < 3; i++)
         run_step(&r, true);
@@ -374,7 +374,7 @@ static void zeroing_before_an_update_is_none_of_it(void **state)
 
 /* --- passes --- */
 
-static void assert_pass(const rig *r, uint64_t pass, bool training, uint64_t number, bool clips)
+static void assert_pass(const fixture *r, uint64_t pass, bool training, uint64_t number, bool clips)
 {
     const tide_trace_event *begun = last_of(r, TIDE_TRACE_PASS, NULL, r->heard_count);
     assert_non_null(begun);
@@ -387,10 +387,10 @@ static void assert_pass(const rig *r, uint64_t pass, bool training, uint64_t num
 /* An evaluation has no number and does not clip, whatever its options say. */
 static void a_pass_says_what_it_is(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
-    rig_open(&options, &r);
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_pass(&r, 1, true, 1, true);
     run_step(&r, false);
@@ -407,12 +407,12 @@ static void a_pass_says_what_it_is(void **state)
 /* The same ops the other way round: what comes late then no plan has known. */
 static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     (void)mean_step(&r);
     const uint32_t before = r.heard_count;
     assert_ok(
@@ -441,10 +441,10 @@ static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
 /* With LAYERS + 1 slots too few for params and activations: the plan moves some, no fewer than the least. */
 static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
     for (uint32_t spare = 0; spare < 4; spare++) {
-        rig_options options = listening("null");
+        fixture_options options = listening("null");
         options.spare_chunks = spare;
         options.pool.link_bytes_per_second = 1e12;
         open_and_run(&options, &r);
@@ -468,9 +468,9 @@ static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
 /* And no more, until it changes. */
 static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = 1e12;
     open_and_run(&options, &r);
@@ -488,12 +488,12 @@ static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
 
 static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
+    fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = 1e12;
-    rig_open(&options, &r);
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_pool_drain(r.pool));
     assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1, .clip_norm = 1}));
@@ -513,11 +513,11 @@ static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **st
 
 static void work_and_values_that_are_set_are_told(void **state)
 {
-    rig r;
+    fixture r;
     const float value = 1;
     (void)state;
-    rig_options options = listening("null");
-    rig_open(&options, &r);
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
     run_step(&r, true);
     assert_ok(tide_pool_drain(r.pool));
     const uint64_t begin_ns = tide_pool_now_ns(r.pool);
@@ -536,10 +536,10 @@ static void work_and_values_that_are_set_are_told(void **state)
 /* Nobody is held up by what is known already, and what is resident is asked for in vain by nobody. */
 static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
 {
-    rig r;
+    fixture r;
     (void)state;
-    rig_options options = listening("null");
-    rig_open(&options, &r);
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
     run_step(&r, true);
     run_step(&r, true);
     assert_ok(tide_pool_drain(r.pool));

@@ -69,14 +69,14 @@ static double ops_at(double share, double seconds[STEP_OPS_MAX])
     return sum;
 }
 
-typedef struct rig {
+typedef struct fixture {
     tide_trainer_options trainer;
     const tide_decoder *model;
     step_sizes sizes;
     double least, most; /* of its rows; most: over what is allowed */
-} rig;
+} fixture;
 
-static void play(rig *it, const device *on, double link_share, bool clips)
+static void play(fixture *it, const device *on, double link_share, bool clips)
 {
     double op_seconds[STEP_OPS_MAX], sum = ops_at(on->op_share, op_seconds);
     const double adam = it->sizes.params * parts.adam_seconds_per_param;
@@ -113,7 +113,7 @@ static void play(rig *it, const device *on, double link_share, bool clips)
 }
 
 /* The pool is there for its sizes only. */
-static void open_rig(rig *it, tide_pool **pool, tide_decoder **model)
+static void open_fixture(fixture *it, tide_pool **pool, tide_decoder **model)
 {
     tide_trainer_options sizes, resolved;
     tide_trainer_plan plan;
@@ -128,7 +128,7 @@ static void open_rig(rig *it, tide_pool **pool, tide_decoder **model)
     sizes.pool.device = "null";
     step_ok(tide_trainer_resolve(&sizes, &resolved), "sizes");
     step_ok(tide_trainer_build(&resolved, pool, model, &plan), "sizes");
-    *it = (rig){.trainer = sizes,
+    *it = (fixture){.trainer = sizes,
                 .model = *model,
                 .least = 2,
                 .sizes = step_sizes_of(&(*model)->options.config, (double)plan.pool.params)};
@@ -139,10 +139,10 @@ static void open_rig(rig *it, tide_pool **pool, tide_decoder **model)
 static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **state)
 {
     (void)state;
-    rig it;
+    fixture it;
     tide_pool *pool;
     tide_decoder *model;
-    open_rig(&it, &pool, &model);
+    open_fixture(&it, &pool, &model);
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
         for (size_t k = 0; k < sizeof link_shares / sizeof link_shares[0]; k++) {
             play(&it, &devices[i], link_shares[k], true);

@@ -2,7 +2,7 @@
 #include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
 #include "tests/small_model.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -495,5 +495,5 @@ int main(void)
         cmocka_unit_test(the_plan_adds_up_at_any_size),
         cmocka_unit_test(a_default_host_budget_moves_no_more_than_room_for_everything),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

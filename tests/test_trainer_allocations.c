@@ -8,7 +8,7 @@
 #include "src/train/metrics.h"
 #include "src/train/trace.h"
 #include "tests/interpose.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include "tide_config.h"
 
@@ -196,5 +196,5 @@ int main(void)
         cmocka_unit_test(after_two_steps_nothing_is_allocated),
         cmocka_unit_test(what_onednn_takes_it_gives_back),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

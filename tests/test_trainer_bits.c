@@ -7,7 +7,7 @@
  * two values of two columns meet in some row; tools/campaign.sh runs the full product.
  */
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -384,5 +384,5 @@ int main(void)
         cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
         cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -6,7 +6,7 @@
 #include "src/train/trainer_internal.h"
 #include "tests/small_model.h"
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -500,5 +500,5 @@ int main(void)
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

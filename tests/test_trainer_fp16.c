@@ -4,7 +4,7 @@
  * Overflows are made by an infinity in the last norm, so that they come when they are wanted, whatever the loss scale is.
  */
 #include "tests/small_model.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -254,5 +254,5 @@ int main(void)
         cmocka_unit_test(a_run_hardly_depends_on_its_loss_scale),
         cmocka_unit_test(loss_scales_that_make_no_sense_are_refused),
     };
-    return cmocka_run_group_tests_name("trainer fp16", tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests_name("trainer fp16", tests, fixture_set_up, fixture_tear_down);
 }

@@ -5,7 +5,7 @@
 #include "src/train/trainer_internal.h"
 #include "tests/small_model.h"
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -609,5 +609,5 @@ int main(void)
         cmocka_unit_test(the_null_device_plans_for_them),
     };
     sets = strcmp(test_family(), "gpt2") == 0 ? gpt2_sets : llama_sets;
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

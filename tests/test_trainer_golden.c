@@ -1,7 +1,7 @@
 /* PyTorch's twenty steps: losses, norms and, where some params are frozen, weights. */
 #include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -167,5 +167,5 @@ int main(void)
         cmocka_unit_test(twenty_frozen_bf16_steps_follow_pytorchs),
         cmocka_unit_test(twenty_frozen_fp16_steps_follow_pytorchs),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

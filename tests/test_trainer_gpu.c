@@ -1,7 +1,7 @@
 /* The host budget that a trainer takes by default, on a machine of the test's making: with a GPU (stand_in_module.c) out of
  * what the machine can be counted on to have, and without one out of what is available. */
 #include "offload/free_memory.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -154,5 +154,5 @@ int main(void)
     };
     if (setenv("TIDEPOOL_MODULES", TIDE_STAND_IN_FOLDER, 1) != 0 || setenv("TIDE_STAND_IN", "", 1) != 0)
         return 1;
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

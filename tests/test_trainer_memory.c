@@ -3,7 +3,7 @@
  * OpenMP are their own and do not fail here. */
 #include "tests/sim_memory.h"
 #include "tests/small_model.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,5 +117,5 @@ int main(void)
         cmocka_unit_test(creation_survives_every_failing_request),
         cmocka_unit_test(between_steps_every_failing_request_is_survived),
     };
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

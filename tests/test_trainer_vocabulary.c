@@ -4,7 +4,7 @@
  */
 #include "chunk/layout.h"
 #include "tests/small_model.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -317,5 +317,5 @@ int main(void)
         cmocka_unit_test(a_file_of_padded_rows_is_refused),
         cmocka_unit_test(the_plan_counts_the_models_params_and_says_what_padding_costs),
     };
-    return cmocka_run_group_tests_name("trainer vocabulary", tests, rig_set_up, rig_tear_down);
+    return cmocka_run_group_tests_name("trainer vocabulary", tests, fixture_set_up, fixture_tear_down);
 }

@@ -9,7 +9,7 @@
 #include "tests/sim_memory.h"
 #include "tests/small_model.h"
 #include "tests/test_thin.h"
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -574,6 +574,6 @@ int main(void)
         cmocka_unit_test(every_lack_of_memory_is_told),
     };
     if (THREADS_WATCHED)
-        return cmocka_run_group_tests(of_the_reading_thread, rig_set_up, rig_tear_down);
-    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
+        return cmocka_run_group_tests(of_the_reading_thread, fixture_set_up, fixture_tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -39,7 +39,7 @@ typedef enum direction { IN = 0, OUT, DIRECTIONS } direction;
 static const char *const direction_names[] = {"in", "out", "both"};
 enum { MODES = 3 };
 
-struct rig {
+struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
@@ -55,9 +55,9 @@ void bench_check(tide_status status, const char *what)
         bench_die("%s: %s", what, tide_message());
 }
 
-/* --- the rig --- */
+/* --- the fixture --- */
 
-static void rig_map(rig *it)
+static void fixture_map(fixture *it)
 {
     void *range;
     bench_check(it->ops->reserve(it->device, 2 * (uint64_t)DIRECTION_BYTES, &range), "reserve");
@@ -71,13 +71,13 @@ static void rig_map(rig *it)
     }
 }
 
-static rig rig_open(uint64_t chunk_bytes, double link_bytes_per_second)
+static fixture fixture_open(uint64_t chunk_bytes, double link_bytes_per_second)
 {
     const tide_device_options options = {.device_memory_bytes = 2 * (uint64_t)DIRECTION_BYTES,
                                          .host_memory_bytes = 2 * (uint64_t)DIRECTION_BYTES,
                                          .chunk_bytes = chunk_bytes,
                                          .link_bytes_per_second = link_bytes_per_second};
-    rig it = {.chunk_bytes = chunk_bytes, .chunks = (uint32_t)(ROUND_BYTES / chunk_bytes)};
+    fixture it = {.chunk_bytes = chunk_bytes, .chunks = (uint32_t)(ROUND_BYTES / chunk_bytes)};
     bench_check(tide_device_host_open(&options, &it.device), "host device");
     it.ops = it.device->ops;
     bench_check(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 4 * it.chunks), "device slots");
@@ -85,18 +85,18 @@ static rig rig_open(uint64_t chunk_bytes, double link_bytes_per_second)
     for (int d = 0; d < DIRECTIONS; d++)
         for (uint32_t i = 0; i < it.chunks; i++)
             bench_check(it.ops->event_create(it.device, &it.events[d][i]), "event");
-    rig_map(&it);
+    fixture_map(&it);
     return it;
 }
 
-static void rig_close(rig *it)
+static void fixture_close(fixture *it)
 {
     it->ops->close(it->device);
 }
 
 /* --- the engine's way --- */
 
-static void enqueue(rig *it, direction d, uint32_t i)
+static void enqueue(fixture *it, direction d, uint32_t i)
 {
     const tide_stream stream = d == IN ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
     const tide_tier to = d == IN ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
@@ -106,7 +106,7 @@ static void enqueue(rig *it, direction d, uint32_t i)
     bench_check(it->ops->event_record(it->device, it->events[d][i], stream), "record");
 }
 
-static double engine_seconds(rig *it, unsigned directions)
+static double engine_seconds(fixture *it, unsigned directions)
 {
     const double begin = bench_seconds();
     for (uint32_t i = 0; i < it->chunks; i++)
@@ -123,7 +123,7 @@ static double engine_seconds(rig *it, unsigned directions)
 /* --- the plain way --- */
 
 typedef struct plain {
-    const rig *rig;
+    const fixture *fixture;
     direction direction;
     uint64_t chunks; /* to copy, around and around where there are not so many */
     pthread_barrier_t *start;
@@ -133,7 +133,7 @@ typedef struct plain {
 static void *plain_main(void *argument)
 {
     plain *it = argument;
-    const rig *r = it->rig;
+    const fixture *r = it->fixture;
     char *to = it->direction == IN ? r->device_side[IN] : r->host_side[OUT];
     const char *from = it->direction == IN ? r->host_side[IN] : r->device_side[OUT];
     (void)pthread_barrier_wait(it->start);
@@ -147,7 +147,7 @@ static void *plain_main(void *argument)
 }
 
 /* So many chunks each way, at once: from when the first thread begins to when the last ends. */
-static double plain_seconds_of(rig *r, const uint64_t chunks[DIRECTIONS])
+static double plain_seconds_of(fixture *r, const uint64_t chunks[DIRECTIONS])
 {
     plain work[DIRECTIONS];
     pthread_t threads[DIRECTIONS];
@@ -156,7 +156,7 @@ static double plain_seconds_of(rig *r, const uint64_t chunks[DIRECTIONS])
     for (unsigned d = 0; d < DIRECTIONS; d++)
         if (chunks[d] > 0)
             work[count++] =
-                (plain){.rig = r, .direction = (direction)d, .chunks = chunks[d], .start = &start};
+                (plain){.fixture = r, .direction = (direction)d, .chunks = chunks[d], .start = &start};
     (void)pthread_barrier_init(&start, NULL, count);
     for (unsigned i = 0; i < count; i++)
         if (pthread_create(&threads[i], NULL, plain_main, &work[i]) != 0)
@@ -172,14 +172,14 @@ static double plain_seconds_of(rig *r, const uint64_t chunks[DIRECTIONS])
     return end - begin;
 }
 
-static double plain_seconds(rig *r, unsigned directions)
+static double plain_seconds(fixture *r, unsigned directions)
 {
     const uint64_t chunks[DIRECTIONS] = {directions & 1U << IN ? r->chunks : 0,
                                          directions & 1U << OUT ? r->chunks : 0};
     return plain_seconds_of(r, chunks);
 }
 
-double bench_copy_plain_seconds(rig *it, uint64_t in_bytes, uint64_t out_bytes)
+double bench_copy_plain_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes)
 {
     const uint64_t chunks[DIRECTIONS] = {in_bytes / it->chunk_bytes, out_bytes / it->chunk_bytes};
     return plain_seconds_of(it, chunks);
@@ -193,7 +193,7 @@ static double rate(unsigned directions, double seconds)
 }
 
 /* Engine's rate over plain rate for one chunk size and mode; the plain rate goes out, too. */
-static void measure(rig *it, unsigned mode, int rounds, double *ratio, double *plain_rate)
+static void measure(fixture *it, unsigned mode, int rounds, double *ratio, double *plain_rate)
 {
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
     const unsigned directions = mode + 1;
@@ -213,7 +213,7 @@ static void measure(rig *it, unsigned mode, int rounds, double *ratio, double *p
 }
 
 /* The plain rates go out, too. */
-static void bench_streams(rig *it, int rounds, double plain_rates[MODES])
+static void bench_streams(fixture *it, int rounds, double plain_rates[MODES])
 {
     static const double required[MODES] = {0.95, 0.95, 0.90};
     for (unsigned mode = 0; mode < MODES; mode++) {
@@ -230,7 +230,7 @@ static void bench_streams(rig *it, int rounds, double plain_rates[MODES])
 /* Memcpy, the limit as the device's copies are made by it, against reading and writing the same memory alone, by one
  * thread. It may be slower than the two together, and a copy by streaming stores faster (host_link.c): that is told. And
  * both ways at once against one way: no less, as the other may wait, and no more than the two together. */
-static void bench_limits(rig *it, const double plain_rates[MODES], int rounds)
+static void bench_limits(fixture *it, const double plain_rates[MODES], int rounds)
 {
     double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];
     char name[64];
@@ -261,7 +261,7 @@ static void bench_limits(rig *it, const double plain_rates[MODES], int rounds)
 }
 
 /* What the device counted in `rounds`, by its own clock. */
-static double own_rate(const rig *it, direction d, int rounds)
+static double own_rate(const fixture *it, direction d, int rounds)
 {
     tide_device_statistics counted;
     it->ops->statistics(it->device, &counted);
@@ -279,13 +279,13 @@ static void bench_throttled(unsigned mode, double share, double plain_rate, int 
     char name[48];
     const unsigned directions = mode + 1, ways = (unsigned)__builtin_popcount(directions);
     const double link_rate = share * plain_rate / ways;
-    rig it = rig_open(4 << 20, link_rate);
+    fixture it = fixture_open(4 << 20, link_rate);
     for (int round = 0; round < rounds; round++)
         ratios[round] = rate(directions, engine_seconds(&it, directions)) / (link_rate * ways);
     for (unsigned d = 0; d < DIRECTIONS; d++)
         if (directions & 1U << d)
             *fastest = fmax(*fastest, own_rate(&it, (direction)d, rounds) / link_rate);
-    rig_close(&it);
+    fixture_close(&it);
     snprintf(name, sizeof name, "throttled to %.0f%%, %s", 100 * share, direction_names[mode]);
     bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
                  "carried by a link of %.2f GB/s each way, 4 MiB chunks", link_rate * 1e-9);
@@ -296,11 +296,11 @@ static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
     static const double shares[] = {0.25, 0.5};
     double plain_rates[MODES];
     const int few = quick ? 3 : 9;
-    rig it = rig_open(chunk_bytes, 0);
+    fixture it = fixture_open(chunk_bytes, 0);
     bench_streams(&it, quick ? 9 : ROUNDS_MAX, plain_rates);
     bench_limits(&it, plain_rates, few);
     bench_copy_pool(&it, chunk_bytes, few);
-    rig_close(&it);
+    fixture_close(&it);
     double fastest = 0;
     const size_t share_count = quick ? 1 : sizeof shares / sizeof shares[0];
     for (size_t i = 0; throttled && i < share_count; i++)

@@ -169,7 +169,7 @@ static streamed run_passes(const stream_pool *it)
                       .seconds = bench_seconds() - begin};
 }
 
-static void measure(rig *plain, uint64_t chunk_bytes, bool writes, int rounds)
+static void measure(fixture *plain, uint64_t chunk_bytes, bool writes, int rounds)
 {
     static stream_pool it;
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
@@ -194,7 +194,7 @@ static void measure(rig *plain, uint64_t chunk_bytes, bool writes, int rounds)
         bench_median(rates, (size_t)rounds) * 1e-9);
 }
 
-void bench_copy_pool(rig *plain, uint64_t chunk_bytes, int rounds)
+void bench_copy_pool(fixture *plain, uint64_t chunk_bytes, int rounds)
 {
     measure(plain, chunk_bytes, false, rounds);
     measure(plain, chunk_bytes, true, rounds);

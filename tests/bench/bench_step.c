@@ -83,7 +83,7 @@ typedef struct bench {
     const char *data;
     uint32_t cores;
     tide_pool_plan plan; /* sizes; its budgets are not used */
-    step_parts_rig *rig;
+    step_parts_fixture *fixture;
     step_session *reference;
     step_sizes sizes;
     double op_seconds[STEP_OPS_MAX]; /* of the resident step */
@@ -108,7 +108,7 @@ void step_ok(tide_status status, const char *what)
 static void measure_parts(bench *it)
 {
     enum { COMPUTE_STEPS = 3 };
-    step_parts_measure(it->rig, &it->parts);
+    step_parts_measure(it->fixture, &it->parts);
     if (it->reference == NULL)
         return;
     double seconds[COMPUTE_STEPS];
@@ -360,7 +360,7 @@ static void record_ops(bench *it)
 static void print_parts_agreement(bench *it)
 {
     const char *relation;
-    const double value = step_parts_agreement(it->rig, &relation);
+    const double value = step_parts_agreement(it->fixture, &relation);
     bench_figure("limits agree, Adam", value, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
                  "Adam alone against reading and writing its bytes alone; above 1: %s", relation);
 }
@@ -370,7 +370,7 @@ static void run(bench *it)
     static const double shares[] = {0, 1.0};
     const size_t share_count = it->chosen.quick ? 1 : sizeof shares / sizeof shares[0];
     const step_session_options resident = {.data = it->data};
-    it->rig = step_parts_open();
+    it->fixture = step_parts_open();
     it->reference = step_session_open(&resident);
     record_ops(it);
     const tide_decoder *model = step_session_model(it->reference);
@@ -391,7 +391,7 @@ static void run(bench *it)
     step_limits_print();
     print_parts_agreement(it);
     bench_end();
-    step_parts_close(it->rig);
+    step_parts_close(it->fixture);
 }
 
 /* --- the program --- */

@@ -32,14 +32,14 @@ typedef struct step_parts {
     double map_seconds;              /* one thread; a map and an unmap of a chunk */
 } step_parts;
 
-typedef struct step_parts_rig step_parts_rig;
+typedef struct step_parts_fixture step_parts_fixture;
 
-step_parts_rig *step_parts_open(void);
+step_parts_fixture *step_parts_open(void);
 /* The medians of a few repetitions, now. No pool works meanwhile. */
-void step_parts_measure(step_parts_rig *rig, step_parts *parts);
+void step_parts_measure(step_parts_fixture *fixture, step_parts *parts);
 /* How Adam, of which limits are made, stands to reading and writing alone: bench_memory.h. No pool works meanwhile. */
-double step_parts_agreement(step_parts_rig *rig, const char **relation);
-void step_parts_close(step_parts_rig *rig);
+double step_parts_agreement(step_parts_fixture *fixture, const char **relation);
+void step_parts_close(step_parts_fixture *fixture);
 
 /* --- bench_step_session.c --- */
 

@@ -18,94 +18,94 @@ enum {
     REPETITIONS = 3,
 };
 
-struct step_parts_rig {
+struct step_parts_fixture {
     tide_device *device;
     char *places;
     tide_adamw_segment segments[STATE_SLOTS];
 };
 
-static char *host_slot(const step_parts_rig *rig, uint32_t slot)
+static char *host_slot(const step_parts_fixture *fixture, uint32_t slot)
 {
-    return rig->device->ops->slot_address(rig->device, TIDE_TIER_HOST, slot);
+    return fixture->device->ops->slot_address(fixture->device, TIDE_TIER_HOST, slot);
 }
 
-static void fill_segments(step_parts_rig *rig)
+static void fill_segments(step_parts_fixture *fixture)
 {
     for (uint32_t i = 0; i < STATE_SLOTS; i++) {
         const uint32_t state = PARAM_SLOTS + i;
-        rig->segments[i] = (tide_adamw_segment){
-            .param = host_slot(rig, i / 2) + i % 2 * (STEP_CHUNK_BYTES / 2),
-            .master = (float *)(void *)host_slot(rig, state),
-            .momentum = (float *)(void *)host_slot(rig, state + STATE_SLOTS),
-            .variance = (float *)(void *)host_slot(rig, state + 2 * STATE_SLOTS),
+        fixture->segments[i] = (tide_adamw_segment){
+            .param = host_slot(fixture, i / 2) + i % 2 * (STEP_CHUNK_BYTES / 2),
+            .master = (float *)(void *)host_slot(fixture, state),
+            .momentum = (float *)(void *)host_slot(fixture, state + STATE_SLOTS),
+            .variance = (float *)(void *)host_slot(fixture, state + 2 * STATE_SLOTS),
             .elements = SEGMENT_ELEMENTS,
             .decays = true,
         };
     }
 }
 
-step_parts_rig *step_parts_open(void)
+step_parts_fixture *step_parts_open(void)
 {
-    step_parts_rig *rig = calloc(1, sizeof *rig);
-    if (rig == NULL)
+    step_parts_fixture *fixture = calloc(1, sizeof *fixture);
+    if (fixture == NULL)
         bench_die("no memory for the parts");
     const tide_device_options options = {.device_memory_bytes = (uint64_t)SLOTS * STEP_CHUNK_BYTES,
                                          .host_memory_bytes = (uint64_t)SLOTS * STEP_CHUNK_BYTES,
                                          .chunk_bytes = STEP_CHUNK_BYTES,
                                          .threads = bench_threads()};
-    step_ok(tide_device_host_open(&options, &rig->device), "parts");
-    const tide_device_ops *ops = rig->device->ops;
-    step_ok(ops->slots_create(rig->device, TIDE_TIER_DEVICE, SLOTS), "parts");
-    step_ok(ops->slots_create(rig->device, TIDE_TIER_HOST, SLOTS), "parts");
+    step_ok(tide_device_host_open(&options, &fixture->device), "parts");
+    const tide_device_ops *ops = fixture->device->ops;
+    step_ok(ops->slots_create(fixture->device, TIDE_TIER_DEVICE, SLOTS), "parts");
+    step_ok(ops->slots_create(fixture->device, TIDE_TIER_HOST, SLOTS), "parts");
     void *places;
-    step_ok(ops->reserve(rig->device, (uint64_t)SLOTS * STEP_CHUNK_BYTES, &places), "parts");
-    rig->places = places;
-    fill_segments(rig);
-    return rig;
+    step_ok(ops->reserve(fixture->device, (uint64_t)SLOTS * STEP_CHUNK_BYTES, &places), "parts");
+    fixture->places = places;
+    fill_segments(fixture);
+    return fixture;
 }
 
-void step_parts_close(step_parts_rig *rig)
+void step_parts_close(step_parts_fixture *fixture)
 {
-    rig->device->ops->close(rig->device);
-    free(rig);
+    fixture->device->ops->close(fixture->device);
+    free(fixture);
 }
 
-static char *place(const step_parts_rig *rig, uint32_t slot)
+static char *place(const step_parts_fixture *fixture, uint32_t slot)
 {
-    return rig->places + (uint64_t)slot * STEP_CHUNK_BYTES;
+    return fixture->places + (uint64_t)slot * STEP_CHUNK_BYTES;
 }
 
-static double map_all(step_parts_rig *rig)
-{
-    const double begin = bench_seconds();
-    for (uint32_t i = 0; i < SLOTS; i++)
-        step_ok(rig->device->ops->map(rig->device, i, place(rig, i)), "map");
-    return bench_seconds() - begin;
-}
-
-static double unmap_all(step_parts_rig *rig)
+static double map_all(step_parts_fixture *fixture)
 {
     const double begin = bench_seconds();
     for (uint32_t i = 0; i < SLOTS; i++)
-        step_ok(rig->device->ops->unmap(rig->device, i, place(rig, i)), "unmap");
+        step_ok(fixture->device->ops->map(fixture->device, i, place(fixture, i)), "map");
     return bench_seconds() - begin;
 }
 
-static double copy_all(const step_parts_rig *rig, bool to_device)
+static double unmap_all(step_parts_fixture *fixture)
+{
+    const double begin = bench_seconds();
+    for (uint32_t i = 0; i < SLOTS; i++)
+        step_ok(fixture->device->ops->unmap(fixture->device, i, place(fixture, i)), "unmap");
+    return bench_seconds() - begin;
+}
+
+static double copy_all(const step_parts_fixture *fixture, bool to_device)
 {
     const double begin = bench_seconds();
     for (uint32_t i = 0; i < SLOTS; i++) {
         if (to_device)
-            memcpy(place(rig, i), host_slot(rig, i), STEP_CHUNK_BYTES);
+            memcpy(place(fixture, i), host_slot(fixture, i), STEP_CHUNK_BYTES);
         else
-            memcpy(host_slot(rig, i), place(rig, i), STEP_CHUNK_BYTES);
+            memcpy(host_slot(fixture, i), place(fixture, i), STEP_CHUNK_BYTES);
     }
     return bench_seconds() - begin;
 }
 
-static double adam_all(step_parts_rig *rig)
+static double adam_all(step_parts_fixture *fixture)
 {
-    const tide_adamw_args adamw = {.segments = rig->segments,
+    const tide_adamw_args adamw = {.segments = fixture->segments,
                                    .segment_count = STATE_SLOTS,
                                    .factors =
                                        tide_adam_factors_make(1e-3F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F),
@@ -115,15 +115,15 @@ static double adam_all(step_parts_rig *rig)
     return bench_seconds() - begin;
 }
 
-void step_parts_measure(step_parts_rig *rig, step_parts *parts)
+void step_parts_measure(step_parts_fixture *fixture, step_parts *parts)
 {
     double in[REPETITIONS], out[REPETITIONS], map[REPETITIONS], adam[REPETITIONS];
     for (int i = 0; i < REPETITIONS; i++) {
-        map[i] = map_all(rig);
-        in[i] = copy_all(rig, true);
-        out[i] = copy_all(rig, false);
-        map[i] += unmap_all(rig);
-        adam[i] = adam_all(rig);
+        map[i] = map_all(fixture);
+        in[i] = copy_all(fixture, true);
+        out[i] = copy_all(fixture, false);
+        map[i] += unmap_all(fixture);
+        adam[i] = adam_all(fixture);
     }
     const double bytes = (double)SLOTS * STEP_CHUNK_BYTES;
     parts->copy_seconds_per_byte[0] = bench_median(in, REPETITIONS) / bytes;
@@ -134,16 +134,16 @@ void step_parts_measure(step_parts_rig *rig, step_parts *parts)
 }
 
 /* The host's slots are one after the other and full of what Adam reads and writes. */
-double step_parts_agreement(step_parts_rig *rig, const char **relation)
+double step_parts_agreement(step_parts_fixture *fixture, const char **relation)
 {
     double reads[REPETITIONS], writes[REPETITIONS], adam[REPETITIONS];
     const size_t bytes = (size_t)SLOTS * STEP_CHUNK_BYTES;
     for (int i = 0; i < REPETITIONS; i++) {
         const bench_memory_times alone =
-            bench_memory_measure(host_slot(rig, 0), host_slot(rig, 0), bytes, (int)bench_threads());
+            bench_memory_measure(host_slot(fixture, 0), host_slot(fixture, 0), bytes, (int)bench_threads());
         reads[i] = alone.read_seconds;
         writes[i] = alone.write_seconds;
-        adam[i] = adam_all(rig);
+        adam[i] = adam_all(fixture);
     }
     const bench_memory_times alone = {bench_median(reads, REPETITIONS), bench_median(writes, REPETITIONS)};
     return bench_memory_agreement(&alone, bytes, bench_median(adam, REPETITIONS), (double)bytes, relation);

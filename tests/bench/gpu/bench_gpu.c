@@ -69,16 +69,16 @@ static bool begins(const request *asked, int section)
 
 static void kernels_run(const request *asked, const bench_gpu_sizes *sizes)
 {
-    bench_gpu_rig rig = bench_gpu_open(sizes);
+    bench_gpu_fixture fixture = bench_gpu_open(sizes);
     if (begins(asked, MATMULS))
-        bench_gpu_matmuls(&rig);
+        bench_gpu_matmuls(&fixture);
     if (begins(asked, CANDIDATES))
-        bench_gpu_candidates(&rig);
+        bench_gpu_candidates(&fixture);
     if (begins(asked, ATTENTION))
-        bench_gpu_attention(&rig);
+        bench_gpu_attention(&fixture);
     if (begins(asked, MEMORY))
-        bench_gpu_memory(&rig);
-    bench_gpu_close(&rig);
+        bench_gpu_memory(&fixture);
+    bench_gpu_close(&fixture);
 }
 
 int main(int argc, char **argv)

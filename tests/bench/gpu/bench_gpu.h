@@ -1,4 +1,4 @@
-/* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the rig on which kernels
+/* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the fixture on which kernels
  * are timed.
  *
  * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of eight parts, 8 GiB. Most
@@ -41,33 +41,33 @@ typedef struct bench_gpu_sizes {
     int rounds, runs;
 } bench_gpu_sizes;
 
-typedef struct bench_gpu_rig {
+typedef struct bench_gpu_fixture {
     bench_gpu_sizes sizes;
     const tide_kernels *kernels;
     cudaStream_t stream;
     cudaEvent_t begin, end;
     char *arena;
-} bench_gpu_rig;
+} bench_gpu_fixture;
 
 bench_gpu_sizes bench_gpu_sizes_make(bool quick);
 
 /* On the current GPU. refill writes the whole arena anew. */
-bench_gpu_rig bench_gpu_open(const bench_gpu_sizes *sizes);
-void bench_gpu_close(bench_gpu_rig *rig);
-void bench_gpu_refill(bench_gpu_rig *rig);
-void *bench_gpu_part(const bench_gpu_rig *rig, int index);
+bench_gpu_fixture bench_gpu_open(const bench_gpu_sizes *sizes);
+void bench_gpu_close(bench_gpu_fixture *fixture);
+void bench_gpu_refill(bench_gpu_fixture *fixture);
+void *bench_gpu_part(const bench_gpu_fixture *fixture, int index);
 
 /* A launch's seconds: in one round, and the median of all rounds behind a launch to warm up. */
-double bench_gpu_round(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments);
-double bench_gpu_time(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments);
+double bench_gpu_round(const bench_gpu_fixture *fixture, tide_kernel kernel, const void *arguments);
+double bench_gpu_time(const bench_gpu_fixture *fixture, tide_kernel kernel, const void *arguments);
 
 /* What the GPU does in plain calls, measured and told at the first call: bytes a second of a copy, read and write counted;
  * operations a second of one large square product of cuBLASLt's. */
-double bench_gpu_copy_rate(const bench_gpu_rig *rig);
-double bench_gpu_matmul_rate(const bench_gpu_rig *rig);
+double bench_gpu_copy_rate(const bench_gpu_fixture *fixture);
+double bench_gpu_matmul_rate(const bench_gpu_fixture *fixture);
 
 /* A kernel bound by arithmetic, against the large product. */
-void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel, const void *arguments,
+void bench_gpu_flops_figure(const bench_gpu_fixture *fixture, const char *name, tide_kernel kernel, const void *arguments,
                             uint64_t flops);
 
 /* A product of a step: what it is and its shape, and operands in the arena. */
@@ -79,13 +79,13 @@ typedef struct bench_gpu_matmul {
 enum { BENCH_GPU_MATMULS_MOST = 56 };
 
 typedef struct bench_gpu_matmul_list {
-    const bench_gpu_rig *rig;
+    const bench_gpu_fixture *fixture;
     int count;
     bench_gpu_matmul list[BENCH_GPU_MATMULS_MOST];
 } bench_gpu_matmul_list;
 
 /* Of llama-3.1-8b's matmuls those of few_rows alone. */
-bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_rig *rig);
+bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_fixture *fixture);
 
 /* --- the sections --- */
 
@@ -96,14 +96,14 @@ void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *
 void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes);
 
 /* Every product of a step as it runs in one. */
-void bench_gpu_matmuls(const bench_gpu_rig *rig);
+void bench_gpu_matmuls(const bench_gpu_fixture *fixture);
 
 /* The same with each of cuBLASLt's candidates. */
-void bench_gpu_candidates(const bench_gpu_rig *rig);
+void bench_gpu_candidates(const bench_gpu_fixture *fixture);
 
-void bench_gpu_attention(const bench_gpu_rig *rig);
+void bench_gpu_attention(const bench_gpu_fixture *fixture);
 
 /* Every kernel that is bound by memory: bytes that must move against a plain copy on the GPU. */
-void bench_gpu_memory(bench_gpu_rig *rig);
+void bench_gpu_memory(bench_gpu_fixture *fixture);
 
 #endif

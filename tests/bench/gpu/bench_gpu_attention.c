@@ -17,23 +17,23 @@ static size_t row_elements(const shape *of)
     return (of->heads + 2 * of->kv_heads) * of->width;
 }
 
-static size_t fitting(const bench_gpu_rig *rig, size_t workspace_bytes)
+static size_t fitting(const bench_gpu_fixture *fixture, size_t workspace_bytes)
 {
-    if (workspace_bytes > rig->sizes.part_bytes)
+    if (workspace_bytes > fixture->sizes.part_bytes)
         bench_die("attention needs a workspace of %zu bytes, more than there is", workspace_bytes);
     return workspace_bytes;
 }
 
-static void forward_measure(const bench_gpu_rig *rig, const char *name, const shape *of)
+static void forward_measure(const bench_gpu_fixture *fixture, const char *name, const shape *of)
 {
-    const char *qkv = bench_gpu_part(rig, 0);
+    const char *qkv = bench_gpu_part(fixture, 0);
     const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
     tide_attention_args args = {.q = qkv,
                                 .k = qkv + of->heads * head_bytes,
                                 .v = qkv + (of->heads + of->kv_heads) * head_bytes,
-                                .out = bench_gpu_part(rig, 1),
-                                .logsumexp = bench_gpu_part(rig, 2),
-                                .workspace = bench_gpu_part(rig, 4),
+                                .out = bench_gpu_part(fixture, 1),
+                                .logsumexp = bench_gpu_part(fixture, 2),
+                                .workspace = bench_gpu_part(fixture, 4),
                                 .batch = of->rows / of->length,
                                 .sequence_length = of->length,
                                 .heads = of->heads,
@@ -42,27 +42,27 @@ static void forward_measure(const bench_gpu_rig *rig, const char *name, const sh
                                 .qk_row = row_elements(of),
                                 .v_row = row_elements(of),
                                 .dtype = TIDE_DTYPE_BF16};
-    args.workspace_bytes = fitting(rig, rig->kernels->attention_workspace_bytes(&args));
-    bench_gpu_flops_figure(rig, name, rig->kernels->attention, &args, tide_attention_flops(&args));
+    args.workspace_bytes = fitting(fixture, fixture->kernels->attention_workspace_bytes(&args));
+    bench_gpu_flops_figure(fixture, name, fixture->kernels->attention, &args, tide_attention_flops(&args));
 }
 
 /* Behind forward, whose out and logsumexp it reads. */
-static void backward_measure(const bench_gpu_rig *rig, const char *name, const shape *of)
+static void backward_measure(const bench_gpu_fixture *fixture, const char *name, const shape *of)
 {
-    const char *qkv = bench_gpu_part(rig, 0);
-    char *dqkv = bench_gpu_part(rig, 5);
+    const char *qkv = bench_gpu_part(fixture, 0);
+    char *dqkv = bench_gpu_part(fixture, 5);
     const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
     const size_t k_bytes = of->heads * head_bytes, v_bytes = (of->heads + of->kv_heads) * head_bytes;
     tide_attention_backward_args args = {.q = qkv,
                                          .k = qkv + k_bytes,
                                          .v = qkv + v_bytes,
-                                         .out = bench_gpu_part(rig, 1),
-                                         .dout = bench_gpu_part(rig, 3),
-                                         .logsumexp = bench_gpu_part(rig, 2),
+                                         .out = bench_gpu_part(fixture, 1),
+                                         .dout = bench_gpu_part(fixture, 3),
+                                         .logsumexp = bench_gpu_part(fixture, 2),
                                          .dq = dqkv,
                                          .dk = dqkv + k_bytes,
                                          .dv = dqkv + v_bytes,
-                                         .workspace = bench_gpu_part(rig, 4),
+                                         .workspace = bench_gpu_part(fixture, 4),
                                          .batch = of->rows / of->length,
                                          .sequence_length = of->length,
                                          .heads = of->heads,
@@ -72,38 +72,38 @@ static void backward_measure(const bench_gpu_rig *rig, const char *name, const s
                                          .v_row = row_elements(of),
                                          .dqkv_row = row_elements(of),
                                          .dtype = TIDE_DTYPE_BF16};
-    args.workspace_bytes = fitting(rig, rig->kernels->attention_backward_workspace_bytes(&args));
-    bench_gpu_flops_figure(rig, name, rig->kernels->attention_backward, &args,
+    args.workspace_bytes = fitting(fixture, fixture->kernels->attention_backward_workspace_bytes(&args));
+    bench_gpu_flops_figure(fixture, name, fixture->kernels->attention_backward, &args,
                            tide_attention_backward_flops(&args));
 }
 
-static void shape_measure(const bench_gpu_rig *rig, const shape *of)
+static void shape_measure(const bench_gpu_fixture *fixture, const shape *of)
 {
     char heads[32] = "", name[96];
     if (of->heads != of->kv_heads)
         (void)snprintf(heads, sizeof heads, "%zu/%zu ", of->heads, of->kv_heads);
     (void)snprintf(name, sizeof name, "attention, %sT = %zu, %sheads of %zu", of->what, of->length, heads,
                    of->width);
-    forward_measure(rig, name, of);
+    forward_measure(fixture, name, of);
     (void)snprintf(name, sizeof name, "attention backward, %sT = %zu, %sheads of %zu", of->what, of->length,
                    heads, of->width);
-    backward_measure(rig, name, of);
+    backward_measure(fixture, name, of);
 }
 
-void bench_gpu_attention(const bench_gpu_rig *rig)
+void bench_gpu_attention(const bench_gpu_fixture *fixture)
 {
-    const bench_gpu_sizes *sizes = &rig->sizes;
+    const bench_gpu_sizes *sizes = &fixture->sizes;
     const bench_gpu_llama *llama = &sizes->llama;
     const size_t lengths[] = {sizes->length, sizes->long_length};
     const size_t heads[] = {sizes->heads, sizes->wide_heads}, widths[] = {64, 128};
     for (int i = 0; i < 4; i++) {
         const shape equal = {"", sizes->rows, lengths[i / 2], heads[i % 2], heads[i % 2], widths[i % 2]};
         const shape grouped = {"", llama->rows, lengths[i / 2], llama->heads, llama->kv_heads, widths[i % 2]};
-        shape_measure(rig, &equal);
-        shape_measure(rig, &grouped);
+        shape_measure(fixture, &equal);
+        shape_measure(fixture, &grouped);
     }
     for (int i = 0; i < 2; i++) {
         const shape alone = {"one sequence, ", lengths[i], lengths[i], llama->heads, llama->kv_heads, 128};
-        shape_measure(rig, &alone);
+        shape_measure(fixture, &alone);
     }
 }

@@ -28,35 +28,35 @@ static tide_status trial_launch(void *stream, const void *arguments)
 }
 
 /* Which candidates are allowed and run at all. */
-static void trial_begin(const bench_gpu_rig *rig, trial *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
+static void trial_begin(const bench_gpu_fixture *fixture, trial *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
 {
     for (int i = 0; i < it->plan->candidate_count; i++) {
         runs[i] = tide_cuda_matmul_candidate_is_allowed(&it->plan->candidates[i]);
         it->seconds[i] = INFINITY;
         if (runs[i]) {
             tide_cuda_matmul_plan_take(it->plan, i);
-            runs[i] = trial_launch(rig->stream, it) == TIDE_OK;
+            runs[i] = trial_launch(fixture->stream, it) == TIDE_OK;
         }
     }
-    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+    BENCH_CUDA(cudaStreamSynchronize(fixture->stream));
 }
 
-static void trial_time(const bench_gpu_rig *rig, trial *it)
+static void trial_time(const bench_gpu_fixture *fixture, trial *it)
 {
     double seconds[TIDE_CUDA_MATMUL_CANDIDATES][ROUNDS_MOST];
     bool runs[TIDE_CUDA_MATMUL_CANDIDATES];
     const int count = it->plan->candidate_count;
     int rounds = 0;
-    trial_begin(rig, it, runs);
+    trial_begin(fixture, it, runs);
     const double start = bench_seconds();
     do {
         for (int i = 0; i < count; i++)
             if (runs[i]) {
                 tide_cuda_matmul_plan_take(it->plan, i);
-                seconds[i][rounds] = bench_gpu_round(rig, trial_launch, it);
+                seconds[i][rounds] = bench_gpu_round(fixture, trial_launch, it);
             }
         rounds++;
-    } while (rounds < ROUNDS_MOST && rounds < rig->sizes.rounds &&
+    } while (rounds < ROUNDS_MOST && rounds < fixture->sizes.rounds &&
              bench_seconds() - start < product_seconds_most);
     for (int i = 0; i < count; i++)
         if (runs[i])
@@ -109,13 +109,13 @@ static void choice_tell(const trial *it, const char *name, int taken)
                  it->seconds[taken] * 1e6, best + 1);
 }
 
-static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_matmul *of)
+static void candidates_try(const bench_gpu_fixture *fixture, cublasLtHandle_t library, const bench_gpu_matmul *of)
 {
     trial it = {.library = library, .args = of->args};
     char name[NAME_BYTES];
     bench_check(tide_cuda_matmul_plan_create(library, &it.args, &it.plan), "plan");
     const int taken = it.plan->chosen;
-    trial_time(rig, &it);
+    trial_time(fixture, &it);
     for (int i = 0; i < it.plan->candidate_count; i++) {
         (void)snprintf(name, sizeof name, "%s, candidate %d", of->name, i + 1);
         candidate_tell(&it, name, i, i == taken);
@@ -125,14 +125,14 @@ static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, c
     tide_cuda_matmul_plan_destroy(it.plan);
 }
 
-void bench_gpu_candidates(const bench_gpu_rig *rig)
+void bench_gpu_candidates(const bench_gpu_fixture *fixture)
 {
-    const bench_gpu_matmul_list all = bench_gpu_matmuls_list(rig);
+    const bench_gpu_matmul_list all = bench_gpu_matmuls_list(fixture);
     cublasLtHandle_t library;
     if (cublasLtCreate(&library) != CUBLAS_STATUS_SUCCESS)
         bench_die("cuBLASLt does not start");
     for (int i = 0; i < all.count; i++)
-        candidates_try(rig, library, &all.list[i]);
+        candidates_try(fixture, library, &all.list[i]);
     if (cublasLtDestroy(library) != CUBLAS_STATUS_SUCCESS)
         bench_die("cuBLASLt does not end");
 }

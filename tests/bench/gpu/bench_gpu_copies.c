@@ -18,7 +18,7 @@
 enum { SITE = 1, COPIES = 16, ROUNDS = 9, ROUNDS_QUICK = 1, MAPPINGS = 400, SLOTS = 6 };
 enum { IN = 1, OUT = 2, BOTH = 3 };
 
-typedef struct rig {
+typedef struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
@@ -26,11 +26,11 @@ typedef struct rig {
     char *places; /* SLOTS chunks */
     void *host[2], *gpu[2];
     cudaStream_t streams[2];
-} rig;
+} fixture;
 
-static rig rig_open(uint32_t ordinal, uint64_t chunk_bytes)
+static fixture fixture_open(uint32_t ordinal, uint64_t chunk_bytes)
 {
-    rig it = {.chunk_bytes = chunk_bytes};
+    fixture it = {.chunk_bytes = chunk_bytes};
     const tide_device_options options = {.device_memory_bytes = SLOTS * chunk_bytes,
                                          .host_memory_bytes = SLOTS * chunk_bytes,
                                          .chunk_bytes = chunk_bytes};
@@ -53,7 +53,7 @@ static rig rig_open(uint32_t ordinal, uint64_t chunk_bytes)
     return it;
 }
 
-static void rig_close(rig *it)
+static void fixture_close(fixture *it)
 {
     for (int d = 0; d < 2; d++) {
         BENCH_CUDA(cudaStreamDestroy(it->streams[d]));
@@ -63,7 +63,7 @@ static void rig_close(rig *it)
     it->ops->close(it->device);
 }
 
-static double plain_seconds(rig *it, int directions)
+static double plain_seconds(fixture *it, int directions)
 {
     const double begin = bench_seconds();
     for (int i = 0; i < COPIES; i++) {
@@ -80,7 +80,7 @@ static double plain_seconds(rig *it, int directions)
 }
 
 /* Slots 0 and 1 take turns on the way in, 2 and 3 on the way out. */
-static void engine_enqueue(rig *it, int directions)
+static void engine_enqueue(fixture *it, int directions)
 {
     for (uint32_t i = 0; i < COPIES; i++) {
         const tide_work work = {.label = "bench copy", .tag = i};
@@ -99,7 +99,7 @@ static void engine_enqueue(rig *it, int directions)
     }
 }
 
-static void engine_wait(rig *it, int directions)
+static void engine_wait(fixture *it, int directions)
 {
     if (directions & IN)
         bench_check(it->ops->event_wait(it->device, it->events[0][COPIES - 1], SITE), "wait");
@@ -107,7 +107,7 @@ static void engine_wait(rig *it, int directions)
         bench_check(it->ops->event_wait(it->device, it->events[1][COPIES - 1], SITE), "wait");
 }
 
-static double engine_seconds(rig *it, int directions)
+static double engine_seconds(fixture *it, int directions)
 {
     const double begin = bench_seconds();
     engine_enqueue(it, directions);
@@ -115,7 +115,7 @@ static double engine_seconds(rig *it, int directions)
     return bench_seconds() - begin;
 }
 
-static void copies_measure(rig *it, const char *gpu, int kernel_rounds)
+static void copies_measure(fixture *it, const char *gpu, int kernel_rounds)
 {
     static const char *const names[] = {
         [IN] = "chunks in", [OUT] = "chunks out", [BOTH] = "chunks in and out"};
@@ -137,7 +137,7 @@ static void copies_measure(rig *it, const char *gpu, int kernel_rounds)
 }
 
 /* One map and unmap of slot 4 at place 4, timed each; `us` gets the sum a round. */
-static void mappings_time(rig *it, double *us, bool under_load)
+static void mappings_time(fixture *it, double *us, bool under_load)
 {
     for (int i = 0; i < MAPPINGS; i++) {
         if (under_load && i % 40 == 0) {
@@ -151,7 +151,7 @@ static void mappings_time(rig *it, double *us, bool under_load)
     }
 }
 
-static void mappings_measure(rig *it)
+static void mappings_measure(fixture *it)
 {
     static double us[MAPPINGS];
     for (int load = 0; load < 2; load++) {
@@ -166,8 +166,8 @@ static void mappings_measure(rig *it)
 
 void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *sizes)
 {
-    rig it = rig_open(ordinal, sizes->chunk_bytes);
+    fixture it = fixture_open(ordinal, sizes->chunk_bytes);
     copies_measure(&it, gpu, sizes->rounds);
     mappings_measure(&it);
-    rig_close(&it);
+    fixture_close(&it);
 }

@@ -32,13 +32,13 @@ static const char *const names[FORMS] = {
     [OBSERVED] = "a command of its own for a kernel, observed",
 };
 
-typedef struct rig {
+typedef struct fixture {
     tide_device *devices[2]; /* without and with an observer */
     cudaEvent_t begin, end;
     cudaEvent_t events[2][KERNELS]; /* without a time and with one */
     tide_copy_args front;
     tide_add_args small;
-} rig;
+} fixture;
 
 static void observe(void *context, const tide_observed *command)
 {
@@ -46,9 +46,9 @@ static void observe(void *context, const tide_observed *command)
     (void)command;
 }
 
-static rig rig_open(uint32_t ordinal, const bench_gpu_sizes *sizes)
+static fixture fixture_open(uint32_t ordinal, const bench_gpu_sizes *sizes)
 {
-    rig it = {0};
+    fixture it = {0};
     void *from, *to;
     for (int i = 0; i < 2; i++) {
         const tide_device_options options = {.device_memory_bytes = sizes->chunk_bytes,
@@ -70,7 +70,7 @@ static rig rig_open(uint32_t ordinal, const bench_gpu_sizes *sizes)
     return it;
 }
 
-static void rig_close(rig *it)
+static void fixture_close(fixture *it)
 {
     BENCH_CUDA(cudaFree(it->small.out));
     BENCH_CUDA(cudaFree((void *)(uintptr_t)it->small.a));
@@ -87,7 +87,7 @@ static void rig_close(rig *it)
 
 static tide_status front_run(void *stream, const void *arguments)
 {
-    const rig *it = *(const rig *const *)arguments;
+    const fixture *it = *(const fixture *const *)arguments;
     for (int i = 0; i < FRONT_COPIES; i++)
         bench_check(tide_cuda_copy(stream, &it->front), "copy");
     BENCH_CUDA(cudaEventRecord(it->begin, stream));
@@ -96,13 +96,13 @@ static tide_status front_run(void *stream, const void *arguments)
 
 static tide_status end_run(void *stream, const void *arguments)
 {
-    const rig *it = *(const rig *const *)arguments;
+    const fixture *it = *(const fixture *const *)arguments;
     BENCH_CUDA(cudaEventRecord(it->end, stream));
     return TIDE_OK;
 }
 
 typedef struct kernels_in_a_row {
-    const rig *of;
+    const fixture *of;
     const cudaEvent_t *events; /* NULL: none */
     int count;
 } kernels_in_a_row;
@@ -128,7 +128,7 @@ static void enqueue(tide_device *device, tide_kernel function, const void *argum
 /* --- what is measured --- */
 
 /* From the first kernel's begin to the last one's end, in seconds, and how long it took to enqueue them. False: late. */
-static bool form_time(const rig *it, int form, double *seconds, double *enqueue_seconds)
+static bool form_time(const fixture *it, int form, double *seconds, double *enqueue_seconds)
 {
     const bool apart = form == COMMANDS || form == OBSERVED;
     tide_device *device = it->devices[form == OBSERVED];
@@ -158,7 +158,7 @@ typedef struct samples {
 } samples;
 
 /* The differences to the plain form of the same round, and what enqueueing took. */
-static void round_take(const rig *it, samples all[FORMS])
+static void round_take(const fixture *it, samples all[FORMS])
 {
     double seconds[FORMS], enqueue_seconds[FORMS];
     bool good[FORMS];
@@ -191,12 +191,12 @@ void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes)
     samples all[FORMS] = {0};
     double seconds, enqueue_seconds;
     const int rounds = sizes->rounds > 1 ? ROUNDS_MOST : 1;
-    rig it = rig_open(ordinal, sizes);
+    fixture it = fixture_open(ordinal, sizes);
     for (int form = 0; form < FORMS; form++) /* warm */
         (void)form_time(&it, form, &seconds, &enqueue_seconds);
     for (int i = 0; i < rounds; i++)
         round_take(&it, all);
     for (int form = 0; form < FORMS; form++)
         form_tell(&all[form], names[form]);
-    rig_close(&it);
+    fixture_close(&it);
 }

@@ -17,12 +17,12 @@ static void product_add(bench_gpu_matmul_list *to, const char *model, const char
     (void)snprintf(added->name, sizeof added->name, "%s %s%s, %zu x %zu x %zu", model, name,
                    shape->gelu == TIDE_MATMUL_GELU_NONE ? "" : " with GELU", shape->m, shape->n, shape->k);
     added->args = *shape;
-    added->args.a = bench_gpu_part(to->rig, 0);
-    added->args.b = bench_gpu_part(to->rig, 1);
-    added->args.c = bench_gpu_part(to->rig, 6); /* and 7: the gradient of llama's head takes two parts */
-    added->args.gelu_in = shape->gelu == TIDE_MATMUL_GELU_NONE ? NULL : bench_gpu_part(to->rig, 3);
-    added->args.workspace = bench_gpu_part(to->rig, 4);
-    added->args.bias = shape->has_bias ? bench_gpu_part(to->rig, 5) : NULL;
+    added->args.a = bench_gpu_part(to->fixture, 0);
+    added->args.b = bench_gpu_part(to->fixture, 1);
+    added->args.c = bench_gpu_part(to->fixture, 6); /* and 7: the gradient of llama's head takes two parts */
+    added->args.gelu_in = shape->gelu == TIDE_MATMUL_GELU_NONE ? NULL : bench_gpu_part(to->fixture, 3);
+    added->args.workspace = bench_gpu_part(to->fixture, 4);
+    added->args.bias = shape->has_bias ? bench_gpu_part(to->fixture, 5) : NULL;
     added->args.in_dtype = TIDE_DTYPE_BF16;
     added->args.out_dtype = shape->accumulate ? TIDE_DTYPE_FP32 : TIDE_DTYPE_BF16;
 }
@@ -84,7 +84,7 @@ static void weights_add(bench_gpu_matmul_list *to, const char *model, size_t row
 
 static void head_add(bench_gpu_matmul_list *to, const char *model, size_t width, size_t logits)
 {
-    const size_t rows = to->rig->sizes.logit_rows;
+    const size_t rows = to->fixture->sizes.logit_rows;
     const tide_matmul_args forward = {
         .m = rows, .n = logits, .k = width, .lda = width, .ldb = width, .ldc = logits, .transpose_b = true};
     const tide_matmul_args weight = {.m = logits,
@@ -130,7 +130,7 @@ static void llama_linear_add(bench_gpu_matmul_list *to, const char *name, size_t
 
 static void llama_add(bench_gpu_matmul_list *to, size_t rows)
 {
-    const bench_gpu_llama *llama = &to->rig->sizes.llama;
+    const bench_gpu_llama *llama = &to->fixture->sizes.llama;
     const size_t query = llama->heads * llama->head_width, kv = llama->kv_heads * llama->head_width;
     llama_linear_add(to, "qkv", rows, llama->width, query + 2 * kv);
     llama_linear_add(to, "projection", rows, query, llama->width);
@@ -138,10 +138,10 @@ static void llama_add(bench_gpu_matmul_list *to, size_t rows)
     llama_linear_add(to, "down", rows, llama->mlp, llama->width);
 }
 
-bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_rig *rig)
+bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_fixture *fixture)
 {
-    const bench_gpu_sizes *sizes = &rig->sizes;
-    bench_gpu_matmul_list made = {.rig = rig};
+    const bench_gpu_sizes *sizes = &fixture->sizes;
+    bench_gpu_matmul_list made = {.fixture = fixture};
     weights_add(&made, "gpt2", sizes->narrow_rows, sizes->narrow_width);
     weights_add(&made, "gpt2-xl", sizes->rows, sizes->width);
     head_add(&made, "gpt2-xl", sizes->width, sizes->padded);
@@ -153,13 +153,13 @@ bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_rig *rig)
 
 /* --- as a step runs them --- */
 
-void bench_gpu_matmuls(const bench_gpu_rig *rig)
+void bench_gpu_matmuls(const bench_gpu_fixture *fixture)
 {
-    bench_gpu_matmul_list all = bench_gpu_matmuls_list(rig);
-    llama_add(&all, rig->sizes.llama.rows);
+    bench_gpu_matmul_list all = bench_gpu_matmuls_list(fixture);
+    llama_add(&all, fixture->sizes.llama.rows);
     for (int i = 0; i < all.count; i++) {
         tide_matmul_args *args = &all.list[i].args;
-        bench_check(rig->kernels->matmul_prepare(args, &args->workspace_bytes), "prepare");
-        bench_gpu_flops_figure(rig, all.list[i].name, rig->kernels->matmul, args, tide_matmul_flops(args));
+        bench_check(fixture->kernels->matmul_prepare(args, &args->workspace_bytes), "prepare");
+        bench_gpu_flops_figure(fixture, all.list[i].name, fixture->kernels->matmul, args, tide_matmul_flops(args));
     }
 }

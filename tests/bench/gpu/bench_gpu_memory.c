@@ -3,7 +3,7 @@
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
-static void memory_figure(const bench_gpu_rig *it, const char *name, tide_kernel kernel,
+static void memory_figure(const bench_gpu_fixture *it, const char *name, tide_kernel kernel,
                           const void *arguments, uint64_t bytes)
 {
     const double limit = bench_gpu_copy_rate(it), seconds = bench_gpu_time(it, kernel, arguments);
@@ -13,7 +13,7 @@ static void memory_figure(const bench_gpu_rig *it, const char *name, tide_kernel
                  rate * 1e-9);
 }
 
-static void pointwise_measure(const bench_gpu_rig *it)
+static void pointwise_measure(const bench_gpu_fixture *it)
 {
     const size_t elements = it->sizes.rows * it->sizes.width;
     const tide_gelu_args gelu = {.in = bench_gpu_part(it, 0),
@@ -52,7 +52,7 @@ static void pointwise_measure(const bench_gpu_rig *it)
     memory_figure(it, "gradient norm", it->kernels->gradient_norm, &norm, tide_gradient_norm_bytes(&norm));
 }
 
-static void layer_norm_measure(const bench_gpu_rig *it)
+static void layer_norm_measure(const bench_gpu_fixture *it)
 {
     float *mean = bench_gpu_part(it, 4), *rstd = mean + it->sizes.rows, *sums = rstd + it->sizes.rows;
     const tide_layer_norm_args forward = {.in = bench_gpu_part(it, 0),
@@ -90,7 +90,7 @@ static void layer_norm_measure(const bench_gpu_rig *it)
 }
 
 /* Tokens as text has them: few of many kinds, one of them five rows in a hundred. */
-static void tokens_fill(const bench_gpu_rig *it)
+static void tokens_fill(const bench_gpu_fixture *it)
 {
     uint32_t state = 99;
     void *pinned;
@@ -108,7 +108,7 @@ static void tokens_fill(const bench_gpu_rig *it)
 }
 
 /* Behind tokens_fill. */
-static void loss_measure(const bench_gpu_rig *it, const char *name, size_t vocabulary, size_t padded)
+static void loss_measure(const bench_gpu_fixture *it, const char *name, size_t vocabulary, size_t padded)
 {
     const tide_cross_entropy_args loss = {.logits = bench_gpu_part(it, 0),
                                           .targets = bench_gpu_part(it, 5),
@@ -122,7 +122,7 @@ static void loss_measure(const bench_gpu_rig *it, const char *name, size_t vocab
     memory_figure(it, name, it->kernels->cross_entropy, &loss, tide_cross_entropy_bytes(&loss));
 }
 
-static void ends_measure(const bench_gpu_rig *it)
+static void ends_measure(const bench_gpu_fixture *it)
 {
     tokens_fill(it);
     const tide_embedding_args embedding = {.tokens = bench_gpu_part(it, 5),
@@ -153,7 +153,7 @@ static void ends_measure(const bench_gpu_rig *it)
 
 /* --- llama-3.1-8b's --- */
 
-static void rms_norm_measure(const bench_gpu_rig *it)
+static void rms_norm_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
     float *rstd = bench_gpu_part(it, 4);
@@ -188,7 +188,7 @@ static void rms_norm_measure(const bench_gpu_rig *it)
 }
 
 /* Of queries, within rows that hold queries, keys and values, as Qwen3 has them. */
-static void head_norm_measure(const bench_gpu_rig *it)
+static void head_norm_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
     const size_t qk = (llama->heads + llama->kv_heads) * llama->head_width,
@@ -224,7 +224,7 @@ static void head_norm_measure(const bench_gpu_rig *it)
                   tide_rms_norm_backward_bytes(&backward));
 }
 
-static void llama_measure(const bench_gpu_rig *it)
+static void llama_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
     rms_norm_measure(it);
@@ -257,7 +257,7 @@ static void llama_measure(const bench_gpu_rig *it)
     memory_figure(it, "norm sum", it->kernels->norm_sum, &norm_sum, tide_norm_sum_bytes(&norm_sum));
 }
 
-static void adam_measure(const bench_gpu_rig *it)
+static void adam_measure(const bench_gpu_fixture *it)
 {
     const tide_adamw_segment segment = {.param = bench_gpu_part(it, 0),
                                         .master = bench_gpu_part(it, 1),
@@ -276,13 +276,13 @@ static void adam_measure(const bench_gpu_rig *it)
     memory_figure(it, "restore", it->kernels->restore, &restore, tide_restore_bytes(&restore));
 }
 
-void bench_gpu_memory(bench_gpu_rig *rig)
+void bench_gpu_memory(bench_gpu_fixture *fixture)
 {
-    pointwise_measure(rig);
-    layer_norm_measure(rig);
-    ends_measure(rig);
-    bench_gpu_refill(rig);
-    llama_measure(rig);
-    bench_gpu_refill(rig);
-    adam_measure(rig);
+    pointwise_measure(fixture);
+    layer_norm_measure(fixture);
+    ends_measure(fixture);
+    bench_gpu_refill(fixture);
+    llama_measure(fixture);
+    bench_gpu_refill(fixture);
+    adam_measure(fixture);
 }

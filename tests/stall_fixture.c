@@ -1,4 +1,4 @@
-#include "tests/stall_rig.h"
+#include "tests/stall_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-rig_options options_of(const char *device)
+fixture_options options_of(const char *device)
 {
-    rig_options options = {.elements = ELEMENTS, .spare_chunks = UINT32_MAX, .clip_norm = 1};
+    fixture_options options = {.elements = ELEMENTS, .spare_chunks = UINT32_MAX, .clip_norm = 1};
     tide_pool_options_default(&options.pool);
     options.pool.device = device;
     options.pool.chunk_bytes = CHUNK_BYTES;
@@ -39,7 +39,7 @@ static void trace(void *context, const tide_trace_event *event)
 {
     static _Thread_local uint64_t end_ns;
     static _Thread_local int last;
-    rig *r = context;
+    fixture *r = context;
     if (r->heard_count < r->heard_most)
         r->heard[r->heard_count++] = *event;
     if (event->kind != TIDE_TRACE_STALL)
@@ -52,7 +52,7 @@ static void trace(void *context, const tide_trace_event *event)
     last = cause;
 }
 
-static void register_model(rig *r, uint64_t elements)
+static void register_model(fixture *r, uint64_t elements)
 {
     tide_use param[LAYERS], saved[LAYERS];
     char name[16];
@@ -77,9 +77,9 @@ static void register_model(rig *r, uint64_t elements)
     }
 }
 
-void rig_open(rig_options *options, rig *r)
+void fixture_open(fixture_options *options, fixture *r)
 {
-    *r = (rig){.kernel_ns = MS,
+    *r = (fixture){.kernel_ns = MS,
                .layers = LAYERS,
                .clip_norm = options->clip_norm,
                .heard = options->heard,
@@ -112,7 +112,7 @@ tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_
     return sleep_for(NULL, context);
 }
 
-void caller_sleeps(const rig *r, uint64_t ns)
+void caller_sleeps(const fixture *r, uint64_t ns)
 {
     tide_device *device = r->pool->context.device;
     if (ns == 0)
@@ -129,13 +129,13 @@ void caller_sleeps(const rig *r, uint64_t ns)
     assert_ok(device->ops->event_wait(device, event, TIDE_SITE_READ_COMPUTE));
 }
 
-void launch_sleep(const rig *r)
+void launch_sleep(const fixture *r)
 {
     assert_ok(tide_launch(r->pool, "sleep", sleep_for, &r->kernel_ns, sizeof r->kernel_ns,
                           (double)r->kernel_ns * FLOPS_PER_NS, 0));
 }
 
-void run_op(rig *r, tide_op op)
+void run_op(fixture *r, tide_op op)
 {
     assert_ok(tide_op_begin(r->pool, op));
     assert_ok(tide_op_slice(r->pool, 0));
@@ -144,7 +144,7 @@ void run_op(rig *r, tide_op op)
     assert_ok(tide_op_end(r->pool));
 }
 
-void run_step(rig *r, bool training)
+void run_step(fixture *r, bool training)
 {
     assert_ok(tide_step_begin(
         r->pool, &(tide_step_options){
@@ -159,7 +159,7 @@ void run_step(rig *r, bool training)
     caller_sleeps(r, r->away_ns);
 }
 
-uint32_t run(rig *r, tide_pool_counters taken[STEPS])
+uint32_t run(fixture *r, tide_pool_counters taken[STEPS])
 {
     uint32_t count = 0;
     uint64_t number;
@@ -185,7 +185,7 @@ void add(tide_pool_counters *sum, const tide_pool_counters *more, double part)
         sum->stall_seconds_by[cause] += part * more->stall_seconds_by[cause];
 }
 
-tide_pool_counters mean_step(rig *r)
+tide_pool_counters mean_step(fixture *r)
 {
     tide_pool_counters taken[STEPS], mean = {0};
     const uint32_t count = run(r, taken);
@@ -194,10 +194,10 @@ tide_pool_counters mean_step(rig *r)
     return mean;
 }
 
-tide_pool_counters mean_of(rig_options *options)
+tide_pool_counters mean_of(fixture_options *options)
 {
-    rig r;
-    rig_open(options, &r);
+    fixture r;
+    fixture_open(options, &r);
     const tide_pool_counters mean = mean_step(&r);
     tide_pool_destroy(r.pool);
     return mean;

@@ -1,7 +1,7 @@
 /* What the trainer's tests share: data files, small runs, and all that a run leaves behind, for comparison to
  * the last bit. Failures fail the test. */
-#ifndef TIDE_TESTS_TEST_TRAINER_RIG_H
-#define TIDE_TESTS_TEST_TRAINER_RIG_H
+#ifndef TIDE_TESTS_TEST_TRAINER_FIXTURE_H
+#define TIDE_TESTS_TEST_TRAINER_FIXTURE_H
 
 #include "src/model/params.h"
 #include "src/train/trainer.h"
@@ -11,8 +11,8 @@ void ok(tide_status status);
 /* A group's fresh folder and in it a text of 40,000 bytes with a structure that can be learnt: words drawn from
  * a small dictionary. Tearing down removes the folder with everything in it. */
 extern char folder[64], text[96];
-int rig_set_up(void **state);
-int rig_tear_down(void **state);
+int fixture_set_up(void **state);
+int fixture_tear_down(void **state);
 /* A shard in llm.c's format. */
 void shard_write(const char *path, const int32_t *tokens, uint32_t count);
 

@@ -1,4 +1,4 @@
-#include "tests/family_rig.h"
+#include "tests/family_fixture.h"
 
 #include "tests/assert_ok.h"
 
@@ -9,7 +9,7 @@
 static tide_status catch_gradients(void *context, const tide_step_options *step, uint64_t update,
                                    float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {
-    family_rig *r = context;
+    family_fixture *r = context;
     (void)update;
     if (gradient_scale * step->loss_scale != 1)
         return tide_fail(TIDE_ERROR_ARGUMENT, "gradients scaled by %g", gradient_scale);
@@ -25,7 +25,7 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
     return TIDE_OK;
 }
 
-static void make_values(family_rig *r)
+static void make_values(family_fixture *r)
 {
     const tide_model_config *config = &r->of->config;
     for (size_t i = 0; i < r->of->tensors; i++) {
@@ -46,9 +46,9 @@ static void make_values(family_rig *r)
     family_case_tokens(r->of, r->tokens);
 }
 
-void family_rig_open(family_rig *r, const family_case *of, bool recompute, uint32_t micro_batch_sequences)
+void family_fixture_open(family_fixture *r, const family_case *of, bool recompute, uint32_t micro_batch_sequences)
 {
-    *r = (family_rig){.of = of};
+    *r = (family_fixture){.of = of};
     bool flags[1024];
     for (uint32_t i = 0; i < of->config.layers; i++)
         flags[i] = recompute;
@@ -75,7 +75,7 @@ void family_rig_open(family_rig *r, const family_case *of, bool recompute, uint3
     make_values(r);
 }
 
-void family_rig_close(family_rig *r)
+void family_fixture_close(family_fixture *r)
 {
     tide_pool_destroy(r->pool);
     tide_decoder_destroy(r->model);
@@ -94,7 +94,7 @@ static const tide_step_options training = {.training = true,
                                            .epsilon = 1e-8f,
                                            .loss_scale = 1};
 
-double family_rig_step(family_rig *r)
+double family_fixture_step(family_fixture *r)
 {
     double loss = NAN;
     memset(r->caught, 0, sizeof r->caught);
@@ -111,7 +111,7 @@ double family_rig_step(family_rig *r)
     return loss;
 }
 
-double family_rig_evaluate(family_rig *r)
+double family_fixture_evaluate(family_fixture *r)
 {
     double loss = NAN;
     assert_ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
@@ -122,14 +122,14 @@ double family_rig_evaluate(family_rig *r)
     return loss;
 }
 
-const float *family_rig_gradient(const family_rig *r, size_t tensor)
+const float *family_fixture_gradient(const family_fixture *r, size_t tensor)
 {
     tide_model_tensor about;
     tide_model_tensor_describe(&r->of->config, tensor, &about);
     return r->gradients[tide_decoder_param_handle(r->model, about.param)] + about.first;
 }
 
-void family_rig_set(family_rig *r, size_t tensor, uint64_t element, float value)
+void family_fixture_set(family_fixture *r, size_t tensor, uint64_t element, float value)
 {
     assert_ok(tide_decoder_values_set(r->model, tensor, TIDE_VALUE_MASTER, element, 1, &value));
 }

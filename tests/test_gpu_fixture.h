@@ -4,8 +4,8 @@
  * kernels (cuda_on_cpu.h) after random delays. The tests keep to what holds on both: device memory is reached by kernels and
  * copies alone, and what they work on is looked at in host slots.
  */
-#ifndef TIDEPOOL_TESTS_TEST_GPU_RIG_H
-#define TIDEPOOL_TESTS_TEST_GPU_RIG_H
+#ifndef TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
+#define TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
 
 #include "tests/assert_ok.h"
 #include "tests/test_kernels.h"
@@ -38,19 +38,19 @@ enum {
 #endif
 };
 
-typedef struct rig {
+typedef struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     char *range;
     char *region;
     char *buffer;
     tide_event events[EVENTS];
-} rig;
+} fixture;
 
 /* --- open and close --- */
 
 /* A fake GPU whose commands come late, otherwise for every seed; a GPU is what it is. */
-static inline void rig_start(uint64_t seed)
+static inline void fixture_start(uint64_t seed)
 {
     (void)seed;
 #ifdef TEST_CUDA_ON_CPU
@@ -64,14 +64,14 @@ static inline void rig_start(uint64_t seed)
 }
 
 /* cmocka's setup. */
-static inline int rig_begin(void **state)
+static inline int fixture_begin(void **state)
 {
     (void)state;
-    rig_start(1);
+    fixture_start(1);
     return 0;
 }
 
-static inline tide_device_options rig_options(void)
+static inline tide_device_options fixture_options(void)
 {
     return (tide_device_options){
         .device_memory_bytes = DEVICE_SLOTS * CHUNK_BYTES + REGION_BYTES,
@@ -81,9 +81,9 @@ static inline tide_device_options rig_options(void)
     };
 }
 
-static inline rig rig_open(const tide_device_options *options)
+static inline fixture fixture_open(const tide_device_options *options)
 {
-    rig it = {0};
+    fixture it = {0};
     void *address;
     uint32_t object;
     assert_ok(tide_device_cuda_open(options, 0, &it.device));
@@ -101,7 +101,7 @@ static inline rig rig_open(const tide_device_options *options)
     return it;
 }
 
-static inline void rig_close(rig *it)
+static inline void fixture_close(fixture *it)
 {
     assert_ok(it->ops->failure(it->device));
     it->ops->close(it->device);
@@ -116,48 +116,48 @@ static inline void rig_close(rig *it)
 
 /* --- places and commands --- */
 
-static inline char *rig_place(const rig *it, uint32_t chunk)
+static inline char *fixture_place(const fixture *it, uint32_t chunk)
 {
     return it->range + (size_t)chunk * CHUNK_BYTES;
 }
 
-static inline float *rig_host(const rig *it, uint32_t slot)
+static inline float *fixture_host(const fixture *it, uint32_t slot)
 {
     return it->ops->slot_address(it->device, TIDE_TIER_HOST, slot);
 }
 
-static inline void rig_fetch(rig *it, tide_stream stream, uint32_t slot, uint32_t host_slot)
+static inline void fixture_fetch(fixture *it, tide_stream stream, uint32_t slot, uint32_t host_slot)
 {
     const tide_work work = {.label = "fetch", .tag = slot};
     assert_ok(it->ops->copy_slot(it->device, stream, &work, TIDE_TIER_DEVICE, slot, host_slot, CHUNK_BYTES));
 }
 
-static inline void rig_evict(rig *it, tide_stream stream, uint32_t host_slot, uint32_t slot)
+static inline void fixture_evict(fixture *it, tide_stream stream, uint32_t host_slot, uint32_t slot)
 {
     const tide_work work = {.label = "evict", .tag = slot};
     assert_ok(it->ops->copy_slot(it->device, stream, &work, TIDE_TIER_HOST, host_slot, slot, CHUNK_BYTES));
 }
 
-static inline void rig_launch(rig *it, tide_stream stream, tide_kernel kernel, const void *arguments,
+static inline void fixture_launch(fixture *it, tide_stream stream, tide_kernel kernel, const void *arguments,
                               size_t bytes)
 {
     const tide_work work = {.label = "kernel"};
     assert_ok(it->ops->launch(it->device, stream, &work, kernel, arguments, bytes));
 }
 
-static inline void rig_record(rig *it, int event, tide_stream stream)
+static inline void fixture_record(fixture *it, int event, tide_stream stream)
 {
     assert_ok(it->ops->event_record(it->device, it->events[event], stream));
 }
 
 /* `later` goes on after what `earlier` has been given until now. */
-static inline void rig_order(rig *it, int event, tide_stream earlier, tide_stream later)
+static inline void fixture_order(fixture *it, int event, tide_stream earlier, tide_stream later)
 {
-    rig_record(it, event, earlier);
+    fixture_record(it, event, earlier);
     assert_ok(it->ops->stream_wait(it->device, later, it->events[event], SITE, 0));
 }
 
-static inline void rig_wait(rig *it, int event)
+static inline void fixture_wait(fixture *it, int event)
 {
     assert_ok(it->ops->event_wait(it->device, it->events[event], SITE));
 }
@@ -165,34 +165,34 @@ static inline void rig_wait(rig *it, int event)
 /* --- numbers --- */
 
 /* The region begins with WORK_FLOATS ones. */
-static inline void rig_make_ones(rig *it)
+static inline void fixture_make_ones(fixture *it)
 {
     const tide_work work = {.label = "ones"};
     for (int i = 0; i < WORK_FLOATS; i++)
         ((float *)(void *)it->buffer)[i] = 1.0f;
     assert_ok(it->ops->copy_bytes(it->device, TIDE_STREAM_IN, &work, it->region, it->buffer,
                                   WORK_FLOATS * sizeof(float), true));
-    rig_record(it, 0, TIDE_STREAM_IN);
-    rig_wait(it, 0);
+    fixture_record(it, 0, TIDE_STREAM_IN);
+    fixture_wait(it, 0);
 }
 
-static inline tide_add_args rig_add_ones(const rig *it, void *to)
+static inline tide_add_args fixture_add_ones(const fixture *it, void *to)
 {
     return (tide_add_args){to, it->region, to, WORK_FLOATS, TIDE_DTYPE_FP32};
 }
 
 /* The host slot holds first, first + 1, ... in turns of 977. */
-static inline void rig_host_fill(rig *it, uint32_t slot, float first)
+static inline void fixture_host_fill(fixture *it, uint32_t slot, float first)
 {
-    float *to = rig_host(it, slot);
+    float *to = fixture_host(it, slot);
     for (int i = 0; i < CHUNK_FLOATS; i++)
         to[i] = first + (float)(i % 977);
 }
 
 /* That is what it holds, `added` more where kernels work. */
-static inline void rig_host_expect(rig *it, uint32_t slot, float first, float added)
+static inline void fixture_host_expect(fixture *it, uint32_t slot, float first, float added)
 {
-    const float *from = rig_host(it, slot);
+    const float *from = fixture_host(it, slot);
     for (int i = 0; i < CHUNK_FLOATS; i++)
         if (from[i] != first + (float)(i % 977) + (i < WORK_FLOATS ? added : 0.0f))
             fail_msg("host slot %u, number %d is %g, not %g more than %g", slot, i, (double)from[i],
@@ -221,9 +221,9 @@ static inline tide_status chain_kernel(void *stream, const void *arguments)
     return status;
 }
 
-static inline chain rig_chain(const rig *it, void *to)
+static inline chain fixture_chain(const fixture *it, void *to)
 {
-    return (chain){.add = rig_add_ones(it, to), .launches = CHAIN_LAUNCHES};
+    return (chain){.add = fixture_add_ones(it, to), .launches = CHAIN_LAUNCHES};
 }
 
 #endif

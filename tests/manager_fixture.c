@@ -1,5 +1,5 @@
-/* See manager_rig.h. */
-#include "manager_rig.h"
+/* See manager_fixture.h. */
+#include "manager_fixture.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "tests/gpt2_rig.h"
+#include "tests/gpt2_fixture.h"
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
@@ -17,7 +17,7 @@ void ok(tide_status status)
         fail_msg("%s: %s", tide_status_name(status), tide_message());
 }
 
-static void catch_segment(gpt2_rig *r, const tide_update_segment *segment)
+static void catch_segment(gpt2_fixture *r, const tide_update_segment *segment)
 {
     float *gradient = r->gradients[segment->param] + segment->first_element;
     const float *master = segment->state[0];
@@ -28,7 +28,7 @@ static void catch_segment(gpt2_rig *r, const tide_update_segment *segment)
             ((float *)segment->values)[i] = master[i];
         } else if (r->dtype == TIDE_DTYPE_FP16) {
             gradient[i] =
-                tide_fp16_to_float(((const tide_fp16 *)segment->values)[i]) / GPT2_RIG_FP16_LOSS_SCALE;
+                tide_fp16_to_float(((const tide_fp16 *)segment->values)[i]) / GPT2_FIXTURE_FP16_LOSS_SCALE;
             ((tide_fp16 *)segment->values)[i] = tide_fp16_from_float(master[i]);
         } else {
             gradient[i] = tide_bf16_to_float(((const tide_bf16 *)segment->values)[i]);
@@ -41,7 +41,7 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
                                    float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {
     (void)update;
-    if (((const gpt2_rig *)context)->update_fails)
+    if (((const gpt2_fixture *)context)->update_fails)
         return tide_fail(TIDE_ERROR_INTERNAL, "an update that is to fail");
     if (gradient_scale * step->loss_scale != 1)
         return tide_fail(TIDE_ERROR_ARGUMENT, "gradients scaled by %g", gradient_scale);
@@ -53,7 +53,7 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
     return TIDE_OK;
 }
 
-void gpt2_rig_set_values(gpt2_rig *r)
+void gpt2_fixture_set_values(gpt2_fixture *r)
 {
     static const float zeros[64 * 256]; /* the largest param's */
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
@@ -64,7 +64,7 @@ void gpt2_rig_set_values(gpt2_rig *r)
     }
 }
 
-static void make_values(gpt2_rig *r)
+static void make_values(gpt2_fixture *r)
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         tide_model_param param;
@@ -78,17 +78,17 @@ static void make_values(gpt2_rig *r)
     }
 }
 
-static void make_tokens(gpt2_rig *r)
+static void make_tokens(gpt2_fixture *r)
 {
     golden_token_stream(r->tokens);
     for (int i = 0; i <= GOLDEN_TOKENS; i++)
         r->tokens[i] %= (int32_t)r->config.vocab_size;
 }
 
-static void open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                     uint32_t micro_batch_sequences, uint32_t vocabulary)
 {
-    *r = (gpt2_rig){.config = golden_config(), .dtype = dtype};
+    *r = (gpt2_fixture){.config = golden_config(), .dtype = dtype};
     r->config.vocab_size = vocabulary;
     make_tokens(r);
     const bool flags[2] = {recompute, recompute};
@@ -112,27 +112,27 @@ static void open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, 
     ok(tide_decoder_create(r->pool, &model, &r->model));
     ok(tide_pool_seal(r->pool));
     make_values(r);
-    gpt2_rig_set_values(r);
+    gpt2_fixture_set_values(r);
 }
 
-void gpt2_rig_open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+void gpt2_fixture_open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                       uint32_t micro_batch_sequences)
 {
     open_on(r, kernels, dtype, recompute, micro_batch_sequences, golden_config().vocab_size);
 }
 
-void gpt2_rig_open(gpt2_rig *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences)
+void gpt2_fixture_open(gpt2_fixture *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences)
 {
-    gpt2_rig_open_on(r, tide_kernels_cpu(), dtype, recompute, micro_batch_sequences);
+    gpt2_fixture_open_on(r, tide_kernels_cpu(), dtype, recompute, micro_batch_sequences);
 }
 
-void gpt2_rig_open_small(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+void gpt2_fixture_open_small(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                          uint32_t vocabulary)
 {
     open_on(r, kernels, dtype, recompute, 2, vocabulary);
 }
 
-void gpt2_rig_close(gpt2_rig *r)
+void gpt2_fixture_close(gpt2_fixture *r)
 {
     tide_pool_destroy(r->pool);
     tide_decoder_destroy(r->model);
@@ -146,12 +146,12 @@ void gpt2_rig_close(gpt2_rig *r)
 static const tide_step_options training = {
     .training = true, .learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
 
-double gpt2_rig_step(gpt2_rig *r)
+double gpt2_fixture_step(gpt2_fixture *r)
 {
     memset(r->caught, 0, sizeof r->caught);
     double loss = NAN;
     tide_step_options options = training;
-    options.loss_scale = r->dtype == TIDE_DTYPE_FP16 ? GPT2_RIG_FP16_LOSS_SCALE : 1;
+    options.loss_scale = r->dtype == TIDE_DTYPE_FP16 ? GPT2_FIXTURE_FP16_LOSS_SCALE : 1;
     ok(tide_step_begin(r->pool, &options));
     ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
     ok(tide_decoder_train(r->model, options.loss_scale));
@@ -163,7 +163,7 @@ double gpt2_rig_step(gpt2_rig *r)
     return loss;
 }
 
-double gpt2_rig_evaluate(gpt2_rig *r)
+double gpt2_fixture_evaluate(gpt2_fixture *r)
 {
     double loss = NAN;
     ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));

@@ -1,6 +1,6 @@
 /* A pool of layers whose kernels, optimizer, link, mappings and caller last what a test says; what its steps stalled for. */
-#ifndef TIDE_TESTS_STALL_RIG_H
-#define TIDE_TESTS_STALL_RIG_H
+#ifndef TIDE_TESTS_STALL_FIXTURE_H
+#define TIDE_TESTS_STALL_FIXTURE_H
 
 #include "src/pool/internal.h"
 #include "tests/assert_ok.h"
@@ -20,7 +20,7 @@ enum {
 #define FLOPS_PER_NS 1e9
 
 /* Layers of one param and one activation, a chunk each: a forward and a backward op. */
-typedef struct rig {
+typedef struct fixture {
     tide_pool *pool;
     tide_op forward[LAYERS], backward[LAYERS];
     uint64_t kernel_ns; /* of an op */
@@ -33,36 +33,36 @@ typedef struct rig {
     _Atomic uint32_t followed[TIDE_STALL_CAUSE_COUNT][TIDE_STALL_CAUSE_COUNT]; /* one at once by the other */
     tide_trace_event *heard; /* in virtual time: all events, if there is a place for them */
     uint32_t heard_count, heard_most;
-} rig;
+} fixture;
 
-typedef struct rig_options {
+typedef struct fixture_options {
     tide_pool_options pool;
     uint64_t elements;     /* of a param */
     uint32_t spare_chunks; /* device slots beyond the least; UINT32_MAX: all that are of use */
     float clip_norm;
     tide_trace_event *heard; /* NULL, or a place for so many events */
     uint32_t heard_most;
-} rig_options;
+} fixture_options;
 
 /* A machine on which everything but kernels is too fast to see. */
-rig_options options_of(const char *device);
-void rig_open(rig_options *options, rig *r);
+fixture_options options_of(const char *device);
+void fixture_open(fixture_options *options, fixture *r);
 /* An update callback that sleeps; its context: the nanoseconds. Host device. */
 tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_t update,
                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
 /* Virtual time is the device's: there the caller sleeps by waiting for a job of the host executor. */
-void caller_sleeps(const rig *r, uint64_t ns);
+void caller_sleeps(const fixture *r, uint64_t ns);
 /* A kernel of kernel_ns. */
-void launch_sleep(const rig *r);
-void run_op(rig *r, tide_op op);
-void run_step(rig *r, bool training);
+void launch_sleep(const fixture *r);
+void run_op(fixture *r, tide_op op);
+void run_step(fixture *r, bool training);
 /* STEPS steps and a drain. Taken are all that finished but the first, which begins with everything still to come, and the
  * last, which the drain ends; returns their count. */
-uint32_t run(rig *r, tide_pool_counters taken[STEPS]);
+uint32_t run(fixture *r, tide_pool_counters taken[STEPS]);
 void add(tide_pool_counters *sum, const tide_pool_counters *more, double part);
 /* The mean of those. */
-tide_pool_counters mean_step(rig *r);
-tide_pool_counters mean_of(rig_options *options);
+tide_pool_counters mean_step(fixture *r);
+tide_pool_counters mean_of(fixture_options *options);
 void fail_with(const char *what, const tide_pool_counters *counters);
 /* To two nanoseconds. */
 void assert_seconds(const char *what, const tide_pool_counters *counters, double seconds, double expected);

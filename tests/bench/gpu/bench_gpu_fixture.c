@@ -79,15 +79,15 @@ bench_gpu_sizes bench_gpu_sizes_make(bool quick)
 
 /* --- the arena --- */
 
-void *bench_gpu_part(const bench_gpu_rig *rig, int index)
+void *bench_gpu_part(const bench_gpu_fixture *fixture, int index)
 {
-    return rig->arena + (size_t)index * rig->sizes.part_bytes;
+    return fixture->arena + (size_t)index * fixture->sizes.part_bytes;
 }
 
 /* bf16 numbers of both signs, sizes 0.5 to 2. */
-void bench_gpu_refill(bench_gpu_rig *rig)
+void bench_gpu_refill(bench_gpu_fixture *fixture)
 {
-    const size_t bytes = rig->sizes.part_bytes < (2 << 20) ? rig->sizes.part_bytes : 2 << 20;
+    const size_t bytes = fixture->sizes.part_bytes < (2 << 20) ? fixture->sizes.part_bytes : 2 << 20;
     void *pinned;
     uint32_t state = 12345;
     BENCH_CUDA(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault));
@@ -96,59 +96,59 @@ void bench_gpu_refill(bench_gpu_rig *rig)
         state = state * 1664525u + 1013904223u;
         some[i] = (uint16_t)(((state >> 31) << 15) | (0x3f00u + ((state >> 20) & 0xffu)));
     }
-    for (size_t at = 0; at < BENCH_GPU_PARTS * rig->sizes.part_bytes; at += bytes)
-        BENCH_CUDA(cudaMemcpyAsync(rig->arena + at, some, bytes, cudaMemcpyHostToDevice, rig->stream));
-    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+    for (size_t at = 0; at < BENCH_GPU_PARTS * fixture->sizes.part_bytes; at += bytes)
+        BENCH_CUDA(cudaMemcpyAsync(fixture->arena + at, some, bytes, cudaMemcpyHostToDevice, fixture->stream));
+    BENCH_CUDA(cudaStreamSynchronize(fixture->stream));
     BENCH_CUDA(cudaFreeHost(pinned));
 }
 
-bench_gpu_rig bench_gpu_open(const bench_gpu_sizes *sizes)
+bench_gpu_fixture bench_gpu_open(const bench_gpu_sizes *sizes)
 {
-    bench_gpu_rig rig = {.sizes = *sizes, .kernels = tide_kernels_cuda()};
+    bench_gpu_fixture fixture = {.sizes = *sizes, .kernels = tide_kernels_cuda()};
     void *arena;
     BENCH_CUDA(cudaMalloc(&arena, BENCH_GPU_PARTS * sizes->part_bytes));
-    BENCH_CUDA(cudaStreamCreateWithFlags(&rig.stream, cudaStreamNonBlocking));
-    BENCH_CUDA(cudaEventCreateWithFlags(&rig.begin, cudaEventDefault));
-    BENCH_CUDA(cudaEventCreateWithFlags(&rig.end, cudaEventDefault));
+    BENCH_CUDA(cudaStreamCreateWithFlags(&fixture.stream, cudaStreamNonBlocking));
+    BENCH_CUDA(cudaEventCreateWithFlags(&fixture.begin, cudaEventDefault));
+    BENCH_CUDA(cudaEventCreateWithFlags(&fixture.end, cudaEventDefault));
     bench_check(tide_cuda_matmul_open(), "cuBLASLt");
-    rig.arena = arena;
-    bench_gpu_refill(&rig);
-    return rig;
+    fixture.arena = arena;
+    bench_gpu_refill(&fixture);
+    return fixture;
 }
 
-void bench_gpu_close(bench_gpu_rig *rig)
+void bench_gpu_close(bench_gpu_fixture *fixture)
 {
     tide_cuda_matmul_close();
-    BENCH_CUDA(cudaEventDestroy(rig->end));
-    BENCH_CUDA(cudaEventDestroy(rig->begin));
-    BENCH_CUDA(cudaStreamDestroy(rig->stream));
-    BENCH_CUDA(cudaFree(rig->arena));
+    BENCH_CUDA(cudaEventDestroy(fixture->end));
+    BENCH_CUDA(cudaEventDestroy(fixture->begin));
+    BENCH_CUDA(cudaStreamDestroy(fixture->stream));
+    BENCH_CUDA(cudaFree(fixture->arena));
 }
 
 /* --- time --- */
 
-double bench_gpu_round(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments)
+double bench_gpu_round(const bench_gpu_fixture *fixture, tide_kernel kernel, const void *arguments)
 {
     float milliseconds;
-    BENCH_CUDA(cudaEventRecord(rig->begin, rig->stream));
-    for (int i = 0; i < rig->sizes.runs; i++)
-        bench_check(kernel(rig->stream, arguments), "kernel");
-    BENCH_CUDA(cudaEventRecord(rig->end, rig->stream));
-    BENCH_CUDA(cudaEventSynchronize(rig->end));
-    BENCH_CUDA(cudaEventElapsedTime(&milliseconds, rig->begin, rig->end));
-    return fmax((double)milliseconds, 1e-6) * 1e-3 / rig->sizes.runs;
+    BENCH_CUDA(cudaEventRecord(fixture->begin, fixture->stream));
+    for (int i = 0; i < fixture->sizes.runs; i++)
+        bench_check(kernel(fixture->stream, arguments), "kernel");
+    BENCH_CUDA(cudaEventRecord(fixture->end, fixture->stream));
+    BENCH_CUDA(cudaEventSynchronize(fixture->end));
+    BENCH_CUDA(cudaEventElapsedTime(&milliseconds, fixture->begin, fixture->end));
+    return fmax((double)milliseconds, 1e-6) * 1e-3 / fixture->sizes.runs;
 }
 
-double bench_gpu_time(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments)
+double bench_gpu_time(const bench_gpu_fixture *fixture, tide_kernel kernel, const void *arguments)
 {
     double seconds[ROUNDS_MOST];
     const double start = bench_seconds();
     int rounds = 0;
-    bench_check(kernel(rig->stream, arguments), "kernel");
-    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+    bench_check(kernel(fixture->stream, arguments), "kernel");
+    BENCH_CUDA(cudaStreamSynchronize(fixture->stream));
     do
-        seconds[rounds++] = bench_gpu_round(rig, kernel, arguments);
-    while (rounds < rig->sizes.rounds && bench_seconds() - start < kernel_seconds_most);
+        seconds[rounds++] = bench_gpu_round(fixture, kernel, arguments);
+    while (rounds < fixture->sizes.rounds && bench_seconds() - start < kernel_seconds_most);
     return bench_median(seconds, (size_t)rounds);
 }
 
@@ -161,27 +161,27 @@ static tide_status copy_plainly(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-double bench_gpu_copy_rate(const bench_gpu_rig *rig)
+double bench_gpu_copy_rate(const bench_gpu_fixture *fixture)
 {
     static double rate;
     const tide_copy_args copy = {
-        .in = bench_gpu_part(rig, 0), .out = bench_gpu_part(rig, 4), .bytes = 2 * rig->sizes.part_bytes};
+        .in = bench_gpu_part(fixture, 0), .out = bench_gpu_part(fixture, 4), .bytes = 2 * fixture->sizes.part_bytes};
     if (rate > 0)
         return rate;
-    rate = 2.0 * (double)copy.bytes / bench_gpu_time(rig, copy_plainly, &copy);
+    rate = 2.0 * (double)copy.bytes / bench_gpu_time(fixture, copy_plainly, &copy);
     bench_figure("limit: copy on the GPU", rate * 1e-9, "GB/s", BENCH_NO_BOUND, 0,
                  "cudaMemcpyAsync, %zu bytes, read and write", copy.bytes);
     return rate;
 }
 
-double bench_gpu_matmul_rate(const bench_gpu_rig *rig)
+double bench_gpu_matmul_rate(const bench_gpu_fixture *fixture)
 {
     static double rate;
-    const size_t edge = rig->sizes.square;
-    tide_matmul_args square = {.a = bench_gpu_part(rig, 0),
-                               .b = bench_gpu_part(rig, 1),
-                               .c = bench_gpu_part(rig, 2),
-                               .workspace = bench_gpu_part(rig, 4),
+    const size_t edge = fixture->sizes.square;
+    tide_matmul_args square = {.a = bench_gpu_part(fixture, 0),
+                               .b = bench_gpu_part(fixture, 1),
+                               .c = bench_gpu_part(fixture, 2),
+                               .workspace = bench_gpu_part(fixture, 4),
                                .m = edge,
                                .n = edge,
                                .k = edge,
@@ -193,16 +193,16 @@ double bench_gpu_matmul_rate(const bench_gpu_rig *rig)
                                .transpose_b = true};
     if (rate > 0)
         return rate;
-    bench_check(rig->kernels->matmul_prepare(&square, &square.workspace_bytes), "prepare");
-    rate = (double)tide_matmul_flops(&square) / bench_gpu_time(rig, rig->kernels->matmul, &square);
+    bench_check(fixture->kernels->matmul_prepare(&square, &square.workspace_bytes), "prepare");
+    rate = (double)tide_matmul_flops(&square) / bench_gpu_time(fixture, fixture->kernels->matmul, &square);
     bench_figure("limit: product", rate * 1e-12, "TFLOP/s", BENCH_NO_BOUND, 0, "bf16, %zu cubed", edge);
     return rate;
 }
 
-void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel,
+void bench_gpu_flops_figure(const bench_gpu_fixture *fixture, const char *name, tide_kernel kernel,
                             const void *arguments, uint64_t flops)
 {
-    const double limit = bench_gpu_matmul_rate(rig), seconds = bench_gpu_time(rig, kernel, arguments);
+    const double limit = bench_gpu_matmul_rate(fixture), seconds = bench_gpu_time(fixture, kernel, arguments);
     const double rate = (double)flops / seconds;
     bench_also("\"us\": %.3f, \"tflops\": %.2f", seconds * 1e6, rate * 1e-12);
     bench_figure(name, rate / limit, "x product", BENCH_NO_BOUND, 0, "%.0f us, %.0f TFLOP/s", seconds * 1e6,

@@ -1,4 +1,4 @@
-#include "tests/test_trainer_rig.h"
+#include "tests/test_trainer_fixture.h"
 
 #include "kernels/kernels.h"
 #include "src/data/random.h"
@@ -33,7 +33,7 @@ static int remove_one(const char *path, const struct stat *about, int kind, stru
     return remove(path);
 }
 
-int rig_tear_down(void **state)
+int fixture_tear_down(void **state)
 {
     (void)state;
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -52,7 +52,7 @@ static void text_write(void)
     assert_int_equal(fclose(file), 0);
 }
 
-int rig_set_up(void **state)
+int fixture_set_up(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/tide-trainer-XXXXXX");

@@ -3,8 +3,8 @@
  *
  * Params are fp32 and one chunk large, so param i is chunk i; STATE chunks come behind those of params.
  */
-#ifndef TIDE_TESTS_MANAGER_RIG_H
-#define TIDE_TESTS_MANAGER_RIG_H
+#ifndef TIDE_TESTS_MANAGER_FIXTURE_H
+#define TIDE_TESTS_MANAGER_FIXTURE_H
 
 #include "chunk/manager_internal.h"
 
