@@ -1,5 +1,5 @@
 /* What may be done while no step is open, and what follows a step: results, values, giving up, poisoned pools and their recovery. */
-#include "tests/plain_kernels.h"
+#include "tests/reference_kernels.h"
 #include "tests/pool_case.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ static void take_adamw(pool_case *c)
                 c, "tide_param_get",
                 tide_param_get(c->pool, i, (tide_value)(TIDE_VALUE_MASTER + j), 0, elements, c->buffers[j]),
                 TIDE_OK);
-        const uint64_t at = plain_adamw_take(&c->model, i, (const float *const *)c->buffers);
+        const uint64_t at = ref_adamw_take(&c->model, i, (const float *const *)c->buffers);
         if (at < elements)
             pool_case_fail(c, "AdamW: element %llu of p%u is %.9g, momentum %.9g, variance %.9g",
                            (unsigned long long)at, i, (double)c->buffers[0][at], (double)c->buffers[1][at],
@@ -95,7 +95,7 @@ void pool_settle(pool_case *c)
         return;
     const bool skipped = c->model.pending_result.skipped;
     wait_for_kernels(c);
-    plain_settle(&c->model);
+    ref_settle(&c->model);
     pool_events[EVENT_SKIPS] += skipped;
     for (uint32_t i = 0; i < c->model.param_count && skipped; i++)
         pool_events[EVENT_HALF_SKIPS] += c->model.params[i].of_class.state.bytes[0] == 64;
@@ -148,7 +148,7 @@ static void set_everything(pool_case *c, bool is_poisoned)
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
     for (uint32_t i = 0; i < params; i++) {
         const tide_param param = (first + i) % params;
-        for (tide_value kind = TIDE_VALUE_MASTER; kind <= plain_last_value(&c->model, param); kind++) {
+        for (tide_value kind = TIDE_VALUE_MASTER; kind <= ref_last_value(&c->model, param); kind++) {
             if (is_poisoned && pool_chance(c, 15))
                 see_poisoned(c);
             set_whole(c, param, kind);
@@ -179,14 +179,14 @@ static void poisoned(pool_case *c, pool_event by)
 
 static void give_up_open(pool_case *c)
 {
-    const bool may_tear = plain_may_poison(&c->model);
+    const bool may_tear = ref_may_poison(&c->model);
     tide_status got = TIDE_OK; /* as the abort, if it poisons */
     float value;
     if (c->failed && pool_chance(c, 50))
         got = tide_param_get(c->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value);
     const tide_status status = tide_step_abort(c->pool);
     pool_expect(c, "tide_param_get on a failed pool", got, got == TIDE_OK ? TIDE_OK : status);
-    plain_step_forget(&c->model);
+    ref_step_forget(&c->model);
     c->region_known = c->failed = c->kernels_may_run = false;
     if (status != TIDE_OK && may_tear) {
         pool_expect(c, "tide_step_abort", status, TIDE_ERROR_STATE);
@@ -251,7 +251,7 @@ static void give_up_settled(pool_case *c)
 
 void pool_give_up(pool_case *c)
 {
-    c->giving_up_in = PLAIN_NONE;
+    c->giving_up_in = REF_NONE;
     if (c->model.step_open)
         give_up_open(c);
     else if (c->model.pending)
@@ -266,10 +266,10 @@ void pool_give_up(pool_case *c)
 /* Updates had begun when the norm came out not finite. */
 static bool spoilt(pool_case *c)
 {
-    const plain_pool *model = &c->model;
+    const reference_pool *model = &c->model;
     const tide_step_options step = {0};
     tide_step_result result;
-    if (!model->pending || plain_waits(model, &model->pending_step) ||
+    if (!model->pending || ref_waits(model, &model->pending_step) ||
         isfinite(model->pending_result.gradient_norm))
         return false;
     const uint64_t met_by = pool_random(c, 3);
@@ -309,10 +309,10 @@ static void see_update_fail(pool_case *c)
 
 static void compare_values(pool_case *c, tide_param number, tide_value kind, uint64_t first, uint64_t count)
 {
-    const plain_param *param = &c->model.params[number];
+    const ref_param *param = &c->model.params[number];
     const float *got = c->buffers[0], *wanted = c->buffers[1];
     if (kind == TIDE_VALUE_PARAM)
-        plain_load(c->model.dtype, c->buffers[1],
+        ref_load(c->model.dtype, c->buffers[1],
                    (const char *)param->place + first * tide_dtype_bytes(c->model.dtype), count);
     else
         wanted = param->values[kind - TIDE_VALUE_MASTER] + first;
@@ -344,7 +344,7 @@ static void get_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const tide_value kind = (tide_value)pool_random(c, plain_last_value(&c->model, param) + 1);
+    const tide_value kind = (tide_value)pool_random(c, ref_last_value(&c->model, param) + 1);
     before_values(c);
     pool_expect(c, "tide_param_get", tide_param_get(c->pool, param, kind, first, count, c->buffers[0]),
                 TIDE_OK);
@@ -358,17 +358,17 @@ static void set_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const uint32_t planes = plain_last_value(&c->model, param);
+    const uint32_t planes = ref_last_value(&c->model, param);
     const tide_value kind = planes == 0 ? TIDE_VALUE_PARAM : (tide_value)(1 + pool_random(c, planes));
     const uint32_t seed = 1 + (uint32_t)pool_random(c, 1 << 20);
     before_values(c);
     for (uint64_t i = 0; i < count; i++) /* a variance is never negative */
-        c->buffers[0][i] = fabsf(plain_amount(seed, (uint32_t)i));
+        c->buffers[0][i] = fabsf(ref_amount(seed, (uint32_t)i));
     pool_expect(c, "tide_param_set", tide_param_set(c->pool, param, kind, first, count, c->buffers[0]),
                 TIDE_OK);
     pool_settle(c);
     wait_for_kernels(c);
-    plain_set(&c->model, param, kind, first, count, c->buffers[0]);
+    ref_set(&c->model, param, kind, first, count, c->buffers[0]);
 }
 
 static void set_count(pool_case *c)
@@ -393,7 +393,7 @@ void pool_check_all(pool_case *c)
 {
     before_values(c);
     for (uint32_t i = 0; i < c->model.param_count; i++)
-        for (tide_value kind = TIDE_VALUE_PARAM; kind <= plain_last_value(&c->model, i); kind++) {
+        for (tide_value kind = TIDE_VALUE_PARAM; kind <= ref_last_value(&c->model, i); kind++) {
             const uint64_t elements = c->model.params[i].elements;
             pool_expect(c, "tide_param_get", tide_param_get(c->pool, i, kind, 0, elements, c->buffers[0]),
                         TIDE_OK);
@@ -457,7 +457,7 @@ static void one_thing(pool_case *c)
                 tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, c->model.params[0].elements, 1, &value),
                 TIDE_ERROR_ARGUMENT);
     const tide_param any = (tide_param)pool_random(c, c->model.param_count);
-    const tide_value beyond = (tide_value)(plain_last_value(&c->model, any) + 1);
+    const tide_value beyond = (tide_value)(ref_last_value(&c->model, any) + 1);
     pool_expect(c, "tide_param_get of a value that the param has not",
                 tide_param_get(c->pool, any, beyond, 0, 1, &value), TIDE_ERROR_ARGUMENT);
     pool_expect(c, "tide_param_set likewise", tide_param_set(c->pool, any, beyond, 0, 1, &value),
@@ -473,6 +473,6 @@ void pool_between(pool_case *c)
             one_thing(c);
     look_at_counters(c);
     prepare(c);
-    if (plain_difference() != NULL)
-        pool_case_fail(c, "%s", plain_difference());
+    if (ref_difference() != NULL)
+        pool_case_fail(c, "%s", ref_difference());
 }

@@ -143,27 +143,27 @@ static void draw_classes(pool_case *c)
 
 static void draw_tensors(pool_case *c)
 {
-    plain_pool *model = &c->model;
-    model->param_count = 1 + (uint32_t)pool_random(c, PLAIN_PARAMS_MAX);
+    reference_pool *model = &c->model;
+    model->param_count = 1 + (uint32_t)pool_random(c, REF_PARAMS_MAX);
     for (uint32_t i = 0; i < model->param_count; i++) {
         model->params[i].elements = draw_elements(c);
         model->params[i].of_class.decay = pool_chance(c, 60);
     }
     draw_classes(c);
-    model->activation_count = (uint32_t)pool_random(c, PLAIN_ACTIVATIONS_MAX + 1);
-    const uint32_t parts = 1 + (uint32_t)pool_random(c, PLAIN_PARTS_MAX);
+    model->activation_count = (uint32_t)pool_random(c, REF_ACTIVATIONS_MAX + 1);
+    const uint32_t parts = 1 + (uint32_t)pool_random(c, REF_PARTS_MAX);
     for (uint32_t i = 0; i < model->activation_count; i++) {
         model->activations[i].parts =
-            pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, PLAIN_PARTS_MAX);
+            pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, REF_PARTS_MAX);
         model->activations[i].part_bytes = 1 + pool_random(c, pool_chance(c, 20)   ? 400 * KIB
                                                               : pool_chance(c, 50) ? 64 * KIB
                                                                                    : 600);
     }
 }
 
-static plain_op *add_op(pool_case *c, tide_pass pass)
+static ref_op *add_op(pool_case *c, tide_pass pass)
 {
-    plain_op *op = &c->model.ops[c->model.op_count];
+    ref_op *op = &c->model.ops[c->model.op_count];
     snprintf(op->name, sizeof op->name, "%s %u",
              pass == TIDE_PASS_FORWARD ? "forward"
              : pass == TIDE_PASS_BOTH  ? "both"
@@ -179,7 +179,7 @@ static plain_op *add_op(pool_case *c, tide_pass pass)
     return op;
 }
 
-static void use_param(pool_case *c, plain_op *op, tide_param param)
+static void use_param(pool_case *c, ref_op *op, tide_param param)
 {
     static const uint32_t accesses[] = {TIDE_ACCESS_READ | TIDE_ACCESS_GRAD,
                                         TIDE_ACCESS_READ | TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE,
@@ -192,7 +192,7 @@ static void use_param(pool_case *c, plain_op *op, tide_param param)
     op->params[op->description.param_count++] = (tide_use){param, access};
 }
 
-static void use_activation(pool_case *c, plain_op *op, tide_activation number)
+static void use_activation(pool_case *c, ref_op *op, tide_activation number)
 {
     static const uint32_t reads[] = {
         TIDE_ACCESS_READ, TIDE_ACCESS_READ | TIDE_ACCESS_LAST, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE,
@@ -209,7 +209,7 @@ static void use_activation(pool_case *c, plain_op *op, tide_activation number)
 }
 
 /* Ascending, each by chance, so that none is named twice. */
-static void use_activations(pool_case *c, plain_op *op)
+static void use_activations(pool_case *c, ref_op *op)
 {
     for (uint32_t i = 0; i < c->model.activation_count; i++)
         if (pool_chance(c, 50))
@@ -225,7 +225,7 @@ static void draw_layers(pool_case *c)
         const uint32_t layer = backward ? 2 * layers - i : i;
         if (i == layers && pool_chance(c, 50))
             continue;
-        plain_op *op = add_op(c, i < layers    ? TIDE_PASS_FORWARD
+        ref_op *op = add_op(c, i < layers    ? TIDE_PASS_FORWARD
                                  : i == layers ? TIDE_PASS_BOTH
                                                : TIDE_PASS_BACKWARD);
         use_param(c, op, layer < layers ? layer : (uint32_t)pool_random(c, c->model.param_count));
@@ -242,7 +242,7 @@ static void draw_anything(pool_case *c)
                                        TIDE_PASS_BOTH};
     const uint32_t most = 1 + (uint32_t)pool_random(c, c->model.param_count);
     for (uint64_t count = 2 + pool_random(c, 9); count > 0; count--) {
-        plain_op *op = add_op(c, passes[pool_random(c, 4)]);
+        ref_op *op = add_op(c, passes[pool_random(c, 4)]);
         for (uint64_t uses = pool_random(c, 4); uses > 0; uses--)
             use_param(c, op, (tide_param)pool_random(c, most));
         use_activations(c, op);
@@ -260,7 +260,7 @@ static void draw_model(pool_case *c)
     else
         draw_anything(c);
     for (uint64_t count = pool_random(c, 3); count > 0; count--) {
-        plain_op *op = add_op(c, TIDE_PASS_FORWARD); /* for evaluation alone */
+        ref_op *op = add_op(c, TIDE_PASS_FORWARD); /* for evaluation alone */
         use_param(c, op, (tide_param)pool_random(c, c->model.param_count));
     }
 }
@@ -294,7 +294,7 @@ static void *plane_of(const pool_case *c, const element_run *these, tide_value k
 {
     void *begin =
         kind == TIDE_VALUE_PARAM ? these->segment->values : these->segment->state[kind - TIDE_VALUE_MASTER];
-    return (char *)begin + these->at * tide_dtype_bytes(plain_dtype(&c->model, these->segment->param, kind));
+    return (char *)begin + these->at * tide_dtype_bytes(ref_dtype(&c->model, these->segment->param, kind));
 }
 
 static void update_elements(const pool_case *c, const tide_step_options *step, uint64_t number, float scale,
@@ -304,14 +304,14 @@ static void update_elements(const pool_case *c, const tide_step_options *step, u
     float values[TIDE_VALUE_COUNT][PIECE];
     float *const state[] = {values[TIDE_VALUE_MASTER], values[TIDE_VALUE_MOMENTUM],
                             values[TIDE_VALUE_VARIANCE]};
-    const tide_value last = plain_last_value(&c->model, segment->param);
+    const tide_value last = ref_last_value(&c->model, segment->param);
     for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
-        plain_load(plain_dtype(&c->model, segment->param, kind), values[kind], plane_of(c, these, kind),
+        ref_load(ref_dtype(&c->model, segment->param, kind), values[kind], plane_of(c, these, kind),
                    these->count);
-    plain_own_update(last, step, number, scale, segment->decay,
+    ref_own_update(last, step, number, scale, segment->decay,
                      segment->zero_gradient ? NULL : values[TIDE_VALUE_PARAM], state, these->count);
     for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
-        plain_store(plain_dtype(&c->model, segment->param, kind), plane_of(c, these, kind),
+        ref_store(ref_dtype(&c->model, segment->param, kind), plane_of(c, these, kind),
                     values[kind == TIDE_VALUE_PARAM ? TIDE_VALUE_MASTER : kind], these->count);
 }
 
@@ -394,7 +394,7 @@ static void register_all(pool_case *c)
                     TIDE_OK);
     }
     for (uint32_t i = 0; i < c->model.activation_count; i++) {
-        const plain_activation *activation = &c->model.activations[i];
+        const ref_activation *activation = &c->model.activations[i];
         snprintf(name, sizeof name, "c%u", i);
         pool_expect(
             c, "tide_activation_register",
@@ -415,8 +415,8 @@ static uint64_t model_bytes(const pool_case *c)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->model.param_count; i++)
-        for (tide_value kind = TIDE_VALUE_PARAM; kind <= plain_last_value(&c->model, i); kind++)
-            bytes += c->model.params[i].elements * tide_dtype_bytes(plain_dtype(&c->model, i, kind));
+        for (tide_value kind = TIDE_VALUE_PARAM; kind <= ref_last_value(&c->model, i); kind++)
+            bytes += c->model.params[i].elements * tide_dtype_bytes(ref_dtype(&c->model, i, kind));
     return bytes;
 }
 
@@ -462,10 +462,10 @@ static void set_values(pool_case *c)
         const uint64_t elements = c->model.params[i].elements;
         const tide_value kind = c->model.params[i].of_class.frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
         for (uint64_t j = 0; j < elements; j++)
-            c->buffers[0][j] = plain_amount(i + 1, (uint32_t)j);
+            c->buffers[0][j] = ref_amount(i + 1, (uint32_t)j);
         pool_expect(c, "tide_param_set", tide_param_set(c->pool, i, kind, 0, elements, c->buffers[0]),
                     TIDE_OK);
-        plain_set(&c->model, i, kind, 0, elements, c->buffers[0]);
+        ref_set(&c->model, i, kind, 0, elements, c->buffers[0]);
     }
 }
 
@@ -484,14 +484,14 @@ void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
     memset(c, 0, sizeof *c);
     c->seed = c->random = seed;
     c->variant = variant;
-    c->giving_up_in = PLAIN_NONE;
+    c->giving_up_in = REF_NONE;
     c->paired = pool_chance(c, 25);
     draw_model(c);
     const uint64_t scenario = next(&c->random), nonmodel_bytes = 1 + pool_random(c, REGION_BYTES_MOST);
     c->random += variant;
     draw_machine(c);
     c->options.nonmodel_bytes = nonmodel_bytes;
-    assert_true(plain_create_values(&c->model));
+    assert_true(ref_create_values(&c->model));
     make_buffers(c);
     pool_expect(c, "tide_pool_create", tide_pool_create(&c->options, &c->pool), TIDE_OK);
     register_all(c);
@@ -507,5 +507,5 @@ void pool_case_destroy(pool_case *c)
     for (int i = 0; i < 3; i++)
         free(c->buffers[i]);
     free(c->region);
-    plain_destroy(&c->model);
+    ref_destroy(&c->model);
 }

@@ -2,7 +2,7 @@
 #ifndef TIDE_TESTS_POOL_CASE_H
 #define TIDE_TESTS_POOL_CASE_H
 
-#include "tests/plain_pool.h"
+#include "tests/reference_pool.h"
 
 #include <stdatomic.h>
 
@@ -51,7 +51,7 @@ typedef struct pool_case {
     uint32_t variant;      /* 1: the second pool of a pair */
     bool paired;           /* nothing is done whose outcome depends on time */
     uint64_t random;       /* of the scenario */
-    plain_pool model;
+    reference_pool model;
     tide_pool *pool;
     tide_pool_options options;
     tide_pool_plan plan;
@@ -63,11 +63,11 @@ typedef struct pool_case {
 
     uint32_t step;         /* steps begun, training or not */
     const char *op_name;
-    int giving_up_in;      /* moments until the open step is given up; PLAIN_NONE: it isn't */
+    int giving_up_in;      /* moments until the open step is given up; REF_NONE: it isn't */
     int skips_to_come;     /* steps in a row to be skipped */
     float size;            /* of the open step's gradients */
     bool spoil;            /* the open step's next gradient is not finite */
-    uint32_t adders[PLAIN_PARAMS_MAX]; /* ops that added to it in this step */
+    uint32_t adders[REF_PARAMS_MAX]; /* ops that added to it in this step */
     bool result_known;     /* of the pending step */
     bool failed;           /* a kernel's failure was met */
     bool predicted;        /* tide_pool_predict was called, which may allocate */

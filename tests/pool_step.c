@@ -1,5 +1,5 @@
 /* A random step on the pool and its plain model: every call is predicted, and every kernel compares at once. */
-#include "tests/plain_kernels.h"
+#include "tests/reference_kernels.h"
 #include "tests/pool_case.h"
 
 #include <math.h>
@@ -16,8 +16,8 @@ static void launch(pool_case *c, const char *name, tide_kernel kernel, const voi
 static void expect_bytes(pool_case *c, const char *what, const void *found, const void *expected,
                          uint64_t bytes, uint32_t seed)
 {
-    const plain_expect_args args = {what, found, expected, bytes, seed};
-    launch(c, "expect", plain_expect_kernel, &args, sizeof args);
+    const ref_expect_args args = {what, found, expected, bytes, seed};
+    launch(c, "expect", ref_expect_kernel, &args, sizeof args);
 }
 
 static uint32_t draw_seed(pool_case *c)
@@ -39,7 +39,7 @@ void pool_region_write(pool_case *c)
     uint64_t first = 0, bytes = c->options.nonmodel_bytes;
     if (c->region_known)
         draw_range(c, &first, &bytes);
-    plain_pattern(draw_seed(c), 0, c->region + first, bytes);
+    ref_pattern(draw_seed(c), 0, c->region + first, bytes);
     pool_expect(c, "tide_write", tide_write(c->pool, region + first, c->region + first, bytes), TIDE_OK);
     c->region_known = true;
 }
@@ -59,15 +59,15 @@ void pool_region_read(pool_case *c)
 /* A kernel that copies to the region, from a place of which the model knows the content, or a pattern. */
 static void fill_region(pool_case *c, const void *from, const void *model, uint64_t bytes)
 {
-    plain_fill_args args = {.to = tide_region(c->pool), .from = from, .seed = draw_seed(c)};
+    ref_fill_args args = {.to = tide_region(c->pool), .from = from, .seed = draw_seed(c)};
     if (!c->region_known || (from != NULL && model == NULL))
         return;
     args.bytes = bytes < c->options.nonmodel_bytes ? bytes : c->options.nonmodel_bytes;
     if (model != NULL)
         memcpy(c->region, model, args.bytes);
     else
-        plain_pattern(args.seed, 0, c->region, args.bytes);
-    launch(c, "fill region", plain_fill_kernel, &args, sizeof args);
+        ref_pattern(args.seed, 0, c->region, args.bytes);
+    launch(c, "fill region", ref_fill_kernel, &args, sizeof args);
 }
 
 /* --- refusals that need no thought --- */
@@ -118,7 +118,7 @@ static void refuse_in_step(pool_case *c)
     refused(c, "tide_read over the end", tide_read(c->pool, c->region, region, too_many),
             TIDE_ERROR_ARGUMENT);
     pool_expect_true(c, "an open step does not count", tide_update_count(c->pool) == c->model.updates);
-    if (c->model.op != PLAIN_NONE)
+    if (c->model.op != REF_NONE)
         refuse_in_op(c);
     else
         refuse_between_ops(c);
@@ -132,18 +132,18 @@ static void end_op_on_failure(pool_case *c)
     const tide_status status = tide_op_end(c->pool);
     if (status != TIDE_OK)
         pool_expect(c, "tide_op_end behind a failed kernel", status, TIDE_ERROR_IO);
-    plain_op_end(&c->model);
+    ref_op_end(&c->model);
 }
 
 /* A kernel fails: calls answer OK until it is met, and from then on what it returned. */
 static void fail_a_kernel(pool_case *c)
 {
-    const char *op = c->model.op == PLAIN_NONE ? "" : c->model.ops[c->model.op].name;
+    const char *op = c->model.op == REF_NONE ? "" : c->model.ops[c->model.op].name;
     char target;
     pool_events[EVENT_KERNEL_FAILURES]++;
-    launch(c, "the failing one", plain_failing_kernel, NULL, 0);
+    launch(c, "the failing one", ref_failing_kernel, NULL, 0);
     c->region_known = false;
-    if (c->model.op != PLAIN_NONE && !c->paired && pool_chance(c, 25)) {
+    if (c->model.op != REF_NONE && !c->paired && pool_chance(c, 25)) {
         end_op_on_failure(c);
         return;
     }
@@ -163,13 +163,13 @@ static void fail_a_kernel(pool_case *c)
 /* Called between any two calls of a step. False: the step was given up. */
 static bool moment(pool_case *c)
 {
-    if (plain_difference() != NULL)
-        pool_case_fail(c, "%s", plain_difference());
-    if (c->giving_up_in == 0 && !(c->paired && plain_may_poison(&c->model))) {
+    if (ref_difference() != NULL)
+        pool_case_fail(c, "%s", ref_difference());
+    if (c->giving_up_in == 0 && !(c->paired && ref_may_poison(&c->model))) {
         if (pool_chance(c, 40))
             fail_a_kernel(c);
         pool_events[EVENT_ABORTS]++;
-        pool_events[EVENT_ABORTS_IN_OPS] += c->model.op != PLAIN_NONE;
+        pool_events[EVENT_ABORTS_IN_OPS] += c->model.op != REF_NONE;
         pool_give_up(c);
         return false;
     }
@@ -181,7 +181,7 @@ static bool moment(pool_case *c)
         pool_region_write(c);
     else if (kind < 5)
         pool_region_read(c);
-    else if (kind < 6 && c->model.op == PLAIN_NONE)
+    else if (kind < 6 && c->model.op == REF_NONE)
         pool_expect(c, "tide_pool_drain between ops", tide_pool_drain(c->pool), TIDE_OK);
     return true;
 }
@@ -193,7 +193,7 @@ static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
 {
     static const float specials[] = {INFINITY, -INFINITY, NAN};
     const float loss_scale = c->model.step.loss_scale == 0 ? 1 : c->model.step.loss_scale;
-    plain_add_args args = {.accumulator = tide_param_gradient(c->pool, number),
+    ref_add_args args = {.accumulator = tide_param_gradient(c->pool, number),
                            .elements = c->model.params[number].elements,
                            .seed = draw_seed(c),
                            .factor = loss_scale * c->size,
@@ -205,8 +205,8 @@ static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
                        : c->model.dtype == TIDE_DTYPE_BF16 ? 3.4e38F
                                                            : 66000.0F * 64;
     c->spoil = false;
-    launch(c, "add", plain_add_kernel, &args, sizeof args);
-    plain_add(&c->model, number, args.seed, args.factor, args.special);
+    launch(c, "add", ref_add_kernel, &args, sizeof args);
+    ref_add(&c->model, number, args.seed, args.factor, args.special);
 }
 
 /* By chance several times or not at all; but once at least, if the op is to overwrite what it finds. */
@@ -226,7 +226,7 @@ static void use_params(pool_case *c, bool op_begins)
     const tide_op_description *d = &c->model.ops[c->model.op].description;
     for (uint32_t i = 0; i < d->param_count; i++) {
         const tide_param number = d->params[i].tensor;
-        const plain_param *param = &c->model.params[number];
+        const ref_param *param = &c->model.params[number];
         const uint64_t bytes = param->elements * tide_dtype_bytes(c->model.dtype);
         const void *model = pool_is_blind(c) ? NULL : param->place;
         if ((d->params[i].access & TIDE_ACCESS_READ) != 0) {
@@ -247,15 +247,15 @@ static void use_parts(pool_case *c)
     const uint32_t slice = (uint32_t)c->model.slice;
     for (uint32_t i = 0; i < d->activation_count; i++) {
         const tide_use use = d->activations[i];
-        plain_activation *activation = &c->model.activations[use.tensor];
+        ref_activation *activation = &c->model.activations[use.tensor];
         void *part = tide_activation_data(c->pool, use.tensor, slice);
         if ((use.access & TIDE_ACCESS_READ) != 0 && activation->seed[slice] != 0)
             expect_bytes(c, "an activation's part", part, NULL, activation->part_bytes,
                          activation->seed[slice]);
         if ((use.access & TIDE_ACCESS_WRITE) == 0 || pool_chance(c, 10))
             continue;
-        const plain_fill_args args = {.to = part, .bytes = activation->part_bytes, .seed = draw_seed(c)};
-        launch(c, "fill part", plain_fill_kernel, &args, sizeof args);
+        const ref_fill_args args = {.to = part, .bytes = activation->part_bytes, .seed = draw_seed(c)};
+        launch(c, "fill part", ref_fill_kernel, &args, sizeof args);
         activation->seed[slice] = args.seed;
     }
 }
@@ -270,14 +270,14 @@ static bool take_slice(pool_case *c, uint32_t slice)
 {
     if (!moment(c))
         return false;
-    if (!plain_slice_may_begin(&c->model, slice)) {
+    if (!ref_slice_may_begin(&c->model, slice)) {
         refuse_slice(c, slice);
-        if (c->model.slice != PLAIN_NONE)
+        if (c->model.slice != REF_NONE)
             use_parts(c); /* the slice before is held still */
         return true;
     }
     pool_expect(c, "tide_op_slice", tide_op_slice(c->pool, slice), TIDE_OK);
-    plain_slice(&c->model, slice);
+    ref_slice(&c->model, slice);
     use_parts(c);
     if (pool_chance(c, 25))
         use_params(c, false);
@@ -310,17 +310,17 @@ static void count_adders(pool_case *c, tide_op op)
 /* False: the step was given up. */
 static bool play_op(pool_case *c, tide_op op)
 {
-    const plain_op *played = &c->model.ops[op];
+    const ref_op *played = &c->model.ops[op];
     const uint64_t workspace_bytes = played->description.workspace_bytes;
     const uint32_t seed = draw_seed(c);
     pool_expect(c, "tide_op_begin", tide_op_begin(c->pool, op), TIDE_OK);
-    plain_op_begin(&c->model, op);
+    ref_op_begin(&c->model, op);
     pool_events[EVENT_OPS]++;
     c->ops_played++;
     count_adders(c, op);
-    const plain_fill_args fill = {.to = tide_workspace(c->pool), .bytes = workspace_bytes, .seed = seed};
+    const ref_fill_args fill = {.to = tide_workspace(c->pool), .bytes = workspace_bytes, .seed = seed};
     if (workspace_bytes > 0)
-        launch(c, "fill workspace", plain_fill_kernel, &fill, sizeof fill);
+        launch(c, "fill workspace", ref_fill_kernel, &fill, sizeof fill);
     use_params(c, true);
     if (!take_slices(c) || !moment(c))
         return false;
@@ -330,19 +330,19 @@ static bool play_op(pool_case *c, tide_op op)
         expect_bytes(c, "an op's workspace", tide_workspace(c->pool), NULL, workspace_bytes, seed);
     if (pool_chance(c, 10))
         fill_region(c, NULL, NULL, pool_random(c, 4000));
-    plain_op_end(&c->model); /* first: its gradients' updates may begin before the call returns */
+    ref_op_end(&c->model); /* first: its gradients' updates may begin before the call returns */
     pool_expect(c, "tide_op_end", tide_op_end(c->pool), TIDE_OK);
     return moment(c);
 }
 
-static void see_refusal(pool_case *c, tide_op op, plain_refusal why)
+static void see_refusal(pool_case *c, tide_op op, ref_refusal why)
 {
-    static const pool_event events[] = {[PLAIN_REFUSED_PASS] = EVENT_REFUSED_OTHERS,
-                                        [PLAIN_REFUSED_CLOSED] = EVENT_REFUSED_CLOSED,
-                                        [PLAIN_REFUSED_STUCK] = EVENT_REFUSED_STUCK};
+    static const pool_event events[] = {[REF_REFUSED_PASS] = EVENT_REFUSED_OTHERS,
+                                        [REF_REFUSED_CLOSED] = EVENT_REFUSED_CLOSED,
+                                        [REF_REFUSED_STUCK] = EVENT_REFUSED_STUCK};
     pool_expect(c,
-                why == PLAIN_REFUSED_PASS ? "tide_op_begin of a backward op in a forward-only pass"
-                : why == PLAIN_REFUSED_CLOSED
+                why == REF_REFUSED_PASS ? "tide_op_begin of a backward op in a forward-only pass"
+                : why == REF_REFUSED_CLOSED
                     ? "tide_op_begin of an op with a closed param"
                     : "tide_op_begin of an op that would leave a gradient waiting for ever",
                 tide_op_begin(c->pool, op), TIDE_ERROR_STATE);
@@ -353,10 +353,10 @@ static void see_refusal(pool_case *c, tide_op op, plain_refusal why)
 
 static bool play_or_be_refused(pool_case *c, tide_op op)
 {
-    const plain_refusal why = plain_op_refusal(&c->model, op);
+    const ref_refusal why = ref_op_refusal(&c->model, op);
     bool goes_on = true;
     c->op_name = c->model.ops[op].name;
-    if (why == PLAIN_ALLOWED)
+    if (why == REF_ALLOWED)
         goes_on = play_op(c, op);
     else
         see_refusal(c, op, why);
@@ -381,18 +381,18 @@ static bool play_ops(pool_case *c)
 /* In the order in which they are registered the closing ops of what is open can always run. */
 static bool close_gradients(pool_case *c)
 {
-    if (plain_step_may_end(&c->model))
+    if (ref_step_may_end(&c->model))
         return true;
     pool_expect(c, "tide_step_end with an open gradient", tide_step_end(c->pool), TIDE_ERROR_STATE);
     pool_events[EVENT_REFUSED_STEP_ENDS]++;
-    for (tide_op op = 0; op < c->model.op_count && !plain_step_may_end(&c->model); op++) {
+    for (tide_op op = 0; op < c->model.op_count && !ref_step_may_end(&c->model); op++) {
         bool closes = false;
         for (uint32_t i = 0; i < c->model.param_count; i++)
             closes = closes || (c->model.params[i].dirty && c->model.params[i].closing_op == (int)op);
         if (closes && !play_or_be_refused(c, op))
             return false;
     }
-    if (plain_step_may_end(&c->model))
+    if (ref_step_may_end(&c->model))
         return true;
     pool_case_fail(c, "a gradient can't be closed any more");
     return false;
@@ -420,7 +420,7 @@ static void draw_step(pool_case *c, tide_step_options *step)
         step->clip_norm = 1;
         step->loss_scale = 1;
     }
-    if (c->spoil && c->paired && !plain_waits(&c->model, step))
+    if (c->spoil && c->paired && !ref_waits(&c->model, step))
         c->spoil = false; /* it would poison the pool, and the values depend on when */
 }
 
@@ -433,7 +433,7 @@ static bool begin(pool_case *c, const tide_step_options *step)
                 TIDE_ERROR_ARGUMENT);
     if (step == NULL)
         step = &forward_only;
-    const plain_pool *model = &c->model;
+    const reference_pool *model = &c->model;
     const uint32_t skipped = model->pending ? model->pending_result.skipped_in_row : model->skipped_in_row;
     const bool too_many = step->training && skipped >= 10;
     const tide_status status = tide_step_begin(c->pool, step);
@@ -447,10 +447,10 @@ static bool begin(pool_case *c, const tide_step_options *step)
     pool_expect(c, "tide_step_begin", status, TIDE_OK);
     c->updates_may_run = c->updates_may_run || model->pending;
     pool_settle(c);
-    plain_step_begin(&c->model, step);
+    ref_step_begin(&c->model, step);
     c->giving_up_in = pool_chance(c, c->skips_to_come > 0 ? 5 : 18)
                           ? (int)pool_random(c, 3 * c->model.op_count)
-                          : PLAIN_NONE;
+                          : REF_NONE;
     return true;
 }
 
@@ -467,14 +467,14 @@ void pool_step(pool_case *c)
         draw_step(c, &step);
     if (!begin(c, training ? &step : NULL) || !moment(c) || !play_ops(c) || !close_gradients(c))
         return;
-    if (plain_may_poison(&c->model) && !c->paired && pool_chance(c, 40)) {
+    if (ref_may_poison(&c->model) && !c->paired && pool_chance(c, 40)) {
         pool_await_update(c);
         c->giving_up_in = 0;
     }
     if (!moment(c))
         return;
-    c->giving_up_in = PLAIN_NONE;
-    plain_step_end(&c->model);
+    c->giving_up_in = REF_NONE;
+    ref_step_end(&c->model);
     const bool poisons = training && !isfinite(c->model.pending_result.gradient_norm);
     if (training && !poisons && !c->paired && c->model.own_optimizer && pool_chance(c, 6)) {
         atomic_store(&c->failing_piece, (int)pool_random(c, 3));

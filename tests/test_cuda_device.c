@@ -2,7 +2,7 @@
  * test_offload_host.c and test_offload_faults.c, built with TEST_ON_CUDA.
  *
  * Here: what it refuses to open; what it asks CUDA for and when; the N-th CUDA call failing for N = 1, 2, 3...; commands that
- * fail while they run; times; many GPUs; and random schedules under adversarial delays against a naive model of contents.
+ * fail while they run; times; many GPUs; and random schedules under adversarial delays against a reference model of contents.
  * After each test nothing is live on the fake GPU and no rule of CUDA's was broken.
  */
 #include "test_offload_fixture.h"
@@ -916,7 +916,7 @@ static void any_thread_reaches_the_devices_own_gpu(void **state)
     close_and_look(&it);
 }
 
-/* --- random schedules against a naive model of contents --- */
+/* --- random schedules against a reference model of contents --- */
 
 enum { MODEL_STEPS = 400, WORDS = 4 }; /* the first words of every slot are followed */
 
@@ -1005,7 +1005,7 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
     }
 }
 
-static void random_schedules_under_delays_have_the_contents_of_a_naive_model(void **state)
+static void random_schedules_under_delays_have_the_contents_of_a_reference_model(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed += test_thin(4)) {
@@ -1059,7 +1059,7 @@ int main(void)
         gpu_test(event_behind_a_run_waits_for_all_of_it),
         gpu_test(run_that_gets_no_event_fails_the_record_until_recovery),
         gpu_test(any_thread_reaches_the_devices_own_gpu),
-        gpu_test(random_schedules_under_delays_have_the_contents_of_a_naive_model),
+        gpu_test(random_schedules_under_delays_have_the_contents_of_a_reference_model),
     };
     return cmocka_run_group_tests_name("CUDA device", tests, NULL, NULL);
 }

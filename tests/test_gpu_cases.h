@@ -5,7 +5,7 @@
 /* test_gpu_matmuls.c */
 void matmuls_stay_within_their_operands(void **state);
 /* test_gpu_schedule.c */
-void random_schedule_has_the_contents_of_a_naive_model(void **state);
+void random_schedule_has_the_contents_of_a_reference_model(void **state);
 /* test_gpu_update.c */
 void update_through_chunks_has_the_cpus_bits(void **state);
 

@@ -426,7 +426,7 @@ int main(void)
         gpu_test(steady_state_allocates_nothing),
         gpu_test(times_of_commands_are_those_that_cuda_measures),
         gpu_test(update_through_chunks_has_the_cpus_bits),
-        gpu_test(random_schedule_has_the_contents_of_a_naive_model),
+        gpu_test(random_schedule_has_the_contents_of_a_reference_model),
         /* Last: after an illegal access a process has no GPU any more. */
         gpu_test(matmuls_stay_within_their_operands),
     };

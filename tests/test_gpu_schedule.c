@@ -1,4 +1,4 @@
-/* Random schedules of copies, kernels and mappings against a naive model of contents.
+/* Random schedules of copies, kernels and mappings against a reference model of contents.
  *
  *   a slot of either tier   | floats |           nothing looks here           | halves |
  *                             1024 fp32, its first bytes                         1024 bf16, its last
@@ -218,7 +218,7 @@ static void model_compare(fixture *it, const model *m, uint64_t seed)
 
 static_assert((int)DEVICE_SLOTS == (int)HOST_SLOTS, "slots of the two tiers are compared in pairs");
 
-void random_schedule_has_the_contents_of_a_naive_model(void **state)
+void random_schedule_has_the_contents_of_a_reference_model(void **state)
 {
     static model m;
     (void)state;

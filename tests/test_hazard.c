@@ -1,5 +1,5 @@
 /* The hazard checker alone: each race on each pair of streams, and thousands of random programs against a
- * naive model that draws the whole graph of what happens before what and looks for a path.
+ * reference model that draws the whole graph of what happens before what and looks for a path.
  */
 #include "offload/hazard.h"
 
@@ -282,7 +282,7 @@ static void named_objects_are_named(void **state)
     tide_hazard_destroy(hazard);
 }
 
-/* --- the naive model ---
+/* --- the reference model ---
  *
  * Every call is a node of its host thread; what it enqueues is a second node, of the stream. Edges: the
  * previous node of the same thread or stream; from a call to what it enqueued; from a recorded node to what

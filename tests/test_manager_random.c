@@ -1,5 +1,5 @@
-/* The manager against the naive model (naive_manager.h) on random sequences, and each of its choices against the plain rule
- * for it (plain_choices.h).
+/* The manager against the reference model (reference_manager.h) on random sequences, and each of its choices against the plain rule
+ * for it (reference_choices.h).
  *
  * A sequence draws a layout of one to three classes, ops with tied params and slices, budgets from the exact least upward,
  * a placement, prefetch on or off; then steps, with updates that wait or not, are skipped or released;
@@ -12,8 +12,8 @@
  * waits for its update.
  */
 #include "chunk/manager_internal.h"
-#include "naive_manager.h"
-#include "plain_choices.h"
+#include "reference_manager.h"
+#include "reference_choices.h"
 #include "stream_hash.h"
 #include "test_thin.h"
 
@@ -66,13 +66,13 @@ void *__wrap_realloc(void *old, size_t bytes)
 
 typedef struct sequence {
     uint64_t random;
-    naive_op ops[NAIVE_OPS_MAX];
+    reference_op ops[REFERENCE_OPS_MAX];
     uint32_t op_count, forward_count;
     uint32_t params, tensors, parts;
-    bool frozen[NAIVE_PARAMS_MAX];
+    bool frozen[REFERENCE_PARAMS_MAX];
     tide_layout *layout;
     tide_manager *manager;
-    naive_manager naive;
+    reference_manager reference;
     bool failing;       /* commands may fail */
     bool failed;        /* one did: an abort comes next */
     bool poisoned;          /* all values have to be set */
@@ -159,7 +159,7 @@ static void draw_layout(sequence *s)
     assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
 }
 
-static void add_param_use(naive_op *op, uint32_t param, uint32_t access)
+static void add_param_use(reference_op *op, uint32_t param, uint32_t access)
 {
     for (uint32_t i = 0; i < op->param_count; i++)
         if (op->params[i].tensor == param)
@@ -167,7 +167,7 @@ static void add_param_use(naive_op *op, uint32_t param, uint32_t access)
     op->params[op->param_count++] = (tide_use){.tensor = param, .access = access};
 }
 
-static void add_activation_use(sequence *s, naive_op *op, uint32_t tensor, uint32_t access)
+static void add_activation_use(sequence *s, reference_op *op, uint32_t tensor, uint32_t access)
 {
     if (s->tensors == 0)
         return;
@@ -194,8 +194,8 @@ static void draw_ops(sequence *s)
         count[l] = 1 + below(s, s->large ? 6 : 3);
     }
     for (uint32_t l = 0; l < layers; l++) {
-        naive_op *op = &s->ops[s->op_count++];
-        *op = (naive_op){.pass = TIDE_PASS_FORWARD};
+        reference_op *op = &s->ops[s->op_count++];
+        *op = (reference_op){.pass = TIDE_PASS_FORWARD};
         for (uint32_t i = 0; i < count[l]; i++)
             add_param_use(op, (first[l] + i) % s->params, TIDE_ACCESS_READ);
         if (l > 0)
@@ -203,14 +203,14 @@ static void draw_ops(sequence *s)
         add_activation_use(s, op, l, TIDE_ACCESS_WRITE);
     }
     s->forward_count = s->op_count;
-    naive_op *head = &s->ops[s->op_count++];
-    *head = (naive_op){.pass = TIDE_PASS_BOTH};
+    reference_op *head = &s->ops[s->op_count++];
+    *head = (reference_op){.pass = TIDE_PASS_BOTH};
     const uint32_t tied = below(s, s->params);
     add_param_use(head, tied, TIDE_ACCESS_READ | (s->frozen[tied] ? 0u : TIDE_ACCESS_GRAD));
     add_activation_use(s, head, layers - 1, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
     for (uint32_t l = layers; l-- > 0;) {
-        naive_op *op = &s->ops[s->op_count++];
-        *op = (naive_op){.pass = TIDE_PASS_BACKWARD};
+        reference_op *op = &s->ops[s->op_count++];
+        *op = (reference_op){.pass = TIDE_PASS_BACKWARD};
         for (uint32_t i = 0; i < count[l]; i++)
             add_param_use(op, (first[l] + i) % s->params, backward_access(s, (first[l] + i) % s->params));
         add_activation_use(s, op, l, TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
@@ -279,7 +279,7 @@ static void create(sequence *s, uint64_t seed)
 {
     tide_manager_options options;
     memset(s, 0, sizeof *s);
-    plain_choices_begin();
+    ref_choices_begin();
     s->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     for (int i = 0; i < 8; i++)
         below(s, 2);
@@ -291,12 +291,12 @@ static void create(sequence *s, uint64_t seed)
     add_ops(s);
     seal(s, &options);
     s->manager->deep_checks = seed % 4 == 0;
-    naive_create(&s->naive, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
+    reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
     s->failing = percent(s, 15);
     s->eagerness = 10 + below(s, 85);
     s->tells = percent(s, 70);
     s->steady = percent(s, 65);
-    s->naive.compares_always = seed % 32 == 0;
+    s->reference.compares_always = seed % 32 == 0;
 }
 
 /* --- the engine: take and complete commands --- */
@@ -304,29 +304,29 @@ static void create(sequence *s, uint64_t seed)
 /* Any open command; where updates are slow, seldom one of those. */
 static uint32_t draw_open(sequence *s)
 {
-    uint32_t at = below(s, s->naive.open_count);
-    for (int i = 0; i < 4 && s->restless && s->naive.open[at].kind == TIDE_COMMAND_UPDATE; i++)
-        at = below(s, s->naive.open_count);
+    uint32_t at = below(s, s->reference.open_count);
+    for (int i = 0; i < 4 && s->restless && s->reference.open[at].kind == TIDE_COMMAND_UPDATE; i++)
+        at = below(s, s->reference.open_count);
     return at;
 }
 
 static void complete_any(sequence *s)
 {
     uint32_t at = draw_open(s);
-    bool is_task = s->naive.open[at].kind > TIDE_COMMAND_WRITE_BACK;
+    bool is_task = s->reference.open[at].kind > TIDE_COMMAND_WRITE_BACK;
     bool ok = !s->failing || !percent(s, 1);
     s->failed |= !ok;
     bool cancelled = ok && is_task && percent(s, 1);
-    naive_complete(&s->naive, at, cancelled ? NAIVE_CANCELLED : ok ? NAIVE_DONE : NAIVE_FAILED);
+    reference_complete(&s->reference, at, cancelled ? REFERENCE_CANCELLED : ok ? REFERENCE_DONE : REFERENCE_FAILED);
 }
 
 /* The engine stops: what was handed out ends, but a task that was not started need not start. */
 static void complete_all(sequence *s)
 {
-    while (s->naive.open_count) {
-        uint32_t last = s->naive.open_count - 1;
-        if (s->naive.open[last].kind > TIDE_COMMAND_WRITE_BACK && percent(s, 50))
-            naive_complete(&s->naive, last, NAIVE_CANCELLED);
+    while (s->reference.open_count) {
+        uint32_t last = s->reference.open_count - 1;
+        if (s->reference.open[last].kind > TIDE_COMMAND_WRITE_BACK && percent(s, 50))
+            reference_complete(&s->reference, last, REFERENCE_CANCELLED);
         else
             complete_any(s);
     }
@@ -335,13 +335,13 @@ static void complete_all(sequence *s)
 
 static void complain(sequence *s, const char *what)
 {
-    if (!s->naive.problem[0])
-        snprintf(s->naive.problem, sizeof s->naive.problem, "%s", what);
+    if (!s->reference.problem[0])
+        snprintf(s->reference.problem, sizeof s->reference.problem, "%s", what);
 }
 
 static bool goes_on(const sequence *s)
 {
-    return !s->failed && !s->naive.problem[0];
+    return !s->failed && !s->reference.problem[0];
 }
 
 /* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
@@ -361,15 +361,15 @@ static bool pump(sequence *s)
 {
     if (s->tells && percent(s, 30))
         tell(s);
-    if (s->naive.open_count && percent(s, s->eagerness)) {
+    if (s->reference.open_count && percent(s, s->eagerness)) {
         complete_any(s);
         return true;
     }
-    if (naive_take(&s->naive))
+    if (reference_take(&s->reference))
         return true;
-    if (s->naive.open_count == 0) {
+    if (s->reference.open_count == 0) {
         tide_manager_set_link(s->manager, false, false); /* its copies are over */
-        return naive_take(&s->naive);
+        return reference_take(&s->reference);
     }
     complete_any(s);
     return true;
@@ -380,7 +380,7 @@ static void pump_some(sequence *s)
     for (uint32_t i = below(s, s->restless ? 3 : 12); i > 0 && goes_on(s); i--)
         pump(s);
     if (percent(s, 2) && goes_on(s))
-        naive_ask_wrongly(&s->naive);
+        reference_ask_wrongly(&s->reference);
 }
 
 typedef bool (*condition)(const sequence *s);
@@ -392,17 +392,17 @@ static bool op_is_ready(const sequence *s)
 
 static bool host_request_is_over(const sequence *s)
 {
-    return s->naive.host_count == 0;
+    return s->reference.host_count == 0;
 }
 
 static bool nothing_is_pending(const sequence *s)
 {
-    return naive_pieces_pending(&s->naive) == 0;
+    return reference_pieces_pending(&s->reference) == 0;
 }
 
 static bool nothing_older_is_pending(const sequence *s)
 {
-    return !naive_has_older_pending(&s->naive);
+    return !reference_has_older_pending(&s->reference);
 }
 
 /* Every wait ends, after a number of commands that chunks, not chance, bound. */
@@ -431,11 +431,11 @@ static void run_slices(sequence *s, tide_op op)
     uint32_t turn = s->steady || below(s, 4) ? 0 : below(s, 3);
     for (uint32_t i = 0; i < s->ops[op].slices && goes_on(s);
          i += s->steady || !percent(s, 5)) { /* a slice may come twice */
-        if (!naive_slice(&s->naive, (i + turn) % s->ops[op].slices))
+        if (!reference_slice(&s->reference, (i + turn) % s->ops[op].slices))
             continue;
         wait_for(s, op_is_ready, "a slice never becomes ready");
         if (goes_on(s))
-            naive_check_ready(&s->naive);
+            reference_check_ready(&s->reference);
         pump_some(s);
     }
 }
@@ -443,19 +443,19 @@ static void run_slices(sequence *s, tide_op op)
 /* False: the step is to be given up. */
 static bool run_op(sequence *s, tide_op op)
 {
-    if (!naive_begin(&s->naive, op))
+    if (!reference_begin(&s->reference, op))
         return true;
     if (percent(s, s->impatient))
         return false;
     wait_for(s, op_is_ready, "an op never becomes ready");
     if (!goes_on(s))
         return false;
-    naive_check_ready(&s->naive);
+    reference_check_ready(&s->reference);
     pump_some(s);
     run_slices(s, op);
     if (!goes_on(s) || percent(s, s->impatient))
         return false;
-    naive_end(&s->naive);
+    reference_end(&s->reference);
     pump_some(s);
     return goes_on(s);
 }
@@ -514,14 +514,14 @@ static void set_all_values(sequence *s)
         const bool is_trained = tide_layout_pieces(s->layout, chunk) > 0;
         if (is_trained)
             uses[1] = (tide_use){tide_layout_piece(s->layout, chunk, 0).state_chunk, TIDE_ACCESS_WRITE};
-        naive_host_request(&s->naive, uses, is_trained ? 2 : 1);
+        reference_host_request(&s->reference, uses, is_trained ? 2 : 1);
         wait_for(s, host_request_is_over, "a host request is never served");
     }
     s->poisoned &= !goes_on(s);
 }
 
 /* Does any param have a pending update of before in one chunk, and in another the restore that the abort asks for? */
-static bool has_both_pending(const naive_manager *n)
+static bool has_both_pending(const reference_manager *n)
 {
     for (uint32_t p = 0; p < n->params; p++) {
         bool pending[TIDE_COMMAND_ACCESS] = {false};
@@ -535,25 +535,25 @@ static bool has_both_pending(const naive_manager *n)
 
 static void abort_step(sequence *s)
 {
-    bool poisoned, in_midst = s->naive.step_open && s->naive.training;
-    bool among_older = in_midst && naive_has_older_pending(&s->naive) && naive_has_new_gradient(&s->naive);
-    naive_abort(&s->naive, &poisoned);
+    bool poisoned, in_midst = s->reference.step_open && s->reference.training;
+    bool among_older = in_midst && reference_has_older_pending(&s->reference) && reference_has_new_gradient(&s->reference);
+    reference_abort(&s->reference, &poisoned);
     s->poisoned |= poisoned;
     if (!among_older || poisoned)
         return;
     aborts_played.among_older++;
     aborts_played.in_another_order += s->reordered;
-    aborts_played.with_a_neighbour += s->reordered && has_both_pending(&s->naive);
+    aborts_played.with_a_neighbour += s->reordered && has_both_pending(&s->reference);
 }
 
 /* What a pool does after a failure, or when its user gives up. */
 static void give_up(sequence *s)
 {
-    if (s->naive.problem[0])
+    if (s->reference.problem[0])
         return;
     complete_all(s);
     abort_step(s);
-    while (s->poisoned && !s->naive.problem[0]) {
+    while (s->poisoned && !s->reference.problem[0]) {
         set_all_values(s);
         if (s->failed) {
             complete_all(s);
@@ -566,11 +566,11 @@ static void give_up(sequence *s)
  * to be given up. */
 static bool close_what_waits(sequence *s)
 {
-    for (tide_op op; (op = naive_waited_for(&s->naive)) != UINT32_MAX; gradients_waited++) {
+    for (tide_op op; (op = reference_waited_for(&s->reference)) != UINT32_MAX; gradients_waited++) {
         wait_for(s, nothing_older_is_pending, "old updates never end");
-        if (!goes_on(s) || naive_step_end(&s->naive) || !run_op(s, op))
+        if (!goes_on(s) || reference_step_end(&s->reference) || !run_op(s, op))
             return false;
-        if (naive_waited_for(&s->naive) == op) {
+        if (reference_waited_for(&s->reference) == op) {
             complain(s, "an op that a gradient waits for can't run");
             return false;
         }
@@ -580,10 +580,10 @@ static bool close_what_waits(sequence *s)
 
 static void run_step(sequence *s, bool training)
 {
-    uint32_t order[NAIVE_OPS_MAX], count = draw_order(s, training, order);
+    uint32_t order[REFERENCE_OPS_MAX], count = draw_order(s, training, order);
     bool waits = percent(s, 50);
     s->impatient = s->restless && percent(s, 50) ? 15 : 1;
-    naive_step_begin(&s->naive, training, waits);
+    reference_step_begin(&s->reference, training, waits);
     for (uint32_t i = 0; i < count; i++)
         if (!run_op(s, order[i])) {
             give_up(s);
@@ -599,11 +599,11 @@ static void run_step(sequence *s, bool training)
         give_up(s);
         return;
     }
-    naive_step_end(&s->naive);
+    reference_step_end(&s->reference);
     pump_some(s);
     if (training && waits && goes_on(s) && !percent(s, 5))
-        naive_release(&s->naive, percent(s, 20));
-    if (!goes_on(s) || s->naive.release_pending || percent(s, s->restless ? 10 : 2))
+        reference_release(&s->reference, percent(s, 20));
+    if (!goes_on(s) || s->reference.release_pending || percent(s, s->restless ? 10 : 2))
         give_up(s);
 }
 
@@ -621,7 +621,7 @@ static void run_host_request(sequence *s)
     }
     if (distinct == 0)
         return;
-    naive_host_request(&s->naive, uses, distinct);
+    reference_host_request(&s->reference, uses, distinct);
     wait_for(s, host_request_is_over, "a host request is never served");
     if (!goes_on(s))
         give_up(s);
@@ -630,7 +630,7 @@ static void run_host_request(sequence *s)
 static void run_sequence(sequence *s)
 {
     uint32_t rounds = (s->restless ? 6 : 3) + below(s, 4);
-    for (uint32_t i = 0; i < rounds && !s->naive.problem[0]; i++) {
+    for (uint32_t i = 0; i < rounds && !s->reference.problem[0]; i++) {
         if (percent(s, s->restless ? 10 : 30))
             run_host_request(s);
         run_step(s, !percent(s, s->restless ? 10 : 20));
@@ -659,14 +659,14 @@ static void arrange_two_params_that_share_a_chunk(sequence *s)
         .device_slots = 8, .host_slots = 32, .placement = TIDE_PLACEMENT_HOST};
     uint32_t number;
     memset(s, 0, sizeof *s);
-    plain_choices_begin();
+    ref_choices_begin();
     assert_int_equal(tide_layout_create(&layout, &s->layout), TIDE_OK);
     assert_int_equal(tide_layout_add_class(s->layout, &formats[0], &number), TIDE_OK);
     assert_int_equal(tide_layout_add_param(s->layout, 0, "p0", 3000, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_param(s->layout, 0, "p1", 500, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
     for (uint32_t i = 0; i < 4; i++) { /* p0, p1 forward, p1, p0 backward */
-        naive_op *op = &s->ops[s->op_count++];
+        reference_op *op = &s->ops[s->op_count++];
         op->pass = i < 2 ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD;
         add_param_use(op, i == 1 || i == 2, i < 2 ? TIDE_ACCESS_READ : TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     }
@@ -674,11 +674,11 @@ static void arrange_two_params_that_share_a_chunk(sequence *s)
     add_ops(s);
     assert_int_equal(tide_manager_seal(s->manager, &options), TIDE_OK);
     s->manager->deep_checks = true;
-    naive_create(&s->naive, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
-    s->naive.compares_always = true;
+    reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
+    s->reference.compares_always = true;
 }
 
-static bool find_open(const naive_manager *n, tide_command_kind kind, tide_chunk chunk, bool others,
+static bool find_open(const reference_manager *n, tide_command_kind kind, tide_chunk chunk, bool others,
                       uint32_t *at)
 {
     for (*at = 0; *at < n->open_count; ++*at)
@@ -691,10 +691,10 @@ static bool find_open(const naive_manager *n, tide_command_kind kind, tide_chunk
 static void pump_all_but(sequence *s, tide_command_kind kind, tide_chunk chunk)
 {
     uint32_t at;
-    while (naive_take(&s->naive) || find_open(&s->naive, kind, chunk, true, &at))
-        if (find_open(&s->naive, kind, chunk, true, &at))
-            naive_complete(&s->naive, at, NAIVE_DONE);
-    assert_string_equal(s->naive.problem, "");
+    while (reference_take(&s->reference) || find_open(&s->reference, kind, chunk, true, &at))
+        if (find_open(&s->reference, kind, chunk, true, &at))
+            reference_complete(&s->reference, at, REFERENCE_DONE);
+    assert_string_equal(s->reference.problem, "");
 }
 
 static void pump_all(sequence *s)
@@ -704,16 +704,16 @@ static void pump_all(sequence *s)
 
 static void train_in_order(sequence *s)
 {
-    naive_step_begin(&s->naive, true, true);
+    reference_step_begin(&s->reference, true, true);
     for (tide_op op = 0; op < s->op_count; op++) {
-        assert_true(naive_begin(&s->naive, op));
+        assert_true(reference_begin(&s->reference, op));
         pump_all(s);
-        naive_check_ready(&s->naive);
-        naive_end(&s->naive);
+        reference_check_ready(&s->reference);
+        reference_end(&s->reference);
     }
-    naive_step_end(&s->naive);
-    naive_release(&s->naive, false);
-    assert_string_equal(s->naive.problem, "");
+    reference_step_end(&s->reference);
+    reference_release(&s->reference, false);
+    assert_string_equal(s->reference.problem, "");
 }
 
 static void expect_param(const sequence *s, uint32_t param, tide_tensor_state state, bool has_gradient)
@@ -732,15 +732,15 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     uint32_t at;
     arrange_two_params_that_share_a_chunk(&s);
     train_in_order(&s);
-    naive_step_begin(&s.naive, true, true);
-    assert_true(naive_begin(&s.naive, 2)); /* p1 backward comes first: it waits for chunk 1's update alone */
+    reference_step_begin(&s.reference, true, true);
+    assert_true(reference_begin(&s.reference, 2)); /* p1 backward comes first: it waits for chunk 1's update alone */
     pump_all_but(&s, TIDE_COMMAND_UPDATE, 0);
-    naive_check_ready(&s.naive);
-    naive_end(&s.naive);
+    reference_check_ready(&s.reference);
+    reference_end(&s.reference);
     expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true);
-    assert_true(find_open(&s.naive, TIDE_COMMAND_UPDATE, 0, false, &at));
-    naive_complete(&s.naive, at, NAIVE_CANCELLED);
-    naive_abort(&s.naive, &poisoned);
+    assert_true(find_open(&s.reference, TIDE_COMMAND_UPDATE, 0, false, &at));
+    reference_complete(&s.reference, at, REFERENCE_CANCELLED);
+    reference_abort(&s.reference, &poisoned);
     assert_false(poisoned);
     expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* chunk 0 has the update of the step before pending */
 
@@ -760,9 +760,9 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
 static uint32_t sequence_count;
 static uint64_t first_seed = 1;
 
-static void print_plain_choices(void)
+static void print_ref_choices(void)
 {
-    const plain_counts *made = &plain_choices_made;
+    const ref_counts *made = &ref_choices_made;
     print_message("by plain rules: %llu victims, %llu duplicates, %llu promotions, %llu that leave, ",
                   (unsigned long long)made->victims, (unsigned long long)made->duplicates,
                   (unsigned long long)made->promotions, (unsigned long long)made->evictions);
@@ -780,16 +780,16 @@ static void play(uint64_t seed, tide_manager_counters *counters)
     allocation_forbidden = true;
     run_sequence(&s);
     allocation_forbidden = false;
-    if (s.naive.problem[0])
-        fail_msg("seed %llu: %s", (unsigned long long)seed, s.naive.problem);
-    if (plain_choices_problem()[0])
-        fail_msg("seed %llu: %s", (unsigned long long)seed, plain_choices_problem());
-    among_neighbours += s.naive.among_neighbours;
+    if (s.reference.problem[0])
+        fail_msg("seed %llu: %s", (unsigned long long)seed, s.reference.problem);
+    if (ref_choices_problem()[0])
+        fail_msg("seed %llu: %s", (unsigned long long)seed, ref_choices_problem());
+    among_neighbours += s.reference.among_neighbours;
     tide_manager_counters_get(s.manager, counters);
     destroy(&s);
 }
 
-static void the_manager_agrees_with_the_naive_model(void **state)
+static void the_manager_agrees_with_the_reference_model(void **state)
 {
     (void)state;
     tide_manager_counters counters, sum = {0};
@@ -813,13 +813,13 @@ static void the_manager_agrees_with_the_naive_model(void **state)
     uint64_t commands;
     const uint64_t hash = stream_hash(&commands);
     print_message("%llu commands, stream %016llx\n", (unsigned long long)commands, (unsigned long long)hash);
-    print_plain_choices();
+    print_ref_choices();
     print_message("%u ops run late, for gradients that waited\n", gradients_waited);
     print_message("%u aborts among older updates: %u with ops out of order, %u of a param with both pending\n",
                   aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);
     print_message(
         "%llu tasks on state that the other tier's wanted, too; %llu times one waited for the other\n",
-        (unsigned long long)among_neighbours, (unsigned long long)plain_choices_made.held_back);
+        (unsigned long long)among_neighbours, (unsigned long long)ref_choices_made.held_back);
     assert_int_equal(forbidden_allocations, 0);
     /* Sequences that never promote or re-record, or give up nothing of note, would prove nothing about it. */
     if (sequence_count >= 1000) {
@@ -827,7 +827,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         assert_true(aborts_played.in_another_order > 0 && aborts_played.with_a_neighbour > 0);
         assert_true(sum.promotions > 0 && sum.re_recordings > 0);
         assert_true(sum.write_backs > 0 && sum.prefetches > 0);
-        const plain_counts *made = &plain_choices_made;
+        const ref_counts *made = &ref_choices_made;
         assert_true(made->victims && made->duplicates && made->promotions && made->evictions && made->ready &&
                     made->assembles && made->fetches && made->pins && made->held_back);
     }
@@ -840,7 +840,7 @@ int main(int count, char **arguments)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_restored),
-        cmocka_unit_test(the_manager_agrees_with_the_naive_model),
+        cmocka_unit_test(the_manager_agrees_with_the_reference_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

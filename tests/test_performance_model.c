@@ -157,7 +157,7 @@ static void without_a_cycle_the_mean_is_of_all_that_have_settled(void **state)
 }
 
 /* The least period for which the last steps, two cycles and `enough` at least, are as those a period before. */
-static uint32_t period_naive(const double *seconds, uint32_t count, uint32_t enough)
+static uint32_t period_reference(const double *seconds, uint32_t count, uint32_t enough)
 {
     for (uint32_t period = 1; period <= 8; period++) {
         uint32_t steps = 2 * period > enough ? 2 * period : enough;
@@ -186,7 +186,7 @@ static void a_period_is_what_a_plain_search_finds(void **state)
             seconds[i] = noisy ? 1 + (double)draw(3) : cycle[i % period] * (1 + 2e-4 * (double)draw(3));
         }
         const tide_course course = course_of(seconds, count, enough, TIDE_COURSE_STEPS_MAX);
-        const uint32_t truth = period_naive(seconds, count, enough);
+        const uint32_t truth = period_reference(seconds, count, enough);
         assert_int_equal(tide_course_period(&course), truth);
         assert_int_equal(tide_course_is_over(&course), truth != 0 || count == TIDE_COURSE_STEPS_MAX);
         found[truth]++;

@@ -1,10 +1,10 @@
 /* Random models, machines and scenarios on a pool, through its public header alone, beside a model of plain arrays that knows
- * nothing of chunks (plain_pool.h): every status is predicted, every value compared, most by kernels at once. A part of the
+ * nothing of chunks (reference_pool.h): every status is predicted, every value compared, most by kernels at once. A part of the
  * cases is played on a second pool with another machine, to the same bits.
  *
  * usage: test_pool_random [CASES [FIRST_SEED]]
  */
-#include "tests/plain_kernels.h"
+#include "tests/reference_kernels.h"
 #include "tests/pool_case.h"
 #include "tests/test_thin.h"
 
@@ -35,8 +35,8 @@ static uint64_t play(uint64_t seed, uint32_t variant, bool *paired)
     *paired = c.paired;
     const uint64_t hash = c.hash;
     pool_case_destroy(&c);
-    if (plain_difference() != NULL)
-        pool_case_fail(&c, "%s", plain_difference());
+    if (ref_difference() != NULL)
+        pool_case_fail(&c, "%s", ref_difference());
     return hash;
 }
 

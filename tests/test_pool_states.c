@@ -2,13 +2,13 @@
  * ones. A small model is trained on pools of all kinds of budgets and chunks, and beside them by a loop over plain arrays, to
  * the same bits; through skipped steps, a poisoned pool and its recovery. As a stranger's program: the public header alone.
  *
- *     gradient of element i of param p, step t    p[i] / 8 + frozen[i] / 4 + plain_amount(p + 16 t, i)
+ *     gradient of element i of param p, step t    p[i] / 8 + frozen[i] / 4 + ref_amount(p + 16 t, i)
  *     momentum' = 0.9 momentum + g scale; variance' = 0.5 variance + momentum'; param' = param - rate (momentum' + variance')
  *
  * where what has no plane is not kept: then momentum' = g scale, and variance' = 0.
  */
 #include "tests/assert_ok.h"
-#include "tests/plain_pool.h"
+#include "tests/reference_pool.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,13 +48,13 @@ static const spec of_many_formats[] = {
     {1, {.state = {1, {64}}}},           {40000, {.state = {3, {128, 64, 128}}}},
     {170001, {.state = {2, {64, 128}}}}, {20000, {.frozen = true}}};
 
-/* --- plain --- */
+/* --- reference --- */
 
-typedef struct plain {
+typedef struct reference {
     model of;
     float *values[PARAMS_MAX][TIDE_VALUE_COUNT]; /* as rounded as they are kept; NULL: none */
     uint64_t updates;
-} plain;
+} reference;
 
 static tide_dtype dtype_of(const model *m, tide_param p, tide_value kind)
 {
@@ -73,24 +73,24 @@ static tide_value last_of(const model *m, tide_param p)
                                    : (tide_value)it->state.planes;
 }
 
-static void plain_values(plain *it, tide_param p, tide_value kind, const float *values)
+static void ref_values(reference *it, tide_param p, tide_value kind, const float *values)
 {
     for (uint64_t i = 0; i < it->of.specs[p].elements; i++) {
-        it->values[p][kind][i] = plain_round(dtype_of(&it->of, p, kind), values[i]);
+        it->values[p][kind][i] = ref_round(dtype_of(&it->of, p, kind), values[i]);
         if (kind == TIDE_VALUE_MASTER)
-            it->values[p][TIDE_VALUE_PARAM][i] = plain_round(it->of.dtype, values[i]);
+            it->values[p][TIDE_VALUE_PARAM][i] = ref_round(it->of.dtype, values[i]);
     }
 }
 
-static void plain_create(plain *it, const model *of)
+static void ref_create(reference *it, const model *of)
 {
-    *it = (plain){.of = *of};
+    *it = (reference){.of = *of};
     for (tide_param p = 0; p < of->count; p++)
         for (tide_value kind = 0; kind <= last_of(of, p); kind++)
             assert_non_null(it->values[p][kind] = calloc(of->specs[p].elements, sizeof(float)));
 }
 
-static void plain_free(plain *it)
+static void ref_free(reference *it)
 {
     for (tide_param p = 0; p < it->of.count; p++)
         for (tide_value kind = 0; kind < TIDE_VALUE_COUNT; kind++)
@@ -99,7 +99,7 @@ static void plain_free(plain *it)
 
 static float gradient_of(float value, float frozen, uint32_t p, uint64_t step, uint64_t i)
 {
-    return 0.125F * value + 0.25F * frozen + plain_amount((uint32_t)(p + 16 * step), (uint32_t)i);
+    return 0.125F * value + 0.25F * frozen + ref_amount((uint32_t)(p + 16 * step), (uint32_t)i);
 }
 
 /* One element. `planes` of values[1], values[2], values[3] are kept. */
@@ -113,7 +113,7 @@ static void descend(float *const values[TIDE_VALUE_COUNT], uint32_t planes, floa
     *values[TIDE_VALUE_MASTER] -= rate * (momentum + variance);
 }
 
-static float frozen_at(const plain *it, uint64_t i)
+static float frozen_at(const reference *it, uint64_t i)
 {
     const tide_param last = it->of.count - 1;
     const spec *of = &it->of.specs[last];
@@ -122,7 +122,7 @@ static float frozen_at(const plain *it, uint64_t i)
 
 static const float rate = 0.015625F;
 
-static void plain_step(plain *it)
+static void ref_step(reference *it)
 {
     it->updates++;
     for (tide_param p = 0; p < it->of.count; p++) {
@@ -133,10 +133,10 @@ static void plain_step(plain *it)
                 values[kind] = &it->values[p][kind][i];
             const float gradient =
                 gradient_of(*values[TIDE_VALUE_PARAM], frozen_at(it, i), p, it->updates, i);
-            descend(values, last, rate, plain_round(it->of.dtype, gradient));
-            *values[TIDE_VALUE_PARAM] = plain_round(it->of.dtype, *values[TIDE_VALUE_MASTER]);
+            descend(values, last, rate, ref_round(it->of.dtype, gradient));
+            *values[TIDE_VALUE_PARAM] = ref_round(it->of.dtype, *values[TIDE_VALUE_MASTER]);
             for (tide_value kind = TIDE_VALUE_MASTER; kind <= last; kind++)
-                *values[kind] = plain_round(dtype_of(&it->of, p, kind), *values[kind]);
+                *values[kind] = ref_round(dtype_of(&it->of, p, kind), *values[kind]);
         }
     }
 }
@@ -184,12 +184,12 @@ static tide_status update(void *context, const tide_step_options *step, uint64_t
                 const tide_dtype dtype = dtype_of(&t->of, segment->param, kind);
                 places[kind] = element(kind == 0 ? segment->values : segment->state[kind - 1], dtype, i);
                 values[kind] = &kept[kind];
-                plain_load(dtype, values[kind], places[kind], 1);
+                ref_load(dtype, values[kind], places[kind], 1);
             }
             descend(values, last, step->learning_rate, segment->zero_gradient ? 0 : kept[0] * scale);
             kept[0] = kept[1];
             for (tide_value kind = 0; kind <= last; kind++)
-                plain_store(dtype_of(&t->of, segment->param, kind), places[kind], values[kind], 1);
+                ref_store(dtype_of(&t->of, segment->param, kind), places[kind], values[kind], 1);
         }
     }
     return TIDE_OK;
@@ -239,7 +239,7 @@ static void set_all(trial *t, tide_param p, tide_value kind, const float *values
     assert_ok(tide_param_set(t->pool, p, kind, 0, t->of.specs[p].elements, values));
 }
 
-static void trial_create(trial *t, const model *of, const machine *on, plain *beside)
+static void trial_create(trial *t, const model *of, const machine *on, reference *beside)
 {
     tide_pool_options options;
     tide_pool_options_default(&options);
@@ -257,10 +257,10 @@ static void trial_create(trial *t, const model *of, const machine *on, plain *be
         float *values = malloc(of->specs[p].elements * sizeof *values);
         assert_non_null(values);
         for (uint64_t i = 0; i < of->specs[p].elements; i++)
-            values[i] = plain_amount(p + 1000, (uint32_t)i);
+            values[i] = ref_amount(p + 1000, (uint32_t)i);
         const tide_value kind = of->specs[p].of_class.frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
         set_all(t, p, kind, values);
-        plain_values(beside, p, kind, values);
+        ref_values(beside, p, kind, values);
         free(values);
     }
 }
@@ -280,9 +280,9 @@ static tide_status add_kernel(void *stream, const void *arguments)
     (void)stream;
     for (uint64_t i = 0; i < a->elements; i++) {
         float value, frozen = 0;
-        plain_load(a->dtype, &value, element((void *)(uintptr_t)a->values, a->dtype, i), 1);
+        ref_load(a->dtype, &value, element((void *)(uintptr_t)a->values, a->dtype, i), 1);
         if (a->frozen != NULL)
-            plain_load(a->dtype, &frozen,
+            ref_load(a->dtype, &frozen,
                        element((void *)(uintptr_t)a->frozen, a->dtype, i % a->frozen_elements), 1);
         a->accumulator[i] += gradient_of(value, frozen, a->param, a->step, i);
     }
@@ -316,11 +316,11 @@ static void run_step(trial *t, float clip_norm, float special)
     assert_ok(tide_step_end(t->pool));
 }
 
-static void step_beside(trial *t, plain *beside, float clip_norm)
+static void step_beside(trial *t, reference *beside, float clip_norm)
 {
     tide_step_result result;
     run_step(t, clip_norm, 0);
-    plain_step(beside);
+    ref_step(beside);
     assert_ok(tide_step_result_get(t->pool, &result));
     assert_true(!result.skipped && result.gradient_scale == 1 && result.zero_gradients == 0);
 }
@@ -333,7 +333,7 @@ static void skip_one(trial *t)
     assert_true(result.skipped);
 }
 
-static void compare(trial *t, const plain *with, const char *when)
+static void compare(trial *t, const reference *with, const char *when)
 {
     for (tide_param p = 0; p < t->of.count; p++) {
         const uint64_t count = t->of.specs[p].elements;
@@ -356,9 +356,9 @@ static void compare(trial *t, const plain *with, const char *when)
 
 static void train(const model *of, const machine *on)
 {
-    plain beside;
+    reference beside;
     trial t;
-    plain_create(&beside, of);
+    ref_create(&beside, of);
     trial_create(&t, of, on, &beside);
     compare(&t, &beside, "as set");
     step_beside(&t, &beside, 0);
@@ -371,7 +371,7 @@ static void train(const model *of, const machine *on)
     step_beside(&t, &beside, of->dtype == TIDE_DTYPE_FP16 ? INFINITY : 0);
     compare(&t, &beside, "at the end");
     tide_pool_destroy(t.pool);
-    plain_free(&beside);
+    ref_free(&beside);
 }
 
 static void train_everywhere(const spec *specs, uint32_t count)
@@ -382,7 +382,7 @@ static void train_everywhere(const spec *specs, uint32_t count)
             train(&(model){specs, count, dtypes[d]}, &machines[i]);
 }
 
-static void a_momentum_of_4_bytes_without_an_fp32_master_trains_as_a_plain_loop_does(void **state)
+static void a_momentum_of_4_bytes_without_an_fp32_master_trains_as_a_ref_loop_does(void **state)
 {
     (void)state;
     train_everywhere(momentum_of_4_bytes, 4);
@@ -423,9 +423,9 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
     (void)state;
     for (int i = 0; i < MACHINES; i++) {
         const model of = {of_many_formats, 8, i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP16};
-        plain beside;
+        reference beside;
         trial t;
-        plain_create(&beside, &of);
+        ref_create(&beside, &of);
         trial_create(&t, &of, &machines[i], &beside);
         step_beside(&t, &beside, INFINITY);
         assert_ok(tide_pool_drain(t.pool));
@@ -445,7 +445,7 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
         step_beside(&t, &beside, INFINITY);
         compare(&t, &beside, "a step later");
         tide_pool_destroy(t.pool);
-        plain_free(&beside);
+        ref_free(&beside);
     }
 }
 
@@ -456,9 +456,9 @@ static void a_frozen_param_has_values_and_nothing_else(void **state)
     (void)state;
     const model of = {of_two_formats, 5, TIDE_DTYPE_BF16};
     float values[3] = {1, 1 + 0x1p-9F, -0.0F}, got[3];
-    plain beside;
+    reference beside;
     trial t;
-    plain_create(&beside, &of);
+    ref_create(&beside, &of);
     trial_create(&t, &of, &machines[0], &beside);
     assert_ok(tide_param_set(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, values));
     assert_ok(tide_param_get(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, got));
@@ -472,13 +472,13 @@ static void a_frozen_param_has_values_and_nothing_else(void **state)
     assert_int_equal(tide_param_get(t.pool, 0, TIDE_VALUE_VARIANCE, 0, 1, got), TIDE_ERROR_ARGUMENT);
     assert_ok(tide_param_get(t.pool, 1, TIDE_VALUE_VARIANCE, 0, 1, got));
     tide_pool_destroy(t.pool);
-    plain_free(&beside);
+    ref_free(&beside);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_momentum_of_4_bytes_without_an_fp32_master_trains_as_a_plain_loop_does),
+        cmocka_unit_test(a_momentum_of_4_bytes_without_an_fp32_master_trains_as_a_ref_loop_does),
         cmocka_unit_test(so_does_one_of_8_bytes),
         cmocka_unit_test(params_of_two_formats_and_a_frozen_one_train_side_by_side),
         cmocka_unit_test(every_param_may_have_a_format_of_its_own),

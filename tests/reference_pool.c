@@ -1,4 +1,4 @@
-#include "tests/plain_pool.h"
+#include "tests/reference_pool.h"
 
 #include <assert.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static float round_to(float value, int keep, int least, float beyond)
     return fabs(result) >= (double)beyond ? copysignf(INFINITY, value) : copysignf((float)result, value);
 }
 
-float plain_round(tide_dtype dtype, float value)
+float ref_round(tide_dtype dtype, float value)
 {
     if (dtype == TIDE_DTYPE_FP16)
         return round_to(value, 10, -14, 65536.0F);
@@ -61,19 +61,19 @@ static float half_value(uint16_t bits)
     return bits & 0x8000 ? -size : size;
 }
 
-void plain_store(tide_dtype dtype, void *to, const float *values, uint64_t count)
+void ref_store(tide_dtype dtype, void *to, const float *values, uint64_t count)
 {
     if (dtype == TIDE_DTYPE_FP32)
         memcpy(to, values, count * sizeof *values);
     for (uint64_t i = 0; i < count && dtype != TIDE_DTYPE_FP32; i++) {
-        const float rounded = plain_round(dtype, values[i]);
+        const float rounded = ref_round(dtype, values[i]);
         uint32_t bits;
         memcpy(&bits, &rounded, sizeof bits);
         ((uint16_t *)to)[i] = dtype == TIDE_DTYPE_FP16 ? half_bits(rounded) : (uint16_t)(bits >> 16);
     }
 }
 
-void plain_load(tide_dtype dtype, float *to, const void *from, uint64_t count)
+void ref_load(tide_dtype dtype, float *to, const void *from, uint64_t count)
 {
     if (dtype == TIDE_DTYPE_FP32)
         memcpy(to, from, count * sizeof *to);
@@ -93,13 +93,13 @@ static uint32_t mix(uint32_t seed, uint32_t index)
     return bits ^ bits >> 13;
 }
 
-float plain_amount(uint32_t seed, uint32_t index)
+float ref_amount(uint32_t seed, uint32_t index)
 {
     static const float units[] = {0x1p-20F, 0x1p-26F, 0x1p-23F, 0x1p-29F};
     return (float)((int32_t)(mix(seed, index) & 0x1FFFFF) - 0x100000) * units[seed % 4];
 }
 
-void plain_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes)
+void ref_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes)
 {
     assert(first % 4 == 0);
     for (uint64_t i = 0; i < bytes; i += 4) {
@@ -108,7 +108,7 @@ void plain_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes)
     }
 }
 
-void plain_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale,
+void ref_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale,
                       bool decay, const float *gradient, float *const state[], uint64_t count)
 {
     const float rate = step->learning_rate / (float)(update % 5 + 1), fade = decay ? step->weight_decay : 0;
@@ -124,10 +124,10 @@ void plain_own_update(uint32_t planes, const tide_step_options *step, uint64_t u
 
 /* --- values --- */
 
-static void find_closing_ops(plain_pool *pool)
+static void find_closing_ops(reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
-        pool->params[i].closing_op = PLAIN_NONE;
+        pool->params[i].closing_op = REF_NONE;
     for (uint32_t i = 0; i < pool->op_count; i++) {
         const tide_op_description *d = &pool->ops[i].description;
         for (uint32_t j = 0; j < d->param_count && d->pass != TIDE_PASS_FORWARD; j++)
@@ -135,26 +135,26 @@ static void find_closing_ops(plain_pool *pool)
     }
 }
 
-bool plain_create_values(plain_pool *pool)
+bool ref_create_values(reference_pool *pool)
 {
     bool whole = true;
     for (uint32_t i = 0; i < pool->param_count; i++) {
-        plain_param *param = &pool->params[i];
+        ref_param *param = &pool->params[i];
         float **const arrays[] = {&param->values[0], &param->values[1], &param->values[2],
                                   &param->accumulator, &param->gradient};
         for (size_t j = 0; j < sizeof arrays / sizeof *arrays; j++)
             whole = (*arrays[j] = calloc(param->elements, sizeof(float))) != NULL && whole;
         whole = (param->place = calloc(param->elements, tide_dtype_bytes(pool->dtype))) != NULL && whole;
     }
-    pool->op = pool->slice = PLAIN_NONE;
+    pool->op = pool->slice = REF_NONE;
     find_closing_ops(pool);
     return whole;
 }
 
-void plain_destroy(plain_pool *pool)
+void ref_destroy(reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++) {
-        plain_param *param = &pool->params[i];
+        ref_param *param = &pool->params[i];
         for (int j = 0; j < 3; j++)
             free(param->values[j]);
         free(param->place);
@@ -163,41 +163,41 @@ void plain_destroy(plain_pool *pool)
     }
 }
 
-static void *place_of(const plain_pool *pool, tide_param param, uint64_t first)
+static void *place_of(const reference_pool *pool, tide_param param, uint64_t first)
 {
     return (char *)pool->params[param].place + first * tide_dtype_bytes(pool->dtype);
 }
 
-tide_dtype plain_dtype(const plain_pool *pool, tide_param param, tide_value kind)
+tide_dtype ref_dtype(const reference_pool *pool, tide_param param, tide_value kind)
 {
     const tide_state_format *format = &pool->params[param].of_class.state;
     return kind != TIDE_VALUE_PARAM && format->bytes[kind - TIDE_VALUE_MASTER] == 128 ? TIDE_DTYPE_FP32
                                                                                       : pool->dtype;
 }
 
-tide_value plain_last_value(const plain_pool *pool, tide_param param)
+tide_value ref_last_value(const reference_pool *pool, tide_param param)
 {
     return (tide_value)(TIDE_VALUE_PARAM + pool->params[param].of_class.state.planes);
 }
 
-void plain_set(plain_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
+void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
                const float *values)
 {
-    const tide_dtype dtype = plain_dtype(pool, param, kind);
+    const tide_dtype dtype = ref_dtype(pool, param, kind);
     for (uint64_t i = 0; i < count && kind != TIDE_VALUE_PARAM; i++)
-        pool->params[param].values[kind - TIDE_VALUE_MASTER][first + i] = plain_round(dtype, values[i]);
+        pool->params[param].values[kind - TIDE_VALUE_MASTER][first + i] = ref_round(dtype, values[i]);
     if (kind <= TIDE_VALUE_MASTER)
-        plain_store(pool->dtype, place_of(pool, param, first), values, count);
+        ref_store(pool->dtype, place_of(pool, param, first), values, count);
 }
 
 /* --- the rules --- */
 
-bool plain_waits(const plain_pool *pool, const tide_step_options *step)
+bool ref_waits(const reference_pool *pool, const tide_step_options *step)
 {
     return step->clip_norm > 0 || pool->dtype == TIDE_DTYPE_FP16;
 }
 
-static unsigned access_of(const plain_pool *pool, tide_op op, tide_param param)
+static unsigned access_of(const reference_pool *pool, tide_op op, tide_param param)
 {
     const tide_op_description *d = &pool->ops[op].description;
     for (uint32_t i = 0; i < d->param_count; i++)
@@ -208,10 +208,10 @@ static unsigned access_of(const plain_pool *pool, tide_op op, tide_param param)
 
 /* A step's gradients, as they would be. */
 typedef struct outlook {
-    bool dirty[PLAIN_PARAMS_MAX], closed[PLAIN_PARAMS_MAX];
+    bool dirty[REF_PARAMS_MAX], closed[REF_PARAMS_MAX];
 } outlook;
 
-static bool would_use_a_closed_param(const plain_pool *pool, const outlook *o, tide_op op)
+static bool would_use_a_closed_param(const reference_pool *pool, const outlook *o, tide_op op)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if (o->closed[i] && access_of(pool, op, i) != 0)
@@ -219,7 +219,7 @@ static bool would_use_a_closed_param(const plain_pool *pool, const outlook *o, t
     return false;
 }
 
-static bool would_close_a_gradient(const plain_pool *pool, const outlook *o, tide_op op)
+static bool would_close_a_gradient(const reference_pool *pool, const outlook *o, tide_op op)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if (o->dirty[i] && pool->params[i].closing_op == (int)op)
@@ -227,7 +227,7 @@ static bool would_close_a_gradient(const plain_pool *pool, const outlook *o, tid
     return false;
 }
 
-static void play(const plain_pool *pool, outlook *o, tide_op op)
+static void play(const reference_pool *pool, outlook *o, tide_op op)
 {
     for (uint32_t i = 0; i < pool->param_count; i++) {
         o->dirty[i] = o->dirty[i] || (access_of(pool, op, i) & TIDE_ACCESS_GRAD) != 0;
@@ -240,7 +240,7 @@ static void play(const plain_pool *pool, outlook *o, tide_op op)
 
 /* Could the step still end after this op? Its gradients' closing ops are played in the order of registration, which is the
  * best there is: no op closes a param that a later one uses. */
-static bool could_end_after(const plain_pool *pool, const outlook *now, tide_op op)
+static bool could_end_after(const reference_pool *pool, const outlook *now, tide_op op)
 {
     outlook o = *now;
     play(pool, &o, op);
@@ -254,7 +254,7 @@ static bool could_end_after(const plain_pool *pool, const outlook *now, tide_op 
     return true;
 }
 
-plain_refusal plain_op_refusal(const plain_pool *pool, tide_op op)
+ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op)
 {
     outlook now;
     for (uint32_t i = 0; i < pool->param_count; i++) {
@@ -262,21 +262,21 @@ plain_refusal plain_op_refusal(const plain_pool *pool, tide_op op)
         now.closed[i] = pool->params[i].closed;
     }
     if (pool->ops[op].description.pass != TIDE_PASS_FORWARD && !pool->step.training)
-        return PLAIN_REFUSED_PASS;
+        return REF_REFUSED_PASS;
     if (would_use_a_closed_param(pool, &now, op))
-        return PLAIN_REFUSED_CLOSED;
-    return could_end_after(pool, &now, op) ? PLAIN_ALLOWED : PLAIN_REFUSED_STUCK;
+        return REF_REFUSED_CLOSED;
+    return could_end_after(pool, &now, op) ? REF_ALLOWED : REF_REFUSED_STUCK;
 }
 
 /* A part's life once the slice that is open is let go. */
-static bool will_live(const plain_pool *pool, const tide_use *use, uint32_t slice)
+static bool will_live(const reference_pool *pool, const tide_use *use, uint32_t slice)
 {
     if (pool->slice == (int)slice)
         return (use->access & TIDE_ACCESS_LAST) == 0;
     return pool->activations[use->tensor].alive[slice];
 }
 
-bool plain_slice_may_begin(const plain_pool *pool, uint32_t slice)
+bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
     for (uint32_t i = 0; i < d->activation_count; i++)
@@ -285,31 +285,31 @@ bool plain_slice_may_begin(const plain_pool *pool, uint32_t slice)
     return true;
 }
 
-bool plain_step_may_end(const plain_pool *pool)
+bool ref_step_may_end(const reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if (pool->params[i].dirty)
             return false;
-    return pool->step_open && pool->op == PLAIN_NONE;
+    return pool->step_open && pool->op == REF_NONE;
 }
 
-bool plain_may_poison(const plain_pool *pool)
+bool ref_may_poison(const reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if (pool->params[i].closed)
-            return !plain_waits(pool, &pool->step);
+            return !ref_waits(pool, &pool->step);
     return false;
 }
 
 /* --- a step --- */
 
-static void forget_gradients(plain_pool *pool)
+static void forget_gradients(reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         pool->params[i].dirty = pool->params[i].closed = false;
 }
 
-void plain_step_begin(plain_pool *pool, const tide_step_options *step)
+void ref_step_begin(reference_pool *pool, const tide_step_options *step)
 {
     assert(!pool->step_open && !pool->pending);
     pool->step_open = true;
@@ -319,13 +319,13 @@ void plain_step_begin(plain_pool *pool, const tide_step_options *step)
         memset(pool->activations[i].alive, 0, sizeof pool->activations[i].alive);
 }
 
-void plain_op_begin(plain_pool *pool, tide_op op)
+void ref_op_begin(reference_pool *pool, tide_op op)
 {
     const tide_op_description *d = &pool->ops[op].description;
     pool->op = (int)op;
-    pool->slice = PLAIN_NONE;
+    pool->slice = REF_NONE;
     for (uint32_t i = 0; i < d->param_count; i++) {
-        plain_param *param = &pool->params[d->params[i].tensor];
+        ref_param *param = &pool->params[d->params[i].tensor];
         param->is_new = (d->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 && !param->dirty;
         if ((d->params[i].access & TIDE_ACCESS_GRAD) == 0 || param->dirty)
             continue;
@@ -334,16 +334,16 @@ void plain_op_begin(plain_pool *pool, tide_op op)
     }
 }
 
-static void let_slice_go(plain_pool *pool)
+static void let_slice_go(reference_pool *pool)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
-    for (uint32_t i = 0; i < d->activation_count && pool->slice != PLAIN_NONE; i++)
+    for (uint32_t i = 0; i < d->activation_count && pool->slice != REF_NONE; i++)
         pool->activations[d->activations[i].tensor].alive[pool->slice] =
             (d->activations[i].access & TIDE_ACCESS_LAST) == 0;
-    pool->slice = PLAIN_NONE;
+    pool->slice = REF_NONE;
 }
 
-void plain_slice(plain_pool *pool, uint32_t slice)
+void ref_slice(reference_pool *pool, uint32_t slice)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
     let_slice_go(pool);
@@ -353,28 +353,28 @@ void plain_slice(plain_pool *pool, uint32_t slice)
             pool->activations[d->activations[i].tensor].seed[slice] = 0;
 }
 
-void plain_add(plain_pool *pool, tide_param param, uint32_t seed, float factor, float special)
+void ref_add(reference_pool *pool, tide_param param, uint32_t seed, float factor, float special)
 {
-    plain_param *to = &pool->params[param];
+    ref_param *to = &pool->params[param];
     for (uint64_t i = 0; i < to->elements; i++)
-        to->accumulator[i] += plain_amount(seed, (uint32_t)i) * factor;
+        to->accumulator[i] += ref_amount(seed, (uint32_t)i) * factor;
     if (special != 0)
         to->accumulator[seed % to->elements] += special;
 }
 
-void plain_op_end(plain_pool *pool)
+void ref_op_end(reference_pool *pool)
 {
     let_slice_go(pool);
     for (uint32_t i = 0; i < pool->param_count; i++) {
-        plain_param *param = &pool->params[i];
+        ref_param *param = &pool->params[i];
         if (!param->dirty || param->closing_op != pool->op)
             continue;
         param->dirty = false;
         param->closed = true;
         for (uint64_t j = 0; j < param->elements; j++)
-            param->gradient[j] = plain_round(pool->dtype, param->accumulator[j]);
+            param->gradient[j] = ref_round(pool->dtype, param->accumulator[j]);
     }
-    pool->op = PLAIN_NONE;
+    pool->op = REF_NONE;
 }
 
 /* In runs of 1024, so that float64's own rounding stays far below 1e-12. */
@@ -390,7 +390,7 @@ static double square_sum(const float *values, uint64_t count)
     return sum;
 }
 
-void plain_step_end(plain_pool *pool)
+void ref_step_end(reference_pool *pool)
 {
     pool->step_open = false;
     if (!pool->step.training)
@@ -404,7 +404,7 @@ void plain_step_end(plain_pool *pool)
             sum += square_sum(pool->params[i].gradient, pool->params[i].elements);
     }
     result.gradient_norm = sqrt(sum) / (double)loss_scale;
-    result.skipped = !isfinite(sum) && plain_waits(pool, &pool->step);
+    result.skipped = !isfinite(sum) && ref_waits(pool, &pool->step);
     if (result.skipped) {
         const bool lower = pool->skipped_in_row > 0 && loss_scale < pool->skipped_scale;
         result.skipped_in_row = lower ? 1 : pool->skipped_in_row + 1;
@@ -414,26 +414,26 @@ void plain_step_end(plain_pool *pool)
     pool->pending_result = result;
 }
 
-void plain_step_forget(plain_pool *pool)
+void ref_step_forget(reference_pool *pool)
 {
     pool->step_open = false;
-    pool->op = pool->slice = PLAIN_NONE;
+    pool->op = pool->slice = REF_NONE;
     pool->skipped_in_row = 0;
 }
 
 /* --- its update --- */
 
-static void update_own(plain_pool *pool, uint32_t number, float scale)
+static void update_own(reference_pool *pool, uint32_t number, float scale)
 {
-    plain_param *param = &pool->params[number];
-    plain_own_update(param->of_class.state.planes, &pool->pending_step, pool->updates, scale,
+    ref_param *param = &pool->params[number];
+    ref_own_update(param->of_class.state.planes, &pool->pending_step, pool->updates, scale,
                      param->of_class.decay, param->closed ? param->gradient : NULL, param->values,
                      param->elements);
-    for (tide_value kind = TIDE_VALUE_MASTER; kind <= plain_last_value(pool, number); kind++)
-        plain_set(pool, number, kind, 0, param->elements, param->values[kind - TIDE_VALUE_MASTER]);
+    for (tide_value kind = TIDE_VALUE_MASTER; kind <= ref_last_value(pool, number); kind++)
+        ref_set(pool, number, kind, 0, param->elements, param->values[kind - TIDE_VALUE_MASTER]);
 }
 
-void plain_settle(plain_pool *pool)
+void ref_settle(reference_pool *pool)
 {
     const tide_step_result *result = &pool->pending_result;
     if (!pool->pending)
@@ -452,7 +452,7 @@ void plain_settle(plain_pool *pool)
 /* The bounds: each of an fp32 formula's few operations rounds by 2^-24 of its result, and so is each factor rounded (1 -
  * beta2^t, 1 - lr decay, ...); 2^-21 of the sizes that go into a sum covers eight of them. Where v is denormal its last bit
  * counts. */
-static bool adamw_agrees(const plain_pool *pool, double gradient, bool decay, const float before[3],
+static bool adamw_agrees(const reference_pool *pool, double gradient, bool decay, const float before[3],
                          const float got[3])
 {
     const tide_step_options *step = &pool->pending_step;
@@ -469,9 +469,9 @@ static bool adamw_agrees(const plain_pool *pool, double gradient, bool decay, co
            fabs((double)got[0] - result) <= slack * (fabs(w) + size * fabs(m)) + size * m_slack + tiny;
 }
 
-uint64_t plain_adamw_take(plain_pool *pool, tide_param number, const float *const got[3])
+uint64_t ref_adamw_take(reference_pool *pool, tide_param number, const float *const got[3])
 {
-    plain_param *param = &pool->params[number];
+    ref_param *param = &pool->params[number];
     for (uint64_t i = 0; i < param->elements; i++) {
         const float before[3] = {param->values[0][i], param->values[1][i], param->values[2][i]};
         const float after[3] = {got[0][i], got[1][i], got[2][i]};
@@ -481,6 +481,6 @@ uint64_t plain_adamw_take(plain_pool *pool, tide_param number, const float *cons
     }
     for (int j = 0; j < 3; j++)
         memcpy(param->values[j], got[j], param->elements * sizeof(float));
-    plain_store(pool->dtype, param->place, param->values[0], param->elements);
+    ref_store(pool->dtype, param->place, param->values[0], param->elements);
     return param->elements;
 }

@@ -1,6 +1,6 @@
-#include "tests/plain_kernels.h"
+#include "tests/reference_kernels.h"
 
-#include "tests/plain_pool.h"
+#include "tests/reference_pool.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,12 +9,12 @@
 static char difference[256];
 static atomic_int differences, difference_written;
 
-const char *plain_difference(void)
+const char *ref_difference(void)
 {
     return atomic_load(&difference_written) ? difference : NULL;
 }
 
-static void note_difference(const plain_expect_args *args, uint64_t byte)
+static void note_difference(const ref_expect_args *args, uint64_t byte)
 {
     if (atomic_fetch_add(&differences, 1) != 0)
         return;
@@ -23,7 +23,7 @@ static void note_difference(const plain_expect_args *args, uint64_t byte)
     atomic_store(&difference_written, 1);
 }
 
-static void compare(const plain_expect_args *args, uint64_t first, const char *expected, uint64_t bytes)
+static void compare(const ref_expect_args *args, uint64_t first, const char *expected, uint64_t bytes)
 {
     const char *found = (const char *)args->found + first;
     if (memcmp(found, expected, bytes) == 0)
@@ -34,46 +34,46 @@ static void compare(const plain_expect_args *args, uint64_t first, const char *e
     note_difference(args, first + byte);
 }
 
-tide_status plain_expect_kernel(void *stream, const void *arguments)
+tide_status ref_expect_kernel(void *stream, const void *arguments)
 {
     (void)stream;
     enum { PIECE = 4096 };
-    const plain_expect_args *args = arguments;
+    const ref_expect_args *args = arguments;
     if (args->expected != NULL)
         compare(args, 0, args->expected, args->bytes);
     for (uint64_t first = 0; first < args->bytes && args->expected == NULL; first += PIECE) {
         const uint64_t bytes = args->bytes - first < PIECE ? args->bytes - first : PIECE;
         char pattern[PIECE];
-        plain_pattern(args->seed, first, pattern, bytes);
+        ref_pattern(args->seed, first, pattern, bytes);
         compare(args, first, pattern, bytes);
     }
     return TIDE_OK;
 }
 
-tide_status plain_add_kernel(void *stream, const void *arguments)
+tide_status ref_add_kernel(void *stream, const void *arguments)
 {
     (void)stream;
-    const plain_add_args *args = arguments;
+    const ref_add_args *args = arguments;
     for (uint64_t i = 0; i < args->elements; i++)
         args->accumulator[i] = (args->overwrite ? 0 : args->accumulator[i]) +
-                               plain_amount(args->seed, (uint32_t)i) * args->factor;
+                               ref_amount(args->seed, (uint32_t)i) * args->factor;
     if (args->special != 0)
         args->accumulator[args->seed % args->elements] += args->special;
     return TIDE_OK;
 }
 
-tide_status plain_fill_kernel(void *stream, const void *arguments)
+tide_status ref_fill_kernel(void *stream, const void *arguments)
 {
     (void)stream;
-    const plain_fill_args *args = arguments;
+    const ref_fill_args *args = arguments;
     if (args->from != NULL)
         memcpy(args->to, args->from, args->bytes);
     else
-        plain_pattern(args->seed, 0, args->to, args->bytes);
+        ref_pattern(args->seed, 0, args->to, args->bytes);
     return TIDE_OK;
 }
 
-tide_status plain_failing_kernel(void *stream, const void *arguments)
+tide_status ref_failing_kernel(void *stream, const void *arguments)
 {
     (void)stream;
     (void)arguments;

@@ -3,25 +3,25 @@
  * sorted by next use, and look again only at what changed (chunk/places.h); whoever forgets to notify them of a change chooses otherwise.
  *
  * The choosing functions of victims, eviction_queue, tasks, request and prefetch are wrapped (tests/meson.build,
- * plain_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.
+ * reference_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.
  */
-#ifndef TIDE_TESTS_PLAIN_CHOICES_H
-#define TIDE_TESTS_PLAIN_CHOICES_H
+#ifndef TIDE_TESTS_REF_CHOICES_H
+#define TIDE_TESTS_REF_CHOICES_H
 
 #include <stdint.h>
 
-enum { PLAIN_CHUNKS_MAX = 4096 };
+enum { REF_CHUNKS_MAX = 4096 };
 
-typedef struct plain_counts {
+typedef struct ref_counts {
     uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches, pins; /* choices compared that chose something */
     uint64_t held_back; /* assemblies that waited for the other tier's */
-} plain_counts;
+} ref_counts;
 
-extern plain_counts plain_choices_made;
+extern ref_counts ref_choices_made;
 
-/* A new manager comes, of at most PLAIN_CHUNKS_MAX chunks; one at a time. */
-void plain_choices_begin(void);
+/* A new manager comes, of at most REF_CHUNKS_MAX chunks; one at a time. */
+void ref_choices_begin(void);
 /* The first choice that was another; "" if there was none. Nothing is compared after it. */
-const char *plain_choices_problem(void);
+const char *ref_choices_problem(void);
 
 #endif

@@ -1,24 +1,24 @@
-/* See plain_choices.h. */
-#include "plain_choices.h"
+/* See reference_choices.h. */
+#include "reference_choices.h"
 
 #include "chunk/manager_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-plain_counts plain_choices_made;
+ref_counts ref_choices_made;
 
 static char problem[256];
 
-const char *plain_choices_problem(void)
+const char *ref_choices_problem(void)
 {
     return problem;
 }
 
-static uint64_t ends_of[PLAIN_CHUNKS_MAX];        /* its use is over when so many ops have ended; */
-static uint32_t turn_of[PLAIN_CHUNKS_MAX], turns; /* in this order */
+static uint64_t ends_of[REF_CHUNKS_MAX];        /* its use is over when so many ops have ended; */
+static uint32_t turn_of[REF_CHUNKS_MAX], turns; /* in this order */
 
-void plain_choices_begin(void)
+void ref_choices_begin(void)
 {
     problem[0] = 0;
     memset(ends_of, 0, sizeof ends_of);
@@ -300,7 +300,7 @@ bool __wrap_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rul
 {
     const choice wanted = choose_reclaimable(v, rule);
     const bool any = __real_tide_victims_evict_reclaimable(v, rule, reason, command);
-    compare("a victim worth nothing", &wanted, any, command, &plain_choices_made.victims);
+    compare("a victim worth nothing", &wanted, any, command, &ref_choices_made.victims);
     return any;
 }
 
@@ -313,7 +313,7 @@ bool __wrap_tide_victims_evict(tide_victims *v, tide_victim_rule rule, tide_reas
 {
     const choice wanted = choose_victim(v, rule);
     const bool any = __real_tide_victims_evict(v, rule, reason, command);
-    compare("a victim", &wanted, any, command, &plain_choices_made.victims);
+    compare("a victim", &wanted, any, command, &ref_choices_made.victims);
     return any;
 }
 
@@ -323,14 +323,14 @@ bool __wrap_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_co
 {
     const choice wanted = choose_promotion(v, turn);
     const bool any = __real_tide_victims_promote(v, turn, command);
-    compare("a promotion", &wanted, any, command, &plain_choices_made.promotions);
+    compare("a promotion", &wanted, any, command, &ref_choices_made.promotions);
     return any;
 }
 
 /* It has given its host slot up, and nobody else has. */
 static void compare_dropped(const tide_victims *v, tide_chunk wanted, uint32_t free_before, bool any)
 {
-    plain_choices_made.duplicates += any;
+    ref_choices_made.duplicates += any;
     const bool gone = wanted != TIDE_CHUNK_NONE &&
                       tide_place_of(v->places, wanted)->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE &&
                       tide_places_free(v->places, TIDE_TIER_HOST) == free_before + 1;
@@ -436,7 +436,7 @@ bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, boo
 {
     const choice wanted = choose_eviction(l, marks, with_copy);
     const bool any = __real_tide_eviction_queue_next(l, marks, with_copy, command);
-    compare("who leaves", &wanted, any, command, &plain_choices_made.evictions);
+    compare("who leaves", &wanted, any, command, &ref_choices_made.evictions);
     return any;
 }
 
@@ -500,7 +500,7 @@ bool __wrap_tide_tasks_next_ready(tide_tasks *t, bool first_only, tide_command *
 {
     const choice wanted = choose_ready(t, first_only);
     const bool any = __real_tide_tasks_next_ready(t, first_only, command);
-    compare("a task on the host", &wanted, any, command, &plain_choices_made.ready);
+    compare("a task on the host", &wanted, any, command, &ref_choices_made.ready);
     return any;
 }
 
@@ -548,7 +548,7 @@ static void hold_back(const tide_tasks *t, tide_chunk update[TIDE_TIER_COUNT])
         if (update[tier] == TIDE_CHUNK_NONE || !is_held_back(t, update[tier], other, others, count))
             continue;
         update[tier] = TIDE_CHUNK_NONE;
-        plain_choices_made.held_back++;
+        ref_choices_made.held_back++;
     }
 }
 
@@ -568,7 +568,7 @@ static void compare_assembly(const tide_tasks *t, const tide_chunk update[TIDE_T
                            const tide_command *command)
 {
     const tide_tier first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-    plain_choices_made.assembles += any;
+    ref_choices_made.assembles += any;
     if (problem[0])
         return;
     if (assembles_same(t))
@@ -661,7 +661,7 @@ bool __wrap_tide_request_waits_for_pending(tide_request *r);
 bool __wrap_tide_request_waits_for_pending(tide_request *r)
 {
     const bool waits = __real_tide_request_waits_for_pending(r);
-    compare_numbers("a request waits for pending updates", waits, count_pending(r) > 0, &plain_choices_made.pins);
+    compare_numbers("a request waits for pending updates", waits, count_pending(r) > 0, &ref_choices_made.pins);
     return waits;
 }
 
@@ -670,7 +670,7 @@ uint32_t __wrap_tide_request_reserved(tide_request *r);
 uint32_t __wrap_tide_request_reserved(tide_request *r)
 {
     const uint32_t reserved = __real_tide_request_reserved(r);
-    compare_numbers("a request's slots to come", reserved, count_slotless(r), &plain_choices_made.pins);
+    compare_numbers("a request's slots to come", reserved, count_slotless(r), &ref_choices_made.pins);
     return reserved;
 }
 
@@ -679,7 +679,7 @@ bool __wrap_tide_request_try_pin(tide_request *r);
 bool __wrap_tide_request_try_pin(tide_request *r)
 {
     const bool wanted = is_complete(r), pinned = __real_tide_request_try_pin(r);
-    compare_numbers("a request is complete", pinned, wanted, &plain_choices_made.pins);
+    compare_numbers("a request is complete", pinned, wanted, &ref_choices_made.pins);
     return pinned;
 }
 
@@ -691,7 +691,7 @@ bool __wrap_tide_request_next(tide_request *r, tide_turn *turn, tide_command *co
     const bool yields = turn->request_yields, any = __real_tide_request_next(r, turn, command);
     const bool fetches = any && command->kind == TIDE_COMMAND_FETCH && command->reason == TIDE_REASON_DEMAND;
     if (fetches || (!yields && wanted.any))
-        compare("a request's fetch", &wanted, any, command, &plain_choices_made.pins);
+        compare("a request's fetch", &wanted, any, command, &ref_choices_made.pins);
     return any;
 }
 
@@ -725,7 +725,7 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
 /* Has this walk met a fetch of the chunk before? From now on it has. */
 static bool was_met(uint64_t walk, tide_chunk chunk)
 {
-    static uint64_t met[PLAIN_CHUNKS_MAX];
+    static uint64_t met[REF_CHUNKS_MAX];
     const bool before = met[chunk] == walk;
     met[chunk] = walk;
     return before;
@@ -781,6 +781,6 @@ bool __wrap_tide_prefetch_next(tide_prefetch *p, const tide_turn *turn, tide_com
 {
     const choice wanted = choose_fetch(p, turn);
     const bool any = __real_tide_prefetch_next(p, turn, command);
-    compare("a fetch ahead", &wanted, any, command, &plain_choices_made.fetches);
+    compare("a fetch ahead", &wanted, any, command, &ref_choices_made.fetches);
     return any;
 }

@@ -1,5 +1,5 @@
-/* A naive model of the chunk manager: see naive_manager.h. */
-#include "naive_manager.h"
+/* A reference model of the chunk manager: see reference_manager.h. */
+#include "reference_manager.h"
 
 #include "chunk/manager_internal.h"
 
@@ -10,9 +10,9 @@
 
 #define NONE UINT32_MAX
 
-static void blame(naive_manager *n, const char *format, ...) TIDE_PRINTF(2, 3);
+static void blame(reference_manager *n, const char *format, ...) TIDE_PRINTF(2, 3);
 
-static void blame(naive_manager *n, const char *format, ...)
+static void blame(reference_manager *n, const char *format, ...)
 {
     if (n->problem[0])
         return;
@@ -28,8 +28,8 @@ static void blame(naive_manager *n, const char *format, ...)
             blame(n, __VA_ARGS__);                                                                           \
     } while (0)
 
-void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *manager,
-                  const tide_manager_options *options, const naive_op *ops, uint32_t op_count,
+void reference_create(reference_manager *n, const tide_layout *layout, tide_manager *manager,
+                  const tide_manager_options *options, const reference_op *ops, uint32_t op_count,
                   const bool *frozen)
 {
     memset(n, 0, sizeof *n);
@@ -39,8 +39,8 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     n->slot_count[TIDE_TIER_HOST] = options->host_slots;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         for (uint32_t i = 0; i < n->slot_count[tier]; i++)
-            n->slots[tier][i] = (naive_slot){.chunk = NONE, .version = NAIVE_GARBAGE};
-    for (uint32_t i = 0; i < NAIVE_CHUNKS_MAX; i++)
+            n->slots[tier][i] = (reference_slot){.chunk = NONE, .version = REFERENCE_GARBAGE};
+    for (uint32_t i = 0; i < REFERENCE_CHUNKS_MAX; i++)
         n->mapped[i] = NONE;
     memcpy(n->ops, ops, op_count * sizeof *ops);
     n->op_count = op_count;
@@ -55,24 +55,24 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
         n->is_activation[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_ACTIVATION;
 }
 
-static uint32_t param_chunks(const naive_manager *n)
+static uint32_t param_chunks(const reference_manager *n)
 {
     return n->param_chunks;
 }
 
-static void param_range(const naive_manager *n, uint32_t param, tide_chunk *first, tide_chunk *last)
+static void param_range(const reference_manager *n, uint32_t param, tide_chunk *first, tide_chunk *last)
 {
     *first = n->first[param];
     *last = n->last[param];
 }
 
-static bool is_activation(const naive_manager *n, tide_chunk chunk)
+static bool is_activation(const reference_manager *n, tide_chunk chunk)
 {
     return n->is_activation[chunk];
 }
 
 /* Params of a class have chunks of their own. */
-static bool is_frozen(const naive_manager *n, tide_chunk param_chunk)
+static bool is_frozen(const reference_manager *n, tide_chunk param_chunk)
 {
     for (uint32_t p = 0; p < n->params; p++)
         if (n->frozen[p] && param_chunk >= n->first[p] && param_chunk <= n->last[p])
@@ -80,7 +80,7 @@ static bool is_frozen(const naive_manager *n, tide_chunk param_chunk)
     return false;
 }
 
-static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
+static bool overlaps(const reference_manager *n, uint32_t param, tide_chunk chunk)
 {
     tide_chunk first, last;
     param_range(n, param, &first, &last);
@@ -88,7 +88,7 @@ static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
 }
 
 /* Does any chunk of the param hold (at least) so much of a gradient? */
-static bool holds(const naive_manager *n, uint32_t param, naive_gradient least)
+static bool holds(const reference_manager *n, uint32_t param, reference_gradient least)
 {
     tide_chunk first, last;
     param_range(n, param, &first, &last);
@@ -100,17 +100,17 @@ static bool holds(const naive_manager *n, uint32_t param, naive_gradient least)
 
 /* --- slots --- */
 
-static naive_slot *slot_at(naive_manager *n, tide_tier tier, uint32_t slot)
+static reference_slot *slot_at(reference_manager *n, tide_tier tier, uint32_t slot)
 {
     EXPECT(slot < n->slot_count[tier], "slot %u of tier %d does not exist", slot, (int)tier);
     return &n->slots[tier][slot < n->slot_count[tier] ? slot : 0];
 }
 
 /* Is the content of a chunk of any worth? Dead activations are not, zeros that were never written neither. */
-static bool is_worth(const naive_manager *n, tide_chunk chunk)
+static bool is_worth(const reference_manager *n, tide_chunk chunk)
 {
     if (!is_activation(n, chunk))
-        return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
+        return n->truth[chunk] != 0 && n->truth[chunk] != REFERENCE_GARBAGE;
     for (uint32_t t = 0; t < tide_layout_activations(n->layout); t++)
         for (uint32_t part = 0; part < tide_layout_activation(n->layout, t)->parts; part++) {
             tide_chunk first, last;
@@ -121,7 +121,7 @@ static bool is_worth(const naive_manager *n, tide_chunk chunk)
     return false;
 }
 
-static uint64_t all_pieces(const naive_manager *n, tide_chunk param_chunk)
+static uint64_t all_pieces(const reference_manager *n, tide_chunk param_chunk)
 {
     const uint32_t pieces = is_frozen(n, param_chunk) ? 0 : tide_layout_pieces(n->layout, param_chunk);
     assert(pieces < 64);
@@ -129,15 +129,15 @@ static uint64_t all_pieces(const naive_manager *n, tide_chunk param_chunk)
 }
 
 /* Owes all of its pieces, and some. */
-static bool is_whole(const naive_manager *n, tide_chunk param_chunk)
+static bool is_whole(const reference_manager *n, tide_chunk param_chunk)
 {
     return n->pending[param_chunk] && n->pending[param_chunk] == all_pieces(n, param_chunk);
 }
 
 /* Before a slot is given new content: is another copy left of what it holds? */
-static void check_no_loss(naive_manager *n, tide_tier tier, uint32_t slot)
+static void check_no_loss(reference_manager *n, tide_tier tier, uint32_t slot)
 {
-    const naive_slot *losing = slot_at(n, tier, slot);
+    const reference_slot *losing = slot_at(n, tier, slot);
     if (losing->chunk == NONE || !is_worth(n, losing->chunk) || losing->version != n->truth[losing->chunk])
         return;
     if (losing->chunk < param_chunks(n) && n->pending_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
@@ -145,27 +145,27 @@ static void check_no_loss(naive_manager *n, tide_tier tier, uint32_t slot)
         return; /* about to be rewritten from MASTER */
     for (int other = 0; other < TIDE_TIER_COUNT; other++)
         for (uint32_t i = 0; i < n->slot_count[other]; i++) {
-            const naive_slot *copy = &n->slots[other][i];
+            const reference_slot *copy = &n->slots[other][i];
             if (copy != losing && copy->chunk == losing->chunk && copy->version == n->truth[losing->chunk])
                 return;
         }
     blame(n, "chunk %u's last copy is lost from slot %u of tier %d", losing->chunk, slot, (int)tier);
 }
 
-static void set_busy(naive_manager *n, tide_tier tier, uint32_t slot, bool busy)
+static void set_busy(reference_manager *n, tide_tier tier, uint32_t slot, bool busy)
 {
-    naive_slot *at = slot_at(n, tier, slot);
+    reference_slot *at = slot_at(n, tier, slot);
     EXPECT(at->busy != busy, "slot %u of tier %d is used by two commands", slot, (int)tier);
     at->busy = busy;
 }
 
-static void set_chunk_busy(naive_manager *n, tide_chunk chunk, bool busy)
+static void set_chunk_busy(reference_manager *n, tide_chunk chunk, bool busy)
 {
     EXPECT(n->busy[chunk] != busy, "chunk %u is in two commands", chunk);
     n->busy[chunk] = busy;
 }
 
-static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
+static bool is_pinned_by_op(const reference_manager *n, tide_chunk chunk)
 {
     const tide_request *request = &n->manager->request;
     for (uint32_t i = 0; i < request->pin_count; i++)
@@ -177,7 +177,7 @@ static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
 /* --- all that can be asked, after every call --- */
 
 /* Pinned at once as a whole; a slice's own pins come later. */
-static bool op_is_pinned(const naive_manager *n)
+static bool op_is_pinned(const reference_manager *n)
 {
     return n->open_op != NONE && (tide_manager_ready(n->manager) || n->open_slice != NONE);
 }
@@ -190,7 +190,7 @@ static bool names(const tide_use *uses, uint32_t count, uint32_t tensor)
     return false;
 }
 
-static tide_tensor_state param_state(const naive_manager *n, uint32_t param)
+static tide_tensor_state param_state(const reference_manager *n, uint32_t param)
 {
     if (op_is_pinned(n) && names(n->ops[n->open_op].params, n->ops[n->open_op].param_count, param))
         return TIDE_TENSOR_COMPUTE;
@@ -201,7 +201,7 @@ static tide_tensor_state param_state(const naive_manager *n, uint32_t param)
     return n->has_value[param] ? TIDE_TENSOR_HOLD : TIDE_TENSOR_FREE;
 }
 
-static tide_tensor_state part_state(const naive_manager *n, uint32_t tensor, uint32_t part)
+static tide_tensor_state part_state(const reference_manager *n, uint32_t tensor, uint32_t part)
 {
     const bool pinned = n->open_op != NONE && n->open_slice == part && tide_manager_ready(n->manager);
     if (pinned && names(n->ops[n->open_op].activations, n->ops[n->open_op].activation_count, tensor))
@@ -210,17 +210,17 @@ static tide_tensor_state part_state(const naive_manager *n, uint32_t tensor, uin
 }
 
 /* Per chunk: a bit for every state that one of its tensors is in. */
-typedef struct naive_chunk_states {
-    uint8_t tensors[NAIVE_CHUNKS_MAX];
-    bool in_task[NAIVE_CHUNKS_MAX];
-    bool running[NAIVE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
-    bool worth[NAIVE_CHUNKS_MAX];   /* an ACTIVATION chunk of which some part was written and is not dead */
-} naive_chunk_states;
+typedef struct reference_chunk_states {
+    uint8_t tensors[REFERENCE_CHUNKS_MAX];
+    bool in_task[REFERENCE_CHUNKS_MAX];
+    bool running[REFERENCE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
+    bool worth[REFERENCE_CHUNKS_MAX];   /* an ACTIVATION chunk of which some part was written and is not dead */
+} reference_chunk_states;
 
-static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *states)
+static void compare_param(reference_manager *n, uint32_t p, reference_chunk_states *states)
 {
     tide_tensor_state state = param_state(n, p), said = n->manager->tensors.params[p].state;
-    bool gradient = holds(n, p, NAIVE_GRADIENT_REAL);
+    bool gradient = holds(n, p, REFERENCE_GRADIENT_REAL);
     tide_chunk first, last;
     EXPECT(said == state, "param %u is in state %d, the manager says %d", p, (int)state, (int)said);
     EXPECT(n->manager->tensors.params[p].has_gradient == gradient, "param %u: gradient %d", p, gradient);
@@ -229,7 +229,7 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
         states->tensors[chunk] |= (uint8_t)(1u << state);
 }
 
-static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states *states)
+static void compare_parts(reference_manager *n, uint32_t tensor, reference_chunk_states *states)
 {
     for (uint32_t part = 0; part < tide_layout_activation(n->layout, tensor)->parts; part++) {
         tide_tensor_state state = part_state(n, tensor, part);
@@ -245,7 +245,7 @@ static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states 
     }
 }
 
-static void note_tasks(const naive_manager *n, naive_chunk_states *states)
+static void note_tasks(const reference_manager *n, reference_chunk_states *states)
 {
     for (uint32_t i = 0; i < n->open_count; i++) {
         const tide_command *c = &n->open[i];
@@ -256,7 +256,7 @@ static void note_tasks(const naive_manager *n, naive_chunk_states *states)
 }
 
 /* States are counted per chunk: which of its tensors are in, and whether an update or a restore is at work on it. */
-static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
+static void compare_states(reference_manager *n, tide_chunk chunk, const reference_chunk_states *states)
 {
     const tide_manager *m = n->manager;
     const bool fp32 = chunk >= param_chunks(n) && !is_activation(n, chunk);
@@ -270,7 +270,7 @@ static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk
 }
 
 /* A chunk that no command moves: every copy that the manager counts on is one; what is of worth has one. */
-static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
+static void compare_place(reference_manager *n, tide_chunk chunk, bool worth)
 {
     const tide_place *place = tide_place_of(&n->manager->places, chunk);
     const bool on_device = tide_place_has(place, TIDE_TIER_DEVICE),
@@ -281,14 +281,14 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
            (int)n->mapped[chunk], (int)device_slot);
     EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
     EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
-    const bool of_none = truth == NAIVE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
+    const bool of_none = truth == REFERENCE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
     if (n->problem[0] || of_none)
         return;
     if (on_device)
         EXPECT(n->slots[TIDE_TIER_DEVICE][device_slot].version == truth,
                "chunk %u's device copy is old, the manager calls it valid", chunk);
     if (on_host) {
-        const naive_slot *slot = slot_at(n, TIDE_TIER_HOST, host_slot);
+        const reference_slot *slot = slot_at(n, TIDE_TIER_HOST, host_slot);
         EXPECT(slot->chunk == chunk && slot->version == truth,
                "chunk %u's host copy is old, the manager calls it valid", chunk);
     }
@@ -298,7 +298,7 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
            chunk);
 }
 
-static void compare_chunk(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
+static void compare_chunk(reference_manager *n, tide_chunk chunk, const reference_chunk_states *states)
 {
     const tide_place *place = tide_place_of(&n->manager->places, chunk);
     const bool pinned = place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST];
@@ -311,9 +311,9 @@ static void compare_chunk(naive_manager *n, tide_chunk chunk, const naive_chunk_
 
 /* Everything after every call, if that is wanted; else after a call that changes more than where chunks are,
  * and of chunks those of params. */
-static void compare(naive_manager *n, bool important)
+static void compare(reference_manager *n, bool important)
 {
-    naive_chunk_states states;
+    reference_chunk_states states;
     if (n->problem[0] || (!important && !n->compares_always))
         return;
     memset(states.tensors, 0, n->chunks);
@@ -327,8 +327,8 @@ static void compare(naive_manager *n, bool important)
         compare_parts(n, tensor, &states);
     for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
         compare_chunk(n, chunk, &states);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_pending(n),
-           "%u pieces pending, the manager says %u", naive_pieces_pending(n),
+    EXPECT(tide_manager_updates_open(n->manager) == reference_pieces_pending(n),
+           "%u pieces pending, the manager says %u", reference_pieces_pending(n),
            tide_manager_updates_open(n->manager));
     EXPECT(n->manager->counters.zero_gradients == n->zero_gradients, "%u zero gradients, the manager says %u",
            (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
@@ -336,20 +336,20 @@ static void compare(naive_manager *n, bool important)
 
 /* --- taking commands --- */
 
-static void take_fetch(naive_manager *n, const tide_command *c)
+static void take_fetch(reference_manager *n, const tide_command *c)
 {
-    naive_slot *slot = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
+    reference_slot *slot = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
     EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE),
            "fetch of chunk %u, which is on the device", c->chunk);
     EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
-    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* poisoned, until it is set again */
+    bool undefined = n->truth[c->chunk] == REFERENCE_GARBAGE; /* poisoned, until it is set again */
     EXPECT(!c->in_place || (c->copy && (undefined || slot->version != n->truth[c->chunk])),
            "fetch of chunk %u again", c->chunk);
     EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
     set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
     if (!c->copy)
         return;
-    const naive_slot *source = slot_at(n, TIDE_TIER_HOST, c->host_slot);
+    const reference_slot *source = slot_at(n, TIDE_TIER_HOST, c->host_slot);
     EXPECT(undefined || (source->chunk == c->chunk && source->version == n->truth[c->chunk]),
            "fetch of chunk %u copies something else", c->chunk);
     EXPECT(is_worth(n, c->chunk) || !is_activation(n, c->chunk), "fetch of chunk %u copies what nobody needs",
@@ -357,7 +357,7 @@ static void take_fetch(naive_manager *n, const tide_command *c)
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
 }
 
-static void take_evicting(naive_manager *n, const tide_command *c)
+static void take_evicting(reference_manager *n, const tide_command *c)
 {
     EXPECT(n->mapped[c->chunk] == c->device_slot, "chunk %u leaves a slot it is not in", c->chunk);
     EXPECT(!is_pinned_by_op(n, c->chunk), "chunk %u leaves while it is pinned", c->chunk);
@@ -373,12 +373,12 @@ static void take_evicting(naive_manager *n, const tide_command *c)
 }
 
 /* What a task reads must be the truth, or need zeros if there never was anything. */
-static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i)
+static void check_task_chunk(reference_manager *n, const tide_command *c, uint32_t i)
 {
     const tide_task_chunk *t = &c->task[i];
-    const naive_slot *slot = slot_at(n, c->tier, t->slot);
+    const reference_slot *slot = slot_at(n, c->tier, t->slot);
     bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && is_whole(n, c->chunk);
-    if (restores_whole || n->truth[t->chunk] == NAIVE_GARBAGE)
+    if (restores_whole || n->truth[t->chunk] == REFERENCE_GARBAGE)
         return;
     if (is_activation(n, t->chunk) && !is_worth(n, t->chunk))
         return;
@@ -391,7 +391,7 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
 }
 
 /* Does another PARAM chunk of the other tier have a pending piece of the same STATE chunk? */
-static bool is_among_neighbours(const naive_manager *n, const tide_command *c)
+static bool is_among_neighbours(const reference_manager *n, const tide_command *c)
 {
     for (tide_chunk other = 0; other < param_chunks(n); other++) {
         const tide_pending_update *update = &n->manager->pending.chunks[other];
@@ -403,7 +403,7 @@ static bool is_among_neighbours(const naive_manager *n, const tide_command *c)
     return false;
 }
 
-static void take_work(naive_manager *n, const tide_command *c)
+static void take_work(reference_manager *n, const tide_command *c)
 {
     EXPECT(n->pending[c->chunk] && n->pending_kind[c->chunk] == c->kind, "chunk %u has no pending %s", c->chunk,
            tide_command_kind_name(c->kind));
@@ -417,20 +417,20 @@ static void take_work(naive_manager *n, const tide_command *c)
     n->among_neighbours += is_among_neighbours(n, c);
 }
 
-static void take_access(naive_manager *n, const tide_command *c)
+static void take_access(reference_manager *n, const tide_command *c)
 {
     EXPECT(n->host_count > 0 && c->task_count == n->host_count, "an access that nobody asked for");
     for (uint32_t i = 0; i < c->task_count; i++)
         EXPECT(c->task[i].chunk == n->host_uses[i].tensor, "access to chunk %u", c->task[i].chunk);
 }
 
-static bool task_writes(const naive_manager *n, const tide_command *c, uint32_t i)
+static bool task_writes(const reference_manager *n, const tide_command *c, uint32_t i)
 {
     return c->kind == TIDE_COMMAND_UPDATE || (c->kind == TIDE_COMMAND_RESTORE && i == 0) ||
            (c->kind == TIDE_COMMAND_ACCESS && n->host_uses[i].access & TIDE_ACCESS_WRITE);
 }
 
-static void take_task(naive_manager *n, const tide_command *c)
+static void take_task(reference_manager *n, const tide_command *c)
 {
     if (c->kind == TIDE_COMMAND_ACCESS)
         take_access(n, c);
@@ -445,7 +445,7 @@ static void take_task(naive_manager *n, const tide_command *c)
         /* The host is about to change it: the slot that waits holds nothing from here on, cancelled or not. */
         const uint32_t waiting = c->tier == TIDE_TIER_HOST ? n->mapped[c->task[i].chunk] : NONE;
         if (waiting != NONE && task_writes(n, c, i))
-            n->slots[TIDE_TIER_DEVICE][waiting].version = NAIVE_GARBAGE;
+            n->slots[TIDE_TIER_DEVICE][waiting].version = REFERENCE_GARBAGE;
         set_busy(n, c->tier, c->task[i].slot, true);
         if (i > 0)
             set_chunk_busy(n, c->task[i].chunk, true);
@@ -453,14 +453,14 @@ static void take_task(naive_manager *n, const tide_command *c)
     EXPECT(c->task_count > 0, "an empty task");
 }
 
-bool naive_take(naive_manager *n)
+bool reference_take(reference_manager *n)
 {
     tide_command c;
     if (!tide_manager_next(n->manager, &c)) {
         compare(n, false);
         return false;
     }
-    EXPECT(n->open_count < NAIVE_OPEN_MAX, "too many commands");
+    EXPECT(n->open_count < REFERENCE_OPEN_MAX, "too many commands");
     EXPECT(c.chunk < n->chunks, "command on chunk %u", c.chunk);
     set_chunk_busy(n, c.chunk, true);
     if (c.kind == TIDE_COMMAND_FETCH)
@@ -469,7 +469,7 @@ bool naive_take(naive_manager *n)
         take_evicting(n, &c);
     else
         take_task(n, &c);
-    if (n->open_count < NAIVE_OPEN_MAX)
+    if (n->open_count < REFERENCE_OPEN_MAX)
         n->open[n->open_count++] = c;
     compare(n, false);
     return true;
@@ -477,10 +477,10 @@ bool naive_take(naive_manager *n)
 
 /* --- completing them --- */
 
-static void complete_move(naive_manager *n, const tide_command *c, bool ok)
+static void complete_move(reference_manager *n, const tide_command *c, bool ok)
 {
-    naive_slot *device = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
-    naive_slot *host = c->copy ? slot_at(n, TIDE_TIER_HOST, c->host_slot) : NULL;
+    reference_slot *device = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
+    reference_slot *host = c->copy ? slot_at(n, TIDE_TIER_HOST, c->host_slot) : NULL;
     set_busy(n, TIDE_TIER_DEVICE, c->device_slot, false);
     if (host)
         set_busy(n, TIDE_TIER_HOST, c->host_slot, false);
@@ -489,7 +489,7 @@ static void complete_move(naive_manager *n, const tide_command *c, bool ok)
     if (c->kind == TIDE_COMMAND_FETCH) {
         n->mapped[c->chunk] = c->device_slot;
         device->chunk = c->chunk;
-        device->version = c->copy ? host->version : c->zero ? 0 : NAIVE_GARBAGE;
+        device->version = c->copy ? host->version : c->zero ? 0 : REFERENCE_GARBAGE;
         n->copied_in += c->copy;
         return;
     }
@@ -503,56 +503,56 @@ static void complete_move(naive_manager *n, const tide_command *c, bool ok)
             check_no_loss(n, TIDE_TIER_DEVICE, c->device_slot);
         n->mapped[c->chunk] = NONE;
         device->chunk = NONE;
-        device->version = NAIVE_GARBAGE;
+        device->version = REFERENCE_GARBAGE;
     }
 }
 
 /* The chunk was updated or restored, or there is nothing in it that would have to be. */
-static void end_gradients(naive_manager *n, tide_chunk chunk)
+static void end_gradients(reference_manager *n, tide_chunk chunk)
 {
     for (uint32_t p = 0; p < n->params; p++) {
-        n->gradient[p][chunk] = NAIVE_GRADIENT_NONE;
-        if (n->stands_complete[p] && !holds(n, p, NAIVE_GRADIENT_ZERO))
+        n->gradient[p][chunk] = REFERENCE_GRADIENT_NONE;
+        if (n->stands_complete[p] && !holds(n, p, REFERENCE_GRADIENT_ZERO))
             n->stands_complete[p] = n->used_now[p] = false; /* at rest, perhaps before the step is over */
     }
 }
 
-static void new_version(naive_manager *n, tide_chunk chunk, tide_tier tier, uint32_t slot)
+static void new_version(reference_manager *n, tide_chunk chunk, tide_tier tier, uint32_t slot)
 {
-    naive_slot *at = slot_at(n, tier, slot);
+    reference_slot *at = slot_at(n, tier, slot);
     n->truth[chunk] = ++n->versions;
     at->chunk = chunk;
     at->version = n->truth[chunk];
 }
 
 /* A task has written the chunk whole. */
-static void note_values(naive_manager *n, tide_chunk chunk)
+static void note_values(reference_manager *n, tide_chunk chunk)
 {
     for (uint32_t p = 0; p < n->params; p++)
         n->has_value[p] |= overlaps(n, p, chunk);
 }
 
-static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_t i, naive_outcome outcome)
+static void complete_task_chunk(reference_manager *n, const tide_command *c, uint32_t i, reference_outcome outcome)
 {
     const tide_task_chunk *t = &c->task[i];
-    naive_slot *slot = slot_at(n, c->tier, t->slot);
+    reference_slot *slot = slot_at(n, c->tier, t->slot);
     set_busy(n, c->tier, t->slot, false);
     if (i > 0)
         set_chunk_busy(n, t->chunk, false);
-    if (outcome == NAIVE_CANCELLED)
+    if (outcome == REFERENCE_CANCELLED)
         return;
     if (t->needs_zero)
-        *slot = (naive_slot){.chunk = t->chunk, .version = 0};
-    if (outcome == NAIVE_FAILED && c->kind == TIDE_COMMAND_RESTORE && i == 0)
-        n->truth[t->chunk] = NAIVE_GARBAGE;
-    if (outcome != NAIVE_DONE || !task_writes(n, c, i))
+        *slot = (reference_slot){.chunk = t->chunk, .version = 0};
+    if (outcome == REFERENCE_FAILED && c->kind == TIDE_COMMAND_RESTORE && i == 0)
+        n->truth[t->chunk] = REFERENCE_GARBAGE;
+    if (outcome != REFERENCE_DONE || !task_writes(n, c, i))
         return;
     new_version(n, t->chunk, c->tier, t->slot);
     if (t->chunk < param_chunks(n))
         note_values(n, t->chunk);
 }
 
-static void complete_task(naive_manager *n, const tide_command *c, naive_outcome outcome)
+static void complete_task(reference_manager *n, const tide_command *c, reference_outcome outcome)
 {
     for (uint32_t i = 0; i < c->task_count; i++)
         complete_task_chunk(n, c, i, outcome);
@@ -560,35 +560,35 @@ static void complete_task(naive_manager *n, const tide_command *c, naive_outcome
         n->host_count = 0;
         return;
     }
-    if (c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_CANCELLED)
+    if (c->kind == TIDE_COMMAND_UPDATE && outcome == REFERENCE_CANCELLED)
         n->updates_begun -= n->pending_step[c->chunk] == n->training_step;
-    n->update_failed |= c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_FAILED;
-    if (outcome != NAIVE_DONE)
+    n->update_failed |= c->kind == TIDE_COMMAND_UPDATE && outcome == REFERENCE_FAILED;
+    if (outcome != REFERENCE_DONE)
         return;
     n->pending[c->chunk] &= ~(UINT64_C(1) << c->piece);
     if (n->pending[c->chunk] == 0)
         end_gradients(n, c->chunk);
 }
 
-void naive_complete(naive_manager *n, uint32_t at, naive_outcome outcome)
+void reference_complete(reference_manager *n, uint32_t at, reference_outcome outcome)
 {
     tide_command c = n->open[at];
     n->open[at] = n->open[--n->open_count];
     set_chunk_busy(n, c.chunk, false);
     if (c.kind <= TIDE_COMMAND_WRITE_BACK)
-        complete_move(n, &c, outcome == NAIVE_DONE);
+        complete_move(n, &c, outcome == REFERENCE_DONE);
     else
         complete_task(n, &c, outcome);
-    if (outcome == NAIVE_CANCELLED)
+    if (outcome == REFERENCE_CANCELLED)
         tide_manager_cancel(n->manager, c.id);
     else
-        tide_manager_done(n->manager, c.id, outcome == NAIVE_DONE ? TIDE_OK : TIDE_ERROR_DEVICE);
+        tide_manager_done(n->manager, c.id, outcome == REFERENCE_DONE ? TIDE_OK : TIDE_ERROR_DEVICE);
     compare(n, c.kind > TIDE_COMMAND_WRITE_BACK);
 }
 
 /* --- gradients, from the definition --- */
 
-static const tide_use *find_use(const naive_op *op, uint32_t param)
+static const tide_use *find_use(const reference_op *op, uint32_t param)
 {
     for (uint32_t i = 0; i < op->param_count; i++)
         if (op->params[i].tensor == param)
@@ -596,7 +596,7 @@ static const tide_use *find_use(const naive_op *op, uint32_t param)
     return NULL;
 }
 
-static tide_op closing_op(const naive_manager *n, uint32_t param)
+static tide_op closing_op(const reference_manager *n, uint32_t param)
 {
     for (tide_op op = n->op_count; op-- > 0;)
         if (n->ops[op].pass != TIDE_PASS_FORWARD && find_use(&n->ops[op], param))
@@ -604,13 +604,13 @@ static tide_op closing_op(const naive_manager *n, uint32_t param)
     return NONE;
 }
 
-static bool closes(const naive_manager *n, tide_op op, uint32_t param)
+static bool closes(const reference_manager *n, tide_op op, uint32_t param)
 {
     const tide_use *use = find_use(&n->ops[op], param);
     return closing_op(n, param) == op && (n->added_now[param] || use->access & TIDE_ACCESS_GRAD);
 }
 
-tide_op naive_waited_for(const naive_manager *n)
+tide_op reference_waited_for(const reference_manager *n)
 {
     tide_op first = NONE;
     for (uint32_t p = 0; p < n->params; p++)
@@ -619,7 +619,7 @@ tide_op naive_waited_for(const naive_manager *n)
     return first;
 }
 
-static void set_pending(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
+static void set_pending(reference_manager *n, tide_chunk chunk, tide_command_kind kind)
 {
     n->pending_kind[chunk] = kind;
     n->pending[chunk] = all_pieces(n, chunk);
@@ -627,7 +627,7 @@ static void set_pending(naive_manager *n, tide_chunk chunk, tide_command_kind ki
     n->updated_early[chunk] = true;
 }
 
-static void set_pending_complete_chunks(naive_manager *n)
+static void set_pending_complete_chunks(reference_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n) && !n->updates_wait; chunk++) {
         bool complete = !n->updated_early[chunk];
@@ -638,7 +638,7 @@ static void set_pending_complete_chunks(naive_manager *n)
     }
 }
 
-uint32_t naive_pieces_pending(const naive_manager *n)
+uint32_t reference_pieces_pending(const reference_manager *n)
 {
     uint32_t pieces = 0;
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
@@ -646,7 +646,7 @@ uint32_t naive_pieces_pending(const naive_manager *n)
     return pieces;
 }
 
-bool naive_has_older_pending(const naive_manager *n)
+bool reference_has_older_pending(const reference_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
         if (n->pending[chunk] && n->pending_step[chunk] != n->step)
@@ -654,22 +654,22 @@ bool naive_has_older_pending(const naive_manager *n)
     return false;
 }
 
-bool naive_has_new_gradient(const naive_manager *n)
+bool reference_has_new_gradient(const reference_manager *n)
 {
     for (uint32_t p = 0; p < n->params; p++)
-        if (n->closed_now[p] && holds(n, p, NAIVE_GRADIENT_REAL))
+        if (n->closed_now[p] && holds(n, p, REFERENCE_GRADIENT_REAL))
             return true;
     return false;
 }
 
 /* --- the caller's side --- */
 
-static void expect_status(naive_manager *n, tide_status status, bool ok, const char *what)
+static void expect_status(reference_manager *n, tide_status status, bool ok, const char *what)
 {
     EXPECT((status == TIDE_OK) == ok, "%s: %s (%s)", what, tide_status_name(status), tide_message());
 }
 
-void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
+void reference_step_begin(reference_manager *n, bool training, bool updates_wait)
 {
     expect_status(n, tide_manager_step_begin(n->manager, training, updates_wait), true, "step begin");
     n->step_open = true;
@@ -688,7 +688,7 @@ void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
 }
 
 /* Is a param of the op closed, or will it be by `next`? */
-static bool is_over(const naive_manager *n, tide_op op, tide_op next)
+static bool is_over(const reference_manager *n, tide_op op, tide_op next)
 {
     for (uint32_t p = 0; p < n->params; p++)
         if (find_use(&n->ops[op], p) &&
@@ -698,7 +698,7 @@ static bool is_over(const naive_manager *n, tide_op op, tide_op next)
 }
 
 /* Once `next` has begun: can the closing op of this gradient run, and those of all gradients that it adds to? */
-static bool can_close(const naive_manager *n, uint32_t param, tide_op next)
+static bool can_close(const reference_manager *n, uint32_t param, tide_op next)
 {
     const tide_op closing = closing_op(n, param);
     bool can = !is_over(n, closing, next);
@@ -710,7 +710,7 @@ static bool can_close(const naive_manager *n, uint32_t param, tide_op next)
     return can;
 }
 
-static bool may_begin(const naive_manager *n, tide_op op)
+static bool may_begin(const reference_manager *n, tide_op op)
 {
     if (!n->training)
         return n->ops[op].pass == TIDE_PASS_FORWARD;
@@ -726,7 +726,7 @@ static bool may_begin(const naive_manager *n, tide_op op)
     return true;
 }
 
-bool naive_begin(naive_manager *n, tide_op op)
+bool reference_begin(reference_manager *n, tide_op op)
 {
     bool may = may_begin(n, op);
     expect_status(n, tide_manager_begin(n->manager, op), may, "begin");
@@ -737,17 +737,17 @@ bool naive_begin(naive_manager *n, tide_op op)
     return may;
 }
 
-static void end_slice(naive_manager *n)
+static void end_slice(reference_manager *n)
 {
-    const naive_op *op = &n->ops[n->open_op];
+    const reference_op *op = &n->ops[n->open_op];
     for (uint32_t i = 0; n->open_slice != NONE && i < op->activation_count; i++)
         n->part_live[op->activations[i].tensor][n->open_slice] =
             !(op->activations[i].access & TIDE_ACCESS_LAST);
 }
 
-bool naive_slice(naive_manager *n, uint32_t slice)
+bool reference_slice(reference_manager *n, uint32_t slice)
 {
-    const naive_op *op = &n->ops[n->open_op];
+    const reference_op *op = &n->ops[n->open_op];
     bool may = true;
     for (uint32_t i = 0; i < op->activation_count; i++) {
         const tide_use *use = &op->activations[i];
@@ -770,7 +770,7 @@ bool naive_slice(naive_manager *n, uint32_t slice)
     return true;
 }
 
-static void check_seen(naive_manager *n, tide_chunk chunk)
+static void check_seen(reference_manager *n, tide_chunk chunk)
 {
     EXPECT(!n->busy[chunk], "chunk %u is pinned while a command is open on it", chunk);
     EXPECT(n->mapped[chunk] != NONE, "chunk %u is pinned but not on the device", chunk);
@@ -778,13 +778,13 @@ static void check_seen(naive_manager *n, tide_chunk chunk)
         return;
     uint64_t version = n->slots[TIDE_TIER_DEVICE][n->mapped[chunk]].version;
     bool matters = is_worth(n, chunk) || !is_activation(n, chunk);
-    EXPECT(!matters || n->truth[chunk] == NAIVE_GARBAGE || version == n->truth[chunk],
+    EXPECT(!matters || n->truth[chunk] == REFERENCE_GARBAGE || version == n->truth[chunk],
            "chunk %u is seen with an old version", chunk);
 }
 
-void naive_check_ready(naive_manager *n)
+void reference_check_ready(reference_manager *n)
 {
-    const naive_op *op = &n->ops[n->open_op];
+    const reference_op *op = &n->ops[n->open_op];
     tide_chunk first, last;
     for (uint32_t i = 0; i < op->param_count; i++) {
         param_range(n, op->params[i].tensor, &first, &last);
@@ -810,23 +810,23 @@ void naive_check_ready(naive_manager *n)
 }
 
 /* What the op closes goes into its place. */
-static void close_gradients(naive_manager *n, tide_op op)
+static void close_gradients(reference_manager *n, tide_op op)
 {
     for (uint32_t p = 0; p < n->params; p++) {
         if (!find_use(&n->ops[op], p) || !closes(n, op, p))
             continue;
         n->closed_now[p] = true;
         for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++) {
-            n->gradient[p][chunk] = NAIVE_GRADIENT_REAL;
+            n->gradient[p][chunk] = REFERENCE_GRADIENT_REAL;
             new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
         }
     }
 }
 
-void naive_end(naive_manager *n)
+void reference_end(reference_manager *n)
 {
     tide_op index = n->open_op;
-    const naive_op *op = &n->ops[index];
+    const reference_op *op = &n->ops[index];
     end_slice(n);
     close_gradients(n, index);
     for (uint32_t i = 0; i < op->param_count; i++) {
@@ -843,24 +843,24 @@ void naive_end(naive_manager *n)
 }
 
 /* Over or given up: activations are dead, params at rest or complete. */
-static void close_step(naive_manager *n)
+static void close_step(reference_manager *n)
 {
     memset(n->part_live, 0, sizeof n->part_live);
     memset(n->used_now, 0, sizeof n->used_now);
     n->step_open = false;
 }
 
-static void take_as_zero(naive_manager *n, uint32_t p)
+static void take_as_zero(reference_manager *n, uint32_t p)
 {
     for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++)
-        n->gradient[p][chunk] = NAIVE_GRADIENT_ZERO;
+        n->gradient[p][chunk] = REFERENCE_GRADIENT_ZERO;
     n->is_zero_now[p] = n->stands_complete[p] = n->has_value[p] = true;
     n->zero_gradients++;
 }
 
-bool naive_step_end(naive_manager *n)
+bool reference_step_end(reference_manager *n)
 {
-    const bool may = naive_waited_for(n) == NONE;
+    const bool may = reference_waited_for(n) == NONE;
     expect_status(n, tide_manager_step_end(n->manager), may, "step end");
     if (!may)
         return false;
@@ -876,17 +876,17 @@ bool naive_step_end(naive_manager *n)
     return true;
 }
 
-static bool chunk_has_gradient(const naive_manager *n, tide_chunk chunk)
+static bool chunk_has_gradient(const reference_manager *n, tide_chunk chunk)
 {
     for (uint32_t p = 0; p < n->params; p++)
-        if (n->gradient[p][chunk] == NAIVE_GRADIENT_REAL)
+        if (n->gradient[p][chunk] == REFERENCE_GRADIENT_REAL)
             return true;
     return false;
 }
 
 /* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. What
  * is pending from an older step stays pending: a chunk with such an update holds nothing newer. */
-static void restore_all(naive_manager *n)
+static void restore_all(reference_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
         if (n->pending_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
@@ -900,7 +900,7 @@ static void restore_all(naive_manager *n)
     }
 }
 
-void naive_release(naive_manager *n, bool skip)
+void reference_release(reference_manager *n, bool skip)
 {
     n->release_pending = false;
     if (skip) {
@@ -914,7 +914,7 @@ void naive_release(naive_manager *n, bool skip)
     compare(n, true);
 }
 
-static bool has_pending_updates(const naive_manager *n)
+static bool has_pending_updates(const reference_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
         if (n->pending[chunk] && n->pending_kind[chunk] == TIDE_COMMAND_UPDATE &&
@@ -924,17 +924,17 @@ static bool has_pending_updates(const naive_manager *n)
 }
 
 /* Params that are trained are undefined, and nothing is pending. */
-static void poison(naive_manager *n)
+static void poison(reference_manager *n)
 {
     memset(n->pending, 0, sizeof n->pending);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        n->truth[chunk] = is_frozen(n, chunk) ? n->truth[chunk] : NAIVE_GARBAGE;
+        n->truth[chunk] = is_frozen(n, chunk) ? n->truth[chunk] : REFERENCE_GARBAGE;
     n->update_failed = false;
 }
 
-void naive_abort(naive_manager *n, bool *poisoned)
+void reference_abort(reference_manager *n, bool *poisoned)
 {
     if (op_is_pinned(n)) { /* it may have come as far as its roundings */
         close_gradients(n, n->open_op);
@@ -959,7 +959,7 @@ void naive_abort(naive_manager *n, bool *poisoned)
     compare(n, true);
 }
 
-void naive_host_request(naive_manager *n, const tide_use *uses, uint32_t count)
+void reference_host_request(reference_manager *n, const tide_use *uses, uint32_t count)
 {
     memcpy(n->host_uses, uses, count * sizeof *uses);
     n->host_count = count;
@@ -967,17 +967,17 @@ void naive_host_request(naive_manager *n, const tide_use *uses, uint32_t count)
     compare(n, true);
 }
 
-static void expect_refusal(naive_manager *n, tide_status status, const char *what)
+static void expect_refusal(reference_manager *n, tide_status status, const char *what)
 {
     EXPECT(status == TIDE_ERROR_STATE, "%s is not refused: %s", what, tide_status_name(status));
 }
 
-static void ask_for_steps(naive_manager *n)
+static void ask_for_steps(reference_manager *n)
 {
     bool gave_up, poisoned;
     if (n->step_open || n->release_pending || n->host_count)
         expect_refusal(n, tide_manager_step_begin(n->manager, true, true), "step begin");
-    if (!n->step_open || n->open_op != NONE || (n->training && naive_has_older_pending(n)))
+    if (!n->step_open || n->open_op != NONE || (n->training && reference_has_older_pending(n)))
         expect_refusal(n, tide_manager_step_end(n->manager), "step end");
     if (!n->release_pending) {
         expect_refusal(n, tide_manager_release_updates(n->manager), "release");
@@ -987,7 +987,7 @@ static void ask_for_steps(naive_manager *n)
         expect_refusal(n, tide_manager_abort(n->manager, &gave_up, &poisoned), "abort");
 }
 
-void naive_ask_wrongly(naive_manager *n)
+void reference_ask_wrongly(reference_manager *n)
 {
     const tide_use use = {.tensor = 0, .access = TIDE_ACCESS_WRITE};
     ask_for_steps(n);
