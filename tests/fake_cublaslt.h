@@ -10,7 +10,7 @@
  * What the library may punish only on a GPU is recorded as misuse and refused: an address less aligned than was promised, a
  * workspace that is too small or not aligned, an algorithm of another product, D over A or B, objects that are no more.
  *
- * It brings weak stand-ins for the four calls of the CUDA runtime that matmul.c makes; tests/fake_cudart.c overrides them.
+ * It brings weak fakes for the four calls of the CUDA runtime that matmul.c makes; tests/fake_cudart.c overrides them.
  */
 #ifndef TIDE_TESTS_FAKE_CUBLASLT_H
 #define TIDE_TESTS_FAKE_CUBLASLT_H

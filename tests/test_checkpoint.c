@@ -8,7 +8,7 @@
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
 #include "src/data/random.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -54,11 +54,11 @@ static int scratch_remove(void **state)
     return error;
 }
 
-static sim_files *disk_with_two(void)
+static fake_files *disk_with_two(void)
 {
-    sim_files *disk = sim_files_new();
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 1, 0, NULL), TIDE_OK);
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 2, 0, NULL), TIDE_OK);
+    fake_files *disk = fake_files_new();
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 1, 0, NULL), TIDE_OK);
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 2, 0, NULL), TIDE_OK);
     return disk;
 }
 
@@ -178,9 +178,9 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
 static void tensor_files_are_plain_safetensors(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
+    fake_files *disk = disk_with_two();
     size_t bytes;
-    const unsigned char *file = sim_files_bytes(disk, "ckpt/step-2/momentum.safetensors", &bytes);
+    const unsigned char *file = fake_files_bytes(disk, "ckpt/step-2/momentum.safetensors", &bytes);
     uint64_t header_bytes;
     memcpy(&header_bytes, file, sizeof header_bytes);
     assert_int_equal(header_bytes % 8, 0);
@@ -193,7 +193,7 @@ static void tensor_files_are_plain_safetensors(void **unused)
     float value;
     memcpy(&value, file + 8 + header_bytes + 60 + 6 * sizeof value, sizeof value);
     assert_true(value == expected_value(2, TIDE_VALUE_MOMENTUM, 1, 6));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void keep_removes_the_oldest(void **state)
@@ -280,12 +280,12 @@ static void a_killed_process_leaves_a_newest_checkpoint_that_loads(void **state)
 static void a_step_that_is_not_later_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 2, 2, NULL), TIDE_ERROR_STATE);
+    fake_files *disk = disk_with_two();
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 2, 2, NULL), TIDE_ERROR_STATE);
     assert_message_has("step-2");
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 1, 2, NULL), TIDE_ERROR_STATE);
-    assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
-    sim_files_free(disk);
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 1, 2, NULL), TIDE_ERROR_STATE);
+    assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
+    fake_files_free(disk);
 }
 
 static void a_folder_that_cannot_be_written_is_refused(void **state)
@@ -313,39 +313,39 @@ static tide_status pull_fails(void *context, size_t tensor, tide_value value, ui
 static void a_callbacks_failure_is_passed_on_and_leaves_no_trace(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
+    fake_files *disk = disk_with_two();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
     assert_int_equal(
-        tide_checkpoint_save(sim_files_table(disk), "ckpt", &train, &small_model, 1, pull_fails, &step, NULL),
+        tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1, pull_fails, &step, NULL),
         TIDE_ERROR_DEVICE);
     assert_string_equal(tide_message(), "the device is gone");
-    assert_false(sim_files_exists(disk, "ckpt/.tmp-3-1000"));
-    assert_true(sim_files_exists(disk, "ckpt/step-1"));
-    sim_files_free(disk);
+    assert_false(fake_files_exists(disk, "ckpt/.tmp-3-1000"));
+    assert_true(fake_files_exists(disk, "ckpt/step-1"));
+    fake_files_free(disk);
 }
 
 static void what_cannot_be_read_back_is_not_written(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
     train.lr = (double)NAN;
-    assert_int_equal(tide_checkpoint_save(sim_files_table(disk), "ckpt", &train, &small_model, 1, pull_values,
+    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1, pull_values,
                                           &step, NULL),
                      TIDE_ERROR_ARGUMENT);
     tide_checkpoint_tensor twice[] = {{"a", 1, {2}, false}, {"a", 1, {2}, false}};
     tide_checkpoint_tensor empty[] = {{"a", 2, {2, 0}, false}};
     train.lr = 1;
-    assert_int_equal(tide_checkpoint_save(sim_files_table(disk), "ckpt", &train,
+    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train,
                                           &(tide_checkpoint_tensors){twice, 2}, 1, pull_values, &step, NULL),
                      TIDE_ERROR_ARGUMENT);
     assert_message_has("taken twice");
-    assert_int_equal(tide_checkpoint_save(sim_files_table(disk), "ckpt", &train,
+    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train,
                                           &(tide_checkpoint_tensors){empty, 1}, 1, pull_values, &step, NULL),
                      TIDE_ERROR_ARGUMENT);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- the newest one ---- */
@@ -367,20 +367,20 @@ static void a_folder_that_is_missing_empty_or_full_of_other_things_holds_none(vo
 static void steps_are_compared_as_numbers(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     tide_checkpoint_found found;
     for (uint64_t step = 9; step <= 1000; step = step * 3 + 1)
-        assert_int_equal(save_small(sim_files_table(disk), "ckpt", step, 0, NULL), TIDE_OK);
-    assert_int_equal(tide_checkpoint_newest(sim_files_table(disk), "ckpt", &found), TIDE_OK);
+        assert_int_equal(save_small(fake_files_table(disk), "ckpt", step, 0, NULL), TIDE_OK);
+    assert_int_equal(tide_checkpoint_newest(fake_files_table(disk), "ckpt", &found), TIDE_OK);
     assert_int_equal(found.step, 769);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_folder_without_a_manifest_is_passed_over_and_may_be_replaced(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with_two();
+    const tide_files *files = fake_files_table(disk);
     tide_checkpoint_found found;
     assert_int_equal(save_small(files, "ckpt", 3, 0, NULL), TIDE_OK);
     assert_int_equal(files->remove_file(files->context, "ckpt/step-3/manifest.json"), 0);
@@ -390,21 +390,21 @@ static void a_folder_without_a_manifest_is_passed_over_and_may_be_replaced(void 
     assert_int_equal(save_small(files, "ckpt", 3, 2, NULL), TIDE_OK);
     assert_true(loads_as(files, "ckpt/step-3", 3));
     assert_true(loads_as(files, "ckpt/step-2", 2));
-    assert_false(sim_files_exists(disk, "ckpt/step-1"));
-    sim_files_free(disk);
+    assert_false(fake_files_exists(disk, "ckpt/step-1"));
+    fake_files_free(disk);
 }
 
 static void damage_to_the_newest_is_named_not_passed_over(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with_two();
+    const tide_files *files = fake_files_table(disk);
     tide_checkpoint_found found = {.step = 77};
     assert_int_equal(files->remove_file(files->context, "ckpt/step-2/momentum.safetensors"), 0);
     assert_int_equal(tide_checkpoint_newest(files, "ckpt", &found), TIDE_ERROR_CORRUPT);
     assert_message_has("ckpt/step-2/momentum.safetensors: the file is missing");
     assert_int_equal(found.step, 77);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- damage ---- */
@@ -426,42 +426,42 @@ static const char *const all_files[] = {"model.safetensors", "momentum.safetenso
 static void every_flipped_bit_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
+    fake_files *disk = disk_with_two();
     for (size_t i = 0; i < 4; i++) {
         char path[64];
         size_t bytes;
         snprintf(path, sizeof path, "ckpt/step-2/%s", all_files[i]);
-        unsigned char *content = sim_files_bytes(disk, path, &bytes);
+        unsigned char *content = fake_files_bytes(disk, path, &bytes);
         for (size_t bit = 0; bit < 8 * bytes; bit++) {
             content[bit / 8] ^= (unsigned char)(1u << bit % 8);
-            assert_refused_before_any_push(sim_files_table(disk), TIDE_ERROR_CORRUPT);
+            assert_refused_before_any_push(fake_files_table(disk), TIDE_ERROR_CORRUPT);
             content[bit / 8] ^= (unsigned char)(1u << bit % 8);
         }
     }
-    assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
-    sim_files_free(disk);
+    assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
+    fake_files_free(disk);
 }
 
 static void every_truncation_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *whole = disk_with_two();
+    fake_files *whole = disk_with_two();
     for (size_t i = 0; i < 4; i++) {
         char path[64];
         size_t bytes, cut;
         snprintf(path, sizeof path, "ckpt/step-2/%s", all_files[i]);
-        sim_files_bytes(whole, path, &bytes);
-        sim_files *disk = sim_files_clone(whole);
+        fake_files_bytes(whole, path, &bytes);
+        fake_files *disk = fake_files_clone(whole);
         for (cut = bytes; cut-- > 0;) {
             tide_checkpoint_found found;
-            sim_files_truncate(disk, path, cut);
-            assert_refused_before_any_push(sim_files_table(disk), TIDE_ERROR_CORRUPT);
-            assert_int_equal(tide_checkpoint_newest(sim_files_table(disk), "ckpt", &found),
+            fake_files_truncate(disk, path, cut);
+            assert_refused_before_any_push(fake_files_table(disk), TIDE_ERROR_CORRUPT);
+            assert_int_equal(tide_checkpoint_newest(fake_files_table(disk), "ckpt", &found),
                              TIDE_ERROR_CORRUPT);
         }
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
-    sim_files_free(whole);
+    fake_files_free(whole);
 }
 
 static void a_file_that_grew_or_is_another_ones_is_refused(void **state)
@@ -508,8 +508,8 @@ static void assert_mismatch(const tide_files *files, const tide_train_state *cur
 static void another_model_data_seed_or_batch_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with_two();
+    const tide_files *files = fake_files_table(disk);
     tide_train_state run = state_at(2);
     run.model.layers = 12;
     assert_mismatch(files, &run, "model.layers 6, this run has 12");
@@ -528,26 +528,26 @@ static void another_model_data_seed_or_batch_is_refused(void **unused)
     run = state_at(2);
     run.dtype = TIDE_DTYPE_FP32;
     assert_mismatch(files, &run, "dtype bf16, this run has fp32");
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void changed_hyperparameters_are_taken_and_named(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
+    fake_files *disk = disk_with_two();
     tide_train_state run = state_at(0);
     value_sink sink = {.step = 2};
     tide_train_changes changes;
     run.lr = 0.0001;
     run.clip = 0;
     run.steps = 2000;
-    assert_int_equal(load_as_run(sim_files_table(disk), &run, &sink, &changes), TIDE_OK);
+    assert_int_equal(load_as_run(fake_files_table(disk), &run, &sink, &changes), TIDE_OK);
     assert_int_equal(changes.count, 3);
     assert_string_equal(changes.lines[0], "steps 1000 -> 2000");
     assert_string_equal(changes.lines[1], "lr 0.30000000000000004 -> 0.0001");
     assert_string_equal(changes.lines[2], "clip 1 -> 0");
     assert_int_equal(sink.wrong, 0);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- the loss scale, which only fp16 has ---- */
@@ -622,29 +622,29 @@ static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 static void other_tensors_are_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
+    fake_files *disk = disk_with_two();
     tide_train_state state;
     tide_checkpoint_tensor changed[3];
     tide_checkpoint_tensors model = {changed, 3};
     value_sink sink = {.step = 2};
     memcpy(changed, small_tensors, sizeof changed);
     changed[0].shape[0] = 3, changed[0].shape[1] = 5;
-    assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
+    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("wte.weight has shape [5, 3], the model needs [3, 5]");
     changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
-    assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
+    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("wpe.weight is missing");
     model = (tide_checkpoint_tensors){small_tensors, 2};
-    assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
+    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("3 tensors, the model has 2");
     assert_int_equal(sink.pushed, 0);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- safetensors headers of other writers ---- */
@@ -703,35 +703,35 @@ static void crc32c_matches_its_published_vectors(void **unused)
 
 /* Whatever met the fault: the earlier checkpoints load, no file stays open, and the same call succeeds
  * afterwards. */
-static void assert_as_before(sim_files *disk, unsigned operation)
+static void assert_as_before(fake_files *disk, unsigned operation)
 {
-    const tide_files *files = sim_files_table(disk);
-    sim_files_heal(disk);
-    assert_int_equal(sim_files_open_count(disk), 0);
+    const tide_files *files = fake_files_table(disk);
+    fake_files_clear_fault(disk);
+    assert_int_equal(fake_files_open_count(disk), 0);
     if (!loads_as(files, "ckpt/step-1", 1) || !loads_as(files, "ckpt/step-2", 2))
         fail_msg("after a fault at operation %u an earlier checkpoint does not load: %s", operation,
                  tide_message());
     if (save_small(files, "ckpt", 3, 0, NULL) != TIDE_OK)
         fail_msg("after a fault at operation %u the same save fails: %s", operation, tide_message());
     assert_true(loads_as(files, "ckpt/step-3", 3));
-    assert_false(sim_files_exists(disk, "ckpt/.tmp-3-1000"));
+    assert_false(fake_files_exists(disk, "ckpt/.tmp-3-1000"));
 }
 
 /* Fault every operation of a save in turn; returns how many faults ended in a failure. */
-static unsigned fail_every_operation(sim_fault fault, const char *reason)
+static unsigned fail_every_operation(fake_fault fault, const char *reason)
 {
-    sim_files *before = disk_with_two();
+    fake_files *before = disk_with_two();
     unsigned refused = 0;
     bool met = true;
     for (unsigned operation = 0; met; operation++) {
-        sim_files *disk = sim_files_clone(before);
-        sim_files_fault(disk, fault, operation);
-        tide_status status = save_small(sim_files_table(disk), "ckpt", 3, 0, NULL);
-        met = sim_files_fault_met(disk);
+        fake_files *disk = fake_files_clone(before);
+        fake_files_fault(disk, fault, operation);
+        tide_status status = save_small(fake_files_table(disk), "ckpt", 3, 0, NULL);
+        met = fake_files_fault_met(disk);
         if (status == TIDE_OK) {
-            sim_files_heal(disk);
-            assert_true(loads_as(sim_files_table(disk), "ckpt/step-3", 3));
-            assert_int_equal(sim_files_open_count(disk), 0);
+            fake_files_clear_fault(disk);
+            assert_true(loads_as(fake_files_table(disk), "ckpt/step-3", 3));
+            assert_int_equal(fake_files_open_count(disk), 0);
         } else {
             refused++;
             assert_int_equal(status, TIDE_ERROR_IO);
@@ -739,9 +739,9 @@ static unsigned fail_every_operation(sim_fault fault, const char *reason)
             assert_message_has("ckpt");
             assert_as_before(disk, operation);
         }
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
-    sim_files_free(before);
+    fake_files_free(before);
     return refused;
 }
 
@@ -750,63 +750,63 @@ static void every_failing_operation_of_a_save_is_survived(void **unused)
     (void)unused;
     /* Four files are created, written, synced and closed, a folder made, synced and renamed, one synced, one
      * listed. */
-    assert_true(fail_every_operation(SIM_FAULT_EIO, "Input/output error") >= 20);
+    assert_true(fail_every_operation(FAKE_FAULT_EIO, "Input/output error") >= 20);
 }
 
 static void a_disk_full_at_any_moment_is_survived(void **unused)
 {
     (void)unused;
-    assert_true(fail_every_operation(SIM_FAULT_NO_SPACE, "No space left on device") >= 16);
+    assert_true(fail_every_operation(FAKE_FAULT_NO_SPACE, "No space left on device") >= 16);
 }
 
 static void short_transfers_are_continued(void **unused)
 {
     (void)unused;
-    assert_int_equal(fail_every_operation(SIM_FAULT_SHORT_WRITE, ""), 0);
-    sim_files *disk = disk_with_two();
-    sim_files_fault(disk, SIM_FAULT_SHORT_WRITE, 0);
-    assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
-    sim_files_free(disk);
+    assert_int_equal(fail_every_operation(FAKE_FAULT_SHORT_WRITE, ""), 0);
+    fake_files *disk = disk_with_two();
+    fake_files_fault(disk, FAKE_FAULT_SHORT_WRITE, 0);
+    assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
+    fake_files_free(disk);
 }
 
 static void tidying_up_that_fails_is_a_warning_only(void **unused)
 {
     (void)unused;
-    sim_files *before = disk_with_two();
+    fake_files *before = disk_with_two();
     unsigned warnings = 0;
     bool met = true;
     for (unsigned operation = 0; met; operation++) {
-        sim_files *disk = sim_files_clone(before);
+        fake_files *disk = fake_files_clone(before);
         tide_checkpoint_saved saved = {.removed = 0};
-        sim_files_fault(disk, SIM_FAULT_EIO, operation);
-        tide_status status = save_small(sim_files_table(disk), "ckpt", 3, 2, &saved);
-        met = sim_files_fault_met(disk);
-        sim_files_heal(disk);
+        fake_files_fault(disk, FAKE_FAULT_EIO, operation);
+        tide_status status = save_small(fake_files_table(disk), "ckpt", 3, 2, &saved);
+        met = fake_files_fault_met(disk);
+        fake_files_clear_fault(disk);
         warnings += status == TIDE_OK && saved.warning[0] != '\0';
         if (status == TIDE_OK)
-            assert_true(loads_as(sim_files_table(disk), "ckpt/step-3", 3));
-        assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
-        sim_files_free(disk);
+            assert_true(loads_as(fake_files_table(disk), "ckpt/step-3", 3));
+        assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
+        fake_files_free(disk);
     }
     /* step-1's rename, the sync after it, the listing, four files, the folder */
     assert_int_equal(warnings, 8);
-    sim_files_free(before);
+    fake_files_free(before);
 }
 
 static void every_failing_operation_of_a_load_is_reported(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with_two();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with_two();
+    const tide_files *files = fake_files_table(disk);
     unsigned refused = 0;
     bool met = true;
     for (unsigned operation = 0; met; operation++) {
         value_sink sink = {.step = 2};
-        sim_files_fault(disk, SIM_FAULT_EIO, sim_files_operations(disk) + operation);
+        fake_files_fault(disk, FAKE_FAULT_EIO, fake_files_operations(disk) + operation);
         tide_status status = load_small(files, "ckpt/step-2", &sink);
-        met = sim_files_fault_met(disk);
-        sim_files_heal(disk);
-        assert_int_equal(sim_files_open_count(disk), 0);
+        met = fake_files_fault_met(disk);
+        fake_files_clear_fault(disk);
+        assert_int_equal(fake_files_open_count(disk), 0);
         refused += status != TIDE_OK;
         if (status != TIDE_OK)
             assert_int_equal(status, TIDE_ERROR_IO);
@@ -815,39 +815,39 @@ static void every_failing_operation_of_a_load_is_reported(void **unused)
     /* four opens and sizes, one manifest read, three of each file before the push, nine tensors: all but the
      * closes */
     assert_int_equal(refused, 8 + 1 + 3 * 3 + 9);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void every_failing_memory_request_is_reported(void **unused)
 {
     (void)unused;
-    sim_files *before = disk_with_two();
+    fake_files *before = disk_with_two();
     unsigned refused = 0;
     bool met = true;
     for (unsigned request = 0; met; request++) {
-        sim_files *disk = sim_files_clone(before);
+        fake_files *disk = fake_files_clone(before);
         value_sink sink = {.step = 3};
         tide_train_state state;
-        sim_memory_fail(request);
-        tide_status save_status = save_small(sim_files_table(disk), "ckpt", 3, 0, NULL);
+        fake_memory_fail(request);
+        tide_status save_status = save_small(fake_files_table(disk), "ckpt", 3, 0, NULL);
         tide_status load_status = save_status;
         if (save_status == TIDE_OK)
-            load_status = tide_checkpoint_load(sim_files_table(disk), "ckpt/step-3", NULL, &small_model,
+            load_status = tide_checkpoint_load(fake_files_table(disk), "ckpt/step-3", NULL, &small_model,
                                                push_values, NULL, &sink, &state, NULL);
-        met = sim_memory_failed();
-        bool in_parser = sim_memory_failed_in_jansson() && save_status == TIDE_OK;
-        sim_memory_heal();
+        met = fake_memory_failed();
+        bool in_parser = fake_memory_failed_in_jansson() && save_status == TIDE_OK;
+        fake_memory_clear();
         refused += load_status != TIDE_OK;
         assert_int_equal(load_status != TIDE_OK, met);
         if (met && load_status != TIDE_ERROR_NO_MEMORY && !in_parser)
             fail_msg("request %u: status %s: %s", request, tide_status_name(load_status), tide_message());
         assert_int_equal(sink.pushed, met ? 0 : SMALL_ELEMENTS * TIDE_CHECKPOINT_FILES);
-        assert_int_equal(sim_files_open_count(disk), 0);
-        assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
-        sim_files_free(disk);
+        assert_int_equal(fake_files_open_count(disk), 0);
+        assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
+        fake_files_free(disk);
     }
     assert_true(refused > 50);
-    sim_files_free(before);
+    fake_files_free(before);
 }
 
 int main(void)
@@ -897,6 +897,6 @@ int main(void)
         cmocka_unit_test(every_failing_operation_of_a_load_is_reported),
         cmocka_unit_test(every_failing_memory_request_is_reported),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

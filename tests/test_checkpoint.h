@@ -4,7 +4,7 @@
 #define TIDE_TESTS_TEST_CHECKPOINT_H
 
 #include "src/checkpoint/checkpoint.h"
-#include "tests/sim_files.h"
+#include "tests/fake_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/manifest.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 /* small_model with some of its tensors frozen. */
 typedef struct model {
@@ -82,32 +82,32 @@ static void frozen_tensors_are_in_the_models_file_alone(void **unused)
                               "\"shape\":[7],\"data_offsets\":[0,28]}}";
     static const char *const moments[] = {"ckpt/step-2/momentum.safetensors",
                                           "ckpt/step-2/variance.safetensors"};
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     size_t bytes;
     uint64_t header_bytes;
     model of;
     freeze(&of, true, false, true);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
-    const unsigned char *file = sim_files_bytes(disk, "ckpt/step-2/model.safetensors", &bytes);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
+    const unsigned char *file = fake_files_bytes(disk, "ckpt/step-2/model.safetensors", &bytes);
     memcpy(&header_bytes, file, sizeof header_bytes);
     assert_int_equal(bytes, 8 + header_bytes + SMALL_ELEMENTS * sizeof(float));
     assert_non_null(memmem(file, bytes, all, strlen(all)));
     for (size_t i = 0; i < 2; i++) {
         float value;
-        file = sim_files_bytes(disk, moments[i], &bytes);
+        file = fake_files_bytes(disk, moments[i], &bytes);
         memcpy(&header_bytes, file, sizeof header_bytes);
         assert_int_equal(bytes, 8 + header_bytes + 7 * sizeof value);
         assert_memory_equal(file + 8, one, strlen(one));
         memcpy(&value, file + 8 + header_bytes + 6 * sizeof value, sizeof value);
         assert_true(value == expected_value(2, TIDE_VALUE_MOMENTUM + (tide_value)i, 1, 6));
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
-static void assert_manifest_says(sim_files *disk, const char *version, const char *frozen)
+static void assert_manifest_says(fake_files *disk, const char *version, const char *frozen)
 {
     size_t bytes;
-    const unsigned char *text = sim_files_bytes(disk, "ckpt/step-2/manifest.json", &bytes);
+    const unsigned char *text = fake_files_bytes(disk, "ckpt/step-2/manifest.json", &bytes);
     assert_non_null(memmem(text, bytes, version, strlen(version)));
     if (frozen != NULL)
         assert_non_null(memmem(text, bytes, frozen, strlen(frozen)));
@@ -120,14 +120,14 @@ static void the_manifest_names_them_and_is_of_version_2_for_them_alone(void **un
 {
     (void)unused;
     for (int frozen = 0; frozen < 2; frozen++) {
-        sim_files *disk = sim_files_new();
+        fake_files *disk = fake_files_new();
         model of;
         freeze(&of, frozen, false, frozen);
-        assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+        assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
         assert_manifest_says(disk, frozen ? "\"version\": 2," : "\"version\": 1,",
                              frozen ? "\"frozen\": [\n  \"wte.weight\",\n  \"h.0.attn.c_attn.weight\"\n ],"
                                     : NULL);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
@@ -137,15 +137,15 @@ static void every_set_loads_into_every_other_and_is_told_to_the_end(void **unuse
 {
     (void)unused;
     for (unsigned saved = 0; saved < 8; saved++) {
-        sim_files *disk = sim_files_new();
+        fake_files *disk = fake_files_new();
         model before, now;
         freeze(&before, saved & 1, saved & 2, saved & 4);
-        assert_int_equal(save_frozen(sim_files_table(disk), 2, &before), TIDE_OK);
+        assert_int_equal(save_frozen(fake_files_table(disk), 2, &before), TIDE_OK);
         for (unsigned loaded = 0; loaded < 8; loaded++) {
             pushed to = {.step = 2};
             tide_train_changes changes;
             freeze(&now, loaded & 1, loaded & 2, loaded & 4);
-            assert_int_equal(load_frozen(sim_files_table(disk), "ckpt/step-2", &now, &to, &changes), TIDE_OK);
+            assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &now, &to, &changes), TIDE_OK);
             assert_int_equal(changes.count, saved != loaded);
             for (size_t i = 0; i < 3; i++) {
                 const bool was_frozen = saved >> i & 1, is_frozen = loaded >> i & 1;
@@ -154,15 +154,15 @@ static void every_set_loads_into_every_other_and_is_told_to_the_end(void **unuse
             assert_true(to.total > 0);
             assert_int_equal(to.told, to.total);
         }
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
-static void assert_change(sim_files *disk, const model *now, const char *line)
+static void assert_change(fake_files *disk, const model *now, const char *line)
 {
     pushed to = {.step = 2};
     tide_train_changes changes;
-    assert_int_equal(load_frozen(sim_files_table(disk), "ckpt/step-2", now, &to, &changes), TIDE_OK);
+    assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", now, &to, &changes), TIDE_OK);
     assert_int_equal(changes.count, 1);
     assert_string_equal(changes.lines[0], line);
 }
@@ -170,10 +170,10 @@ static void assert_change(sim_files *disk, const model *now, const char *line)
 static void another_set_is_named_in_one_line(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     model of;
     freeze(&of, true, true, false);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     freeze(&of, false, true, false);
     assert_change(disk, &of, "frozen -> trained, with zero moments: 1 param (wte.weight)");
     freeze(&of, true, true, true);
@@ -182,49 +182,49 @@ static void another_set_is_named_in_one_line(void **unused)
     assert_change(disk, &of,
                   "frozen -> trained, with zero moments: 2 params (wte.weight, h.0.ln_1.bias); "
                   "trained -> frozen, moments ignored: 1 param (h.0.attn.c_attn.weight)");
-    sim_files_free(disk);
-    disk = sim_files_new();
+    fake_files_free(disk);
+    disk = fake_files_new();
     freeze(&of, false, false, false);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     freeze(&of, true, true, true);
     assert_change(disk, &of, "trained -> frozen, moments ignored: 3 params (wte.weight, h.0.ln_1.bias, ...)");
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* The hyperparameters' lines come first, and without a run to compare with it is the only one. */
 static void another_set_is_named_behind_the_hyperparameters(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     tide_train_state run = state_at(2), state;
     tide_train_changes changes;
     pushed to = {.step = 2};
     model of;
     freeze(&of, true, false, false);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     freeze(&of, false, false, false);
     run.clip = 0;
-    assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", &run, &of.tensors, push, NULL,
+    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", &run, &of.tensors, push, NULL,
                                           &to, &state, &changes),
                      TIDE_OK);
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.lines[0], "clip 1 -> 0");
     assert_string_equal(changes.lines[1], "frozen -> trained, with zero moments: 1 param (wte.weight)");
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- damage ---- */
 
 /* Another manifest for the same files: as sound as any, but what it calls frozen. */
-static void rewrite_manifest(sim_files *disk, const char **frozen, size_t count)
+static void rewrite_manifest(fake_files *disk, const char **frozen, size_t count)
 {
-    const tide_files *files = sim_files_table(disk);
+    const tide_files *files = fake_files_table(disk);
     static const char path[] = "ckpt/step-2/manifest.json";
     tide_manifest manifest;
     char *text;
     size_t bytes, done;
     int handle;
-    unsigned char *old = sim_files_bytes(disk, path, &bytes);
+    unsigned char *old = fake_files_bytes(disk, path, &bytes);
     assert_int_equal(tide_manifest_parse((const char *)old, bytes, path, &manifest), TIDE_OK);
     free(manifest.frozen);
     manifest.frozen = frozen;
@@ -239,23 +239,23 @@ static void rewrite_manifest(sim_files *disk, const char **frozen, size_t count)
 }
 
 /* Whoever wants to load it, with whatever frozen. */
-static void assert_refused(const sim_files *whole, const char **frozen, size_t count, tide_status wanted,
+static void assert_refused(const fake_files *whole, const char **frozen, size_t count, tide_status wanted,
                            const char *message)
 {
-    sim_files *disk = sim_files_clone(whole);
+    fake_files *disk = fake_files_clone(whole);
     rewrite_manifest(disk, frozen, count);
     for (unsigned loaded = 0; loaded < 8; loaded++) {
         const pushed nothing = {.step = 2};
         pushed to = nothing;
         model now;
         freeze(&now, loaded & 1, loaded & 2, loaded & 4);
-        assert_int_equal(load_frozen(sim_files_table(disk), "ckpt/step-2", &now, &to, NULL), wanted);
+        assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &now, &to, NULL), wanted);
         assert_message_has(message);
         assert_memory_equal(to.values, nothing.values, sizeof to.values);
         assert_memory_equal(to.zeros, nothing.zeros, sizeof to.zeros);
-        assert_int_equal(sim_files_open_count(disk), 0);
+        assert_int_equal(fake_files_open_count(disk), 0);
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
@@ -263,10 +263,10 @@ static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
     (void)unused;
     const char *both[] = {"wte.weight", "h.0.ln_1.bias"}, *twice[] = {"wte.weight", "wte.weight"},
                *other[] = {"wpe.weight"};
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     model of;
     freeze(&of, true, false, false);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     assert_refused(disk, NULL, 0, TIDE_ERROR_CORRUPT,
                    "momentum.safetensors: tensor wte.weight is missing, which its manifest does not say");
     assert_refused(disk, &both[1], 1, TIDE_ERROR_CORRUPT, "tensor wte.weight is missing");
@@ -275,7 +275,7 @@ static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
     assert_refused(disk, twice, 2, TIDE_ERROR_CORRUPT, "says twice that wte.weight is frozen");
     assert_refused(disk, other, 1, TIDE_ERROR_MISMATCH,
                    "its frozen tensor wpe.weight is none of the model's");
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* The order of the manifest's names is of no matter. */
@@ -283,16 +283,16 @@ static void names_in_any_order_are_read(void **unused)
 {
     (void)unused;
     const char *backwards[] = {"h.0.attn.c_attn.weight", "wte.weight"};
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     pushed to = {.step = 2};
     tide_train_changes changes;
     model of;
     freeze(&of, true, false, true);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     rewrite_manifest(disk, backwards, 2);
-    assert_int_equal(load_frozen(sim_files_table(disk), "ckpt/step-2", &of, &to, &changes), TIDE_OK);
+    assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &of, &to, &changes), TIDE_OK);
     assert_int_equal(changes.count, 0);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static tide_status parse_sealed(const char *text)
@@ -374,25 +374,25 @@ static void every_flipped_bit_is_refused(void **unused)
     (void)unused;
     static const char *const names[] = {"model.safetensors", "momentum.safetensors", "variance.safetensors",
                                         "manifest.json"};
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     model of;
     freeze(&of, false, true, false);
-    assert_int_equal(save_frozen(sim_files_table(disk), 2, &of), TIDE_OK);
+    assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     for (size_t i = 0; i < 4; i++) {
         char path[64];
         size_t bytes;
         snprintf(path, sizeof path, "ckpt/step-2/%s", names[i]);
-        unsigned char *content = sim_files_bytes(disk, path, &bytes);
+        unsigned char *content = fake_files_bytes(disk, path, &bytes);
         for (size_t bit = 0; bit < 8 * bytes; bit++) {
             pushed to = {.step = 2};
             content[bit / 8] ^= (unsigned char)(1u << bit % 8);
-            assert_int_equal(load_frozen(sim_files_table(disk), "ckpt/step-2", &of, &to, NULL),
+            assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &of, &to, NULL),
                              TIDE_ERROR_CORRUPT);
             assert_int_equal(to.values[0][TIDE_VALUE_MASTER], 0);
             content[bit / 8] ^= (unsigned char)(1u << bit % 8);
         }
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- faults ---- */
@@ -406,28 +406,28 @@ static void every_failing_memory_request_is_reported(void **unused)
     freeze(&before, true, true, false);
     freeze(&now, false, true, true);
     for (unsigned request = 0; met; request++) {
-        sim_files *disk = sim_files_new();
+        fake_files *disk = fake_files_new();
         pushed to = {.step = 3};
         tide_checkpoint_found found = {.exists = false};
         tide_train_state state;
-        sim_memory_fail(request);
-        tide_status save_status = save_frozen(sim_files_table(disk), 3, &before), status = save_status;
+        fake_memory_fail(request);
+        tide_status save_status = save_frozen(fake_files_table(disk), 3, &before), status = save_status;
         if (status == TIDE_OK)
-            status = tide_checkpoint_newest(sim_files_table(disk), "ckpt", &found);
+            status = tide_checkpoint_newest(fake_files_table(disk), "ckpt", &found);
         if (status == TIDE_OK)
-            status = tide_checkpoint_peek(sim_files_table(disk), found.path, &state);
+            status = tide_checkpoint_peek(fake_files_table(disk), found.path, &state);
         if (status == TIDE_OK)
-            status = load_frozen(sim_files_table(disk), found.path, &now, &to, NULL);
-        met = sim_memory_failed();
-        const bool in_parser = sim_memory_failed_in_jansson() && save_status == TIDE_OK;
-        sim_memory_heal();
+            status = load_frozen(fake_files_table(disk), found.path, &now, &to, NULL);
+        met = fake_memory_failed();
+        const bool in_parser = fake_memory_failed_in_jansson() && save_status == TIDE_OK;
+        fake_memory_clear();
         refused += status != TIDE_OK;
         assert_int_equal(status != TIDE_OK, met);
         if (met && status != TIDE_ERROR_NO_MEMORY && !in_parser)
             fail_msg("request %u: status %s: %s", request, tide_status_name(status), tide_message());
         assert_int_equal(to.values[0][TIDE_VALUE_MASTER], met ? 0 : elements[0]);
-        assert_int_equal(sim_files_open_count(disk), 0);
-        sim_files_free(disk);
+        assert_int_equal(fake_files_open_count(disk), 0);
+        fake_files_free(disk);
     }
     assert_true(refused > 50);
 }
@@ -447,6 +447,6 @@ int main(void)
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(every_failing_memory_request_is_reported),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,15 +5,15 @@
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/free_space.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <errno.h>
 
-static sim_files *disk_with(uint64_t steps)
+static fake_files *disk_with(uint64_t steps)
 {
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     for (uint64_t step = 1; step <= steps; step++)
-        assert_int_equal(save_small(sim_files_table(disk), "ckpt", step, 0, NULL), TIDE_OK);
+        assert_int_equal(save_small(fake_files_table(disk), "ckpt", step, 0, NULL), TIDE_OK);
     return disk;
 }
 
@@ -53,24 +53,24 @@ static tide_checkpoint_check look(const tide_files *files, const char *path, boo
 static void a_sound_checkpoint_is_told_whole(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     tide_checkpoint_saved saved;
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 3, 0, &saved), TIDE_OK);
-    const tide_checkpoint_check check = look(sim_files_table(disk), saved.path, false);
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 3, 0, &saved), TIDE_OK);
+    const tide_checkpoint_check check = look(fake_files_table(disk), saved.path, false);
     assert_true(check.sound && !check.damaged && check.has_state);
     assert_int_equal(check.state.step, 3);
     assert_int_equal(check.params, SMALL_ELEMENTS);
     assert_int_equal(check.bytes, saved.bytes);
     assert_int_equal(check.file_count, 1 + TIDE_CHECKPOINT_FILES);
     assert_null(tide_checkpoint_check_first(&check));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void every_damaged_file_is_told_of(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with(1);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(1);
+    const tide_files *files = fake_files_table(disk);
     flip(files, "ckpt/step-1/model.safetensors");
     flip(files, "ckpt/step-1/variance.safetensors");
     assert_true(look(files, "ckpt/step-1", true).sound);
@@ -80,14 +80,14 @@ static void every_damaged_file_is_told_of(void **unused)
     assert_string_equal(check.files[2].message, "");
     assert_non_null(strstr(check.files[3].message, "variance.safetensors: damaged, its checksum"));
     assert_ptr_equal(tide_checkpoint_check_first(&check), &check.files[1]);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_file_that_is_missing_is_damage_and_so_is_another_ones_manifest(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with(2);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(2);
+    const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->remove_file(files->context, "ckpt/step-1/momentum.safetensors"), 0);
     assert_true(look(files, "ckpt/step-1", true).damaged);
     assert_int_equal(files->rename(files->context, "ckpt/step-2", "ckpt/step-9"), 0);
@@ -96,14 +96,14 @@ static void a_file_that_is_missing_is_damage_and_so_is_another_ones_manifest(voi
     assert_int_equal(files->remove_file(files->context, "ckpt/step-9/manifest.json"), 0);
     const tide_checkpoint_check bare = look(files, "ckpt/step-9", true);
     assert_true(bare.damaged && !bare.has_state && bare.file_count == 1);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void what_is_set_aside_is_no_checkpoint_any_more(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with(2);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(2);
+    const tide_files *files = fake_files_table(disk);
     char aside[TIDE_CHECKPOINT_PATH_BYTES];
     tide_checkpoint_found found;
     assert_int_equal(tide_checkpoint_set_aside(files, "ckpt/step-2", aside), TIDE_OK);
@@ -115,7 +115,7 @@ static void what_is_set_aside_is_no_checkpoint_any_more(void **unused)
     assert_string_equal(aside, "ckpt/step-2.damaged-2");
     assert_true(look(files, "ckpt/step-2.damaged", false).sound);
     assert_true(look(files, "ckpt/step-2.damaged-2", false).sound);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* What the disk would hold at most, played with the real saves. */
@@ -123,8 +123,8 @@ static void the_room_that_is_needed_is_what_saves_take(void **unused)
 {
     (void)unused;
     enum { ONE = 1000 };
-    sim_files *disk = disk_with(3);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(3);
+    const tide_files *files = fake_files_table(disk);
     const uint64_t there = look(files, "ckpt/step-1", true).bytes;
     const struct {
         uint64_t bytes, count;
@@ -150,14 +150,14 @@ static void the_room_that_is_needed_is_what_saves_take(void **unused)
         else
             assert_true(bytes >= cases[i].expected);
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void another_runs_later_checkpoints_make_no_room_and_half_written_ones_do(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with(2);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(2);
+    const tide_files *files = fake_files_table(disk);
     const uint64_t there = look(files, "ckpt/step-1", true).bytes;
     tide_checkpoint_saves saves = {.bytes = there, .count = 9, .keep = 1, .from_step = 0};
     uint64_t bytes = 0;
@@ -171,19 +171,19 @@ static void another_runs_later_checkpoints_make_no_room_and_half_written_ones_do
     assert_int_equal(bytes, 0);
     assert_int_equal(tide_checkpoint_space_needed(files, "none", &saves, &bytes), TIDE_OK);
     assert_int_equal(bytes, 2 * there);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_checkpoint_takes_no_more_than_is_said(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     tide_checkpoint_saved saved;
     uint64_t bytes = 0;
     assert_int_equal(tide_checkpoint_bytes(&small_model, false, &bytes), TIDE_OK);
-    assert_int_equal(save_small(sim_files_table(disk), "ckpt", 3, 0, &saved), TIDE_OK);
+    assert_int_equal(save_small(fake_files_table(disk), "ckpt", 3, 0, &saved), TIDE_OK);
     assert_in_range(bytes, saved.bytes, saved.bytes + 4096);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* MASTER as it was saved, all else zero. */
@@ -206,8 +206,8 @@ static tide_status push_weights(void *context, size_t tensor, tide_value value, 
 static void weights_alone_come_back_with_an_optimizer_that_begins_anew(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = fake_files_new();
+    const tide_files *files = fake_files_table(disk);
     uint64_t step = 5, bytes = 0;
     const tide_train_state before = state_at(step);
     tide_train_state after;
@@ -238,29 +238,29 @@ static void weights_alone_come_back_with_an_optimizer_that_begins_anew(void **un
     assert_int_equal(
         tide_checkpoint_load(files, found.path, NULL, &small_model, push_weights, NULL, &sink, &after, NULL),
         TIDE_ERROR_CORRUPT);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void memory_that_runs_out_is_no_damage(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_with(1);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_with(1);
+    const tide_files *files = fake_files_table(disk);
     tide_checkpoint_check check;
     bool met = true;
     for (unsigned request = 1; met; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status =
             tide_checkpoint_check_run(files, "ckpt/step-1", TIDE_CHECKPOINT_BYTES, NULL, NULL, &check);
-        met = sim_memory_failed();
-        const bool in_parser = sim_memory_failed_in_jansson();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        const bool in_parser = fake_memory_failed_in_jansson();
+        fake_memory_clear();
         if (met && !in_parser)
             assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
         assert_true(met || status == TIDE_OK);
     }
     assert_true(check.sound);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 int main(void)
@@ -276,6 +276,6 @@ int main(void)
         cmocka_unit_test(weights_alone_come_back_with_an_optimizer_that_begins_anew),
         cmocka_unit_test(memory_that_runs_out_is_no_damage),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

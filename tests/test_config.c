@@ -2,7 +2,7 @@
 #include "src/model/params.h"
 
 #include "src/data/random.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -209,11 +209,11 @@ static void no_memory_is_reported(void **unused)
     unsigned request = 0;
     for (; met; request++) {
         tide_model_config config;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = tide_model_config_open(path, &config);
-        met = sim_memory_failed();
-        bool in_parser = sim_memory_failed_in_jansson();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        bool in_parser = fake_memory_failed_in_jansson();
+        fake_memory_clear();
         /* jansson's lexer does not look whether its token buffer could grow: a long key may then be cut short. */
         if (!in_parser)
             assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
@@ -411,6 +411,6 @@ int main(void)
         cmocka_unit_test(initial_values_of_a_seed_never_change),
         cmocka_unit_test(initial_values_have_gpt2s_distributions),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

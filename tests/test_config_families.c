@@ -4,7 +4,7 @@
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
 #include "tests/same_config.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -803,14 +803,14 @@ static void no_memory_is_reported(void **unused)
     unsigned request = 0, told = 0;
     for (; met; request++) {
         tide_model_config config;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status = tide_model_config_parse(text, strlen(text), "my.json", &config);
-        met = sim_memory_failed();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        fake_memory_clear();
         told += status == TIDE_ERROR_NO_MEMORY;
         if (!met)
             assert_same_config(&config, &whole, "with all memory");
-        else /* jansson's parser may take it for a fault of the text (sim_memory.h) */
+        else /* jansson's parser may take it for a fault of the text (fake_memory.h) */
             assert_true(status == TIDE_ERROR_NO_MEMORY || status == TIDE_ERROR_CORRUPT || status == TIDE_OK);
     }
     assert_true(request > 20 && told > 5);
@@ -824,10 +824,10 @@ static void a_config_is_written_whole_or_not_at_all(void **unused)
         bool met = true;
         unsigned request = 0;
         for (; met; request++) {
-            sim_memory_fail(request);
+            fake_memory_fail(request);
             json_t *root = tide_model_config_to_json(&whole, "float32");
-            met = sim_memory_failed();
-            sim_memory_heal();
+            met = fake_memory_failed();
+            fake_memory_clear();
             if (met != (root == NULL))
                 fail_msg("%s, request %u: %s", families[f], request,
                          met ? "something is written" : "nothing is written");
@@ -863,6 +863,6 @@ int main(void)
         cmocka_unit_test(no_memory_is_reported),
         cmocka_unit_test(a_config_is_written_whole_or_not_at_all),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,14 +19,14 @@ const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t versi
 
 /* --- what stands behind the interface --- */
 
-static const tide_kernels stand_in_kernels = {.name = "stand-in"};
-static tide_device stand_in_device;
+static const tide_kernels fake_gpu_kernels = {.name = "fake"};
+static tide_device fake_gpu_device;
 static int matmul_opens, device_opens;
 static tide_status matmul_answer;
 
 const tide_kernels *tide_kernels_cuda(void)
 {
-    return &stand_in_kernels;
+    return &fake_gpu_kernels;
 }
 
 tide_status tide_cuda_matmul_open(void)
@@ -40,7 +40,7 @@ tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t o
     assert_non_null(options);
     assert_int_equal(ordinal, 1);
     device_opens++;
-    *device = &stand_in_device;
+    *device = &fake_gpu_device;
     return TIDE_OK;
 }
 
@@ -254,7 +254,7 @@ static void what_is_available_leaves_the_reserve(void **state)
     const tide_module *module = module_on(options);
     assert_int_equal(module->prepare(1, &kernels, &available), TIDE_OK);
     assert_int_equal(available, (UINT64_C(2) << 30) - TIDE_MODULE_RESERVE_BYTES);
-    assert_ptr_equal(kernels, &stand_in_kernels);
+    assert_ptr_equal(kernels, &fake_gpu_kernels);
     options.memory_bytes = UINT64_C(256) << 20;
     module = module_on(options);
     assert_int_equal(module->prepare(1, NULL, &available), TIDE_OK);
@@ -277,7 +277,7 @@ static void opening_prepares_and_gives_the_device(void **state)
     const tide_device_options options = {.chunk_bytes = 2 << 20};
     tide_device *device = NULL;
     assert_int_equal(module->open(1, &options, &device), TIDE_OK);
-    assert_ptr_equal(device, &stand_in_device);
+    assert_ptr_equal(device, &fake_gpu_device);
     device = NULL;
     assert_int_equal(module->open(0, &options, &device), TIDE_ERROR_UNSUPPORTED);
     assert_null(device);

@@ -1,5 +1,5 @@
 /* The way to a GPU, up to its module: the module found or refused, "auto", budgets, and the pool on a device whose memory the
- * host can't touch. The GPU is stand_in/stand_in_module.c; a process opens one module, so each look at it is a process. */
+ * host can't touch. The GPU is fake_gpu/fake_gpu_module.c; a process opens one module, so each look at it is a process. */
 #include "src/pool/device_factory.h"
 #include "tests/pool_fixture.h"
 #include "tide_config.h"
@@ -22,7 +22,7 @@ enum { TEXT_BYTES = 2048, CHUNK_BYTES = 2 << 20 };
 
 typedef void (*body)(char text[TEXT_BYTES]);
 
-/* Run `fn` in a child with that folder and that stand-in; `text` is what it wrote, or how it died. */
+/* Run `fn` in a child with that folder and that fake GPU; `text` is what it wrote, or how it died. */
 static void apart(const char *folder, const char *words, body fn, char text[TEXT_BYTES])
 {
     int ends[2];
@@ -33,7 +33,7 @@ static void apart(const char *folder, const char *words, body fn, char text[TEXT
     if (child == 0) {
         char said[TEXT_BYTES] = "";
         setenv("TIDEPOOL_MODULES", folder, 1);
-        setenv("TIDE_STAND_IN", words, 1);
+        setenv("TIDE_FAKE_GPU", words, 1);
         fn(said);
         _exit(write(ends[1], said, strlen(said)) == (ssize_t)strlen(said) ? 0 : 1);
     }
@@ -50,9 +50,9 @@ static void apart(const char *folder, const char *words, body fn, char text[TEXT
                  WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how), text);
 }
 
-static void on_stand_in(const char *words, body fn, char text[TEXT_BYTES])
+static void on_fake_gpu(const char *words, body fn, char text[TEXT_BYTES])
 {
-    apart(TIDE_STAND_IN_FOLDER, words, fn, text);
+    apart(TIDE_FAKE_GPU_FOLDER, words, fn, text);
 }
 
 static void said(tide_status status, char text[TEXT_BYTES])
@@ -86,7 +86,7 @@ static void a_module_is_opened_from_the_folder_named(void **state)
 {
     (void)state;
     char text[TEXT_BYTES];
-    on_stand_in("", open_module, text);
+    on_fake_gpu("", open_module, text);
     assert_string_equal(text, "ok: ");
 }
 
@@ -152,8 +152,8 @@ static void another_version_or_build_is_refused(void **state)
                  {"ops", "belongs to another build of tidepool"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT_BYTES];
-        on_stand_in(cases[i].words, open_module_twice, text);
-        assert_says(text, "unsupported: " TIDE_STAND_IN_FOLDER);
+        on_fake_gpu(cases[i].words, open_module_twice, text);
+        assert_says(text, "unsupported: " TIDE_FAKE_GPU_FOLDER);
         assert_says(text, cases[i].says);
     }
 }
@@ -206,7 +206,7 @@ static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT_BYTES];
-        on_stand_in(cases[i].words, cases[i].choose, text);
+        on_fake_gpu(cases[i].words, cases[i].choose, text);
         assert_string_equal(text, cases[i].choice);
     }
 }
@@ -271,7 +271,7 @@ static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT_BYTES];
-        on_stand_in(cases[i].words, cases[i].create, text);
+        on_fake_gpu(cases[i].words, cases[i].create, text);
         assert_says(text, cases[i].says);
     }
 }
@@ -307,29 +307,29 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
     (void)state;
     char text[TEXT_BYTES], words[64];
     unsigned long long budget, least, full, available;
-    on_stand_in("", plan, text);
+    on_fake_gpu("", plan, text);
     assert_int_equal(sscanf(text, "%llu %llu %llu %llu", &budget, &least, &full, &available), 4);
     assert_true(budget == full && least < full);
-    const unsigned long long tables = (8ULL << 30) - available; /* so much is free on the stand-in */
+    const unsigned long long tables = (8ULL << 30) - available; /* so much is free on the fake GPU */
     assert_true(tables > 0 && tables < CHUNK_BYTES);
 
     const unsigned long long free_bytes = full - CHUNK_BYTES;
     snprintf(words, sizeof words, "memory=%llu", free_bytes);
-    on_stand_in(words, plan, text);
+    on_fake_gpu(words, plan, text);
     assert_int_equal(sscanf(text, "%llu", &budget), 1);
     assert_int_equal(budget, free_bytes - tables);
 
     snprintf(words, sizeof words, "memory=%llu", least - 1 + tables);
-    on_stand_in(words, plan, text);
+    on_fake_gpu(words, plan, text);
     snprintf(words, sizeof words, "budget: device budget of %llu bytes is too small", least - 1);
     assert_says(text, words);
 
     /* A budget larger than that is no harm as long as the run does not take it. */
     snprintf(words, sizeof words, "memory=%llu", full);
-    on_stand_in(words, plan_with_4_gib, text);
+    on_fake_gpu(words, plan_with_4_gib, text);
     assert_string_equal(text, "ok: ");
     snprintf(words, sizeof words, "memory=%llu", full - 1);
-    on_stand_in(words, plan_with_4_gib, text);
+    on_fake_gpu(words, plan_with_4_gib, text);
     assert_says(text, "budget: device budget of 4294967296 bytes is too large: cuda:0 has ");
 }
 
@@ -410,10 +410,10 @@ static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(voi
     static const body cases[] = {train_with_everything_resident, train_with_the_least,
                                  train_with_updates_on_the_device};
     char text[TEXT_BYTES], host[TEXT_BYTES];
-    on_stand_in("", train_on_the_host, host);
+    on_fake_gpu("", train_on_the_host, host);
     assert_true(strchr(host, ':') == NULL); /* no failure's message */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        on_stand_in("", cases[i], text);
+        on_fake_gpu("", cases[i], text);
         assert_string_equal(text, host);
     }
 }
@@ -444,14 +444,14 @@ static void a_failure_at_any_call_to_the_module_is_told_and_the_same_pool_can_be
     while (strcmp(text, "met none") != 0) {
         assert_true(++n < 100);
         snprintf(words, sizeof words, "fail=%d", n);
-        on_stand_in(words, create_twice, text);
+        on_fake_gpu(words, create_twice, text);
         if (strcmp(text, "met none") != 0)
             assert_says(text, "ing failed on purpose");
     }
     assert_true(n > 4); /* counting, reading, preparing, opening */
 }
 
-/* The test runner adds the stand-in's folder to where the dynamic linker looks, which is settled when a process begins. */
+/* The test runner adds the fake GPU's folder to where the dynamic linker looks, which is settled when a process begins. */
 static void begin_anew(char **arguments)
 {
     if (getenv("LD_LIBRARY_PATH") == NULL)

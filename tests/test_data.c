@@ -3,7 +3,7 @@
 
 #include "src/data/random.h"
 #include "src/data/token_file.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -313,10 +313,10 @@ static void no_memory_is_reported(void **state)
     for (; met; request++) {
         tide_data_options options = {.path = at->root, .vocab_size = 256, .seq_len = SEQ_LEN};
         tide_data *data = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = tide_data_open(&options, &data);
-        met = sim_memory_failed();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         tide_data_close(data);
     }
@@ -714,12 +714,12 @@ static void batches_allocate_nothing(void **state)
     const scratch *at = *state;
     int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
     tide_data *data = open_numbered(at->path, 100, 1);
-    sim_memory_heal();
+    fake_memory_clear();
     for (uint64_t step = 0; step < 100; step++) {
         assert_int_equal(tide_data_batch(data, step, 4, inputs, targets), TIDE_OK);
         assert_int_equal(tide_data_validation_batch(data, step, 4, inputs, targets), TIDE_OK);
     }
-    assert_int_equal(sim_memory_heal(), 0);
+    assert_int_equal(fake_memory_clear(), 0);
     tide_data_close(data);
 }
 
@@ -1038,10 +1038,10 @@ static void each_token_of_a_large_vocabulary_has_a_counter(void **state)
     write_wide_shard(at->path, 7, COUNT, COUNT, FIRST);
     const tide_data_options options = {.path = at->path, .vocab_size = 16777216, .seq_len = LENGTH};
     assert_int_equal(tide_data_open(&options, &data), TIDE_OK);
-    sim_memory_fail(0);
+    fake_memory_fail(0);
     assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(tide_message(), "16777216 token counters"));
-    sim_memory_heal();
+    fake_memory_clear();
     assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_OK);
     assert_true(fabs(nats - log(LENGTH)) < 1e-9);
     tide_data_close(data);

@@ -9,7 +9,7 @@
 #include "src/train/weight_list.h"
 #include "src/weights/reader.h"
 #include "tests/assert_ok.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/small_model.h"
 #include "tests/test_checkpoint.h"
 
@@ -24,27 +24,27 @@ static tide_model_config model(void)
     return gpt2_of(1, 8, 2, 4, 11);
 }
 
-static void put(sim_files *disk, const char *path, const char *text)
+static void put(fake_files *disk, const char *path, const char *text)
 {
-    assert_int_equal(tide_files_write_whole(sim_files_table(disk), path, text, strlen(text)), 0);
+    assert_int_equal(tide_files_write_whole(fake_files_table(disk), path, text, strlen(text)), 0);
 }
 
-static void make_folder(sim_files *disk, const char *path)
+static void make_folder(fake_files *disk, const char *path)
 {
-    const tide_files *files = sim_files_table(disk);
+    const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->make_folder(files->context, path), 0);
 }
 
-static void sync_folder(sim_files *disk, const char *path)
+static void sync_folder(fake_files *disk, const char *path)
 {
-    const tide_files *files = sim_files_table(disk);
+    const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->sync_folder(files->context, path), 0);
 }
 
-static void assert_text(sim_files *disk, const char *path, const char *expected)
+static void assert_text(fake_files *disk, const char *path, const char *expected)
 {
     size_t bytes = 0;
-    const unsigned char *text = sim_files_bytes(disk, path, &bytes);
+    const unsigned char *text = fake_files_bytes(disk, path, &bytes);
     if (text == NULL)
         fail_msg("%s is missing", path);
     if (bytes != strlen(expected) || memcmp(text, expected, bytes) != 0)
@@ -52,7 +52,7 @@ static void assert_text(sim_files *disk, const char *path, const char *expected)
 }
 
 /* A checkpoint of the model after step 3, in run/; values are expected_value's. */
-static void put_checkpoint(sim_files *disk, const tide_model_config *of)
+static void put_checkpoint(fake_files *disk, const tide_model_config *of)
 {
     tide_checkpoint_tensor tensors[32];
     tide_weight_list list;
@@ -69,7 +69,7 @@ static void put_checkpoint(sim_files *disk, const tide_model_config *of)
     state.seq_len = of->context;
     state.batch_tokens = 2 * (uint64_t)of->context;
     state.micro_batch_sequences = 1;
-    assert_ok(tide_checkpoint_save(sim_files_table(disk), "run", &state, &all, 0, pull_values, &step, NULL));
+    assert_ok(tide_checkpoint_save(fake_files_table(disk), "run", &state, &all, 0, pull_values, &step, NULL));
     tide_weight_list_free(&list);
 }
 
@@ -93,7 +93,7 @@ static const char *const left[] = {"pytorch_model.bin", "README.md", ".tokenizer
 enum { SIDECARS = sizeof sidecars / sizeof sidecars[0], LEFT = sizeof left / sizeof left[0] };
 
 /* A Hugging Face folder: config.json, sidecar files, and others. */
-static void put_source(sim_files *disk, const char *path, const char *config)
+static void put_source(fake_files *disk, const char *path, const char *config)
 {
     char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
     make_folder(disk, path);
@@ -113,25 +113,25 @@ static void put_source(sim_files *disk, const char *path, const char *config)
     put(disk, name, "not this");
 }
 
-static sim_files *disk_new(bool source)
+static fake_files *disk_new(bool source)
 {
     const tide_model_config of = model();
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     put_checkpoint(disk, &of);
     if (source) {
         put_source(disk, "hf", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
-        assert_ok(tide_export_keep_source(sim_files_table(disk), "run", "hf"));
+        assert_ok(tide_export_keep_source(fake_files_table(disk), "run", "hf"));
     }
     sync_folder(disk, "");
     return disk;
 }
 
-static tide_export export_to(const sim_files *disk, const char *out, tide_weights_dtype dtype)
+static tide_export export_to(const fake_files *disk, const char *out, tide_weights_dtype dtype)
 {
-    return (tide_export){.files = sim_files_table(disk), .out = out, .dtype = dtype};
+    return (tide_export){.files = fake_files_table(disk), .out = out, .dtype = dtype};
 }
 
-static tide_status export_run(const sim_files *disk)
+static tide_status export_run(const fake_files *disk)
 {
     const tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     return tide_export_checkpoint(&to, "run/step-3");
@@ -151,21 +151,21 @@ static int name_add(void *visitor, const char *name)
     return 0;
 }
 
-static bool names_in(const sim_files *disk, const char *path, names *list)
+static bool names_in(const fake_files *disk, const char *path, names *list)
 {
-    const tide_files *files = sim_files_table(disk);
+    const tide_files *files = fake_files_table(disk);
     list->count = 0;
     return files->list(files->context, path, name_add, list) == 0;
 }
 
-static size_t count_in(const sim_files *disk, const char *path)
+static size_t count_in(const fake_files *disk, const char *path)
 {
     names list;
     return names_in(disk, path, &list) ? list.count : 0;
 }
 
 /* The same files with the same bytes. */
-static bool is_same(sim_files *disk, const char *path, sim_files *truth, const char *true_path)
+static bool is_same(fake_files *disk, const char *path, fake_files *truth, const char *true_path)
 {
     names list;
     if (!names_in(truth, true_path, &list) || count_in(disk, path) != list.count)
@@ -175,9 +175,9 @@ static bool is_same(sim_files *disk, const char *path, sim_files *truth, const c
         size_t bytes = 0, true_bytes = 0;
         snprintf(name, sizeof name, "%s/%s", path, list.items[i]);
         snprintf(true_name, sizeof true_name, "%s/%s", true_path, list.items[i]);
-        const unsigned char *is = sim_files_bytes(disk, name, &bytes),
-                            *right = sim_files_bytes(truth, true_name, &true_bytes);
-        if (is == NULL && (bytes = 0, !sim_files_exists(disk, name)))
+        const unsigned char *is = fake_files_bytes(disk, name, &bytes),
+                            *right = fake_files_bytes(truth, true_name, &true_bytes);
+        if (is == NULL && (bytes = 0, !fake_files_exists(disk, name)))
             return false;
         if (bytes != true_bytes || (bytes > 0 && memcmp(is, right, bytes) != 0))
             return false;
@@ -185,13 +185,13 @@ static bool is_same(sim_files *disk, const char *path, sim_files *truth, const c
     return true;
 }
 
-static void assert_nothing_left(const sim_files *disk, size_t root_names)
+static void assert_nothing_left(const fake_files *disk, size_t root_names)
 {
     names list;
     assert_true(names_in(disk, "", &list));
     if (list.count != root_names)
         fail_msg("%zu names, the last %s: not %zu", list.count, list.items[list.count - 1], root_names);
-    assert_int_equal(sim_files_open_count(disk), 0);
+    assert_int_equal(fake_files_open_count(disk), 0);
 }
 
 /* ---- config.json ---- */
@@ -199,7 +199,7 @@ static void assert_nothing_left(const sim_files *disk, size_t root_names)
 static void a_config_is_made_where_there_was_none(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(false);
+    fake_files *disk = disk_new(false);
     assert_ok(export_run(disk));
     assert_text(disk, "out/config.json",
                 "{\n  \"architectures\": [\n    \"GPT2LMHeadModel\"\n  ],\n  \"model_type\": \"gpt2\",\n"
@@ -212,7 +212,7 @@ static void a_config_is_made_where_there_was_none(void **unused)
                 "  \"resid_pdrop\": 0.0,\n"
                 "  \"torch_dtype\": \"bfloat16\"\n}\n");
     assert_int_equal(count_in(disk, "out"), 2);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* A model whose numbers need all 17 digits is given back to the bit. */
@@ -222,14 +222,14 @@ static void a_made_config_gives_its_numbers_back(void **unused)
     tide_model_config of = model_of_family("llama", 1, 8, 2, 4, 11), back;
     of.norm_epsilon = 0.1 + 0.2;
     of.rope.theta = 500000.1;
-    sim_files *disk = sim_files_new();
+    fake_files *disk = fake_files_new();
     size_t bytes;
     put_checkpoint(disk, &of);
     assert_ok(export_run(disk));
-    const char *text = (const char *)sim_files_bytes(disk, "out/config.json", &bytes);
+    const char *text = (const char *)fake_files_bytes(disk, "out/config.json", &bytes);
     assert_ok(tide_model_config_parse(text, bytes, "out", &back));
     assert_true(back.norm_epsilon == of.norm_epsilon && back.rope.theta == of.rope.theta);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_sources_config_is_kept_but_for_its_dtype(void **unused)
@@ -249,13 +249,13 @@ static void a_sources_config_is_kept_but_for_its_dtype(void **unused)
          ",\r\n\"c\": [0.30000000000000004, 1e-05, 1E+2, -0.0], \"torch_dtype\"\t:\t\"bfloat16\"\r\n}\r\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sim_files *disk = disk_new(false);
+        fake_files *disk = disk_new(false);
         tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
         put_source(disk, "hf", cases[i][0]);
         to.source = "hf";
         assert_ok(tide_export_checkpoint(&to, "run/step-3"));
         assert_text(disk, "out/config.json", cases[i][1]);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
@@ -284,8 +284,8 @@ static void a_source_that_cant_be_kept_is_refused(void **unused)
         {NULL, TIDE_ERROR_IO, "hf/config.json can't be read"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sim_files *disk = disk_new(false);
-        const tide_files *files = sim_files_table(disk);
+        fake_files *disk = disk_new(false);
+        const tide_files *files = fake_files_table(disk);
         tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
         to.source = "hf";
         put_source(disk, "hf", cases[i].config != NULL ? cases[i].config : "");
@@ -294,13 +294,13 @@ static void a_source_that_cant_be_kept_is_refused(void **unused)
         assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), cases[i].status);
         assert_message_has(cases[i].part);
         assert_nothing_left(disk, 2);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
 /* ---- sidecar files ---- */
 
-static void assert_sidecars(sim_files *disk, const char *path, size_t others)
+static void assert_sidecars(fake_files *disk, const char *path, size_t others)
 {
     char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
     for (size_t i = 0; i < SIDECARS; i++) {
@@ -313,20 +313,20 @@ static void assert_sidecars(sim_files *disk, const char *path, size_t others)
 static void the_tokenizers_files_are_sidecars_and_no_others(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     assert_sidecars(disk, "run/tidepool-origin", 1);
     assert_text(disk, "run/tidepool-origin/config.json", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
     assert_ok(export_run(disk));
     assert_sidecars(disk, "out", 2);
     assert_text(disk, "out/config.json", "{" SIZES ", \"torch_dtype\": \"bfloat16\"}\n");
     assert_nothing_left(disk, 3);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_given_source_counts_before_the_kept_one(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     make_folder(disk, "mine");
     put(disk, "mine/config.json", "{\"dtype\": 1, " SIZES "}");
@@ -334,7 +334,7 @@ static void a_given_source_counts_before_the_kept_one(void **unused)
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     assert_text(disk, "out/config.json", "{\"dtype\": \"float16\", " SIZES "}");
     assert_int_equal(count_in(disk, "out"), 2);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- values ---- */
@@ -346,14 +346,14 @@ static float rounded(tide_weights_dtype dtype, float value)
     return dtype == TIDE_WEIGHTS_F16 ? tide_fp16_to_float(tide_fp16_from_float(value)) : value;
 }
 
-static void assert_values(sim_files *disk, const char *path, tide_weights_dtype dtype)
+static void assert_values(fake_files *disk, const char *path, tide_weights_dtype dtype)
 {
     const tide_model_config of = model();
     tide_weight_list list;
     tide_weights *weights;
     assert_ok(tide_weight_list_make(&of, &list));
     const tide_weights_names all = tide_weight_list_names(&of, &list);
-    assert_ok(tide_weights_open_on(sim_files_table(disk), path, &all, &weights));
+    assert_ok(tide_weights_open_on(fake_files_table(disk), path, &all, &weights));
     for (size_t tensor = 0; tensor < list.count; tensor++) {
         float values[512];
         const uint64_t count = list.described[tensor].elements;
@@ -378,24 +378,24 @@ static void a_folders_names_come_out_again(void **unused)
         tide_model_config of = model_of_family(cases[i][0], 1, 8, 2, 4, 11);
         char header[4096];
         size_t bytes;
-        sim_files *disk = sim_files_new();
+        fake_files *disk = fake_files_new();
         of.names_otherwise = true;
         put_checkpoint(disk, &of);
         assert_ok(export_run(disk));
-        const unsigned char *file = sim_files_bytes(disk, "out/model.safetensors", &bytes);
+        const unsigned char *file = fake_files_bytes(disk, "out/model.safetensors", &bytes);
         snprintf(header, sizeof header, "%.*s", (int)(bytes - 8), file + 8);
         assert_non_null(strstr(header, cases[i][1]));
         assert_non_null(strstr(header, cases[i][2]));
         assert_null(strstr(header, cases[i][3]));
         assert_true(i == 0 || of.tied || strstr(header, "\"lm_head.weight\"") != NULL);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
 static void masters_are_rounded_once(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     static const char *const outs[] = {"bf16", "f16", "f32"};
     for (tide_weights_dtype dtype = TIDE_WEIGHTS_BF16; dtype < TIDE_WEIGHTS_DTYPES; dtype++) {
         const tide_export to = export_to(disk, outs[dtype], dtype);
@@ -403,21 +403,21 @@ static void masters_are_rounded_once(void **unused)
         assert_values(disk, outs[dtype], dtype);
     }
     assert_nothing_left(disk, 5);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void shards_have_an_index(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(false);
+    fake_files *disk = disk_new(false);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F32);
     to.max_shard_bytes = 1200;
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
-    assert_true(sim_files_exists(disk, "out/model.safetensors.index.json"));
-    assert_false(sim_files_exists(disk, "out/model.safetensors"));
+    assert_true(fake_files_exists(disk, "out/model.safetensors.index.json"));
+    assert_false(fake_files_exists(disk, "out/model.safetensors"));
     assert_true(count_in(disk, "out") > 4);
     assert_values(disk, "out", TIDE_WEIGHTS_F32);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static tide_status huge(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
@@ -432,7 +432,7 @@ static void values_beyond_fp16_are_refused_and_leave_nothing(void **unused)
 {
     (void)unused;
     const tide_model_config of = model();
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     to.model = &of;
     to.source = "hf";
@@ -442,7 +442,7 @@ static void values_beyond_fp16_are_refused_and_leave_nothing(void **unused)
     assert_nothing_left(disk, 2);
     most = 65519;
     assert_ok(tide_export_write(&to, huge, &most));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 typedef struct told {
@@ -464,14 +464,14 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 static void progress_is_told_to_the_end(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     told it = {.last = 1};
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.progress = tell;
     to.progress_context = &it;
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     assert_true(it.checksums > 0 && it.weights > 0 && it.last == 0);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- refusals ---- */
@@ -479,7 +479,7 @@ static void progress_is_told_to_the_end(void **unused)
 static void a_name_that_is_taken_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     const tide_model_config of = model();
     make_folder(disk, "empty");
     put(disk, "file", "x");
@@ -497,7 +497,7 @@ static void a_name_that_is_taken_is_refused(void **unused)
     }
     assert_text(disk, "file", "x");
     assert_nothing_left(disk, 4);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* Runs take these away, or the checkpoint that they lie in. */
@@ -509,7 +509,7 @@ static void names_that_runs_take_away_are_refused(void **unused)
     static const char *const taken[] = {"run/model", "run/step-", "run/step-x", "step-9",
                                         "run/tidepool-sources"};
     enum { COUNT = sizeof refused / sizeof refused[0] };
-    sim_files *disk = disk_new(false);
+    fake_files *disk = disk_new(false);
     for (size_t i = 0; i < COUNT; i++) {
         const tide_export to = export_to(disk, refused[i], TIDE_WEIGHTS_BF16);
         assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_ARGUMENT);
@@ -520,35 +520,35 @@ static void names_that_runs_take_away_are_refused(void **unused)
         const tide_export to = export_to(disk, taken[i], TIDE_WEIGHTS_BF16);
         assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- the two ends of a run ---- */
 
-static sim_files *reference(bool source)
+static fake_files *reference(bool source)
 {
-    sim_files *disk = disk_new(source);
+    fake_files *disk = disk_new(source);
     assert_ok(export_run(disk));
     return disk;
 }
 
 /* A lock that can't be removed stays without its folder, which costs nothing. */
-static void remove_lone_lock(sim_files *disk)
+static void remove_lone_lock(fake_files *disk)
 {
-    const tide_files *files = sim_files_table(disk);
-    if (sim_files_exists(disk, "out.tmp-1000.lock") && !sim_files_exists(disk, "out.tmp-1000"))
+    const tide_files *files = fake_files_table(disk);
+    if (fake_files_exists(disk, "out.tmp-1000.lock") && !fake_files_exists(disk, "out.tmp-1000"))
         assert_int_equal(files->remove_file(files->context, "out.tmp-1000.lock"), 0);
 }
 
 /* Nothing but the run and its folder, a temporary folder and its lock. */
-static void assert_nothing_left_but(const sim_files *disk, const char *temporary)
+static void assert_nothing_left_but(const fake_files *disk, const char *temporary)
 {
     char lock[64];
     names list;
     snprintf(lock, sizeof lock, "%.50s.lock", temporary);
     assert_true(names_in(disk, "", &list));
     assert_int_equal(list.count, 4);
-    assert_true(sim_files_exists(disk, temporary) && sim_files_exists(disk, lock));
+    assert_true(fake_files_exists(disk, temporary) && fake_files_exists(disk, lock));
 }
 
 /* Without a lock beside them nobody has claimed them: a person's, say. */
@@ -556,7 +556,7 @@ static void others_folders_of_like_names_stay(void **unused)
 {
     (void)unused;
     static const char *const others[] = {"out.tmp-1000", "out.tmp-1000-1", "out.tmp-7"};
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     for (size_t i = 0; i < 3; i++) {
         char inside[64];
         snprintf(inside, sizeof inside, "%s/precious", others[i]);
@@ -567,10 +567,10 @@ static void others_folders_of_like_names_stay(void **unused)
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(count_in(disk, others[i]), 1);
     assert_nothing_left(disk, 6);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
-static tide_status export_begin_ones(const sim_files *disk, const tide_model_config *of,
+static tide_status export_begin_ones(const fake_files *disk, const tide_model_config *of,
                                      tide_export_place *place)
 {
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
@@ -583,43 +583,43 @@ static tide_status export_begin_ones(const sim_files *disk, const tide_model_con
 static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     const tide_model_config of = model();
     tide_export_place place;
     for (unsigned kill = 0; kill < 6; kill++) {
         assert_ok(export_begin_ones(disk, &of, &place));
         assert_nothing_left_but(disk, place.path);
-        sim_files *after = sim_files_after_kill(disk);
-        sim_files_free(disk);
+        fake_files *after = fake_files_after_kill(disk);
+        fake_files_free(disk);
         disk = after;
     }
-    assert_true(sim_files_exists(disk, "out.tmp-1005/config.json"));
+    assert_true(fake_files_exists(disk, "out.tmp-1005/config.json"));
     assert_ok(export_run(disk));
     assert_nothing_left(disk, 3);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* A kill before any operation of an export leaves what the next one removes. */
 static void what_a_kill_at_any_instant_left_goes(void **unused)
 {
     (void)unused;
-    sim_files *before = disk_new(true), *truth = reference(true);
-    const unsigned operations = sim_files_operations(truth) - sim_files_operations(before);
+    fake_files *before = disk_new(true), *truth = reference(true);
+    const unsigned operations = fake_files_operations(truth) - fake_files_operations(before);
     for (unsigned kill = 0; kill < operations; kill++) {
-        sim_files *disk = sim_files_clone(before);
-        sim_files_stop(disk, kill);
+        fake_files *disk = fake_files_clone(before);
+        fake_files_stop(disk, kill);
         (void)export_run(disk);
-        sim_files *after = sim_files_after_kill(disk);
-        if (!sim_files_exists(after, "out"))
+        fake_files *after = fake_files_after_kill(disk);
+        if (!fake_files_exists(after, "out"))
             assert_ok(export_run(after));
         remove_lone_lock(after); /* killed between name and release */
         assert_true(is_same(after, "out", truth, "out"));
         assert_nothing_left(after, 3);
-        sim_files_free(after);
-        sim_files_free(disk);
+        fake_files_free(after);
+        fake_files_free(disk);
     }
-    sim_files_free(before);
-    sim_files_free(truth);
+    fake_files_free(before);
+    fake_files_free(truth);
 }
 
 /* A lock that is held proves its owner alive on another machine, where its number says nothing here; a lock
@@ -627,8 +627,8 @@ static void what_a_kill_at_any_instant_left_goes(void **unused)
 static void a_lock_tells_the_living_from_the_dead(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_new(true);
+    const tide_files *files = fake_files_table(disk);
     int held, dead;
     assert_int_equal(files->lock(files->context, "out.tmp-7.lock", true, &held), 0);
     assert_int_equal(files->lock(files->context, "out.tmp-5000.lock", true, &dead), 0);
@@ -639,15 +639,15 @@ static void a_lock_tells_the_living_from_the_dead(void **unused)
     make_folder(disk, "out.tmp-5000");
     put(disk, "out.tmp-5000/config.json", "{}");
     assert_ok(export_run(disk));
-    assert_true(sim_files_exists(disk, "out.tmp-7") && sim_files_exists(disk, "out.tmp-7.lock"));
-    assert_false(sim_files_exists(disk, "out.tmp-5000") || sim_files_exists(disk, "out.tmp-5000.lock"));
+    assert_true(fake_files_exists(disk, "out.tmp-7") && fake_files_exists(disk, "out.tmp-7.lock"));
+    assert_false(fake_files_exists(disk, "out.tmp-5000") || fake_files_exists(disk, "out.tmp-5000.lock"));
     assert_int_equal(files->close(files->context, held), 0);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static int no_locks(void *context, const char *path, bool create, int *handle)
 {
-    const tide_files *files = sim_files_table(context);
+    const tide_files *files = fake_files_table(context);
     return create ? files->create(context, path, handle) : ENOLCK;
 }
 
@@ -655,8 +655,8 @@ static int no_locks(void *context, const char *path, bool create, int *handle)
 static void without_locks_the_number_decides(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = disk_new(true);
+    const tide_files *files = fake_files_table(disk);
     tide_files lockless = *files;
     static const char *const names_of[] = {"out.tmp-7", "out.tmp-5000"};
     lockless.lock = no_locks;
@@ -671,10 +671,10 @@ static void without_locks_the_number_decides(void **unused)
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.files = &lockless;
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
-    assert_false(sim_files_exists(disk, "out.tmp-7") || sim_files_exists(disk, "out.tmp-7.lock"));
-    assert_true(sim_files_exists(disk, "out.tmp-5000") && sim_files_exists(disk, "out.tmp-5000.lock"));
+    assert_false(fake_files_exists(disk, "out.tmp-7") || fake_files_exists(disk, "out.tmp-7.lock"));
+    assert_true(fake_files_exists(disk, "out.tmp-5000") && fake_files_exists(disk, "out.tmp-5000.lock"));
     assert_nothing_left(disk, 5);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static tide_status get_ones(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
@@ -685,7 +685,7 @@ static tide_status get_ones(void *context, size_t tensor, uint64_t first, uint64
     return TIDE_OK;
 }
 
-static tide_export export_of(const sim_files *disk, const tide_model_config *of)
+static tide_export export_of(const fake_files *disk, const tide_model_config *of)
 {
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.model = of;
@@ -697,7 +697,7 @@ static tide_export export_of(const sim_files *disk, const tide_model_config *of)
 static void sidecar_files_are_there_before_the_run(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true), *truth = disk_new(true);
+    fake_files *disk = disk_new(true), *truth = disk_new(true);
     const tide_model_config of = model();
     const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
     tide_export_place place;
@@ -709,8 +709,8 @@ static void sidecar_files_are_there_before_the_run(void **unused)
     assert_ok(tide_export_finish(&to, &place, get_ones, NULL));
     assert_string_equal(place.path, "");
     assert_true(is_same(disk, "out", truth, "out"));
-    sim_files_free(disk);
-    sim_files_free(truth);
+    fake_files_free(disk);
+    fake_files_free(truth);
 }
 
 /* ---- a restart of a run that is done ---- */
@@ -723,18 +723,18 @@ static tide_status get_twos(void *context, size_t tensor, uint64_t first, uint64
     return TIDE_OK;
 }
 
-static void remove_file(sim_files *disk, const char *path)
+static void remove_file(fake_files *disk, const char *path)
 {
-    const tide_files *files = sim_files_table(disk);
+    const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->remove_file(files->context, path), 0);
 }
 
 /* One byte more. */
-static void put_longer(sim_files *disk, const char *path)
+static void put_longer(fake_files *disk, const char *path)
 {
     size_t bytes = 0;
-    const unsigned char *content = sim_files_bytes(disk, path, &bytes);
-    const tide_files *files = sim_files_table(disk);
+    const unsigned char *content = fake_files_bytes(disk, path, &bytes);
+    const tide_files *files = fake_files_table(disk);
     char *longer = calloc(1, bytes + 1);
     memcpy(longer, content, bytes);
     remove_file(disk, path);
@@ -743,10 +743,10 @@ static void put_longer(sim_files *disk, const char *path)
 }
 
 /* Begin where `out` may be there, and finish. */
-static tide_status export_again(const sim_files *disk, tide_export *to, tide_weights_get get)
+static tide_status export_again(const fake_files *disk, tide_export *to, tide_weights_get get)
 {
     tide_export_place place;
-    to->files = sim_files_table(disk);
+    to->files = fake_files_table(disk);
     to->may_be_there = true;
     const tide_status status = tide_export_begin(to, &place);
     return status == TIDE_OK ? tide_export_finish(to, &place, get, NULL) : status;
@@ -756,20 +756,20 @@ static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
 {
     (void)unused;
     for (int sharded = 0; sharded < 2; sharded++) {
-        sim_files *disk = disk_new(true);
+        fake_files *disk = disk_new(true);
         const tide_model_config of = model();
         tide_export to = export_of(disk, &of);
         to.max_shard_bytes = sharded ? 1200 : 0;
         assert_ok(tide_export_write(&to, get_ones, NULL));
         put(disk, "out/README.md", "mine"); /* what an export does not write does not count */
-        sim_files *truth = sim_files_clone(disk);
+        fake_files *truth = fake_files_clone(disk);
         assert_ok(export_again(disk, &to, get_ones));
         assert_true(is_same(disk, "out", truth, "out"));
         assert_nothing_left(disk, 3);
         to.may_be_there = false;
         assert_int_equal(tide_export_write(&to, get_ones, NULL), TIDE_ERROR_ARGUMENT);
-        sim_files_free(truth);
-        sim_files_free(disk);
+        fake_files_free(truth);
+        fake_files_free(disk);
     }
 }
 
@@ -780,40 +780,40 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
     (void)unused;
     static const char *const files_of[] = {"out/config.json", "out/tokenizer.json", "out/model.safetensors"};
     const tide_model_config of = model();
-    sim_files *before = disk_new(true);
+    fake_files *before = disk_new(true);
     tide_export to = export_of(before, &of);
     assert_ok(tide_export_write(&to, get_ones, NULL));
-    sim_files *disk = sim_files_clone(before);
+    fake_files *disk = fake_files_clone(before);
     assert_int_equal(export_again(disk, &to, get_twos), TIDE_ERROR_ARGUMENT);
     assert_message_has(
         "export out: it is there already, and this run would not write out/model.safetensors so");
     assert_true(is_same(disk, "out", before, "out"));
-    sim_files_free(disk);
+    fake_files_free(disk);
     for (size_t i = 0; i < 3; i++) {
         size_t bytes = 0;
-        sim_files_bytes(before, files_of[i], &bytes);
+        fake_files_bytes(before, files_of[i], &bytes);
         for (size_t at = 0; at < bytes + 2; at += 1 + (at < bytes ? bytes / 40 : 0)) {
-            disk = sim_files_clone(before);
+            disk = fake_files_clone(before);
             if (at < bytes)
-                sim_files_bytes(disk, files_of[i], &bytes)[at] ^= 1;
+                fake_files_bytes(disk, files_of[i], &bytes)[at] ^= 1;
             else if (at == bytes)
-                sim_files_truncate(disk, files_of[i], bytes - 1);
+                fake_files_truncate(disk, files_of[i], bytes - 1);
             else
                 remove_file(disk, files_of[i]);
-            sim_files *damaged = sim_files_clone(disk);
+            fake_files *damaged = fake_files_clone(disk);
             assert_int_equal(export_again(disk, &to, get_ones), TIDE_ERROR_ARGUMENT);
             assert_message_has("it is there already");
             assert_true(is_same(disk, "out", damaged, "out"));
             assert_nothing_left(disk, 3);
-            sim_files_free(damaged);
-            sim_files_free(disk);
+            fake_files_free(damaged);
+            fake_files_free(disk);
         }
     }
-    disk = sim_files_clone(before);
+    disk = fake_files_clone(before);
     put_longer(disk, "out/model.safetensors");
     assert_int_equal(export_again(disk, &to, get_ones), TIDE_ERROR_ARGUMENT);
-    sim_files_free(disk);
-    sim_files_free(before);
+    fake_files_free(disk);
+    fake_files_free(before);
 }
 
 /* A comparison that can't be made is a failure, not a success; nothing changes. */
@@ -821,25 +821,25 @@ static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
 {
     (void)unused;
     const tide_model_config of = model();
-    sim_files *before = disk_new(true);
+    fake_files *before = disk_new(true);
     tide_export to = export_of(before, &of);
     unsigned failed = 0;
     bool met = true;
     assert_ok(tide_export_write(&to, get_ones, NULL));
     for (unsigned operation = 0; met; operation++) {
-        sim_files *disk = sim_files_clone(before);
-        sim_files_fault(disk, SIM_FAULT_EIO, operation);
+        fake_files *disk = fake_files_clone(before);
+        fake_files_fault(disk, FAKE_FAULT_EIO, operation);
         const tide_status status = export_again(disk, &to, get_ones);
-        met = sim_files_fault_met(disk);
-        sim_files_heal(disk);
+        met = fake_files_fault_met(disk);
+        fake_files_clear_fault(disk);
         failed += status != TIDE_OK;
         assert_true(status == TIDE_OK || status == TIDE_ERROR_IO);
         assert_true(is_same(disk, "out", before, "out"));
         assert_nothing_left(disk, 3);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
     assert_true(failed > 20);
-    sim_files_free(before);
+    fake_files_free(before);
 }
 
 /* Somebody tidies up while the run trains, and the source may be gone, too: then there is a config.json, which is made. */
@@ -847,7 +847,7 @@ static void what_went_meanwhile_is_made_again(void **unused)
 {
     (void)unused;
     for (int gone = 0; gone < 4; gone++) {
-        sim_files *disk = disk_new(true), *truth = disk_new(true);
+        fake_files *disk = disk_new(true), *truth = disk_new(true);
         const tide_model_config of = model();
         const tide_export to = export_of(disk, &of);
         tide_export plain = export_of(truth, &of);
@@ -865,8 +865,8 @@ static void what_went_meanwhile_is_made_again(void **unused)
         assert_ok(tide_export_finish(&to, &place, get_ones, NULL));
         assert_true(is_same(disk, "out", truth, "out"));
         assert_nothing_left(disk, 3);
-        sim_files_free(disk);
-        sim_files_free(truth);
+        fake_files_free(disk);
+        fake_files_free(truth);
     }
 }
 
@@ -880,28 +880,28 @@ static int size_of_all(void *context, int handle, uint64_t *bytes)
 static void unreadable_sidecar_files_are_refused_before_the_run(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     const tide_model_config of = model();
-    tide_files huge_files = *sim_files_table(disk);
+    tide_files huge_files = *fake_files_table(disk);
     huge_files.size = size_of_all;
     tide_export to = export_of(disk, &of);
     tide_export_place place;
     to.files = &huge_files;
     assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
     assert_message_has("has more than");
-    to.files = sim_files_table(disk);
+    to.files = fake_files_table(disk);
     to.source = "none";
     assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
     assert_message_has("none/config.json");
     assert_string_equal(place.path, "");
     assert_nothing_left(disk, 2);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void an_export_given_up_leaves_nothing(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     const tide_model_config of = model();
     const tide_export to = export_of(disk, &of);
     tide_export_place place;
@@ -910,13 +910,13 @@ static void an_export_given_up_leaves_nothing(void **unused)
     assert_string_equal(place.path, "");
     tide_export_abandon(to.files, &place);
     assert_nothing_left(disk, 2);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_name_taken_meanwhile_costs_no_weights(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true), *truth = disk_new(true);
+    fake_files *disk = disk_new(true), *truth = disk_new(true);
     const tide_model_config of = model();
     const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
     tide_export_place place;
@@ -927,8 +927,8 @@ static void a_name_taken_meanwhile_costs_no_weights(void **unused)
     assert_message_has("the model is whole in out.tmp-1000: export out: it is there already");
     assert_true(is_same(disk, "out.tmp-1000", truth, "out"));
     assert_int_equal(count_in(disk, "out"), 0);
-    sim_files_free(disk);
-    sim_files_free(truth);
+    fake_files_free(disk);
+    fake_files_free(truth);
 }
 
 static int no_free_space(void *context, const char *path, uint64_t *bytes)
@@ -942,8 +942,8 @@ static int no_free_space(void *context, const char *path, uint64_t *bytes)
 static void places_that_cant_take_it_are_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new(true);
-    tide_files small = *sim_files_table(disk);
+    fake_files *disk = disk_new(true);
+    tide_files small = *fake_files_table(disk);
     tide_export to = export_to(disk, "nowhere/out", TIDE_WEIGHTS_BF16);
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_IO);
     assert_message_has("nowhere");
@@ -963,36 +963,36 @@ static void places_that_cant_take_it_are_refused(void **unused)
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_IO);
     assert_message_has("100 are free there");
     assert_nothing_left(disk, 3);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_damaged_checkpoint_is_refused(void **unused)
 {
     (void)unused;
     static const char *const files[] = {"run/step-3/model.safetensors", "run/step-3/manifest.json"};
-    sim_files *sound = disk_new(true);
+    fake_files *sound = disk_new(true);
     for (size_t i = 0; i < 2; i++) {
         size_t bytes;
-        sim_files_bytes(sound, files[i], &bytes);
+        fake_files_bytes(sound, files[i], &bytes);
         for (size_t at = 0; at < bytes; at += 1 + bytes / 24) {
-            sim_files *disk = sim_files_clone(sound);
+            fake_files *disk = fake_files_clone(sound);
             size_t same;
-            sim_files_bytes(disk, files[i], &same)[at] ^= 2;
+            fake_files_bytes(disk, files[i], &same)[at] ^= 2;
             const tide_status status = export_run(disk);
             if (status != TIDE_ERROR_CORRUPT && status != TIDE_ERROR_UNSUPPORTED)
                 fail_msg("%s, byte %zu: %s: %s", files[i], at, tide_status_name(status), tide_message());
             assert_message_has(strrchr(files[i], '/'));
             assert_nothing_left(disk, 2);
-            sim_files_truncate(disk, files[i], at);
+            fake_files_truncate(disk, files[i], at);
             assert_int_not_equal(export_run(disk), TIDE_OK);
             assert_nothing_left(disk, 2);
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
     }
     assert_int_equal(export_run(sound), TIDE_OK);
     const tide_export to = export_to(sound, "other", TIDE_WEIGHTS_BF16);
     assert_int_equal(tide_export_checkpoint(&to, "run/step-4"), TIDE_ERROR_CORRUPT);
-    sim_files_free(sound);
+    fake_files_free(sound);
 }
 
 /* Moments are no part of a model; that they are there with their sizes is asked all the same. */
@@ -1002,26 +1002,26 @@ static void depths_see_as_far_as_they_say(void **unused)
     static const char *const names_of[] = {"run/step-3/model.safetensors", "run/step-3/momentum.safetensors"};
     for (size_t i = 0; i < 2; i++)
         for (tide_checkpoint_depth depth = TIDE_CHECKPOINT_SIZES; depth <= TIDE_CHECKPOINT_BYTES; depth++) {
-            sim_files *disk = disk_new(false);
+            fake_files *disk = disk_new(false);
             size_t bytes;
             tide_checkpoint_check check;
-            unsigned char *damaged = sim_files_bytes(disk, names_of[i], &bytes);
+            unsigned char *damaged = fake_files_bytes(disk, names_of[i], &bytes);
             damaged[bytes / 2] ^= 1;
             assert_ok(
-                tide_checkpoint_check_run(sim_files_table(disk), "run/step-3", depth, NULL, NULL, &check));
+                tide_checkpoint_check_run(fake_files_table(disk), "run/step-3", depth, NULL, NULL, &check));
             assert_int_equal(check.sound, depth < (i == 0 ? TIDE_CHECKPOINT_PARAMS : TIDE_CHECKPOINT_BYTES));
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
-    sim_files *disk = disk_new(false);
-    sim_files_truncate(disk, names_of[1], 100);
+    fake_files *disk = disk_new(false);
+    fake_files_truncate(disk, names_of[1], 100);
     assert_int_equal(export_run(disk), TIDE_ERROR_CORRUPT);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- faults ---- */
 
 /* Of an export that failed: nothing, unless its weights were complete. Then the message says where all of it is. */
-static void assert_nothing_lost(sim_files *disk, sim_files *truth)
+static void assert_nothing_lost(fake_files *disk, fake_files *truth)
 {
     const char *whole = strstr(tide_message(), "the model is whole in ");
     if (whole == NULL) {
@@ -1033,23 +1033,23 @@ static void assert_nothing_lost(sim_files *disk, sim_files *truth)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(whole, ":"), whole);
     assert_nothing_left(disk, 3);
     assert_true(is_same(disk, name, truth, "out"));
-    assert_int_equal(tide_files_remove_folder(sim_files_table(disk), name), 0);
+    assert_int_equal(tide_files_remove_folder(fake_files_table(disk), name), 0);
 }
 
 static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
 {
     (void)unused;
-    sim_files *truth = reference(true), *before = disk_new(true);
-    static const sim_fault faults[] = {SIM_FAULT_EIO, SIM_FAULT_NO_SPACE, SIM_FAULT_SHORT_WRITE};
+    fake_files *truth = reference(true), *before = disk_new(true);
+    static const fake_fault faults[] = {FAKE_FAULT_EIO, FAKE_FAULT_NO_SPACE, FAKE_FAULT_SHORT_WRITE};
     for (size_t kind = 0; kind < 3; kind++) {
         unsigned failed = 0;
         bool met = true;
-        for (unsigned operation = 0; met; operation += faults[kind] == SIM_FAULT_SHORT_WRITE ? 37 : 1) {
-            sim_files *disk = sim_files_clone(before);
-            sim_files_fault(disk, faults[kind], operation);
+        for (unsigned operation = 0; met; operation += faults[kind] == FAKE_FAULT_SHORT_WRITE ? 37 : 1) {
+            fake_files *disk = fake_files_clone(before);
+            fake_files_fault(disk, faults[kind], operation);
             const tide_status status = export_run(disk);
-            met = sim_files_fault_met(disk);
-            sim_files_heal(disk);
+            met = fake_files_fault_met(disk);
+            fake_files_clear_fault(disk);
             failed += status != TIDE_OK;
             assert_true(met || status == TIDE_OK);
             remove_lone_lock(disk);
@@ -1062,27 +1062,27 @@ static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
             if (status != TIDE_OK)
                 assert_ok(export_run(disk));
             assert_true(is_same(disk, "out", truth, "out"));
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
-        assert_true(faults[kind] == SIM_FAULT_SHORT_WRITE ? failed == 0 : failed > 30);
+        assert_true(faults[kind] == FAKE_FAULT_SHORT_WRITE ? failed == 0 : failed > 30);
     }
-    sim_files_free(before);
-    sim_files_free(truth);
+    fake_files_free(before);
+    fake_files_free(truth);
 }
 
 static void every_lack_of_memory_leaves_nothing(void **unused)
 {
     (void)unused;
-    sim_files *truth = reference(true), *before = disk_new(true);
+    fake_files *truth = reference(true), *before = disk_new(true);
     unsigned failed = 0;
     bool met = true;
     for (unsigned request = 0; met; request++) {
-        sim_files *disk = sim_files_clone(before);
-        sim_memory_fail(request);
+        fake_files *disk = fake_files_clone(before);
+        fake_memory_fail(request);
         const tide_status status = export_run(disk);
-        met = sim_memory_failed();
-        const bool in_parser = sim_memory_failed_in_jansson();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        const bool in_parser = fake_memory_failed_in_jansson();
+        fake_memory_clear();
         failed += status != TIDE_OK;
         if (met && status != TIDE_ERROR_NO_MEMORY && !in_parser)
             fail_msg("request %u: %s: %s", request, tide_status_name(status), tide_message());
@@ -1091,27 +1091,27 @@ static void every_lack_of_memory_leaves_nothing(void **unused)
         if (status != TIDE_OK)
             assert_ok(export_run(disk));
         assert_true(is_same(disk, "out", truth, "out"));
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
     assert_true(failed > 100);
-    sim_files_free(before);
-    sim_files_free(truth);
+    fake_files_free(before);
+    fake_files_free(truth);
 }
 
 /* ---- cuts ---- */
 
 /* What is done to a disk, and what may be found there after a cut. */
 typedef struct scenario {
-    sim_files *before;
-    tide_status (*act)(const sim_files *disk);
-    bool (*is_right)(sim_files *after, bool returned);
+    fake_files *before;
+    tide_status (*act)(const fake_files *disk);
+    bool (*is_right)(fake_files *after, bool returned);
 } scenario;
 
-static sim_files *act_until(const scenario *of, unsigned cut, unsigned ignored_sync, bool *returned)
+static fake_files *act_until(const scenario *of, unsigned cut, unsigned ignored_sync, bool *returned)
 {
-    sim_files *disk = sim_files_clone(of->before);
-    sim_files_stop(disk, cut);
-    sim_files_ignore_sync(disk, ignored_sync);
+    fake_files *disk = fake_files_clone(of->before);
+    fake_files_stop(disk, cut);
+    fake_files_ignore_sync(disk, ignored_sync);
     *returned = of->act(disk) == TIDE_OK;
     return disk;
 }
@@ -1120,24 +1120,24 @@ static unsigned broken_at(const scenario *of, unsigned cut, unsigned ignored_syn
 {
     unsigned broken = 0;
     bool returned;
-    sim_files *disk = act_until(of, cut, ignored_sync, &returned);
+    fake_files *disk = act_until(of, cut, ignored_sync, &returned);
     for (unsigned seed = 0; seed < seeds; seed++) {
-        sim_files *after = sim_files_after_power_cut(disk, seed);
+        fake_files *after = fake_files_after_power_cut(disk, seed);
         broken += !of->is_right(after, returned);
-        sim_files_free(after);
+        fake_files_free(after);
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
     return broken;
 }
 
 static void assert_no_cut_breaks(const scenario *of, unsigned *operations, unsigned *syncs)
 {
     bool returned;
-    sim_files *disk = act_until(of, NEVER, NEVER, &returned);
+    fake_files *disk = act_until(of, NEVER, NEVER, &returned);
     assert_true(returned);
-    *operations = sim_files_operations(disk);
-    *syncs = sim_files_syncs(disk);
-    sim_files_free(disk);
+    *operations = fake_files_operations(disk);
+    *syncs = fake_files_syncs(disk);
+    fake_files_free(disk);
     for (unsigned cut = 0; cut <= *operations; cut++)
         if (broken_at(of, cut, NEVER, SEEDS) > 0)
             fail_msg("the cut before operation %u of %u breaks the promise", cut, *operations);
@@ -1156,11 +1156,11 @@ static unsigned syncs_needed(const scenario *of, unsigned operations, unsigned s
     return needed;
 }
 
-static sim_files *cut_truth;
+static fake_files *cut_truth;
 
-static bool out_is_whole_or_absent(sim_files *after, bool returned)
+static bool out_is_whole_or_absent(fake_files *after, bool returned)
 {
-    return sim_files_exists(after, "out") ? is_same(after, "out", cut_truth, "out") : !returned;
+    return fake_files_exists(after, "out") ? is_same(after, "out", cut_truth, "out") : !returned;
 }
 
 static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
@@ -1173,8 +1173,8 @@ static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
     /* each file; the folder, by the weights' writer and once more; its parent */
     assert_int_equal(syncs, SIDECARS + 2 + 3);
     assert_int_equal(syncs_needed(&of, operations, syncs), syncs - 2);
-    sim_files_free(of.before);
-    sim_files_free(cut_truth);
+    fake_files_free(of.before);
+    fake_files_free(cut_truth);
 }
 
 /* The last operations put the folder in its place: one that fails is undone, and a cut meanwhile breaks nothing either. */
@@ -1182,43 +1182,43 @@ static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **un
 {
     (void)unused;
     cut_truth = reference(true);
-    sim_files *before = disk_new(true);
-    const unsigned operations = sim_files_operations(cut_truth) - sim_files_operations(before);
+    fake_files *before = disk_new(true);
+    const unsigned operations = fake_files_operations(cut_truth) - fake_files_operations(before);
     /* the last are the lock's removal and close, and the checkpoint's close */
     for (unsigned fault = operations - 6; fault < operations - 3; fault++)
         for (unsigned cut = fault + 1; cut < operations + 20; cut++) {
-            sim_files *disk = sim_files_clone(before);
-            sim_files_fault(disk, SIM_FAULT_EIO, fault);
-            sim_files_stop(disk, cut);
+            fake_files *disk = fake_files_clone(before);
+            fake_files_fault(disk, FAKE_FAULT_EIO, fault);
+            fake_files_stop(disk, cut);
             assert_int_not_equal(export_run(disk), TIDE_OK);
             for (unsigned seed = 0; seed < PROOF_SEEDS; seed++) {
-                sim_files *after = sim_files_after_power_cut(disk, seed);
+                fake_files *after = fake_files_after_power_cut(disk, seed);
                 if (!out_is_whole_or_absent(after, false))
                     fail_msg("operation %u of %u fails, then a cut before %u", fault, operations, cut);
-                sim_files_free(after);
+                fake_files_free(after);
             }
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
-    sim_files_free(before);
-    sim_files_free(cut_truth);
+    fake_files_free(before);
+    fake_files_free(cut_truth);
 }
 
 /* ---- the source that is kept ---- */
 
-static tide_status keep_new(const sim_files *disk)
+static tide_status keep_new(const fake_files *disk)
 {
-    return tide_export_keep_source(sim_files_table(disk), "run", "new");
+    return tide_export_keep_source(fake_files_table(disk), "run", "new");
 }
 
-static tide_status keep_none(const sim_files *disk)
+static tide_status keep_none(const fake_files *disk)
 {
-    return tide_export_keep_source(sim_files_table(disk), "run", NULL);
+    return tide_export_keep_source(fake_files_table(disk), "run", NULL);
 }
 
 /* A disk on which run/tidepool-origin is of hf, and new/ is another folder. */
-static sim_files *disk_to_replace(void)
+static fake_files *disk_to_replace(void)
 {
-    sim_files *disk = disk_new(true);
+    fake_files *disk = disk_new(true);
     make_folder(disk, "new");
     put(disk, "new/config.json", "{\"new\": 1}");
     put(disk, "new/tokenizer.json", "{\"new\": 2}");
@@ -1228,24 +1228,24 @@ static sim_files *disk_to_replace(void)
     return disk;
 }
 
-static bool is_kept_old(sim_files *disk)
+static bool is_kept_old(fake_files *disk)
 {
     return is_same(disk, "run/tidepool-origin", cut_truth, "run/tidepool-origin");
 }
 
-static bool is_kept_new(sim_files *disk)
+static bool is_kept_new(fake_files *disk)
 {
     size_t bytes;
     return count_in(disk, "run/tidepool-origin") == 2 &&
-           sim_files_bytes(disk, "run/tidepool-origin/config.json", &bytes) != NULL && bytes == 10 &&
-           sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes) != NULL && bytes == 10 &&
-           memcmp(sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes), "{\"new\": 2}", 10) ==
+           fake_files_bytes(disk, "run/tidepool-origin/config.json", &bytes) != NULL && bytes == 10 &&
+           fake_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes) != NULL && bytes == 10 &&
+           memcmp(fake_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes), "{\"new\": 2}", 10) ==
                0;
 }
 
-static bool none_is_kept(sim_files *disk)
+static bool none_is_kept(fake_files *disk)
 {
-    return !sim_files_exists(disk, "run/tidepool-origin");
+    return !fake_files_exists(disk, "run/tidepool-origin");
 }
 
 static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away(void **unused)
@@ -1253,31 +1253,31 @@ static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_
     (void)unused;
     char source[TIDE_CHECKPOINT_PATH_BYTES];
     bool kept = false;
-    sim_files *disk = disk_to_replace();
+    fake_files *disk = disk_to_replace();
     assert_ok(keep_new(disk));
     assert_true(is_kept_new(disk));
     assert_int_equal(count_in(disk, "run"), 2);
-    assert_ok(tide_export_source_kept(sim_files_table(disk), "run", source, &kept));
+    assert_ok(tide_export_source_kept(fake_files_table(disk), "run", source, &kept));
     assert_true(kept);
     assert_string_equal(source, "run/tidepool-origin");
     for (int i = 0; i < 2; i++) {
         assert_ok(keep_none(disk));
         assert_int_equal(count_in(disk, "run"), 1);
     }
-    assert_ok(tide_export_source_kept(sim_files_table(disk), "run", source, &kept));
+    assert_ok(tide_export_source_kept(fake_files_table(disk), "run", source, &kept));
     assert_false(kept);
     assert_ok(keep_new(disk));
     assert_true(is_kept_new(disk));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* A folder of that name that someone else made, or put something into: it stays, whatever the run wants. */
 static void what_no_run_has_kept_is_not_replaced(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_to_replace();
+    fake_files *disk = disk_to_replace();
     put(disk, "run/tidepool-origin/model.safetensors", "weights");
-    tide_status (*const keeps[])(const sim_files *) = {keep_new, keep_none};
+    tide_status (*const keeps[])(const fake_files *) = {keep_new, keep_none};
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(keeps[i](disk), TIDE_ERROR_STATE);
         assert_string_equal(tide_message(),
@@ -1287,52 +1287,52 @@ static void what_no_run_has_kept_is_not_replaced(void **unused)
         assert_text(disk, "run/tidepool-origin/tokenizer.json", sidecars[0][1]);
         assert_int_equal(count_in(disk, "run"), 2);
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void every_fault_leaves_the_old_one_the_new_one_or_none(void **unused)
 {
     (void)unused;
-    sim_files *before = disk_to_replace();
+    fake_files *before = disk_to_replace();
     cut_truth = before;
     for (int none = 0; none < 2; none++) {
-        tide_status (*keep)(const sim_files *) = none ? keep_none : keep_new;
+        tide_status (*keep)(const fake_files *) = none ? keep_none : keep_new;
         unsigned failed[2] = {0};
         for (int memory = 0; memory < 2; memory++) {
             bool met = true;
             for (unsigned at = 0; met; at++) {
-                sim_files *disk = sim_files_clone(before);
+                fake_files *disk = fake_files_clone(before);
                 if (memory)
-                    sim_memory_fail(at);
+                    fake_memory_fail(at);
                 else
-                    sim_files_fault(disk, at % 2 ? SIM_FAULT_EIO : SIM_FAULT_NO_SPACE, at / 2);
+                    fake_files_fault(disk, at % 2 ? FAKE_FAULT_EIO : FAKE_FAULT_NO_SPACE, at / 2);
                 const tide_status status = keep(disk);
-                met = memory ? sim_memory_failed() : sim_files_fault_met(disk);
-                sim_memory_heal();
-                sim_files_heal(disk);
+                met = memory ? fake_memory_failed() : fake_files_fault_met(disk);
+                fake_memory_clear();
+                fake_files_clear_fault(disk);
                 failed[memory] += status != TIDE_OK;
                 const bool is_new = none ? none_is_kept(disk) : is_kept_new(disk);
                 if (!is_new && (status == TIDE_OK || (!is_kept_old(disk) && !none_is_kept(disk))))
                     fail_msg("%s %d: %s, and something else is kept", memory ? "request" : "operation", at,
                              tide_status_name(status));
-                assert_int_equal(sim_files_open_count(disk), 0);
+                assert_int_equal(fake_files_open_count(disk), 0);
                 assert_ok(keep(disk));
                 assert_true(none ? none_is_kept(disk) : is_kept_new(disk));
                 assert_int_equal(count_in(disk, "run"), none ? 1 : 2);
-                sim_files_free(disk);
+                fake_files_free(disk);
             }
         }
         assert_true(failed[0] > 5 && failed[1] > 0);
     }
-    sim_files_free(before);
+    fake_files_free(before);
 }
 
-static bool kept_is_whole(sim_files *after, bool returned)
+static bool kept_is_whole(fake_files *after, bool returned)
 {
     return is_kept_new(after) || (!returned && (is_kept_old(after) || none_is_kept(after)));
 }
 
-static bool kept_is_whole_or_gone(sim_files *after, bool returned)
+static bool kept_is_whole_or_gone(fake_files *after, bool returned)
 {
     return none_is_kept(after) || (!returned && is_kept_old(after));
 }
@@ -1347,34 +1347,34 @@ static void a_power_cut_keeps_the_old_one_the_new_one_or_none(void **unused)
     of.act = keep_none;
     of.is_right = kept_is_whole_or_gone;
     assert_no_cut_breaks(&of, &operations, &syncs);
-    sim_files_free(of.before);
+    fake_files_free(of.before);
 }
 
 /* What a killed process left is cleaned, and a cut meanwhile breaks nothing either. */
 static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_to_replace();
+    fake_files *disk = disk_to_replace();
     scenario first = {.before = disk, .act = keep_new, .is_right = kept_is_whole};
     unsigned operations, syncs;
     cut_truth = disk;
     assert_no_cut_breaks(&first, &operations, &syncs);
     for (unsigned kill = 0; kill <= operations; kill++) {
         bool returned;
-        sim_files *killed = act_until(&first, kill, NEVER, &returned);
+        fake_files *killed = act_until(&first, kill, NEVER, &returned);
         const scenario second = {
-            .before = sim_files_after_kill(killed), .act = keep_new, .is_right = kept_is_whole};
-        sim_files *again = act_until(&second, NEVER, NEVER, &returned);
+            .before = fake_files_after_kill(killed), .act = keep_new, .is_right = kept_is_whole};
+        fake_files *again = act_until(&second, NEVER, NEVER, &returned);
         assert_true(returned && is_kept_new(again));
         assert_int_equal(count_in(again, "run"), 2);
-        for (unsigned cut = 0; cut <= sim_files_operations(again); cut++)
+        for (unsigned cut = 0; cut <= fake_files_operations(again); cut++)
             if (broken_at(&second, cut, NEVER, 4) > 0)
                 fail_msg("a kill before operation %u, then a cut before %u", kill, cut);
-        sim_files_free(again);
-        sim_files_free(second.before);
-        sim_files_free(killed);
+        fake_files_free(again);
+        fake_files_free(second.before);
+        fake_files_free(killed);
     }
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* ---- small files whole ---- */
@@ -1382,11 +1382,11 @@ static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 static void files_are_read_and_written_whole(void **unused)
 {
     (void)unused;
-    sim_files *disk = sim_files_new();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = fake_files_new();
+    const tide_files *files = fake_files_table(disk);
     char *text = NULL;
     size_t bytes = 0;
-    sim_files_fault(disk, SIM_FAULT_SHORT_WRITE, 0);
+    fake_files_fault(disk, FAKE_FAULT_SHORT_WRITE, 0);
     put(disk, "f", "twelve bytes");
     assert_int_equal(tide_files_read_whole(files, "f", 11, &text, &bytes), EFBIG);
     assert_int_equal(tide_files_read_whole(files, "none", 11, &text, &bytes), ENOENT);
@@ -1401,12 +1401,12 @@ static void files_are_read_and_written_whole(void **unused)
     make_folder(disk, "d/inner");
     put(disk, "d/file", "");
     assert_int_not_equal(tide_files_remove_folder(files, "d"), 0);
-    assert_true(sim_files_exists(disk, "d/inner"));
+    assert_true(fake_files_exists(disk, "d/inner"));
     assert_int_equal(tide_files_remove_folder(files, "d/inner"), 0);
     assert_int_equal(tide_files_remove_folder(files, "d"), 0);
     assert_int_equal(tide_files_remove_folder(files, "d"), ENOENT);
     assert_nothing_left(disk, 1);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* A file that could not be written is not there. */
@@ -1415,13 +1415,13 @@ static void a_file_that_fails_is_taken_back(void **unused)
     (void)unused;
     bool met = true;
     for (unsigned at = 0; met; at++) {
-        sim_files *disk = sim_files_new();
-        sim_files_fault(disk, at % 2 ? SIM_FAULT_EIO : SIM_FAULT_NO_SPACE, at / 2);
-        const int error = tide_files_write_whole(sim_files_table(disk), "f", "text", 4);
-        met = sim_files_fault_met(disk);
-        assert_int_equal(sim_files_exists(disk, "f"), error == 0);
-        assert_int_equal(sim_files_open_count(disk), 0);
-        sim_files_free(disk);
+        fake_files *disk = fake_files_new();
+        fake_files_fault(disk, at % 2 ? FAKE_FAULT_EIO : FAKE_FAULT_NO_SPACE, at / 2);
+        const int error = tide_files_write_whole(fake_files_table(disk), "f", "text", 4);
+        met = fake_files_fault_met(disk);
+        assert_int_equal(fake_files_exists(disk, "f"), error == 0);
+        assert_int_equal(fake_files_open_count(disk), 0);
+        fake_files_free(disk);
     }
 }
 
@@ -1469,6 +1469,6 @@ int main(void)
         cmocka_unit_test(files_are_read_and_written_whole),
         cmocka_unit_test(a_file_that_fails_is_taken_back),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 static const uint64_t second_ns = 1000000000, margin_bytes = 256 * MIB, low_zone_bytes = 2 * GIB;
 
-typedef struct sim {
+typedef struct fake {
     uint64_t most_bytes; /* that it will ever have */
     bool knows_most;     /* what it does not count yet is known */
     uint64_t
@@ -26,65 +26,65 @@ typedef struct sim {
     uint64_t ns, little_ns;
     unsigned looks;
     tide_free_memory *stops; /* after ten seconds */
-} sim;
+} fake;
 
-static uint64_t sim_available(const sim *it)
+static uint64_t fake_available(const fake *it)
 {
     return it->total_bytes > it->used_bytes ? it->total_bytes - it->used_bytes : 0;
 }
 
-static void sim_grow(sim *it, uint64_t bytes)
+static void fake_grow(fake *it, uint64_t bytes)
 {
     it->total_bytes = it->total_bytes + bytes < it->most_bytes ? it->total_bytes + bytes : it->most_bytes;
 }
 
-static void host_look(sim *it)
+static void host_look(fake *it)
 {
-    if (it->late_ns == 0 || sim_available(it) >= GIB)
+    if (it->late_ns == 0 || fake_available(it) >= GIB)
         return;
     if (it->little_ns == 0)
         it->little_ns = it->ns;
     if (it->ns - it->little_ns < it->late_ns)
         return;
-    sim_grow(it, 2 * GIB);
+    fake_grow(it, 2 * GIB);
     it->little_ns = 0;
 }
 
-static uint64_t sim_look(void *context)
+static uint64_t fake_look(void *context)
 {
-    sim *it = context;
+    fake *it = context;
     pthread_mutex_lock(&it->lock);
     host_look(it);
     it->looks++;
-    const uint64_t bytes = sim_available(it);
+    const uint64_t bytes = fake_available(it);
     pthread_mutex_unlock(&it->lock);
     return bytes;
 }
 
-static uint64_t sim_limit_bytes(void *context)
+static uint64_t fake_limit_bytes(void *context)
 {
-    const sim *it = context;
+    const fake *it = context;
     return it->limit_bytes > 0 ? it->limit_bytes : UINT64_MAX;
 }
 
-static uint64_t sim_dormant_bytes(void *context)
+static uint64_t fake_dormant_bytes(void *context)
 {
-    const sim *it = context;
+    const fake *it = context;
     return it->knows_most ? it->most_bytes - it->total_bytes : UINT64_MAX;
 }
 
-static uint64_t sim_now_ns(void *context)
+static uint64_t fake_now_ns(void *context)
 {
-    sim *it = context;
+    fake *it = context;
     pthread_mutex_lock(&it->lock);
     const uint64_t ns = it->ns;
     pthread_mutex_unlock(&it->lock);
     return ns;
 }
 
-static void sim_sleep_until(void *context, uint64_t ns)
+static void fake_sleep_until(void *context, uint64_t ns)
 {
-    sim *it = context;
+    fake *it = context;
     pthread_mutex_lock(&it->lock);
     it->ns = ns > it->ns ? ns : it->ns;
     pthread_mutex_unlock(&it->lock);
@@ -93,34 +93,34 @@ static void sim_sleep_until(void *context, uint64_t ns)
     (void)sched_yield();
 }
 
-static void sim_touch(sim *it, uint64_t bytes)
+static void fake_touch(fake *it, uint64_t bytes)
 {
     pthread_mutex_lock(&it->lock);
     it->used_bytes += bytes;
-    while (sim_available(it) < low_zone_bytes && it->at_once_bytes > 0 && it->total_bytes < it->most_bytes)
-        sim_grow(it, it->at_once_bytes);
-    it->least_bytes = sim_available(it) < it->least_bytes ? sim_available(it) : it->least_bytes;
+    while (fake_available(it) < low_zone_bytes && it->at_once_bytes > 0 && it->total_bytes < it->most_bytes)
+        fake_grow(it, it->at_once_bytes);
+    it->least_bytes = fake_available(it) < it->least_bytes ? fake_available(it) : it->least_bytes;
     it->ns += bytes / 8; /* 8 GB/s */
     pthread_mutex_unlock(&it->lock);
 }
 
-static sim sim_of(uint64_t total_bytes, uint64_t most_bytes)
+static fake fake_of(uint64_t total_bytes, uint64_t most_bytes)
 {
-    return (sim){.lock = PTHREAD_MUTEX_INITIALIZER,
+    return (fake){.lock = PTHREAD_MUTEX_INITIALIZER,
                  .total_bytes = total_bytes,
                  .most_bytes = most_bytes,
                  .least_bytes = UINT64_MAX};
 }
 
-static tide_free_memory_machine machine_of(sim *it)
+static tide_free_memory_machine machine_of(fake *it)
 {
-    return (tide_free_memory_machine){sim_look, sim_limit_bytes, sim_dormant_bytes, sim_now_ns, sim_sleep_until, it};
+    return (tide_free_memory_machine){fake_look, fake_limit_bytes, fake_dormant_bytes, fake_now_ns, fake_sleep_until, it};
 }
 
 /* Touch all of it, as one thread does. */
 static tide_status fill(tide_free_memory *memory, uint64_t wanted_bytes)
 {
-    sim *it = memory->machine->context;
+    fake *it = memory->machine->context;
     tide_status status = TIDE_OK;
     uint64_t bytes = 0;
     for (uint64_t done = 0; done < wanted_bytes && status == TIDE_OK; done += bytes) {
@@ -128,13 +128,13 @@ static tide_status fill(tide_free_memory *memory, uint64_t wanted_bytes)
         if (status != TIDE_OK)
             break;
         assert_in_range(bytes, 1, 128 * MIB);
-        sim_touch(it, bytes);
+        fake_touch(it, bytes);
         tide_free_memory_touched(memory, bytes);
     }
     return status;
 }
 
-static tide_status pin(sim *it, uint64_t wanted_bytes)
+static tide_status pin(fake *it, uint64_t wanted_bytes)
 {
     const tide_free_memory_machine machine = machine_of(it);
     tide_free_memory memory;
@@ -149,7 +149,7 @@ static tide_status pin(sim *it, uint64_t wanted_bytes)
 static void what_is_there_is_given_at_once_and_looked_at_step_by_step(void **state)
 {
     (void)state;
-    sim it = sim_of(16 * GIB, 16 * GIB);
+    fake it = fake_of(16 * GIB, 16 * GIB);
     assert_ok(pin(&it, 12 * GIB));
     assert_int_equal(it.used_bytes, 12 * GIB);
     assert_true(it.looks >= 96);
@@ -159,7 +159,7 @@ static void what_is_there_is_given_at_once_and_looked_at_step_by_step(void **sta
 static void control_groups_limit_refuses_at_once(void **state)
 {
     (void)state;
-    sim it = sim_of(16 * GIB, 16 * GIB);
+    fake it = fake_of(16 * GIB, 16 * GIB);
     it.limit_bytes = 4 * GIB;
     assert_int_equal(pin(&it, 4 * GIB - margin_bytes + 1), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(tide_message(), "4026531841 bytes wanted and 268435456 for others"));
@@ -173,7 +173,7 @@ static void
 machine_whose_memory_is_all_in_use_refuses_at_once_what_does_not_fit_beside_the_margin(void **state)
 {
     (void)state;
-    sim it = sim_of(2 * GIB, 2 * GIB);
+    fake it = fake_of(2 * GIB, 2 * GIB);
     it.knows_most = true;
     assert_int_equal(pin(&it, 2 * GIB - margin_bytes + 1), TIDE_ERROR_NO_MEMORY);
     assert_non_null(
@@ -183,7 +183,7 @@ machine_whose_memory_is_all_in_use_refuses_at_once_what_does_not_fit_beside_the_
     assert_ok(pin(&it, 2 * GIB - margin_bytes));
     assert_int_equal(it.least_bytes, margin_bytes);
     assert_true(it.ns < second_ns);
-    sim little = sim_of(80 * MIB, 80 * MIB);
+    fake little = fake_of(80 * MIB, 80 * MIB);
     little.knows_most = true;
     assert_ok(pin(&little, 64 * MIB));
 }
@@ -191,7 +191,7 @@ machine_whose_memory_is_all_in_use_refuses_at_once_what_does_not_fit_beside_the_
 static void machine_that_does_not_grow_is_given_up_with_what_would_do_and_others_keep_theirs(void **state)
 {
     (void)state;
-    sim it = sim_of(2 * GIB, 2 * GIB);
+    fake it = fake_of(2 * GIB, 2 * GIB);
     it.used_bytes = GIB;
     assert_int_equal(pin(&it, 8 * GIB), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(
@@ -200,7 +200,7 @@ static void machine_that_does_not_grow_is_given_up_with_what_would_do_and_others
     assert_non_null(strstr(tide_message(), "a host budget of 805306368 bytes would do"));
     assert_int_equal(it.least_bytes, margin_bytes);
     assert_in_range(it.ns, 5 * second_ns, 6 * second_ns);
-    sim again = sim_of(2 * GIB, 2 * GIB);
+    fake again = fake_of(2 * GIB, 2 * GIB);
     again.used_bytes = GIB;
     assert_ok(pin(&again, 805306368));
     assert_true(again.ns < second_ns);
@@ -211,13 +211,13 @@ static void machine_that_grows_when_more_is_used_is_not_waited_for(void **state)
     (void)state;
     static const uint64_t growths[] = {8 * MIB, 128 * MIB, GIB};
     for (size_t i = 0; i < sizeof growths / sizeof growths[0]; i++) {
-        sim it = sim_of(4 * GIB, 110 * GIB);
+        fake it = fake_of(4 * GIB, 110 * GIB);
         it.knows_most = i > 0;
         it.at_once_bytes = growths[i];
         assert_ok(pin(&it, 100 * GIB));
         assert_true(it.ns < 100 * GIB / 8 + second_ns);
     }
-    sim it = sim_of(4 * GIB, 64 * GIB);
+    fake it = fake_of(4 * GIB, 64 * GIB);
     it.knows_most = true;
     assert_int_equal(pin(&it, 100 * GIB), TIDE_ERROR_NO_MEMORY);
     assert_int_equal(it.used_bytes, 0);
@@ -226,11 +226,11 @@ static void machine_that_grows_when_more_is_used_is_not_waited_for(void **state)
 static void machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows(void **state)
 {
     (void)state;
-    sim it = sim_of(4 * GIB, 64 * GIB);
+    fake it = fake_of(4 * GIB, 64 * GIB);
     it.late_ns = 4 * second_ns;
     assert_ok(pin(&it, 40 * GIB));
     assert_true(it.least_bytes >= margin_bytes);
-    sim ends = sim_of(4 * GIB, 8 * GIB);
+    fake ends = fake_of(4 * GIB, 8 * GIB);
     ends.late_ns = 4 * second_ns;
     assert_int_equal(pin(&ends, 40 * GIB), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(tide_message(), "a host budget of 8321499136 bytes would do"));
@@ -257,7 +257,7 @@ machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_contro
         {GIB, UINT64_MAX, 0, true, UINT64_MAX},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sim it = sim_of(cases[i].total_bytes, cases[i].most_bytes);
+        fake it = fake_of(cases[i].total_bytes, cases[i].most_bytes);
         it.limit_bytes = cases[i].limit_bytes;
         it.knows_most = cases[i].knows_most;
         const tide_free_memory_machine machine = machine_of(&it);
@@ -268,7 +268,7 @@ machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_contro
 static void what_is_given_and_not_touched_yet_is_given_once(void **state)
 {
     (void)state;
-    sim it = sim_of(GIB, GIB);
+    fake it = fake_of(GIB, GIB);
     const tide_free_memory_machine machine = machine_of(&it);
     tide_free_memory memory;
     uint64_t bytes = 0, given = 0;
@@ -300,7 +300,7 @@ static void *crowd_main(void *argument)
     return NULL;
 }
 
-static int crowd_fill(sim *it, uint64_t each_bytes)
+static int crowd_fill(fake *it, uint64_t each_bytes)
 {
     const tide_free_memory_machine machine = machine_of(it);
     pthread_t threads[THREADS];
@@ -318,11 +318,11 @@ static int crowd_fill(sim *it, uint64_t each_bytes)
 static void many_threads_share_what_there_is(void **state)
 {
     (void)state;
-    sim grows = sim_of(4 * GIB, 40 * GIB);
+    fake grows = fake_of(4 * GIB, 40 * GIB);
     grows.at_once_bytes = 128 * MIB;
     assert_int_equal(crowd_fill(&grows, 4 * GIB), 0);
     assert_int_equal(grows.used_bytes, 32 * GIB);
-    sim ends = sim_of(4 * GIB, 4 * GIB);
+    fake ends = fake_of(4 * GIB, 4 * GIB);
     assert_true(crowd_fill(&ends, GIB) > 0);
     assert_true(ends.least_bytes >= margin_bytes);
 }
@@ -330,7 +330,7 @@ static void many_threads_share_what_there_is(void **state)
 static void stopped_room_gives_nothing_any_more(void **state)
 {
     (void)state;
-    sim it = sim_of(GIB, GIB);
+    fake it = fake_of(GIB, GIB);
     const tide_free_memory_machine machine = machine_of(&it);
     tide_free_memory memory;
     uint64_t bytes = 0;

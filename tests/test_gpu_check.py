@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/gpu_check.sh without a GPU: its machine, tools and programs are stand-ins that hang, fail or are slow in one part at a time.
+"""tools/gpu_check.sh without a GPU: its machine, tools and programs are fakes that hang, fail or are slow in one part at a time.
 
 usage: test_gpu_check.py PROGRAM          prints TAP
 
@@ -34,25 +34,25 @@ AT_ONCE = 6
 SLACK_SECONDS = 10  # beyond the limit, on a busy machine
 KILLS = 10 if "TIDE_TEST_ALL" in os.environ else 5
 
-# Each stand-in first does what STAND_IN says of its part: "test=hang" and the like.
+# Each fake first does what FAKE says of its part: "test=hang" and the like.
 BEHAVE = """#!/bin/sh
 behave() {
-    case "$STAND_IN" in
-    "$1=hang") echo '{"name": "seen before the cut", "value": 1, "unit": ""}'; sleep 60 & echo $! >>"$STAND_IN_FOLDER/asleep"; wait ;;
+    case "$FAKE" in
+    "$1=hang") echo '{"name": "seen before the cut", "value": 1, "unit": ""}'; sleep 60 & echo $! >>"$FAKE_FOLDER/asleep"; wait ;;
     "$1=fail") echo "the $1 went wrong" >&2; exit 1 ;;
     "$1=slow") sleep 0.3 ;;
     "$1=flood") head -c 40000000 /dev/zero | tr '\\0' 'x' ;;
     esac
 }
 """
-STAND_INS = {
+FAKES = {
     "nvidia-smi": """behave environment
 case "$*" in
-"") [ "$STAND_IN" = driver=old ] && echo "| CUDA Version: 12.4 |" || echo "| CUDA Version: 13.0 |" ;;
-*clocks_event*) [ "$STAND_IN" != driver=old ] && echo 0x0000000000000001 || exit 2 ;;
+"") [ "$FAKE" = driver=old ] && echo "| CUDA Version: 12.4 |" || echo "| CUDA Version: 13.0 |" ;;
+*clocks_event*) [ "$FAKE" != driver=old ] && echo 0x0000000000000001 || exit 2 ;;
 *clocks_throttle*) echo 0x0000000000000004 ;;
-*=pcie.link.gen.current,power.draw*) echo >>"$STAND_IN_FOLDER/asked"
-    [ "$STAND_IN" = link=busy -a "$(wc -l <"$STAND_IN_FOLDER/asked")" = 2 ] && echo "5, 300 W, 16, 1980 MHz" ||
+*=pcie.link.gen.current,power.draw*) echo >>"$FAKE_FOLDER/asked"
+    [ "$FAKE" = link=busy -a "$(wc -l <"$FAKE_FOLDER/asked")" = 2 ] && echo "5, 300 W, 16, 1980 MHz" ||
         echo "1, [N/A], 16, 345 MHz" ;;
 *temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201," \\
     "90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
@@ -65,9 +65,9 @@ printf '#!/bin/sh\\necho "{\\\\"what\\\\": \\\\"map\\\\", \\\\"us_p50\\\\": 12.5
     "meson": """case "$1" in --version) echo 1.0; exit 0 ;; esac
 shift; [ "$1" = --reconfigure ] && shift
 mkdir -p "$1/meson-info"; touch "$1/build.ninja"
-sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-targets.json" >"$1/meson-info/intro-targets.json"
-sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.json" """,
-    "cuobjdump": """[ "$STAND_IN" = counts=fail ] && { echo "no nvdisasm" >&2; exit 1; }
+sed "s|@|$1|g" "$FAKE_FOLDER/intro-targets.json" >"$1/meson-info/intro-targets.json"
+sed "s|@|$1|g" "$FAKE_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.json" """,
+    "cuobjdump": """[ "$FAKE" = counts=fail ] && { echo "no nvdisasm" >&2; exit 1; }
 for kernel in wide narrow; do
     printf '\\t\\tFunction : %s\\n        /*0000*/  STG.E.128 [R2.64], R4 ;\\n' $kernel
     [ $kernel = wide ] || printf '        /*0010*/  STG.E [R2.64], R4 ;\\n        /*0020*/  STL [R1], R4 ;\\n'
@@ -76,8 +76,8 @@ done""",
 mkdir -p "$3/usr/bin"; printf '#!/bin/sh\\necho compiler of a package\\n' >"$3/usr/bin/packed-cc"; chmod +x "$3/usr/bin/packed-cc" """,
     "ninja": """behave build
 cd "$2"; shift 4
-for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done
-case $STAND_IN in counts=*) touch kernels/cuda/noun.cu.o ;; esac""",
+for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$FAKE_FOLDER/built/$(basename "$file")" "$file"; done
+case $FAKE in counts=*) touch kernels/cuda/noun.cu.o ;; esac""",
 }
 SANITIZER = 'behave sanitize\nshift 4\n"$@"'
 TRAIN = """case "$*" in
@@ -85,7 +85,7 @@ TRAIN = """case "$*" in
 esac
 case "$*" in
 *recompute*) behave resident ;; *llama*) behave streamed ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
-exec python3 -IS "$STAND_IN_FOLDER/train.py" "$@" """
+exec python3 -IS "$FAKE_FOLDER/train.py" "$@" """
 TRAIN_PY = """import json, os, sys
 if sys.argv[1] == "info":
     print(json.dumps({"rates": {"h2d_bytes_per_second": 5e10, "d2h_bytes_per_second": 5e10},
@@ -95,7 +95,7 @@ if sys.argv[1] == "plan":
     with open(sys.argv[sys.argv.index("--model") + 1]) as file:
         config = json.load(file)
     layers = config.get("n_layer") or config["num_hidden_layers"]
-    fits = layers <= 26 and layers != 3 and os.environ["STAND_IN"] != "plan=refuse"
+    fits = layers <= 26 and layers != 3 and os.environ["FAKE"] != "plan=refuse"
     print(json.dumps({"fits": fits, "refusal": "host budget is too small"}))
     sys.exit(0 if fits else 1)
 given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
@@ -115,10 +115,10 @@ BENCH = """behave kernels
 case "$*" in
 *matmuls*) echo '{"bench": "gpu", "section": "matmuls", "name": "limit: product", "value": 700, "unit": "TFLOP/s", "note": ""}' ;;
 *copies*) echo '{"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95, "note": ""}'
-    if [ "$STAND_IN" = link=busy ]; then # the second time until nvidia-smi has been asked twice
-        [ -e "$STAND_IN_FOLDER/copied" ] || : >"$STAND_IN_FOLDER/asked"
-        [ ! -e "$STAND_IN_FOLDER/copied" ] || until [ "$(wc -l <"$STAND_IN_FOLDER/asked")" -ge 2 ]; do sleep 0.05; done
-        : >"$STAND_IN_FOLDER/copied"
+    if [ "$FAKE" = link=busy ]; then # the second time until nvidia-smi has been asked twice
+        [ -e "$FAKE_FOLDER/copied" ] || : >"$FAKE_FOLDER/asked"
+        [ ! -e "$FAKE_FOLDER/copied" ] || until [ "$(wc -l <"$FAKE_FOLDER/asked")" -ge 2 ]; do sleep 0.05; done
+        : >"$FAKE_FOLDER/copied"
     fi ;;
 *attention*) behave attention ;;
 *candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
@@ -140,7 +140,7 @@ class Scene:
 
     def __init__(self, program):
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-gpu-check-"))
-        for name, text in STAND_INS.items():
+        for name, text in FAKES.items():
             script(self.folder / "bin" / name, text)
         script(self.folder / "sanitizer/compute-sanitizer", SANITIZER)
         for name in TESTS.values():
@@ -179,7 +179,7 @@ exec {program} "$@" """)
         folders = [self.folder / "bin", self.folder / "sanitizer", *map(Path, os.environ["PATH"].split(":"))]
         if behaviour == "sanitize=missing":
             folders = [folder for folder in folders if not (folder / "compute-sanitizer").exists()]
-        given = {"PATH": ":".join(map(str, folders)), "STAND_IN": behaviour, "STAND_IN_FOLDER": str(self.folder),
+        given = {"PATH": ":".join(map(str, folders)), "FAKE": behaviour, "FAKE_FOLDER": str(self.folder),
                  "CUDA_HOME": str(self.folder)}
         return {**os.environ, **given}
 
@@ -334,7 +334,7 @@ def check_not_fatal(scene, tap):
 
 
 def check_deps(scene, tap):
-    """A copy of the tools with a package beside them; what the stand-in unpacks of it is a compiler."""
+    """A copy of the tools with a package beside them; what the fake unpacks of it is a compiler."""
     tree, build = scene.folder / "carried", scene.new()
     for name in ("gpu_check.sh", "gpu_check.py", "gpu_parts.py", "gpu_report.py", "packages.sh"):
         (tree / "tools").mkdir(parents=True, exist_ok=True)
@@ -350,7 +350,7 @@ def check_deps(scene, tap):
 
 
 def check_full_sizes(scene, tap):
-    """With the sizes that --quick does not take: the benchmarks by themselves, on the stand-in program and PyTorch."""
+    """With the sizes that --quick does not take: the benchmarks by themselves, on the fake program and PyTorch."""
     (scene.folder / "torch").mkdir()
     (scene.folder / "torch/torch.py").write_text(TORCH_PY)
     for case, wanted in (("resident", "llama-3.2-1b, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
@@ -365,7 +365,7 @@ def check_full_sizes(scene, tap):
 
 
 def check_largest(scene, tap):
-    """The stand-in's plan refuses three layers, and more than 26."""
+    """The fake's plan refuses three layers, and more than 26."""
     def run_with(behaviour):
         run = scene.check(scene.new(), "--only", "build", "largest", behaviour=behaviour)
         return run, run.figures().get("largest GPT that trained", {}), run.parts["largest"]["why"]

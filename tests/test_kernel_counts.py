@@ -71,7 +71,7 @@ def counts(*arguments, path=PLACES["PATH"]):
     return run.returncode, run.stdout, run.stderr
 
 
-def stand_in(name, says):
+def fake(name, says):
     program = HERE / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
@@ -84,8 +84,8 @@ def row(text, kernel):
 
 
 def text_cases():
-    stand_in("cuobjdump", TEXT)
-    stand_in("nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
+    fake("cuobjdump", TEXT)
+    fake("nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
     faked = f"{HERE}/bin:{PLACES['PATH']}"
     file, bounds = HERE / "object.o", HERE / "bounds"
     file.write_text("")
@@ -122,7 +122,7 @@ def text_cases():
                             (["--write", HERE / "none/bounds", file], "No such file"), (["--architecture", "x", file], "'x'")]:
         status, said, error = counts(*arguments, path=faked)
         ok(status == 2 and not said and told in error and error.count("\n") == 1, f"refused in a line: {told}", error)
-    stand_in("cuobjdump", "")
+    fake("cuobjdump", "")
     status, said, error = counts("--architecture", 80, file, path=faked)
     ok(status == 2 and "no machine code for sm_80" in error, "an object without code for the architecture is refused", error)
 

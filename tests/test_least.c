@@ -3,7 +3,7 @@
 #include "chunk/least.h"
 #include "chunk/planner.h"
 #include "tests/bench/small_traces.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/test_thin.h"
 
 #include <setjmp.h>
@@ -479,10 +479,10 @@ static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **
     (void)state;
     for (unsigned request = 0;; request++) {
         tide_least *least = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status = tide_least_create(10, 100, 50, &least);
-        const bool failed = sim_memory_failed();
-        sim_memory_heal();
+        const bool failed = fake_memory_failed();
+        fake_memory_clear();
         if (!failed) {
             assert_int_equal(status, TIDE_OK);
             assert_true(request > 1);
@@ -497,7 +497,7 @@ static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **
 static void finding_allocates_nothing(void **state)
 {
     (void)state;
-    sim_memory_heal();
+    fake_memory_clear();
     for (uint64_t seed = 0; seed < 100; seed++) {
         tide_trace_use uses[USES_MAX];
         tide_use_trace trace = {.uses = uses};
@@ -505,7 +505,7 @@ static void finding_allocates_nothing(void **state)
         trace_draw(seed, limits_of(seed), &trace, &slots);
         (void)least_of(&trace, slots);
     }
-    assert_int_equal(sim_memory_heal(), 0);
+    assert_int_equal(fake_memory_clear(), 0);
 }
 
 static void destroying_none_is_allowed(void **state)

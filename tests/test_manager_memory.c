@@ -1,7 +1,7 @@
 /* Memory that runs out at the N-th request, for every N, while a layout and a manager are made: each time
  * NO_MEMORY, nothing leaked (the sanitizer run sees that), and the same calls succeed afterwards. */
 #include "chunk/manager.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,12 +64,12 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
     for (; failed; request++) {
         tide_layout *layout = NULL;
         tide_manager *manager = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = make_layout(&layout);
         if (status == TIDE_OK)
             status = make_manager(layout, &manager);
-        failed = sim_memory_failed();
-        sim_memory_heal();
+        failed = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         tide_manager_destroy(manager);
         tide_layout_destroy(layout);
@@ -92,11 +92,11 @@ static void a_name_that_found_no_memory_is_added_later(void **state)
         unsigned request = 0;
         for (; status == TIDE_ERROR_NO_MEMORY; request++) {
             assert_int_equal(number, 77);
-            sim_memory_fail(request);
+            fake_memory_fail(request);
             status = kind ? tide_layout_add_activation(layout, "t", 2, 1000, &number)
                           : tide_layout_add_param(layout, 0, "t", 1500, &number);
-            assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
-            sim_memory_heal();
+            assert_int_equal(status, fake_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+            fake_memory_clear();
         }
         assert_int_equal(number, 0);
         assert_int_equal(request, 4 + 1);
@@ -124,10 +124,10 @@ static void the_ops_before_one_that_found_no_memory_run_without_it(void **state)
         assert_int_equal(tide_manager_create(layout, &manager), TIDE_OK);
         for (uint32_t i = 0; i < OPS; i++)
             assert_int_equal(add_op(manager, i), TIDE_OK);
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status = add_op(manager, OPS);
-        failed = sim_memory_failed();
-        sim_memory_heal();
+        failed = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         assert_int_equal(tide_manager_seal(manager, &slots), TIDE_OK);
         assert_int_equal(tide_manager_step_begin(manager, true, false), TIDE_OK);
@@ -154,9 +154,9 @@ static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0, made = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_manager_seal(manager, &slots);
-        made = sim_memory_heal();
+        made = fake_memory_clear();
     }
     assert_int_equal(status, TIDE_OK);
     assert_int_equal(made, request - 1); /* each has failed once */

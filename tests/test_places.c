@@ -1,7 +1,7 @@
 /* Subscribers of places against plain queues; which changes they get; and what moves do to places when they are handed
  * out, when they are done, and when they failed. */
 #include "chunk/moves.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -381,10 +381,10 @@ static void places_without_memory_say_so_and_leave_nothing(void **state)
     unsigned request = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
         tide_places places;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_places_create(&places, CHUNKS, slots);
-        assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
-        sim_memory_heal();
+        assert_int_equal(status, fake_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        fake_memory_clear();
         if (status == TIDE_OK)
             tide_places_destroy(&places);
     }

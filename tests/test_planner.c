@@ -3,7 +3,7 @@
 #include "tests/bench/policies.h"
 #include "tests/bench/small_traces.h"
 #include "tests/plan_replay.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/test_thin.h"
 
 #include <setjmp.h>
@@ -365,10 +365,10 @@ static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **
     (void)state;
     for (unsigned request = 0;; request++) {
         tide_planner *planner = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status = tide_planner_create(10, 100, &planner);
-        const bool failed = sim_memory_failed();
-        sim_memory_heal();
+        const bool failed = fake_memory_failed();
+        fake_memory_clear();
         if (!failed) {
             assert_int_equal(status, TIDE_OK);
             assert_true(request > 1);
@@ -384,10 +384,10 @@ static void building_a_plan_allocates_nothing(void **state)
 {
     (void)state;
     static planned made;
-    sim_memory_heal();
+    fake_memory_clear();
     for (uint64_t seed = 0; seed < 100; seed++)
         plan_drawn(seed, limits_of(seed), &made);
-    assert_int_equal(sim_memory_heal(), 0);
+    assert_int_equal(fake_memory_clear(), 0);
 }
 
 static void destroying_no_planner_is_allowed(void **state)

@@ -1,6 +1,6 @@
 /* Sets of numbers and priority buckets against plain arrays, on random operations. */
 #include "chunk/priority_buckets.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -260,10 +260,10 @@ static void buckets_without_memory_say_so_and_leave_nothing(void **state)
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
         tide_priority_buckets buckets;
         const tide_places places = {.chunk_count = 10};
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_priority_buckets_create(&buckets, &places, TIDE_BUCKETS_MAX, 1000);
-        assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
-        sim_memory_heal();
+        assert_int_equal(status, fake_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        fake_memory_clear();
         tide_priority_buckets_destroy(&buckets);
     }
     assert_int_equal(status, TIDE_OK);

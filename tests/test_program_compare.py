@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/compare_programs.py: a program equals itself, and whatever a stand-in changes is found and named.
+"""tools/compare_programs.py: a program equals itself, and whatever a fake changes is found and named.
 
 usage: test_program_compare.py PROGRAM      prints TAP
 """
@@ -14,7 +14,7 @@ from test_program import Bench, Tap
 
 TOOL = Path(__file__).resolve().parent.parent / "tools/compare_programs.py"
 # The program, and then what FAULT does to what it said and wrote. `after(option)`: the option's value.
-STAND_IN = '''#!/usr/bin/env python3
+FAKE = '''#!/usr/bin/env python3
 import pathlib, subprocess, sys
 def after(option):
     return pathlib.Path(sys.argv[sys.argv.index(option) + 1])
@@ -57,9 +57,9 @@ class Case:
         self.model = folder / "tiny.json"
         self.model.write_text(json.dumps(Bench.tiny_config()))
 
-    def stand_in(self, fault):
-        path = self.folder / "stand-in"
-        path.write_text(STAND_IN.format(program=self.program, fault=fault))
+    def fake(self, fault):
+        path = self.folder / "fake"
+        path.write_text(FAKE.format(program=self.program, fault=fault))
         path.chmod(0o755)
         return path
 
@@ -85,14 +85,14 @@ def main():
         case.expect("a program equals itself", case.compare(case.program, "--first", 1), 0, [True] * 3,
                     "^# moves: equal in 1 of 1 settings")
         case.expect("every kind of result that differs is named, and a time is not",
-                    case.compare(case.stand_in(RESULTS), "--first", 1), 1, [False] * 3,
+                    case.compare(case.fake(RESULTS), "--first", 1), 1, [False] * 3,
                     r"^#   metrics: step 6: loss (\d\.\d+) / 1\1$",
                     r"^#   step-6/manifest\.json: byte \d+: 0x30 / 0x35 \(clip 1\.0 / 1\.5\)$",
                     r"^#   step-6/momentum\.safetensors: byte \d+: 0x\w\w / 0x\w\w \(\S+, element \d+\)$",
                     r"^#   step-6/variance\.safetensors: only the first has it$",
                     r"^#   output: 'sample .* / 'sample of 12 tokens: well,")
         case.expect("a resume that fails is a difference; moves that differ are told and cost nothing",
-                    case.compare(case.stand_in(RESUMED), "--first", 1), 1, [True, False, True],
+                    case.compare(case.fake(RESUMED), "--first", 1), 1, [True, False, True],
                     "^not ok 2 - .*goes on with OLD's$", "^#   the second failed: exit status 3: it fell over$",
                     r"^# moves: budget .*: step 1: h2d_bytes (\d+) / 1\1$", "^# moves: equal in 0 of 1 settings")
         for wrong in (["--first", "0"], ["--seed", "-1"], ["--fast"]):

@@ -2,7 +2,7 @@
 """The program on a GPU's device: what it takes, says and refuses, and the host device's bits whatever the budgets.
 
 usage: test_program_cuda.py PROGRAM FOLDER LIBDIR BINDIR      prints TAP
-FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (stand_in/stand_in_module.c says what TIDE_STAND_IN knows);
+FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (fake_gpu/fake_gpu_module.c says what TIDE_FAKE_GPU knows);
 LIBDIR and BINDIR are the installation's, seen from its prefix.
 """
 import json
@@ -18,9 +18,9 @@ from test_program import MIB, Bench, Run, metrics_read
 GIB = 1 << 30
 
 
-def stand_in(words):
+def fake_gpu(words):
     """The module's character for the runs that follow. Every run has to use the GPU's own kernels and none of the CPU's."""
-    os.environ["TIDE_STAND_IN"] = "strict " + words
+    os.environ["TIDE_FAKE_GPU"] = "strict " + words
 
 
 def train(bench, *options, steps=1):
@@ -29,7 +29,7 @@ def train(bench, *options, steps=1):
 
 
 def check_info(bench):
-    stand_in("memory=%d" % GIB)
+    fake_gpu("memory=%d" % GIB)
     run = Run([bench.program, "info", "--json", "--threads", "1"])
     info = json.loads(run.out) if run.status == 0 else {"cuda": {"gpus": [{}]}, "rates": {}, "devices": []}
     gpu = info["cuda"]["gpus"][0]
@@ -42,7 +42,7 @@ def check_info(bench):
                                                   "device_bytes_per_second", "adam_bytes_per_second", "h2d_bytes_per_second",
                                                   "d2h_bytes_per_second", "host_adam_bytes_per_second", "map_ns", "unmap_ns")),
                  "info measures the GPU that auto takes", run)
-    stand_in("no-driver")
+    fake_gpu("no-driver")
     run = Run([bench.program, "info", "--threads", "1"])
     bench.tap.ok(run.status == 0 and "no GPU      no driver on purpose" in run.out and "on the host device" in run.out,
                  "info says why there is no GPU and measures the host", run)
@@ -52,7 +52,7 @@ def check_places(bench):
     """Where the program finds its module when TIDEPOOL_MODULES says nothing: with "no-driver" the module that was found says so."""
     module, (libdir, bindir) = Path(os.environ["TIDEPOOL_MODULES"]) / "libtidepool_cuda.so", sys.argv[3:5]
     environment = {name: value for name, value in os.environ.items() if name not in ("TIDEPOOL_MODULES", "LD_LIBRARY_PATH")}
-    environment["TIDE_STAND_IN"] = "no-driver"
+    environment["TIDE_FAKE_GPU"] = "no-driver"
 
     def laid_out(name, program_folder, module_folder):
         for folder in (program_folder, module_folder):
@@ -84,7 +84,7 @@ def check_places(bench):
 
 
 def check_choice(bench):
-    stand_in("")
+    fake_gpu("")
     run = train(bench, "--model", bench.tiny)
     bench.tap.ok(run.status == 0 and "\ndevice cuda:0, " in run.out and "cuda:0 is Stand-in" in run.out,
                  "auto takes the GPU", run)
@@ -93,7 +93,7 @@ def check_choice(bench):
              ("", ("--link-bandwidth", "1GB/s"), "a GPU can't do --link-bandwidth"),
              ("no-gpu", (), "the driver sees no GPU")]
     for words, options, reason in cases:
-        stand_in(words)
+        fake_gpu(words)
         run = train(bench, "--model", bench.tiny, *options)
         bench.tap.ok(run.status == 0 and f"auto takes the host: {reason}\n" in run.out and "\ndevice host, " in run.out,
                      f"auto takes the host and says why: {reason}", run)
@@ -109,7 +109,7 @@ def check_refusals(bench):
              ("memory=%d" % MIB, (), 1, "bytes is too small: op "),
              ("memory=%d" % (8 * MIB), ("--device-memory", "1GiB"), 1, "is too large: cuda:0 has 8388608 bytes free")]
     for words, options, status, message in cases:
-        stand_in(words)
+        fake_gpu(words)
         options = options if "--chunk-size" in options else (*options, "--chunk-size", "2MiB")
         run = train(bench, "--model", "gpt2-nano", "--device", "cuda:0", *options)
         bench.tap.ok(run.status == status and message in run.err and run.err.count("\n") == 1,
@@ -117,21 +117,21 @@ def check_refusals(bench):
 
 
 def check_budget(bench):
-    stand_in("memory=%d" % (32 * MIB))
+    fake_gpu("memory=%d" % (32 * MIB))
     run = train(bench, "--model", "gpt2-nano", "--device", "cuda:0", "--chunk-size", "2MiB")
     budget = re.search(r"device budget +([\d,]+) B", run.out)
     free = re.search(r"free on the GPU +([\d,]+) B .* less 512", run.out)
     default = int(budget.group(1).replace(",", "")) if budget else 0
     bench.tap.ok(run.status == 0 and free and free.group(1) == f"{32 * MIB:,}" and 31 * MIB < default < 32 * MIB,
                  "the default budget is what the GPU has free, less the page tables of the host's, and the table says so", run)
-    stand_in("slow")
+    fake_gpu("slow")
     run = train(bench, "--model", bench.tiny, "--device", "cuda:0")
     bench.tap.ok(run.status == 0 and run.err == "" and sum("of pinned host slots in 1." in line for line in run.made) == 1,
                  "pinning that takes more than a second is told in one line", run)
 
 
 def check_threads(bench):
-    stand_in("unasked")
+    fake_gpu("unasked")
     for given, words in ((), ""), (("--threads", 2), "nobody asked for 2 threads"):
         run = bench.run("--data", bench.text, "--model", bench.tiny, "--device", "cuda:0", "--sample", 0, "--eval-every", 0,
                         "--steps", 1, "--batch-tokens", 512, *given)
@@ -140,7 +140,7 @@ def check_threads(bench):
 
 
 def check_bits(bench):
-    stand_in("")
+    fake_gpu("")
     seen = {}
     for name, options in (("host", ("--device", "host")), ("everything", ("--device", "cuda:0")),
                           ("24 MiB", ("--device", "cuda:0", "--device-memory", "24MiB")),

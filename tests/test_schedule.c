@@ -1,7 +1,7 @@
 /* The recorded schedule against plain walks along its schedule steps: when a chunk is used next, before, and last, and how far that is;
  * in both kinds of step, at every cursor, after steps that differ, are shorter, are given up, or are too long. */
 #include "chunk/schedule.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,10 +225,10 @@ static void a_schedule_without_memory_says_so_and_leaves_nothing(void **state)
     unsigned request = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
         tide_schedule schedule;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_schedule_create(&schedule, &ops);
-        assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
-        sim_memory_heal();
+        assert_int_equal(status, fake_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        fake_memory_clear();
         if (status == TIDE_OK)
             tide_schedule_destroy(&schedule);
     }

@@ -1,7 +1,7 @@
 /* The wire format at the lengths where it changes, lanes and order of time of a timeline, memory that runs out, and files that are
  * whole or as before. What a trace becomes is read back in test_trace_perfetto.py. */
 #include "assert_ok.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 #include "tools/protobuf.h"
 #include "tools/timeline.h"
 #include "tools/whole_file.h"
@@ -129,11 +129,11 @@ static void memory_that_runs_out_anywhere_is_told(void **state)
     bool failed = true;
     assert_non_null(nowhere);
     for (unsigned request = 0; failed; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_timeline *timeline = something();
         tide_status status = timeline != NULL ? tide_timeline_write(timeline, nowhere) : TIDE_ERROR_NO_MEMORY;
-        failed = sim_memory_failed();
-        sim_memory_heal();
+        failed = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         tide_timeline_free(timeline);
     }

@@ -1,7 +1,7 @@
 /* Memory that runs out while a trace is drawn as a timeline or compared: told, whichever request fails. What comes of them else is
  * seen in test_trace_perfetto.py and test_trace_diff.py. */
 #include "assert_ok.h"
-#include "sim_memory.h"
+#include "fake_memory.h"
 #include "tools/trace_compare.h"
 #include "tools/trace_timeline.h"
 #include "trace_lines.h"
@@ -58,10 +58,10 @@ static void assert_told(tide_status (*work)(void))
     bool failed = true;
     unsigned request = 0;
     for (; failed; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = work();
-        failed = sim_memory_failed();
-        sim_memory_heal();
+        failed = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
     }
     assert_true(request > 5);

@@ -1,7 +1,7 @@
 /* A trace's file: what is read of it, what is taken of a file that breaks off, what is refused and with
  * which line. */
 #include "tests/assert_ok.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/trace_lines.h"
 #include "tools/trace_model.h"
 #include "tools/trace_slow.h"
@@ -593,10 +593,10 @@ static void memory_that_runs_out_is_told_and_nothing_is_kept(void **unused)
     file_write(path, TRACE_FIRST TRACE_TABLES TRACE_STEP_1, strlen(TRACE_FIRST TRACE_TABLES TRACE_STEP_1));
     for (bool failed = true; failed; request++) {
         tide_trace_model *model = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = tide_trace_model_read(path, &model);
-        failed = sim_memory_failed();
-        (void)sim_memory_heal();
+        failed = fake_memory_failed();
+        (void)fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         assert_true(failed == (model == NULL));
         if (failed)
@@ -631,10 +631,10 @@ static void accounts_without_memory_are_not_made(void **unused)
     unsigned request = 0;
     tide_trace_model *model = read_text(TRACE_WHOLE);
     for (bool failed = true; failed; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         tide_status status = all_made(model);
-        failed = sim_memory_failed();
-        (void)sim_memory_heal();
+        failed = fake_memory_failed();
+        (void)fake_memory_clear();
         assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
     }
     assert_true(request > 5);

@@ -3,7 +3,7 @@
 #include "src/checkpoint/manifest.h"
 #include "src/state/train_state_json.h"
 #include "tests/same_config.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/small_model.h"
 
 #include <jansson.h>
@@ -482,10 +482,10 @@ static void a_state_is_written_whole_or_not_at_all(void **unused)
     bool met = true;
     unsigned request = 0;
     for (; met; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         json_t *object = tide_train_state_to_json(&state);
-        met = sim_memory_failed();
-        sim_memory_heal();
+        met = fake_memory_failed();
+        fake_memory_clear();
         assert_true(met == (object == NULL));
         json_decref(object);
     }
@@ -510,6 +510,6 @@ int main(void)
         cmocka_unit_test(another_schedule_is_taken_and_named),
         cmocka_unit_test(a_state_is_written_whole_or_not_at_all),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The host budget that a trainer takes by default, on a machine of the test's making: with a GPU (stand_in_module.c) out of
+/* The host budget that a trainer takes by default, on a machine of the test's making: with a GPU (fake_gpu_module.c) out of
  * what the machine can be counted on to have, and without one out of what is available. */
 #include "offload/free_memory.h"
 #include "tests/test_trainer_fixture.h"
@@ -152,7 +152,7 @@ int main(void)
         TEST(machine_that_does_not_say_what_is_available_needs_a_budget_or_a_limit),
         TEST(emulated_device_counts_on_what_is_available_alone),
     };
-    if (setenv("TIDEPOOL_MODULES", TIDE_STAND_IN_FOLDER, 1) != 0 || setenv("TIDE_STAND_IN", "", 1) != 0)
+    if (setenv("TIDEPOOL_MODULES", TIDE_FAKE_GPU_FOLDER, 1) != 0 || setenv("TIDE_FAKE_GPU", "", 1) != 0)
         return 1;
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

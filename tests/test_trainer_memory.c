@@ -1,7 +1,7 @@
 /* A trainer whose memory runs out at the N-th request while it is created, evaluates, samples and saves: a clear
  * status each time, nothing half made, and the same call succeeds afterwards. Requests of oneDNN, hwloc and
  * OpenMP are their own and do not fail here. */
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/small_model.h"
 #include "tests/test_trainer_fixture.h"
 
@@ -27,7 +27,7 @@ static tide_trainer_options plain_options(void)
 
 static void check_failure(tide_status status, const char *what, unsigned request)
 {
-    assert_true(sim_memory_failed());
+    assert_true(fake_memory_failed());
     if (status != TIDE_ERROR_NO_MEMORY)
         fail_msg("%s, request %u: %s: %s", what, request, tide_status_name(status), tide_message());
 }
@@ -40,16 +40,16 @@ static void creation_survives_every_failing_request(void **state)
     unsigned request = 0;
     for (; status != TIDE_OK; request++) {
         tide_trainer *trainer = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_trainer_create(&options, &trainer);
         if (status == TIDE_OK) {
-            assert_false(sim_memory_failed());
-            sim_memory_heal();
+            assert_false(fake_memory_failed());
+            fake_memory_clear();
             ok(tide_trainer_step(trainer, NULL));
         } else {
             check_failure(status, "create", request);
             assert_null(trainer);
-            sim_memory_heal();
+            fake_memory_clear();
         }
         tide_trainer_destroy(trainer);
     }
@@ -85,12 +85,12 @@ static tide_status step(tide_trainer *trainer)
 static unsigned survive(tide_trainer *trainer, const char *what, tide_status (*action)(tide_trainer *))
 {
     for (unsigned request = 0;; request++) {
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         const tide_status status = action(trainer);
-        const bool failed = sim_memory_failed();
+        const bool failed = fake_memory_failed();
         if (status != TIDE_OK)
             check_failure(status, what, request);
-        sim_memory_heal();
+        fake_memory_clear();
         ok(action(trainer));
         if (!failed)
             return request;

@@ -6,7 +6,7 @@
 #include "src/train/trainer_internal.h"
 #include "src/train/weight_list.h"
 #include "src/weights/writer.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 #include "tests/small_model.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_fixture.h"
@@ -333,10 +333,10 @@ static void every_lack_of_memory_is_told(void **state)
     unsigned request = 0;
     for (; status != TIDE_OK; request++) {
         tide_trainer *trainer = NULL;
-        sim_memory_fail(request);
+        fake_memory_fail(request);
         status = tide_trainer_create(&options, &trainer);
-        const bool failed = sim_memory_failed();
-        sim_memory_heal();
+        const bool failed = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(failed, status != TIDE_OK);
         if (failed && status != TIDE_ERROR_NO_MEMORY)
             fail_msg("request %u: %s: %s", request, tide_status_name(status), tide_message());

@@ -3,8 +3,8 @@
 #include "kernels/cpu/team.h"
 #include "kernels/fp16.h"
 #include "src/data/random.h"
-#include "tests/sim_files.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_files.h"
+#include "tests/fake_memory.h"
 
 /* ---- what is read ---- */
 
@@ -425,28 +425,28 @@ static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
         unsigned refused = 0;
         bool met = true;
         for (unsigned operation = 0; met; operation++) {
-            sim_files *disk = sim_files_new();
-            const tide_files *files = sim_files_table(disk);
+            fake_files *disk = fake_files_new();
+            const tide_files *files = fake_files_table(disk);
             assert_int_equal(files->make_folder(files->context, "w"), 0);
             if (shards)
                 put_shards(files, "w");
             else
                 put_tensors(files, "w", "model.safetensors", SMALL, &small_values, SMALL_BYTES);
-            const unsigned before = sim_files_operations(disk);
-            sim_files_fault(disk, SIM_FAULT_EIO, before + operation);
+            const unsigned before = fake_files_operations(disk);
+            fake_files_fault(disk, FAKE_FAULT_EIO, before + operation);
             const tide_status status = open_and_read(files, "w");
-            met = sim_files_fault_met(disk);
+            met = fake_files_fault_met(disk);
             refused += status != TIDE_OK;
             if (status != TIDE_OK) {
                 assert_int_equal(status, TIDE_ERROR_IO);
                 assert_non_null(strstr(tide_message(), "Input/output error"));
             }
-            assert_int_equal(sim_files_open_count(disk), 0);
-            sim_files_heal(disk);
+            assert_int_equal(fake_files_open_count(disk), 0);
+            fake_files_clear_fault(disk);
             assert_ok(open_and_read(files, "w"));
-            sim_files_fault(disk, SIM_FAULT_SHORT_WRITE, sim_files_operations(disk));
+            fake_files_fault(disk, FAKE_FAULT_SHORT_WRITE, fake_files_operations(disk));
             assert_ok(open_and_read(files, "w")); /* reads of a few bytes each */
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
         assert_true(refused >= (shards ? 14 : 7));
     }
@@ -467,11 +467,11 @@ static void every_lack_of_memory_ends_in_its_status(void **state)
             put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
         }
         for (; met; request++) {
-            sim_memory_fail(request);
+            fake_memory_fail(request);
             const tide_status status = open_and_read(tide_files_posix(), at->dir);
-            met = sim_memory_failed();
-            const bool in_parser = sim_memory_failed_in_jansson();
-            sim_memory_heal();
+            met = fake_memory_failed();
+            const bool in_parser = fake_memory_failed_in_jansson();
+            fake_memory_clear();
             /* jansson reports some of its own lacks as a fault of the text, and cuts keys short. */
             if (!in_parser)
                 assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
@@ -489,11 +489,11 @@ static void reading_needs_no_memory(void **state)
     tide_weights *weights;
     put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
     assert_ok(tide_weights_open(at->dir, &small, &weights));
-    sim_memory_fail(0);
+    fake_memory_fail(0);
     for (size_t i = 0; i < 3; i++)
         assert_ok(tide_weights_read(weights, i, 0, small_tensors[i].shape[0], values));
-    assert_false(sim_memory_failed());
-    sim_memory_heal();
+    assert_false(fake_memory_failed());
+    fake_memory_clear();
     tide_weights_close(weights);
 }
 
@@ -521,6 +521,6 @@ int main(void)
         in_folder(every_lack_of_memory_ends_in_its_status),
         in_folder(reading_needs_no_memory),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

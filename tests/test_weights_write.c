@@ -7,8 +7,8 @@
 #include "src/weights/reader.h"
 #include "src/weights/writer.h"
 #include "tests/assert_ok.h"
-#include "tests/sim_files.h"
-#include "tests/sim_memory.h"
+#include "tests/fake_files.h"
+#include "tests/fake_memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,19 +90,19 @@ static tide_weights_output small_output(tide_weights_dtype dtype, uint64_t max_s
 
 /* ---- a disk with a folder ---- */
 
-static sim_files *disk_new(void)
+static fake_files *disk_new(void)
 {
-    sim_files *disk = sim_files_new();
-    const tide_files *files = sim_files_table(disk);
+    fake_files *disk = fake_files_new();
+    const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->make_folder(files->context, "w"), 0);
     assert_int_equal(files->sync_folder(files->context, ""), 0);
     return disk;
 }
 
-static bool reads_as_written(sim_files *disk, tide_weights_dtype dtype)
+static bool reads_as_written(fake_files *disk, tide_weights_dtype dtype)
 {
     tide_weights *weights;
-    bool same = tide_weights_open_on(sim_files_table(disk), "w", &small_names, &weights) == TIDE_OK;
+    bool same = tide_weights_open_on(fake_files_table(disk), "w", &small_names, &weights) == TIDE_OK;
     if (!same)
         return false;
     for (size_t tensor = 0; tensor < SMALL_COUNT; tensor++) {
@@ -118,27 +118,27 @@ static bool reads_as_written(sim_files *disk, tide_weights_dtype dtype)
     return same;
 }
 
-static uint64_t bytes_of(sim_files *disk, const char *name)
+static uint64_t bytes_of(fake_files *disk, const char *name)
 {
     char path[128];
     size_t bytes = 0;
     snprintf(path, sizeof path, "w/%s", name);
-    return sim_files_bytes(disk, path, &bytes) != NULL ? bytes : 0;
+    return fake_files_bytes(disk, path, &bytes) != NULL ? bytes : 0;
 }
 
-static bool is_there(const sim_files *disk, const char *name)
+static bool is_there(const fake_files *disk, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "w/%s", name);
-    return sim_files_exists(disk, path);
+    return fake_files_exists(disk, path);
 }
 
-static void assert_header(sim_files *disk, const char *name, const char *text)
+static void assert_header(fake_files *disk, const char *name, const char *text)
 {
     char path[128];
     size_t bytes;
     snprintf(path, sizeof path, "w/%s", name);
-    const unsigned char *file = sim_files_bytes(disk, path, &bytes);
+    const unsigned char *file = fake_files_bytes(disk, path, &bytes);
     assert_non_null(file);
     const size_t padded = (strlen(text) + 7) / 8 * 8;
     assert_true(bytes > 8 + padded);
@@ -157,12 +157,12 @@ static void what_is_written_is_read_again(void **unused)
     (void)unused;
     for (int dtype = 0; dtype < TIDE_WEIGHTS_DTYPES; dtype++) {
         for (uint64_t limit = 0; limit < 200; limit = limit * 2 + 1) {
-            sim_files *disk = disk_new();
+            fake_files *disk = disk_new();
             const tide_weights_output output = small_output((tide_weights_dtype)dtype, limit);
-            assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+            assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
             assert_true(reads_as_written(disk, (tide_weights_dtype)dtype));
-            assert_int_equal(sim_files_open_count(disk), 0);
-            sim_files_free(disk);
+            assert_int_equal(fake_files_open_count(disk), 0);
+            fake_files_free(disk);
         }
     }
 }
@@ -170,9 +170,9 @@ static void what_is_written_is_read_again(void **unused)
 static void one_file_is_as_safetensors_writes_it(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, 2 * SMALL_ELEMENTS);
-    assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+    assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
     assert_header(disk, "model.safetensors",
                   "{\"__metadata__\":{\"format\":\"pt\"},"
                   "\"h.10.bias\":{\"dtype\":\"BF16\",\"shape\":[5],\"data_offsets\":[0,10]},"
@@ -180,14 +180,14 @@ static void one_file_is_as_safetensors_writes_it(void **unused)
                   "\"ln_f.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},"
                   "\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,4],\"data_offsets\":[40,64]}}");
     assert_false(is_there(disk, "model.safetensors.index.json"));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 /* In the model's order 24, 10, 24 and 6 bytes: the first and third are larger than 20. */
 static void shards_are_as_transformers_deals_them(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     const tide_weights_output output = small_output(TIDE_WEIGHTS_F16, 20);
     static const char wanted[] = "{\n"
                                  "  \"metadata\": {\n"
@@ -201,8 +201,8 @@ static void shards_are_as_transformers_deals_them(void **unused)
                                  "  }\n"
                                  "}\n";
     size_t bytes;
-    assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
-    const unsigned char *index = sim_files_bytes(disk, "w/model.safetensors.index.json", &bytes);
+    assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
+    const unsigned char *index = fake_files_bytes(disk, "w/model.safetensors.index.json", &bytes);
     assert_non_null(index);
     assert_int_equal(bytes, sizeof wanted - 1);
     assert_memory_equal(index, wanted, bytes);
@@ -211,7 +211,7 @@ static void shards_are_as_transformers_deals_them(void **unused)
                   "\"h.10.bias\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]},"
                   "\"ln_f.bias\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[10,16]}}");
     assert_false(is_there(disk, "model.safetensors"));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_shard_is_filled_to_its_limit(void **unused)
@@ -227,12 +227,12 @@ static void a_shard_is_filled_to_its_limit(void **unused)
                  {33, "model-00003-of-00003.safetensors"}, /* 24, 10, 24 + 6: no, 10 + 24 is too much */
                  {24, "model-00004-of-00004.safetensors"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sim_files *disk = disk_new();
+        fake_files *disk = disk_new();
         const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, cases[i].limit);
-        assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+        assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
         if (!is_there(disk, cases[i].last))
             fail_msg("limit %llu: no %s", (unsigned long long)cases[i].limit, cases[i].last);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
@@ -245,7 +245,7 @@ static void names_of_any_letters_are_escaped_and_read_again(void **unused)
     const tide_weights_tensor tensors[] = {{"na\xc3\xafve \"w\"\n\xf0\x9f\x8c\x8a", 1, {4}},
                                            {unprintable, 1, {4}}};
     const tide_weights_names names = {.tensors = tensors, .count = 2};
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     const tide_weights_output output = {.tensors = tensors,
                                         .count = 2,
                                         .dtype = TIDE_WEIGHTS_F32,
@@ -254,16 +254,16 @@ static void names_of_any_letters_are_escaped_and_read_again(void **unused)
                                         .context = &values};
     tide_weights *weights;
     size_t bytes;
-    assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
-    assert_ok(tide_weights_open_on(sim_files_table(disk), "w", &names, &weights));
+    assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
+    assert_ok(tide_weights_open_on(fake_files_table(disk), "w", &names, &weights));
     tide_weights_close(weights);
-    const unsigned char *index = sim_files_bytes(disk, "w/model.safetensors.index.json", &bytes);
+    const unsigned char *index = fake_files_bytes(disk, "w/model.safetensors.index.json", &bytes);
     for (size_t i = 0; i < bytes; i++)
         assert_true(index[i] < 0x80);
     assert_true(bytes_of(disk, "model-00001-of-00002.safetensors") +
                     bytes_of(disk, "model-00002-of-00002.safetensors") + bytes <=
                 tide_weights_output_bytes(&output));
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void a_large_tensor_goes_through_a_small_buffer(void **unused)
@@ -274,7 +274,7 @@ static void a_large_tensor_goes_through_a_small_buffer(void **unused)
     const tide_weights_names names = {.tensors = tensors, .count = 2};
     uint32_t *bits = malloc(LARGE * 4);
     for (int dtype = 0; dtype < TIDE_WEIGHTS_DTYPES; dtype++) {
-        sim_files *disk = disk_new();
+        fake_files *disk = disk_new();
         asked large = {.huge = UINT64_MAX};
         const tide_weights_output output = {.tensors = tensors,
                                             .count = 2,
@@ -283,15 +283,15 @@ static void a_large_tensor_goes_through_a_small_buffer(void **unused)
                                             .context = &large};
         tide_weights *weights;
         tide_team_configure(1 + dtype);
-        assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+        assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
         assert_int_equal(large.asks, dtype == TIDE_WEIGHTS_F32 ? 3 : 4);
         tide_team_configure(1); /* the simulated disk knows one thread */
-        assert_ok(tide_weights_open_on(sim_files_table(disk), "w", &names, &weights));
+        assert_ok(tide_weights_open_on(fake_files_table(disk), "w", &names, &weights));
         assert_ok(tide_weights_read(weights, 0, 0, LARGE, (float *)(void *)bits));
         for (uint64_t i = 0; i < LARGE; i++)
             assert_int_equal(bits[i], rounded_bits((tide_weights_dtype)dtype, value_bits(0, i)));
         tide_weights_close(weights);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
     free(bits);
 }
@@ -314,15 +314,15 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 static void progress_is_told(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     told it = {0};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 50);
     output.progress = tell;
     output.progress_context = &it;
-    assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+    assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
     assert_int_equal(it.done_bytes, 4 * SMALL_ELEMENTS);
     assert_int_equal(it.times, SMALL_COUNT);
-    sim_files_free(disk);
+    fake_files_free(disk);
 }
 
 static void the_bytes_foretold_are_enough_and_hardly_more(void **unused)
@@ -336,16 +336,16 @@ static void the_bytes_foretold_are_enough_and_hardly_more(void **unused)
                                          "model-00004-of-00004.safetensors"};
     static const uint64_t limits[] = {0, 24};
     for (int i = 0; i < 2; i++) {
-        sim_files *disk = disk_new();
+        fake_files *disk = disk_new();
         const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, limits[i]);
         const uint64_t foretold = tide_weights_output_bytes(&output);
         uint64_t written = 0;
-        assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
+        assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
         for (size_t k = 0; k < sizeof shards / sizeof shards[0]; k++)
             written += bytes_of(disk, shards[k]);
         assert_true(written > 2 * SMALL_ELEMENTS && written <= foretold &&
                     foretold < written + 1000 * SMALL_COUNT);
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
 }
 
@@ -392,31 +392,31 @@ static void rounding_is_that_of_the_kernels_around_every_fp16_number(void **unus
 static void values_beyond_fp16_are_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     asked huge = {.huge = 7};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F16, 0);
     output.context = &huge;
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
     assert_string_equal(
         tide_message(),
         "weights: element 7 of tensor wte.weight is -65520, fp16 ends at 65504: use bf16 or fp32");
-    assert_int_equal(sim_files_open_count(disk), 0);
-    sim_files_free(disk);
+    assert_int_equal(fake_files_open_count(disk), 0);
+    fake_files_free(disk);
     disk = disk_new();
     output.dtype = TIDE_WEIGHTS_BF16;
-    assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
-    sim_files_free(disk);
+    assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
+    fake_files_free(disk);
     static const tide_weights_tensor large = {"w", 1, {1500000}};
     huge.huge = 1000003; /* in the second part of the tensor */
     output.tensors = &large;
     output.count = 1;
     output.dtype = TIDE_WEIGHTS_F16;
     disk = disk_new();
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
     assert_string_equal(
         tide_message(),
         "weights: element 1000003 of tensor w is -65520, fp16 ends at 65504: use bf16 or fp32");
-    sim_files_free(disk);
+    fake_files_free(disk);
     const float edge[4] = {INFINITY, 65519.996f, NAN, 65504.0f}, over[3] = {1, 65520.0f, 1e38f};
     assert_int_equal(tide_weights_f16_overflow(edge, 4), 4);
     assert_int_equal(tide_weights_f16_overflow(over, 3), 1);
@@ -427,53 +427,53 @@ static void values_beyond_fp16_are_refused(void **unused)
 static void what_cant_be_written_is_refused(void **unused)
 {
     (void)unused;
-    sim_files *disk = disk_new();
+    fake_files *disk = disk_new();
     asked failing = {.fails = true, .huge = UINT64_MAX};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 0);
     output.context = &failing;
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_STATE);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_STATE);
     assert_string_equal(tide_message(), "no values");
     output.context = &values;
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_IO);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_IO);
     assert_string_equal(tide_message(), "weights w/model.safetensors: can't be created: File exists");
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "x", &output), TIDE_ERROR_IO);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "x", &output), TIDE_ERROR_IO);
     assert_string_equal(tide_message(),
                         "weights x/model.safetensors: can't be created: No such file or directory");
     output.dtype = TIDE_WEIGHTS_DTYPES;
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
     output.dtype = TIDE_WEIGHTS_F32;
     output.count = 0;
-    assert_int_equal(tide_weights_write(sim_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_weights_write(fake_files_table(disk), "w", &output), TIDE_ERROR_ARGUMENT);
     assert_string_equal(tide_message(), "weights: no tensors");
-    assert_int_equal(sim_files_open_count(disk), 0);
-    sim_files_free(disk);
+    assert_int_equal(fake_files_open_count(disk), 0);
+    fake_files_free(disk);
 }
 
 static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
 {
     (void)unused;
     for (int kind = 0; kind < 3; kind++) {
-        const sim_fault fault = (sim_fault)kind;
+        const fake_fault fault = (fake_fault)kind;
         unsigned refused = 0;
         bool met = true;
         for (unsigned operation = 0; met; operation++) {
-            sim_files *disk = disk_new();
+            fake_files *disk = disk_new();
             const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, 40);
-            sim_files_fault(disk, fault, sim_files_operations(disk) + operation);
-            const tide_status status = tide_weights_write(sim_files_table(disk), "w", &output);
-            met = sim_files_fault_met(disk);
+            fake_files_fault(disk, fault, fake_files_operations(disk) + operation);
+            const tide_status status = tide_weights_write(fake_files_table(disk), "w", &output);
+            met = fake_files_fault_met(disk);
             refused += status != TIDE_OK;
-            if (fault == SIM_FAULT_EIO)
+            if (fault == FAKE_FAULT_EIO)
                 assert_int_equal(status, met ? TIDE_ERROR_IO : TIDE_OK);
-            else if (fault == SIM_FAULT_SHORT_WRITE || status != TIDE_ERROR_IO)
+            else if (fault == FAKE_FAULT_SHORT_WRITE || status != TIDE_ERROR_IO)
                 assert_int_equal(status, TIDE_OK); /* a disk that is full when all is written */
-            assert_int_equal(sim_files_open_count(disk), 0);
-            sim_files_heal(disk);
+            assert_int_equal(fake_files_open_count(disk), 0);
+            fake_files_clear_fault(disk);
             if (status == TIDE_OK)
                 assert_true(reads_as_written(disk, TIDE_WEIGHTS_BF16));
-            sim_files_free(disk);
+            fake_files_free(disk);
         }
-        assert_true(fault == SIM_FAULT_SHORT_WRITE ? refused == 0 : refused >= 12);
+        assert_true(fault == FAKE_FAULT_SHORT_WRITE ? refused == 0 : refused >= 12);
     }
 }
 
@@ -482,16 +482,16 @@ static void what_is_written_survives_a_power_cut_and_needs_every_sync(void **unu
 {
     (void)unused;
     for (unsigned ignored = 0; ignored <= 4; ignored++) {
-        sim_files *disk = disk_new();
+        fake_files *disk = disk_new();
         const tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 100);
-        sim_files_ignore_sync(disk, sim_files_syncs(disk) + ignored);
-        const unsigned before = sim_files_syncs(disk);
-        assert_ok(tide_weights_write(sim_files_table(disk), "w", &output));
-        assert_int_equal(sim_files_syncs(disk) - before, 4);
-        sim_files *after = sim_files_after_power_cut(disk, 0);
+        fake_files_ignore_sync(disk, fake_files_syncs(disk) + ignored);
+        const unsigned before = fake_files_syncs(disk);
+        assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
+        assert_int_equal(fake_files_syncs(disk) - before, 4);
+        fake_files *after = fake_files_after_power_cut(disk, 0);
         assert_int_equal(reads_as_written(after, TIDE_WEIGHTS_F32), ignored == 4);
-        sim_files_free(after);
-        sim_files_free(disk);
+        fake_files_free(after);
+        fake_files_free(disk);
     }
 }
 
@@ -501,17 +501,17 @@ static void every_lack_of_memory_ends_in_its_status(void **unused)
     unsigned request = 0;
     bool met = true;
     for (; met; request++) {
-        sim_files *disk = disk_new();
+        fake_files *disk = disk_new();
         const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, 40);
-        sim_memory_fail(request);
-        const tide_status status = tide_weights_write(sim_files_table(disk), "w", &output);
-        met = sim_memory_failed();
-        sim_memory_heal();
+        fake_memory_fail(request);
+        const tide_status status = tide_weights_write(fake_files_table(disk), "w", &output);
+        met = fake_memory_failed();
+        fake_memory_clear();
         assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
-        assert_int_equal(sim_files_open_count(disk), 0);
+        assert_int_equal(fake_files_open_count(disk), 0);
         if (!met)
             assert_true(reads_as_written(disk, TIDE_WEIGHTS_BF16));
-        sim_files_free(disk);
+        fake_files_free(disk);
     }
     assert_true(request > 50);
 }
@@ -535,6 +535,6 @@ int main(void)
         cmocka_unit_test(what_is_written_survives_a_power_cut_and_needs_every_sync),
         cmocka_unit_test(every_lack_of_memory_ends_in_its_status),
     };
-    sim_memory_take_jansson();
+    fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* The linker's --wrap: a call of malloc in the code under test becomes __wrap_malloc, and __real_malloc is
  * the C library's. */
-#include "tests/sim_memory.h"
+#include "tests/fake_memory.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -56,27 +56,27 @@ void *__wrap_tsearch(const void *key, void **root, int (*compare)(const void *, 
     return may_have() ? __real_tsearch(key, root, compare) : NULL;
 }
 
-void sim_memory_fail(unsigned request)
+void fake_memory_fail(unsigned request)
 {
     requests = 0;
     failed = failed_in_jansson = false;
     failing = request;
 }
 
-bool sim_memory_failed(void)
+bool fake_memory_failed(void)
 {
     return failed;
 }
 
-bool sim_memory_failed_in_jansson(void)
+bool fake_memory_failed_in_jansson(void)
 {
     return failed_in_jansson;
 }
 
-unsigned sim_memory_heal(void)
+unsigned fake_memory_clear(void)
 {
     unsigned had = requests;
-    sim_memory_fail(UINT32_MAX);
+    fake_memory_fail(UINT32_MAX);
     return had;
 }
 
@@ -87,7 +87,7 @@ static void *jansson_malloc(size_t bytes)
     return memory;
 }
 
-void sim_memory_take_jansson(void)
+void fake_memory_take_jansson(void)
 {
     json_set_alloc_funcs(jansson_malloc, free);
 }

@@ -6,7 +6,7 @@
  * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host executor runs
  * may not call kernels of the GPU's table, nor (strict) another stream one that is not of it.
  *
- * The environment's TIDE_STAND_IN says what it should be like, in words:
+ * The environment's TIDE_FAKE_GPU says what it should be like, in words:
  *
  *     null version options ops    the entry gives NULL, another version, other sizes
  *     no-driver no-gpu            what gpu_count finds; otherwise 2 GPUs
@@ -47,7 +47,7 @@ static _Atomic uint64_t calls;
 /* The text behind the word, NULL if it is not there. */
 static const char *word(const char *name)
 {
-    const char *words = getenv("TIDE_STAND_IN");
+    const char *words = getenv("TIDE_FAKE_GPU");
     for (const char *at = words; at != NULL; at = strchr(at, ' ')) {
         at += *at == ' ';
         const size_t length = strlen(name);
@@ -129,7 +129,7 @@ static tide_status protect(void *address, uint64_t bytes)
 {
     if (key < 0 || pkey_mprotect(address, bytes, PROT_READ | PROT_WRITE, key) == 0)
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in can't protect %llu bytes", (unsigned long long)bytes);
+    return tide_fail(TIDE_ERROR_INTERNAL, "the fake GPU can't protect %llu bytes", (unsigned long long)bytes);
 }
 
 static tide_status slots_create(tide_device *device, tide_tier tier, uint32_t count)
@@ -176,7 +176,7 @@ static tide_status launch_on_executor(tide_device *device, const tide_work *work
 {
     executor_args executor = {.fn = fn};
     if (argument_bytes > sizeof executor.arguments)
-        return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in has no room for %zu bytes", argument_bytes);
+        return tide_fail(TIDE_ERROR_INTERNAL, "the fake GPU has no room for %zu bytes", argument_bytes);
     memcpy(executor.arguments, arguments, argument_bytes);
     return host_ops->launch(device, TIDE_STREAM_HOST, work, run_in_executor, &executor, sizeof executor);
 }
@@ -254,7 +254,7 @@ static tide_status open_protected(const tide_device_options *options, tide_devic
     if (key < 0)
         key = pkey_alloc(0, 0);
     if (key >= 0 && pkey_set(key, 0) != 0)
-        return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in can't open its memory");
+        return tide_fail(TIDE_ERROR_INTERNAL, "the fake GPU can't open its memory");
     const tide_status status = tide_device_host_open(options, device);
     if (key >= 0)
         (void)pkey_set(key, PKEY_DISABLE_ACCESS);
