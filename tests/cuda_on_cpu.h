@@ -18,7 +18,7 @@
  *
  * An error makes the launch TIDE_ERROR_DEVICE, with a message that names kernel, block, thread and line.
  *
- * What it does not see: races in global memory, and addresses beyond a global array (the kernels' tests do: tests/test_twins.h).
+ * What it does not see: races in global memory, and addresses beyond a global array (the kernels' tests do: tests/test_mirrors.h).
  */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_H

@@ -4,7 +4,7 @@
  * Each program is built up to three times. As it is, it checks the CPU's kernels: each instruction set, one thread and
  * three. With TEST_CUDA_ON_CPU it checks the GPU's, run on the CPU by tests/cuda_on_cpu.h; with TEST_CUDA the GPU's on a GPU,
  * and is skipped where there is none. The GPU's kernels never see the memory that a test works with: run_kernel() gives them
- * twins of it, on a GPU in the GPU's own memory (tests/test_twins.h). So whatever a kernel is given a pointer to is a buffer,
+ * mirrors of it, on a GPU in the GPU's own memory (tests/test_mirrors.h). So whatever a kernel is given a pointer to is a buffer,
  * but what a launcher itself reads, as segments: that goes through run_kernel_with(). The CPU's kernels, where they say what
  * a GPU's bits must be, are run by run_on_cpu().
  *
@@ -18,7 +18,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp16.h"
-#include "tests/test_twins.h"
+#include "tests/test_mirrors.h"
 
 #if TIDE_HAVE_OPENMP
 #include <omp.h>

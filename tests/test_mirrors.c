@@ -1,5 +1,5 @@
-/* The tests' own memory: a kernel sees the twins of buffers, and nothing that is the test's (tests/test_twins.h). The kernel here
- * is a launcher that notes what it was given; on a GPU the twins are looked at by copies. */
+/* The tests' own memory: a kernel sees the mirrors of buffers, and nothing that is the test's (tests/test_mirrors.h). The kernel here
+ * is a launcher that notes what it was given; on a GPU the mirrors are looked at by copies. */
 #include "tests/test_kernels.h"
 
 #include <signal.h>
@@ -26,14 +26,14 @@ static tide_status spy(void *stream, const void *arguments)
     if (seen.table)
         memcpy(table_seen, seen.table, sizeof table_seen);
     const char *data = seen.at_end - BYTES;
-    test_twins_reach(true);
-    test_twin_copy(&beside_seen, data + BYTES, 1);
+    test_mirrors_reach(true);
+    test_mirror_copy(&beside_seen, data + BYTES, 1);
     host_seen = *(const unsigned char *)watched.data;
     *(unsigned char *)watched.data = 17;
-    test_twin_copy((char *)(uintptr_t)data - 1, "a", 1);
-    test_twin_copy((char *)(uintptr_t)data, "b", 1);
-    test_twin_copy((char *)(uintptr_t)data + BYTES, "c", 1);
-    test_twins_reach(false);
+    test_mirror_copy((char *)(uintptr_t)data - 1, "a", 1);
+    test_mirror_copy((char *)(uintptr_t)data, "b", 1);
+    test_mirror_copy((char *)(uintptr_t)data + BYTES, "c", 1);
+    test_mirrors_reach(false);
     return TIDE_OK;
 }
 
@@ -50,7 +50,7 @@ static void watched_free(void)
     buffer_free(watched);
 }
 
-static void a_kernel_is_given_the_place_in_the_twin(void **state)
+static void a_kernel_is_given_the_place_in_the_mirror(void **state)
 {
     (void)state;
     watched = buffer_bytes(BYTES);
@@ -188,10 +188,10 @@ static tide_status read_there(void *stream, const void *arguments)
     const spied *args = arguments;
     const char *end = args->at_end - BYTES + tide_align_up(BYTES) + GUARD_BYTES;
     launcher_faults = faults(args->inside);
-    test_twins_reach(true);
+    test_mirrors_reach(true);
     kernel_faults = faults(args->inside) || faults(end - 1);
     kernel_faults_behind = faults(end);
-    test_twins_reach(false);
+    test_mirrors_reach(false);
     return TIDE_OK;
 }
 
@@ -212,9 +212,9 @@ static tide_status add_and_look(void *stream, const void *arguments)
 {
     tide_add_args args = *(const tide_add_args *)arguments;
     const tide_status status = test_table()->add(stream, &args);
-    test_twins_reach(true);
+    test_mirrors_reach(true);
     host_seen = *(const unsigned char *)args.out;
-    test_twins_reach(false);
+    test_mirrors_reach(false);
     return status;
 }
 
@@ -234,7 +234,7 @@ static void a_kernel_runs_when_its_launcher_has_returned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kernel_is_given_the_place_in_the_twin),
+        cmocka_unit_test(a_kernel_is_given_the_place_in_the_mirror),
         cmocka_unit_test(what_points_into_no_buffer_is_left_as_it_is),
         cmocka_unit_test(what_a_kernel_writes_comes_back_also_beside_its_buffer),
         cmocka_unit_test(a_kernel_finds_garbage_in_host_memory_and_writes_there_in_vain),

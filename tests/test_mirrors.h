@@ -1,13 +1,13 @@
-/* Where the kernels' tests have their memory: blocks that a test reads and writes, and their twins, which the GPU's kernels see.
+/* Where the kernels' tests have their memory: blocks that a test reads and writes, and their mirrors, which the GPU's kernels see.
  *
- * A block is plain host memory. Its twin is the GPU's own; where the GPU's kernels run on the CPU, memory that only a kernel
+ * A block is plain host memory. Its mirror is the GPU's own; where the GPU's kernels run on the CPU, memory that only a kernel
  * and a copy can touch, so that all this, and launchers that read what they must not, are tried there too. Both begin at
  * multiples of 256. A launch goes
  *
- *     1. hand over    every live block to its twin, guard bytes and all; the block is overwritten
- *     2. move         each 8-byte word of the arguments that points into a block: as far into its twin
+ *     1. hand over    every live block to its mirror, guard bytes and all; the block is overwritten
+ *     2. move         each 8-byte word of the arguments that points into a block: as far into its mirror
  *     3. launch       and the arguments are gone as soon as the launcher has returned
- *     4. take back    when the kernel has run: every twin to its block
+ *     4. take back    when the kernel has run: every mirror to its block
  *
  * So a test reads and writes its buffers as if there were no GPU, and what a kernel writes beside its outputs comes back with
  * them; where it goes on behind the guard bytes, it faults, on a GPU at least under its sanitizer. A kernel that gets hold of
@@ -15,11 +15,11 @@
  *
  * A table that a launcher itself reads, as adamw's segments, is moved like the arguments: a copy of it stays on the host.
  *
- * All live blocks are copied at every launch, so a test keeps few. A twin is made at the first launch that its block sees.
+ * All live blocks are copied at every launch, so a test keeps few. A mirror is made at the first launch that its block sees.
  * Tests have one thread. The CPU's kernels work in blocks.
  */
-#ifndef TIDEPOOL_TESTS_TEST_TWINS_H
-#define TIDEPOOL_TESTS_TEST_TWINS_H
+#ifndef TIDEPOOL_TESTS_TEST_MIRRORS_H
+#define TIDEPOOL_TESTS_TEST_MIRRORS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,11 +66,11 @@ static inline void test_release(void *block)
 
 #else
 
-enum { TEST_HANDED_OVER = 0x5a }; /* every byte of a block while a kernel has its twin */
+enum { TEST_HANDED_OVER = 0x5a }; /* every byte of a block while a kernel has its mirror */
 
 typedef struct test_block {
     char *host;
-    char *twin; /* NULL until a launch */
+    char *mirror; /* NULL until a launch */
     size_t bytes;
     struct test_block *next; /* one made before */
 } test_block;
@@ -82,7 +82,7 @@ static inline test_block **test_blocks(void)
     return &newest;
 }
 
-/* ---- the twins' memory ---- */
+/* ---- the mirrors' memory ---- */
 
 #if defined(TEST_CUDA)
 
@@ -92,26 +92,26 @@ static inline void test_cuda_ok(cudaError_t error, const char *what)
         fail_msg("%s: %s", what, cudaGetErrorString(error));
 }
 
-static inline void *test_twin_allocate(size_t bytes)
+static inline void *test_mirror_allocate(size_t bytes)
 {
     void *made = NULL;
     test_cuda_ok(cudaMalloc(&made, bytes), "a buffer on the GPU");
     return made;
 }
 
-static inline void test_twin_free(void *twin, size_t bytes)
+static inline void test_mirror_free(void *mirror, size_t bytes)
 {
     (void)bytes;
-    test_cuda_ok(cudaFree(twin), "giving a buffer back");
+    test_cuda_ok(cudaFree(mirror), "giving a buffer back");
 }
 
-/* Either side may be a twin, while they are reached. */
-static inline void test_twin_copy(void *to, const void *from, size_t bytes)
+/* Either side may be a mirror, while they are reached. */
+static inline void test_mirror_copy(void *to, const void *from, size_t bytes)
 {
     test_cuda_ok(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "a copy");
 }
 
-static inline void test_twins_reach(bool reached)
+static inline void test_mirrors_reach(bool reached)
 {
     (void)reached;
 }
@@ -127,39 +127,39 @@ static inline void test_launches_end(void)
 
 #else
 
-/* Whole pages, which a twin ends with; behind them is one that nobody can touch. */
-static inline size_t test_twin_span(size_t bytes)
+/* Whole pages, which a mirror ends with; behind them is one that nobody can touch. */
+static inline size_t test_mirror_span(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page;
 }
 
-static inline void *test_twin_allocate(size_t bytes)
+static inline void *test_mirror_allocate(size_t bytes)
 {
-    const size_t span = test_twin_span(bytes);
+    const size_t span = test_mirror_span(bytes);
     char *made = mmap(NULL, span + 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(made, MAP_FAILED);
     return made + span - bytes;
 }
 
-static inline void test_twin_free(void *twin, size_t bytes)
+static inline void test_mirror_free(void *mirror, size_t bytes)
 {
-    const size_t span = test_twin_span(bytes);
-    assert_int_equal(munmap((char *)twin + bytes - span, span + 1), 0);
+    const size_t span = test_mirror_span(bytes);
+    assert_int_equal(munmap((char *)mirror + bytes - span, span + 1), 0);
 }
 
-static inline void test_twin_copy(void *to, const void *from, size_t bytes)
+static inline void test_mirror_copy(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
 }
 
-static inline void test_twins_reach(bool reached)
+static inline void test_mirrors_reach(bool reached)
 {
     const int protection = reached ? PROT_READ | PROT_WRITE : PROT_NONE;
     for (const test_block *block = *test_blocks(); block; block = block->next) {
-        const size_t span = test_twin_span(block->bytes);
-        if (block->twin)
-            assert_int_equal(mprotect(block->twin + block->bytes - span, span, protection), 0);
+        const size_t span = test_mirror_span(block->bytes);
+        if (block->mirror)
+            assert_int_equal(mprotect(block->mirror + block->bytes - span, span, protection), 0);
     }
 }
 
@@ -214,10 +214,10 @@ static inline void test_launches_begin(void)
 static inline void test_launches_end(void)
 {
     test_queue *queue = test_launches();
-    test_twins_reach(true);
+    test_mirrors_reach(true);
     for (size_t i = 0; i < queue->count; i++)
         queue->launches[i].run(queue->launches[i].closure);
-    test_twins_reach(false);
+    test_mirrors_reach(false);
     test_launches_redirect(NULL);
     if (queue->error[0])
         fail_msg("%s", queue->error);
@@ -246,8 +246,8 @@ static inline void test_release(void *host)
     assert_non_null(*at);
     test_block *released = *at;
     *at = released->next;
-    if (released->twin)
-        test_twin_free(released->twin, released->bytes);
+    if (released->mirror)
+        test_mirror_free(released->mirror, released->bytes);
     free(released->host);
     free(released);
 }
@@ -258,25 +258,25 @@ static inline void test_release(void *host)
 static inline void test_hand_over(void)
 {
     for (test_block *block = *test_blocks(); block; block = block->next)
-        if (!block->twin)
-            block->twin = test_twin_allocate(block->bytes);
-    test_twins_reach(true);
+        if (!block->mirror)
+            block->mirror = test_mirror_allocate(block->bytes);
+    test_mirrors_reach(true);
     for (test_block *block = *test_blocks(); block; block = block->next) {
-        assert_true((uintptr_t)block->twin % TIDE_ALIGNMENT_BYTES == 0);
-        test_twin_copy(block->twin, block->host, block->bytes);
+        assert_true((uintptr_t)block->mirror % TIDE_ALIGNMENT_BYTES == 0);
+        test_mirror_copy(block->mirror, block->host, block->bytes);
         memset(block->host, TEST_HANDED_OVER, block->bytes);
     }
-    test_twins_reach(false);
+    test_mirrors_reach(false);
     test_launches_begin();
 }
 
-/* What is in the twin's memory at the place of `host` in its block; `host` itself where it is in none of them. */
-static inline void *test_twin_of(const test_block *blocks, void *host)
+/* What is in the mirror's memory at the place of `host` in its block; `host` itself where it is in none of them. */
+static inline void *test_mirror_of(const test_block *blocks, void *host)
 {
     for (const test_block *block = blocks; block; block = block->next) {
         const uintptr_t offset = (uintptr_t)host - (uintptr_t)block->host;
         if (offset < block->bytes)
-            return block->twin + offset;
+            return block->mirror + offset;
     }
     return host;
 }
@@ -288,7 +288,7 @@ static inline void test_move(const test_block *blocks, void *words, size_t bytes
     for (size_t at = 0; at < bytes; at += sizeof(void *)) {
         void *word;
         memcpy(&word, (char *)words + at, sizeof word);
-        word = test_twin_of(blocks, word);
+        word = test_mirror_of(blocks, word);
         memcpy((char *)words + at, &word, sizeof word);
     }
 }
@@ -318,10 +318,10 @@ static inline tide_status test_launch_moved(tide_kernel kernel, const void *argu
 static inline void test_take_back(void)
 {
     test_launches_end();
-    test_twins_reach(true);
+    test_mirrors_reach(true);
     for (test_block *block = *test_blocks(); block; block = block->next)
-        test_twin_copy(block->host, block->twin, block->bytes);
-    test_twins_reach(false);
+        test_mirror_copy(block->host, block->mirror, block->bytes);
+    test_mirrors_reach(false);
 }
 
 #endif
