@@ -5,12 +5,12 @@
 #include "tests/assert_ok.h"
 #include "tests/fuzz_text.h"
 #include "tests/trace_lines.h"
-#include "tools/trace_compare.h"
-#include "tools/trace_model.h"
-#include "tools/trace_plot.h"
-#include "tools/trace_slow.h"
-#include "tools/trace_text.h"
-#include "tools/trace_timeline.h"
+#include "tools/trace/trace_compare.h"
+#include "tools/trace/trace_model.h"
+#include "tools/trace/trace_plot.h"
+#include "tools/trace/trace_slow.h"
+#include "tools/trace/trace_text.h"
+#include "tools/trace/trace_timeline.h"
 
 #include <stdlib.h>
 #include <string.h>

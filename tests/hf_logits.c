@@ -1,4 +1,4 @@
-/* What a Hugging Face folder's model says of some tokens, for tools/hf_check.py:
+/* What a Hugging Face folder's model says of some tokens, for tools/dev/hf_check.py:
  *
  *     hf_logits FOLDER fp32|bf16|fp16 DATA TOKENS OUT
  *

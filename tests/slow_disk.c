@@ -1,4 +1,4 @@
-/* A slow disk, for a whole process (LD_PRELOAD): each write to a regular file takes 2 ms more, each fsync 50 ms. tools/conditions.sh
+/* A slow disk, for a whole process (LD_PRELOAD): each write to a regular file takes 2 ms more, each fsync 50 ms. tools/dev/conditions.sh
  * runs the suite beneath it: no result may hang on when a byte reaches a file. What the C library writes for itself (stdio)
  * does not come by here. */
 #undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are both to be defined here */

@@ -15,7 +15,7 @@ from pathlib import Path
 from test_program import Run, Tap, die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/dev/gpu"))
 from gpu_parts import BENCH_SECTIONS  # noqa: E402
 
 SECTIONS = ["copies", "launches", "matmuls", "candidates", "attention", "memory"]

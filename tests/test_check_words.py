@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_words.py: which faults it sees, what it lets pass, and this tree within tools/check_words.txt.
+"""tools/dev/check_words.py: which faults it sees, what it lets pass, and this tree within tools/dev/check_words.txt.
 
 usage: test_check_words.py SCRIPT      prints TAP
 
@@ -52,7 +52,7 @@ def skip(what, why):
     print(f"ok {cases} - {what} # SKIP {why}", flush=True)
 
 
-def check(*arguments, script=ROOT / "tools/check_words.py", path=None):
+def check(*arguments, script=ROOT / "tools/dev/check_words.py", path=None):
     environment = dict(os.environ, PATH=path or os.environ["PATH"])
     command = [sys.executable, script, *arguments]
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -60,7 +60,7 @@ def check(*arguments, script=ROOT / "tools/check_words.py", path=None):
 
 
 def bounds_write(numbers=""):
-    (ROOT / "tools/check_words.txt").write_text(f"# folder, comments, words, lines, format\n{numbers}")
+    (ROOT / "tools/dev/check_words.txt").write_text(f"# folder, comments, words, lines, format\n{numbers}")
 
 
 def planted(kind, path, text, line, what):
@@ -127,7 +127,7 @@ def format_cases(has_format):
         planted("format", "src/pool/bad.h", "int x;\nint  y;\n", 2, "a file that clang-format changes")
         (ROOT / "src/pool/bad.h").write_text("/* What is bad. */\nint fresh ;\n")
         written, checked = check("--write"), check()
-        row = (ROOT / "tools/check_words.txt").read_text().splitlines()[-1].split()
+        row = (ROOT / "tools/dev/check_words.txt").read_text().splitlines()[-1].split()
         ok(written[:2] == checked[:2] == (0, "") and row == ["src/pool", "1", "1", "0", "1"],
            "the tree is within bounds just written", (written, checked, row))
 

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from test_program import Tap
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/dev/gpu"))
 import gpu_check  # noqa: E402
 import gpu_report  # noqa: E402
 CHECK = ROOT / "tools/gpu_check.sh"
@@ -336,9 +336,9 @@ def check_not_fatal(scene, tap):
 def check_deps(scene, tap):
     """A copy of the tools with a package beside them; what the fake unpacks of it is a compiler."""
     tree, build = scene.folder / "carried", scene.new()
-    for name in ("gpu_check.sh", "gpu_check.py", "gpu_parts.py", "gpu_report.py", "packages.sh"):
-        (tree / "tools").mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "tools" / name, tree / "tools")
+    for name in ("gpu_check.sh", "dev/packages.sh", "dev/gpu/gpu_check.py", "dev/gpu/gpu_parts.py", "dev/gpu/gpu_report.py"):
+        (tree / "tools" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tools" / name, tree / "tools" / name)
     script(tree / ".deps/debs/some.deb", "")
     for what in ("unpacked in the build folder, and used", "used again"):
         subprocess.run([tree / "tools/gpu_check.sh", "--only", "environment", "--build", build], check=False, capture_output=True,

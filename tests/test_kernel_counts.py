@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/kernel_counts.py: what it counts, what it calls a fault, and the kernels of this build within tools/kernel_counts.txt.
+"""tools/dev/kernel_counts.py: what it counts, what it calls a fault, and the kernels of this build within tools/dev/kernel_counts.txt.
 
 usage: test_kernel_counts.py SCRIPT BOUNDS NVCC [OBJECT ...]      prints TAP
 

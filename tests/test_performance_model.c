@@ -10,7 +10,7 @@
 #include "tests/fuzz_text.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_fixture.h"
-#include "tools/accounting.h"
+#include "tools/plan/accounting.h"
 
 #include <dirent.h>
 #include <float.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/compare_programs.py: a program equals itself, and whatever a fake changes is found and named.
+"""tools/dev/compare_programs.py: a program equals itself, and whatever a fake changes is found and named.
 
 usage: test_program_compare.py PROGRAM      prints TAP
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from test_program import Bench, Tap
 
-TOOL = Path(__file__).resolve().parent.parent / "tools/compare_programs.py"
+TOOL = Path(__file__).resolve().parent.parent / "tools/dev/compare_programs.py"
 # The program, and then what FAULT does to what it said and wrote. `after(option)`: the option's value.
 FAKE = '''#!/usr/bin/env python3
 import pathlib, subprocess, sys

@@ -1,5 +1,5 @@
 /* The table of bytes adds up, or the run is refused; and what takes long at start is told. */
-#include "tools/train_report.h"
+#include "tools/train/train_report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

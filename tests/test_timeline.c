@@ -2,9 +2,9 @@
  * whole or as before. What a trace becomes is read back in test_trace_perfetto.py. */
 #include "assert_ok.h"
 #include "fake_memory.h"
-#include "tools/protobuf.h"
-#include "tools/timeline.h"
-#include "tools/whole_file.h"
+#include "tools/trace/protobuf.h"
+#include "tools/trace/timeline.h"
+#include "tools/trace/whole_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

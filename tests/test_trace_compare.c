@@ -2,8 +2,8 @@
  * seen in test_trace_perfetto.py and test_trace_diff.py. */
 #include "assert_ok.h"
 #include "fake_memory.h"
-#include "tools/trace_compare.h"
-#include "tools/trace_timeline.h"
+#include "tools/trace/trace_compare.h"
+#include "tools/trace/trace_timeline.h"
 #include "trace_lines.h"
 
 #include <setjmp.h>

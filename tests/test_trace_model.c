@@ -3,9 +3,9 @@
 #include "tests/assert_ok.h"
 #include "tests/fake_memory.h"
 #include "tests/trace_lines.h"
-#include "tools/trace_model.h"
-#include "tools/trace_slow.h"
-#include "tools/trace_steps.h"
+#include "tools/trace/trace_model.h"
+#include "tools/trace/trace_slow.h"
+#include "tools/trace/trace_steps.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -15,7 +15,7 @@
 set -u
 here=$PWD
 cd "$(dirname "$0")/.." || exit 1
-. tools/packages.sh
+. tools/dev/packages.sh
 build=${TIDE_BENCH_BUILD:-$PWD/build-bench}
 known="adam copy manager policy step trace weights"
 started=$(date +%s)

@@ -2,7 +2,7 @@
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, predictions against
 # real steps and memory, long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's
 # kernels compiled for every architecture, all cases of what tools/test.sh thins under sanitizers, and the suite under each condition
-# of tools/conditions.sh. Writes a dated result into docs/measurements/.
+# of tools/dev/conditions.sh. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING]      default 1000000
 # TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
@@ -13,7 +13,7 @@
 set -u
 old_program=${TIDE_OLD_PROGRAM:+$(realpath "$TIDE_OLD_PROGRAM")}
 cd "$(dirname "$0")/.." || exit 1
-. tools/packages.sh
+. tools/dev/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}/campaign
 program=$build/tools/tidepool
 
@@ -96,13 +96,13 @@ for section in identity crashes files delays; do
     run $section tests/test_program.py "$program" $section $whole
 done
 if [ -n "$old_program" ]; then
-    run programs tools/compare_programs.py "$old_program" "$program" $compared
+    run programs tools/dev/compare_programs.py "$old_program" "$program" $compared
     grep '^# moves: equal' "$build/programs.tap"
 elif wants programs; then
     echo "| programs (TIDE_OLD_PROGRAM names no other build) | 0 | 0 | 1 | 0 |" >>"$build/rows"
 fi
 if [ -z "$quick" ]; then judged="$(dirname "$result")/plan-$(date -u +%Y-%m-%d).md"; else judged="$build/plan.md --quick"; fi
-run plan_check tools/plan_check.py "$program" $judged
+run plan_check tools/dev/plan_check.py "$program" $judged
 [ -n "$quick" ] || run program_plan tests/test_program_plan.py "$program" 500
 [ -n "$quick" ] || run performance_model env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_performance_model" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
@@ -148,7 +148,7 @@ if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the 
 fi
 if wants conditions; then
     build_in "$conditions_build" -Dgpu_architectures=ptx90 -- $conditions_targets
-    run conditions env -u TIDE_TEST_ALL tools/conditions.sh $conditions "$conditions_build"
+    run conditions env -u TIDE_TEST_ALL tools/dev/conditions.sh $conditions "$conditions_build"
 fi
 for name in $(echo "$only" | tr , ' '); do
     grep -q "^| $name[ (]" "$build/rows" || { echo "tools/campaign.sh: $name does not run here, or not so" >&2; total_failed=$((total_failed + 1)); }

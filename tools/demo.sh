@@ -7,7 +7,7 @@
 set -eu
 [ $# -eq 0 ] || { echo "tools/demo.sh: takes no arguments (given: $*)" >&2; exit 2; }
 cd "$(dirname "$0")/.."
-. tools/packages.sh
+. tools/dev/packages.sh
 folder=${TIDE_DEMO_FOLDER:-$PWD/.demo}
 steps=${TIDE_DEMO_STEPS:-500}
 device_memory=16MiB # a quarter of gpt2-nano's 65 MiB of model data
@@ -43,4 +43,4 @@ if grep -q '^training ended with status' "$folder/train.log"; then
     echo "demo: FAILED: see above" >&2
     exit 1
 fi
-exec python3 tools/demo_summary.py "$folder/train.log" "$folder/metrics.jsonl" "$steps"
+exec python3 tools/dev/demo_summary.py "$folder/train.log" "$folder/metrics.jsonl" "$steps"

@@ -13,7 +13,7 @@
 # The last line counts what really ran: "N passed, N failed[, N skipped]". Exit status 0 only if nothing failed, 2 for usage.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-. tools/packages.sh
+. tools/dev/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}
 logs=$build/logs # of all that ran, for test_count.py
 started=$(date +%s)
@@ -118,7 +118,7 @@ pypi_package() { # WHAT-IT-BRINGS PACKAGE...
 }
 
 # Kernels with other workspaces, threads that wait for one another: what a budget holds, and what is said of it, must not change.
-# tools/conditions.sh has more such machines.
+# tools/dev/conditions.sh has more such machines.
 narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|preset|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
@@ -168,4 +168,4 @@ mkdir -p "$build"
 for configuration in $wanted; do "run_$configuration"; done
 say "done"
 # shellcheck disable=SC2086 # words are meant to split
-exec python3 tools/test_count.py $(cat "$logs")
+exec python3 tools/dev/test_count.py $(cat "$logs")

@@ -1,0 +1,67 @@
+#include "tools/plan/plan_options.h"
+
+#include "src/model/family.h"
+
+#include <string.h>
+
+static const tide_option_table *const table = &tide_plan_table;
+
+/* --largest may name a family in place of one of its models: the last of its presets stands for it then. */
+static void model_resolve(tide_plan_settings *settings)
+{
+    enum { SEQUENCE_MOST = 4096 /* as with weights */ };
+    tide_train_settings *run = &settings->run;
+    const tide_family *family = run->model != NULL ? tide_model_family_find(run->model) : NULL;
+    if (run->model == NULL)
+        run->model = "gpt2-nano"; /* nothing is asked of it */
+    if (!settings->largest || family == NULL || family->presets->family == NULL ||
+        tide_model_is_preset(run->model))
+        return;
+    const tide_model_config *last = family->presets;
+    while (last[1].family != NULL)
+        last++;
+    run->model = last->name;
+    if (run->seq_len == 0)
+        run->seq_len = last->context < SEQUENCE_MOST ? last->context : SEQUENCE_MOST;
+}
+
+static tide_status check(const tide_plan_settings *settings)
+{
+    if (settings->accounting == 0 && settings->params > 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --params needs --accounting");
+    if (settings->accounting == 0 && settings->ranks > 1)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool plan: --ranks %llu needs --accounting: one process trains, so far",
+                         (unsigned long long)settings->ranks);
+    if (settings->run.model == NULL && !(settings->accounting != 0 && settings->params > 0))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --model is required%s",
+                         settings->accounting != 0 ? ", or --params" : "");
+    if (settings->accounting != 0 && (settings->largest || settings->compare != NULL))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: %s and --accounting: give one of them",
+                         settings->largest ? "--largest" : "--compare");
+    if (settings->largest && settings->compare != NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --largest and --compare: give one of them");
+    return tide_train_settings_plan_check(&settings->run, "tidepool plan");
+}
+
+tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_plan_settings *settings)
+{
+    bool given[TIDE_OPTIONS_MAX] = {false};
+    tide_plan_settings parsed = {0};
+    tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
+    if (status == TIDE_OK)
+        status = check(&parsed);
+    if (status == TIDE_OK && parsed.accounting != 0 &&
+        (tide_options_given(table, given, "--machine") || tide_options_given(table, given, "--ram") ||
+         parsed.json))
+        status =
+            tide_fail(TIDE_ERROR_ARGUMENT,
+                      "tidepool plan: --accounting is of a model alone: without --machine, --ram and --json");
+    if (status != TIDE_OK)
+        return status;
+    model_resolve(&parsed);
+    status = tide_train_settings_complete(&parsed.run);
+    if (status == TIDE_OK)
+        *settings = parsed;
+    return status;
+}

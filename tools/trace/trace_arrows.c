@@ -1,0 +1,292 @@
+/* What made what necessary: from a request to the fetch that was issued for it; along a command, from its move to its map to its
+ * copy; from what ended a stall to the stall, and from that to the op that stood still; and from every copy in to the op that used
+ * the chunk first.
+ */
+#include "tools/trace/trace_picture.h"
+
+#include <stdlib.h>
+
+/* The chunks that each op uses: of its params; of a slice also part `slice` of its activations. */
+typedef struct users {
+    uint32_t *first_of_param; /* into chunks_of_params; one more than there are params */
+    uint32_t *chunks_of_params;
+    uint32_t first_activation_chunk;
+    uint64_t *copies; /* of each chunk: number + 1 of the last copy in that no op has used; 0: none */
+} users;
+
+static bool users_make(tide_picture *p, users *made)
+{
+    const tide_trace_model *model = p->model;
+    size_t places = 0;
+    for (uint32_t i = 0; i < model->chunk_count; i++)
+        places += model->chunks[i].param_count;
+    made->first_of_param =
+        tide_arrays_add(&p->memory, model->param_count + (size_t)2, sizeof *made->first_of_param);
+    made->chunks_of_params = tide_arrays_add(&p->memory, places, sizeof *made->chunks_of_params);
+    made->copies = tide_arrays_add(&p->memory, model->chunk_count, sizeof *made->copies);
+    if (p->memory.lacks)
+        return false;
+    uint32_t *first =
+        made->first_of_param; /* filled two elements down: counts, then ends, which filling turns to begins */
+    for (uint32_t i = 0; i < model->chunk_count; i++)
+        for (uint32_t j = 0; j < model->chunks[i].param_count; j++)
+            first[model->chunks[i].params[j].param + 2]++;
+    for (uint32_t i = 2; i < model->param_count + 2; i++)
+        first[i] += first[i - 1];
+    for (uint32_t i = 0; i < model->chunk_count; i++)
+        for (uint32_t j = 0; j < model->chunks[i].param_count; j++)
+            made->chunks_of_params[first[model->chunks[i].params[j].param + 1]++] = i;
+    made->first_activation_chunk = model->chunk_count;
+    for (uint32_t i = model->chunk_count; i > 0 && model->chunks[i - 1].space == TIDE_SPACE_ACTIVATION; i--)
+        made->first_activation_chunk = i - 1;
+    return true;
+}
+
+static void arrow_add(tide_picture *p, uint64_t from, uint64_t to)
+{
+    if (p->spans[from] != TIDE_TRACE_NONE && p->spans[to] != TIDE_TRACE_NONE)
+        tide_timeline_arrow(p->timeline, p->spans[from], p->spans[to]);
+}
+
+static uint64_t number_of(const tide_picture *p, const tide_trace_event *event)
+{
+    return (uint64_t)(event - p->model->events);
+}
+
+static void op_uses(tide_picture *p, users *of, const tide_trace_event *op, uint32_t chunk)
+{
+    if (of->copies[chunk] == 0)
+        return;
+    arrow_add(p, of->copies[chunk] - 1, number_of(p, op));
+    of->copies[chunk] = 0;
+}
+
+static void op_uses_params(tide_picture *p, users *of, const tide_trace_event *op)
+{
+    const tide_traced_op *used = &p->model->ops[op->op];
+    for (uint32_t i = 0; i < used->param_count; i++)
+        for (uint32_t j = of->first_of_param[used->params[i].tensor];
+             j < of->first_of_param[used->params[i].tensor + 1]; j++)
+            op_uses(p, of, op, of->chunks_of_params[j]);
+}
+
+/* A slice's activations: parts lie one behind the other, each on a boundary of its own (tide_align_up). */
+static void op_uses_activations(tide_picture *p, users *of, const tide_trace_event *op)
+{
+    const tide_traced_op *used = &p->model->ops[op->op];
+    const uint64_t chunk_bytes = p->model->chunk_bytes,
+                   chunks = p->model->chunk_count - of->first_activation_chunk;
+    for (uint32_t i = 0; i < used->activation_count; i++) {
+        const tide_traced_activation *activation = &p->model->activations[used->activations[i].tensor];
+        const uint64_t begin = activation->offset_bytes + op->slice * tide_align_up(activation->part_bytes);
+        const uint64_t end = begin + activation->part_bytes;
+        for (uint64_t j = begin / chunk_bytes; j < chunks && j * chunk_bytes < end; j++)
+            op_uses(p, of, op, of->first_activation_chunk + (uint32_t)j);
+    }
+}
+
+/* From each copy in to the first op that uses the chunk. Ops run one behind the other, so that at an op's turn the copies that
+ * began before its end are those that it, or one before it, can have used. */
+static bool arrows_to_users(tide_picture *p)
+{
+    const tide_trace_model *model = p->model;
+    users of = {0};
+    uint64_t copy = 0;
+    if (model->chunk_bytes == 0) /* then there are no copies */
+        return true;
+    if (!users_make(p, &of))
+        return false;
+    for (uint64_t i = 0; i < model->event_count; i++) {
+        const tide_trace_event *event = &model->events[i];
+        if (event->kind != TIDE_TRACE_OP || event->op == TIDE_TRACE_NONE)
+            continue;
+        for (; copy < model->event_count && model->events[copy].begin_ns < event->end_ns; copy++)
+            if (model->events[copy].kind == TIDE_TRACE_COPY &&
+                tide_is_word(model->events[copy].what, "device"))
+                of.copies[model->events[copy].chunk] = copy + 1;
+        op_uses_params(p, &of, event);
+        if (event->slice != TIDE_TRACE_NONE)
+            op_uses_activations(p, &of, event);
+    }
+    return true;
+}
+
+/* ---- commands ---- */
+
+/* What a command did, in order of ids, begins and what makes what necessary. */
+typedef struct deed {
+    uint64_t id, begin_ns, event;
+    int order;
+} deed;
+
+/* 0: no deed of a command. */
+static int order_of(const tide_trace_event *event)
+{
+    switch (event->kind) {
+    case TIDE_TRACE_ACCESS:
+        return 1;
+    case TIDE_TRACE_MOVE:
+        return 2;
+    case TIDE_TRACE_MAP:
+        return 3;
+    case TIDE_TRACE_ZERO:
+        return 4;
+    case TIDE_TRACE_COPY:
+        return 5;
+    case TIDE_TRACE_UPDATE:
+    case TIDE_TRACE_RESTORE:
+        return 6;
+    default:
+        return 0;
+    }
+}
+
+static int compare_deeds(const void *a, const void *b)
+{
+    const deed *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    if (x->begin_ns != y->begin_ns)
+        return x->begin_ns < y->begin_ns ? -1 : 1;
+    return x->order != y->order ? x->order - y->order : (x->event > y->event) - (x->event < y->event);
+}
+
+typedef struct deeds {
+    deed *deeds;
+    uint64_t count;
+} deeds;
+
+static bool deeds_make(tide_picture *p, deeds *made)
+{
+    const tide_trace_model *model = p->model;
+    made->deeds = tide_arrays_add(&p->memory, model->event_count, sizeof *made->deeds);
+    made->count = 0;
+    for (uint64_t i = 0; i < model->event_count && made->deeds != NULL; i++)
+        if (order_of(&model->events[i]) != 0 && model->events[i].id != 0)
+            made->deeds[made->count++] =
+                (deed){model->events[i].id, model->events[i].begin_ns, i, order_of(&model->events[i])};
+    if (made->deeds != NULL)
+        qsort(made->deeds, made->count, sizeof *made->deeds, compare_deeds);
+    return made->deeds != NULL;
+}
+
+/* From each deed to the next of another kind. */
+static void arrows_along_commands(tide_picture *p, const deeds *all)
+{
+    for (uint64_t i = 1; i < all->count; i++)
+        if (all->deeds[i].id == all->deeds[i - 1].id && all->deeds[i].order != all->deeds[i - 1].order)
+            arrow_add(p, all->deeds[i - 1].event, all->deeds[i].event);
+}
+
+/* The command's deed that ended last before the stall did; else the last that began before. NULL: it is not in the trace. */
+static const deed *ending_deed(const tide_picture *p, const deeds *all, const tide_trace_event *stall)
+{
+    const deed *found = NULL;
+    uint64_t from = 0, to = all->count;
+    while (from < to) {
+        const uint64_t middle = from + (to - from) / 2;
+        if (all->deeds[middle].id < stall->ended_by)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    for (; from < all->count && all->deeds[from].id == stall->ended_by; from++) {
+        const uint64_t end_ns = p->model->events[all->deeds[from].event].end_ns;
+        const uint64_t best_ns = found != NULL ? p->model->events[found->event].end_ns : 0;
+        if (all->deeds[from].begin_ns >= stall->end_ns)
+            continue;
+        if (found == NULL || (end_ns <= stall->end_ns && (end_ns >= best_ns || best_ns > stall->end_ns)))
+            found = &all->deeds[from];
+    }
+    return found;
+}
+
+static bool is_stalled(const tide_trace_event *op, const tide_trace_event *stall)
+{
+    return op->kind == TIDE_TRACE_OP && op->op == stall->op && op->pass == stall->pass &&
+           op->end_ns > stall->end_ns;
+}
+
+/* The op at which compute stood still: the one that had begun, `before`, or the next. NULL: it is not in the trace.
+ * `next` goes along with the stalls, to the first op or pass behind each. */
+static const tide_trace_event *stalled_op(const tide_trace_model *model, const tide_trace_event *before,
+                                          const tide_trace_event *stall, const tide_trace_event **next)
+{
+    const tide_trace_event *end = model->events + model->event_count;
+    if (before != NULL && is_stalled(before, stall))
+        return before;
+    while (*next < end &&
+           (*next <= stall || ((*next)->kind != TIDE_TRACE_OP && (*next)->kind != TIDE_TRACE_PASS)))
+        ++*next;
+    return *next < end && is_stalled(*next, stall) ? *next : NULL;
+}
+
+static void arrows_through_stalls(tide_picture *p, const deeds *all)
+{
+    const tide_trace_event *before = NULL, *next = p->model->events;
+    for (uint64_t i = 0; i < p->model->event_count; i++) {
+        const tide_trace_event *event = &p->model->events[i];
+        if (event->kind == TIDE_TRACE_OP)
+            before = event;
+        if (event->kind != TIDE_TRACE_STALL)
+            continue;
+        const deed *ended = event->ended_by != 0 ? ending_deed(p, all, event) : NULL;
+        const bool held_up = event->op != TIDE_TRACE_NONE && !tide_is_word(event->what, "caller");
+        const tide_trace_event *op = held_up ? stalled_op(p->model, before, event, &next) : NULL;
+        if (ended != NULL)
+            arrow_add(p, ended->event, i);
+        if (op != NULL)
+            arrow_add(p, i, number_of(p, op));
+    }
+}
+
+/* ---- requests ---- */
+
+/* The request that a wait is of: requests come one behind the other. NULL: it is not in the trace. */
+static const tide_trace_event *request_of(const tide_trace_model *model, const tide_trace_event *wait,
+                                          uint64_t *at)
+{
+    for (; *at < model->event_count; ++*at) {
+        const tide_trace_event *request = &model->events[*at];
+        if (request->kind != TIDE_TRACE_REQUEST || request->end_ns < wait->begin_ns)
+            continue;
+        if (request->pass == wait->pass && request->schedule_step == wait->schedule_step &&
+            request->begin_ns <= wait->begin_ns)
+            return request;
+        if (request->begin_ns > wait->begin_ns)
+            break;
+    }
+    return NULL;
+}
+
+/* From a request to the fetches that were issued for it. */
+static bool arrows_from_requests(tide_picture *p)
+{
+    const tide_trace_model *model = p->model;
+    const tide_trace_event **asked = tide_arrays_add(&p->memory, model->chunk_count, sizeof *asked);
+    uint64_t at = 0;
+    if (asked == NULL)
+        return false;
+    for (uint64_t i = 0; i < model->event_count; i++) {
+        const tide_trace_event *event = &model->events[i];
+        if (event->kind == TIDE_TRACE_WAIT)
+            asked[event->chunk] = request_of(model, event, &at);
+        if (event->kind != TIDE_TRACE_MOVE || !tide_is_word(event->what, "fetch") ||
+            asked[event->chunk] == NULL)
+            continue;
+        const tide_trace_event *request = asked[event->chunk];
+        if (event->begin_ns <= request->end_ns)
+            arrow_add(p, number_of(p, request), i);
+    }
+    return true;
+}
+
+bool tide_picture_arrows(tide_picture *p)
+{
+    deeds all;
+    if (!deeds_make(p, &all))
+        return false;
+    arrows_along_commands(p, &all);
+    arrows_through_stalls(p, &all);
+    return arrows_from_requests(p) && arrows_to_users(p);
+}

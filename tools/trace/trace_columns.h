@@ -1,0 +1,35 @@
+/* A trace's events as columns of numbers, for the page that draws them (trace_page/data.js reads them): kind after
+ * kind, each column its numbers one after the other, 7 bits a byte, lowest first. The columns are the members that the
+ * format gives the kind (src/train/trace_fields.h) less those that no drawing needs; a chunk's place is one number.
+ *
+ *   plan -> description_write (JSON: what is there) -> events_write (base64) -> free
+ */
+#ifndef TIDE_TOOLS_TRACE_COLUMNS_H
+#define TIDE_TOOLS_TRACE_COLUMNS_H
+
+#include "tools/trace/trace_model.h"
+
+#include <stdio.h>
+
+/* What of the trace is told: events that reach into [begin_ns, end_ns), those that began before as if they began there;
+ * and where each chunk was then. */
+typedef struct tide_trace_window {
+    uint64_t begin_ns, end_ns;
+} tide_trace_window;
+
+typedef struct tide_trace_columns tide_trace_columns;
+
+/* The model must outlive the columns. NO_MEMORY; *columns is set on success only. */
+TIDE_NODISCARD tide_status tide_trace_columns_plan(const tide_trace_model *model, tide_trace_window window,
+                                                   tide_trace_columns **columns);
+
+/* The members origin_ns, kinds and enums of a JSON object, without its braces. What can't be written shows in `out`. */
+void tide_trace_columns_description_write(const tide_trace_columns *columns, FILE *out);
+void tide_trace_columns_events_write(const tide_trace_columns *columns, FILE *out);
+
+void tide_trace_columns_free(tide_trace_columns *columns); /* NULL: allowed */
+
+/* A text as JSON that may stand inside of a page's script. */
+void tide_trace_text_write(const char *text, FILE *out);
+
+#endif

@@ -1,0 +1,13 @@
+/* Slots of both tiers over time, drawn in letters. */
+#ifndef TIDE_TOOLS_TRACE_PLOT_H
+#define TIDE_TOOLS_TRACE_PLOT_H
+
+#include "tools/trace/trace_model.h"
+
+#include <stdio.h>
+
+/* Print what the device's and the host's slots held from `begin_ns` to `end_ns`, at most ten lines. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trace_plot(const tide_trace_model *model, uint64_t begin_ns, uint64_t end_ns,
+                                           FILE *out);
+
+#endif

@@ -1,0 +1,280 @@
+/* Lines, and the events among them: see trace_read.h. */
+#include "tools/trace/trace_read.h"
+
+#include "src/train/trace_fields.h"
+#include "tools/trace/trace_rows.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- an event ---- */
+
+typedef struct choice {
+    const char *name;
+    const char *const *values;
+} choice;
+
+#define VALUES(...)                                                                                          \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        __VA_ARGS__, NULL                                                                                    \
+    }
+
+static const choice choices[] = {
+    {"for", VALUES("update", "slot", "move")},
+    {"move", VALUES("fetch", "evict", "write back")},
+    {"reason", VALUES("demand", "prefetch", "update", "restore", "access", "promote")},
+    {"map", VALUES("map", "unmap", "remap")},
+    {"to", VALUES("device", "host")},
+    {"tier", VALUES("device", "host")},
+    {"cause", VALUES("link", "capacity", "update", "norm", "map", "caller")},
+    {"device", VALUES("none", "coming", "there", "evicting", "stale")},
+    {"host", VALUES("none", "coming", "there")},
+    {"content", VALUES("nothing", "params", "gradients", "both", "state", "activations")},
+    {"holds", VALUES("parameter", "gradient")},
+};
+
+static const char *const *choices_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        if (strcmp(choices[i].name, name) == 0)
+            return choices[i].values;
+    return NULL;
+}
+
+static void ways_fill(tide_trace_way *ways)
+{
+    for (int kind = 0; kind < TIDE_TRACE_KIND_COUNT; kind++) {
+        const tide_trace_shape *shape = tide_trace_shape_of((tide_trace_kind)kind);
+        assert(shape->field_count <= TIDE_TRACE_FIELDS_MAX);
+        ways[kind].name = shape->name;
+        ways[kind].name_length = strlen(shape->name);
+        for (uint32_t i = 0; i < shape->field_count; i++)
+            ways[kind].choices[i] =
+                shape->fields[i].type == TIDE_TRACE_TEXT ? choices_of(shape->fields[i].name) : NULL;
+    }
+}
+
+static void text_read(tide_trace_reader *reader, const char *name, const char *const *values,
+                      const char **text)
+{
+    if (values == NULL)
+        *text = tide_trace_text(reader, name);
+    else
+        *text = values[tide_scan_choice(&reader->scan, name, values)];
+}
+
+static void field_read(tide_trace_reader *reader, const tide_trace_field *field, const char *const *values,
+                       tide_trace_event *event)
+{
+    void *at = (char *)event + field->offset;
+    tide_trace_scan *scan = &reader->scan;
+    switch (field->type) {
+    case TIDE_TRACE_COUNT64:
+        *(uint64_t *)at = tide_scan_count(scan, field->name, TIDE_SCAN_COUNT_MAX);
+        break;
+    case TIDE_TRACE_COUNT32:
+        *(uint32_t *)at = (uint32_t)tide_scan_count(scan, field->name, UINT32_MAX - 1);
+        break;
+    case TIDE_TRACE_COUNT64_OR_NULL:
+        *(uint64_t *)at = 0;
+        if (!tide_scan_is_null(scan, field->name))
+            *(uint64_t *)at = tide_scan_count(scan, field->name, TIDE_SCAN_COUNT_MAX);
+        break;
+    case TIDE_TRACE_COUNT32_OR_NULL:
+        *(uint32_t *)at = TIDE_TRACE_NONE;
+        if (!tide_scan_is_null(scan, field->name))
+            *(uint32_t *)at = (uint32_t)tide_scan_count(scan, field->name, UINT32_MAX - 1);
+        break;
+    case TIDE_TRACE_TEXT:
+        text_read(reader, field->name, values, (const char **)at);
+        break;
+    case TIDE_TRACE_BOOL:
+        *(bool *)at = tide_scan_bool(scan, field->name);
+        break;
+    }
+}
+
+static void known_check(tide_trace_reader *reader, const char *name, uint32_t number, uint32_t count,
+                        const char *what)
+{
+    if (number != TIDE_TRACE_NONE)
+        tide_trace_number_check(reader, name, number, count, what);
+}
+
+static void chunk_check(tide_trace_reader *reader, const char *name, uint32_t chunk, tide_space space)
+{
+    if (reader->scan.status == TIDE_OK && reader->model->chunks[chunk].space != space)
+        tide_scan_refuse(&reader->scan, "\"%s\" is %" PRIu32 ", which is no %s chunk", name, chunk,
+                         space == TIDE_SPACE_PARAM ? "param" : "state");
+}
+
+/* That every number is one of what there is. */
+static void event_check(tide_trace_reader *reader, const tide_trace_event *event)
+{
+    const tide_trace_model *model = reader->model;
+    known_check(reader, "op", event->op, model->op_count, "ops");
+    known_check(reader, "chunk", event->chunk, model->chunk_count, "chunks");
+    known_check(reader, "state_chunk", event->state_chunk, model->chunk_count, "chunks");
+    known_check(reader, "device_slot", event->device_slot, model->device_slots, "device slots");
+    known_check(reader, "host_slot", event->host_slot, model->host_slots, "host slots");
+    known_check(reader, "param", event->param, model->param_count, "params");
+    if (reader->scan.status != TIDE_OK)
+        return;
+    if (event->slice != TIDE_TRACE_NONE && event->op == TIDE_TRACE_NONE)
+        tide_scan_refuse(&reader->scan, "\"slice\" is %" PRIu32 ", but \"op\" is null", event->slice);
+    else if (event->slice != TIDE_TRACE_NONE)
+        tide_trace_number_check(reader, "slice", event->slice, model->ops[event->op].slices,
+                                "this op's slices");
+    if (event->end_ns < event->begin_ns)
+        tide_scan_refuse(&reader->scan, "\"end_ns\" %" PRIu64 " is before \"begin_ns\" %" PRIu64,
+                         event->end_ns, event->begin_ns);
+    if (event->kind == TIDE_TRACE_COPY && event->bytes > model->chunks[event->chunk].bytes)
+        tide_scan_refuse(&reader->scan, "\"bytes\" is %" PRIu64 ", but chunk %" PRIu32 " has %" PRIu64,
+                         event->bytes, event->chunk, model->chunks[event->chunk].bytes);
+    if (event->kind == TIDE_TRACE_UPDATE || event->kind == TIDE_TRACE_RESTORE) {
+        chunk_check(reader, "chunk", event->chunk, TIDE_SPACE_PARAM);
+        chunk_check(reader, "state_chunk", event->state_chunk, TIDE_SPACE_STATE);
+    }
+}
+
+/* ---- passes ---- */
+
+static void pass_begin(tide_trace_reader *reader, const tide_trace_event *event)
+{
+    tide_trace_model *model = reader->model;
+    if (event->training != (event->number > 0))
+        tide_scan_refuse(&reader->scan, "\"number\" is %" PRIu64 ", but \"training\" is %s", event->number,
+                         event->training ? "true" : "false");
+    if (!tide_trace_reserve(reader, &model->passes, model->pass_count, sizeof *model->passes))
+        return;
+    model->passes[model->pass_count++] = (tide_traced_pass){.pass = event->pass,
+                                                            .number = event->number,
+                                                            .training = event->training,
+                                                            .clips = event->clips,
+                                                            .begin_ns = event->begin_ns,
+                                                            .end_ns = UINT64_MAX};
+}
+
+static void pass_end(tide_trace_model *model, const tide_trace_event *event)
+{
+    for (uint32_t i = model->pass_count; i-- > 0;)
+        if (model->passes[i].pass == event->pass) {
+            model->passes[i].end_ns = event->end_ns;
+            return;
+        }
+}
+
+/* The last training pass is of the step: of those before it, each that was repeated was given up before. What events
+ * told of the step counts no more: see model_finish. */
+static void step_give_up(tide_trace_model *model, uint64_t step)
+{
+    uint32_t i = model->pass_count;
+    while (i > 0 && !model->passes[i - 1].training)
+        i--;
+    if (i > 0 && model->passes[i - 1].number == step)
+        model->passes[i - 1].given_up = true;
+}
+
+static void event_take(tide_trace_reader *reader, const tide_trace_event *event)
+{
+    tide_trace_model *model = reader->model;
+    if (event->kind == TIDE_TRACE_PASS)
+        pass_begin(reader, event);
+    else if (event->kind == TIDE_TRACE_PASS_END)
+        pass_end(model, event);
+    else if (event->kind == TIDE_TRACE_GIVEN_UP)
+        step_give_up(model, event->step);
+    else if (event->kind == TIDE_TRACE_DROPPED)
+        reader->dropped += event->number, reader->passes_before_drop = model->pass_count;
+    if (tide_trace_reserve(reader, &model->events, model->event_count, sizeof *model->events))
+        model->events[model->event_count++] = *event;
+}
+
+static void event_read(tide_trace_reader *reader)
+{
+    tide_trace_event event = {.op = TIDE_TRACE_NONE,
+                              .slice = TIDE_TRACE_NONE,
+                              .chunk = TIDE_TRACE_NONE,
+                              .state_chunk = TIDE_TRACE_NONE,
+                              .device_slot = TIDE_TRACE_NONE,
+                              .host_slot = TIDE_TRACE_NONE,
+                              .param = TIDE_TRACE_NONE};
+    tide_trace_scan *scan = &reader->scan;
+    tide_scanned name = tide_scan_raw(scan, "event");
+    int kind = 0;
+    while (kind < TIDE_TRACE_KIND_COUNT && (reader->ways[kind].name_length != name.length ||
+                                            memcmp(reader->ways[kind].name, name.at, name.length) != 0))
+        kind++;
+    if (scan->status == TIDE_OK && kind == TIDE_TRACE_KIND_COUNT)
+        tide_scan_refuse(scan, "there is no event \"%.*s\" in format %d",
+                         (int)(name.length < 32 ? name.length : 32), name.at, TIDE_TRACE_FORMAT);
+    if (scan->status != TIDE_OK)
+        return;
+    const tide_trace_shape *shape = tide_trace_shape_of((tide_trace_kind)kind);
+    event.kind = (tide_trace_kind)kind;
+    scan->name = shape->name;
+    for (uint32_t i = 0; i < shape->field_count; i++)
+        field_read(reader, &shape->fields[i], reader->ways[kind].choices[i], &event);
+    tide_scan_end(scan);
+    if (strcmp(shape->fields[2].name, "t_ns") == 0)
+        event.end_ns = event.begin_ns;
+    if (scan->status == TIDE_OK)
+        event_check(reader, &event);
+    if (scan->status == TIDE_OK)
+        event_take(reader, &event);
+}
+
+/* ---- a line ---- */
+
+static void end_read(tide_trace_reader *reader)
+{
+    tide_trace_scan *scan = &reader->scan;
+    bool end = tide_scan_bool(scan, "end");
+    (void)tide_scan_count(scan, "events", TIDE_SCAN_COUNT_MAX);
+    uint64_t dropped = tide_scan_count(scan, "dropped", TIDE_SCAN_COUNT_MAX);
+    tide_scan_end(scan);
+    if (!end)
+        tide_scan_refuse(scan, "\"end\" must be true");
+    reader->has_ended = true;
+    reader->dropped = dropped;
+}
+
+void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model, tide_trace_memory *memory)
+{
+    *reader = (tide_trace_reader){.model = model, .memory = memory};
+    ways_fill(reader->ways);
+}
+
+tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, uint64_t line,
+                                   const char *text, size_t bytes)
+{
+    static const struct {
+        const char *kind;
+        void (*read)(tide_trace_reader *reader);
+    } kinds[] = {{"event", event_read},
+                 {"step", tide_trace_read_step},
+                 {"table", tide_trace_read_table},
+                 {"end", end_read}};
+    tide_trace_scan *scan = &reader->scan;
+    tide_scan_begin(scan, path, line, text, bytes);
+    if (!reader->has_begun) {
+        tide_trace_read_first(reader);
+        return scan->status;
+    }
+    if (reader->has_ended) {
+        tide_scan_refuse(scan, "comes behind the line \"end\", which is a trace's last");
+        return scan->status;
+    }
+    tide_scanned first = tide_scan_first(scan);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && scan->status == TIDE_OK; i++)
+        if (tide_scanned_is(first, kinds[i].kind)) {
+            scan->kind = kinds[i].kind;
+            kinds[i].read(reader);
+            return scan->status;
+        }
+    tide_scan_refuse(scan, "a line begins with \"event\", \"step\", \"table\" or \"end\", not with \"%.*s\"",
+                     (int)(first.length < 32 ? first.length : 32), first.at);
+    return scan->status;
+}

@@ -1,0 +1,115 @@
+#include "tools/train/stop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <time.h>
+
+static volatile sig_atomic_t end_seen, end_count, save_seen;
+static struct timespec
+    first_at; /* of the first SIGINT or SIGTERM; set and read in the handler, which blocks both */
+static volatile sig_atomic_t first_seen;
+
+/* Whether a signal comes so long after the first that somebody means it as the second. */
+static bool is_second(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (first_seen)
+        return (now.tv_sec - first_at.tv_sec) * 1000000000 + now.tv_nsec - first_at.tv_nsec >= 1000000000;
+    first_seen = 1;
+    first_at = now;
+    return false;
+}
+
+static void on_end(int number)
+{
+    const int kept = errno;
+    if (end_seen == 0)
+        end_seen = number;
+    end_count++;
+    if ((number == SIGINT || number == SIGTERM) && is_second()) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number); /* it comes when this handler returns */
+    }
+    errno = kept;
+}
+
+static void on_save(int number)
+{
+    save_seen = number;
+}
+
+static void install(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaction(number, &action, NULL);
+}
+
+static bool is_ignored(int number)
+{
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void tide_stop_install(void)
+{
+    install(SIGINT, on_end);
+    install(SIGTERM, on_end);
+    install(SIGXCPU, on_end);
+    if (!is_ignored(SIGHUP))
+        install(SIGHUP, on_end);
+}
+
+void tide_stop_install_run(void)
+{
+    tide_stop_install();
+    install(SIGUSR1, on_save);
+    install(SIGUSR2, on_save);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+bool tide_stop_wanted(void)
+{
+    return end_seen != 0;
+}
+
+unsigned tide_stop_count(void)
+{
+    return (unsigned)end_count;
+}
+
+static const char *name_of(int number)
+{
+    switch (number) {
+    case SIGINT:
+        return "SIGINT";
+    case SIGHUP:
+        return "SIGHUP";
+    case SIGXCPU:
+        return "SIGXCPU";
+    case SIGUSR1:
+        return "SIGUSR1";
+    case SIGUSR2:
+        return "SIGUSR2";
+    default:
+        return "SIGTERM";
+    }
+}
+
+const char *tide_stop_name(void)
+{
+    return name_of(end_seen);
+}
+
+const char *tide_stop_save_take(void)
+{
+    const int number = save_seen;
+    if (number == 0)
+        return NULL;
+    save_seen = 0;
+    return name_of(number);
+}

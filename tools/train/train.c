@@ -1,0 +1,543 @@
+/* tidepool train: from a command line to a trained model.
+ *
+ *   1. command line -> device and trainer options
+ *   2. outputs must be neither inputs nor each other; those that could fail are tried before anything is measured or trained:
+ *      checkpoint folder, metrics, trace; then the machine that the null device plays on, or what --auto chooses
+ *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
+ *   4. step by step: evaluation, save; a signal ends the loop after the step
+ *   5. last lines, summary, save, evaluation, sample
+ *
+ * A step's updates may run inside the next step, so its line, on the console and in the metrics, is written
+ * when both halves are known: the trainer's report, and the step's share of the pool's counters. Before an
+ * evaluation, a save or a sample the pool is drained, which ends the step's share: their time and moves are
+ * in no step's line.
+ *
+ * Signals only set flags (tools/train/stop.h). A run that has begun is never lost to its outputs: one that can't be written is told,
+ * and the run goes on. A run that fails otherwise saves its last complete step before it ends.
+ */
+#include "src/train/metrics.h"
+#include "tools/command.h"
+#include "tools/export/export_options.h"
+#include "tools/options.h"
+#include "tools/train/stop.h"
+#include "tools/train/train_auto.h"
+#include "tools/train/train_files.h"
+#include "tools/train/train_folder.h"
+#include "tools/train/train_head.h"
+#include "tools/train/train_options.h"
+#include "tools/train/train_predict.h"
+#include "tools/train/train_report.h"
+#include "tools/train/train_saves.h"
+#include "tools/train/train_trace.h"
+#include "tools/units.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char command_name[] = "tidepool train";
+
+/* Steps that wait for their counters: the last one, and one whose updates run on. */
+enum { WAITING_STEPS_MAX = 8 };
+
+typedef struct train_run {
+    tide_train_settings settings;
+    tide_trainer_options options;
+    tide_trainer *trainer;
+    tide_metrics *metrics; /* NULL: none wanted */
+    tide_trace *trace;     /* NULL: none wanted */
+    char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
+    char no_gpu[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
+    char *freeze;                          /* --freeze's patterns, blanks between them */
+    tide_making making;
+    tide_progress progress;
+    tide_train_folder folder;
+    tide_export_place exporting;
+    tide_train_prediction prediction; /* on the null device */
+    tide_train_saves saves;
+    uint64_t first_step;                            /* done before this run */
+    tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
+    uint64_t reported;
+    uint64_t lined; /* have their line */
+    double unigram; /* entropy of the validation split, the mark to beat; NAN if not known yet */
+} train_run;
+
+/* ---- 2: outputs ---- */
+
+/* The folder whose config.json and tokenizer are this run's: its own, or what the checkpoint that it goes on from has kept. */
+static const char *source_of(const train_run *run)
+{
+    if (run->options.weights != NULL)
+        return run->options.weights;
+    return run->folder.source[0] != '\0' ? run->folder.source : NULL;
+}
+
+/* What --export writes, and where: as the run's params are. */
+static tide_export export_of(train_run *run)
+{
+    return (tide_export){.files = tide_files_posix(),
+                         .out = run->settings.export,
+                         .model = &run->options.model,
+                         .source = source_of(run),
+                         .dtype = tide_export_dtype_of(run->options.pool.dtype),
+                         .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
+                         .progress = tide_making_show,
+                         .progress_context = &run->making};
+}
+
+static tide_status export_open(train_run *run)
+{
+    tide_export export = export_of(run);
+    export.may_be_there = run->settings.resume && run->folder.finished; /* a restart of a run that is done */
+    return run->settings.export != NULL ? tide_export_begin(&export, &run->exporting) : TIDE_OK;
+}
+
+static tide_status outputs_open(train_run *run)
+{
+    const tide_train_settings *settings = &run->settings;
+    const tide_export export = export_of(run);
+    if (settings->export != NULL)
+        tide_export_tidy(export.files, export.out); /* before anything asks how much is free there */
+    tide_status status = tide_train_folder_check(settings, &run->options,
+                                                 settings->export != NULL ? &export : NULL, &run->folder);
+    if (status == TIDE_OK)
+        status = export_open(run);
+    if (status == TIDE_OK && settings->metrics != NULL)
+        status = tide_metrics_open(settings->metrics, &run->metrics);
+    if (status == TIDE_OK)
+        status = tide_train_trace_open(settings, &run->trace);
+    if (run->trace != NULL) {
+        run->options.pool.trace = tide_trace_record;
+        run->options.pool.trace_context = run->trace;
+    }
+    return status;
+}
+
+/* A run that failed leaves no folder without a checkpoint behind. */
+static void folder_withdraw(const train_run *run)
+{
+    const tide_files *files = tide_files_posix();
+    if (run->folder.made && run->saves.saved_step == TIDE_TRAIN_UNSAVED &&
+        tide_export_keep_source(files, run->settings.checkpoint, NULL) == TIDE_OK)
+        (void)files->remove_folder(files->context, run->settings.checkpoint);
+}
+
+/* ---- 3: the trainer ---- */
+
+static tide_status trace_begin(train_run *run)
+{
+    tide_gpu gpu;
+    const char *machine = tide_train_gpu_find(run->device, &gpu) ? gpu.name : NULL;
+    if (tide_train_settings_predict(&run->settings))
+        machine = run->prediction.machine.profile.name;
+    return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
+                                  machine);
+}
+
+/* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them
+ * already, unless it saves to another folder than it began in. */
+static tide_status source_keep(const train_run *run)
+{
+    char source[TIDE_CHECKPOINT_PATH_BYTES];
+    const char *folder = run->settings.checkpoint;
+    bool kept = false;
+    if (folder == NULL || !tide_trainer_computes(run->trainer))
+        return TIDE_OK;
+    if (tide_trainer_resumed_get(run->trainer)->resumed && !run->folder.elsewhere) {
+        const tide_status status = tide_export_source_kept(tide_files_posix(), folder, source, &kept);
+        if (status != TIDE_OK || kept || source_of(run) == NULL)
+            return status;
+    }
+    return tide_export_keep_source(tide_files_posix(), folder, source_of(run));
+}
+
+/* The lines of steps that this run takes again go; what the null device predicts takes none again. Where they can't be cut, on a full
+ * disk, say, they stay: a run that is started again by a batch system must not end for that. */
+static tide_status metrics_begin(train_run *run)
+{
+    const uint64_t step = tide_train_settings_predict(&run->settings) ? UINT64_MAX : run->first_step;
+    const bool continues = run->settings.resume || run->settings.resume_from;
+    const tide_status status = tide_metrics_begin(run->metrics, continues, step);
+    if (status == TIDE_OK || !continues)
+        return status;
+    tide_progress_warn(&run->progress, "%s; the run goes on, and its lines come behind those that are there",
+                       tide_message());
+    return TIDE_OK;
+}
+
+static tide_status trainer_open(train_run *run)
+{
+    run->options.pool.progress = tide_making_show;
+    run->options.pool.progress_context = &run->making;
+    tide_making_begin(&run->making, stderr);
+    tide_status status = tide_trainer_create(&run->options, &run->trainer);
+    tide_making_end(&run->making);
+    if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
+        status = tide_train_predict_begin(&run->prediction, run->trainer);
+    if (status == TIDE_OK)
+        status = tide_train_folder_begin(&run->folder, stdout);
+    if (status == TIDE_OK)
+        status = source_keep(run);
+    if (status != TIDE_OK)
+        return tide_train_folder_advise(&run->settings, status);
+    const tide_train_head head = {.settings = &run->settings,
+                                  .options = &run->options,
+                                  .trainer = run->trainer,
+                                  .device = run->device,
+                                  .no_gpu = run->no_gpu,
+                                  .freeze = run->freeze};
+    tide_train_head_print(&head, stdout);
+    status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
+    run->first_step = tide_trainer_state(run->trainer)->step;
+    if (status == TIDE_OK && run->metrics != NULL)
+        status = metrics_begin(run);
+    if (status == TIDE_OK && run->trace != NULL)
+        status = trace_begin(run);
+    return status == TIDE_OK ? tide_train_saves_begin(&run->saves, &run->settings, &run->options,
+                                                      run->trainer, &run->progress)
+                             : status;
+}
+
+/* ---- 4: steps ---- */
+
+/* A step's line, on the console and in the metrics: both halves are there. */
+static void step_line(train_run *run, const tide_trainer_report *report, const tide_pool_counters *counters)
+{
+    const uint64_t tokens = tide_trainer_plan_get(run->trainer)->batch_tokens;
+    bool reader_left;
+    tide_progress_step(&run->progress, report, counters);
+    if (run->trace != NULL)
+        tide_trace_step(run->trace, report, tokens, counters);
+    if (run->metrics == NULL || tide_metrics_step(run->metrics, report, tokens, counters) == TIDE_OK)
+        return;
+    if (tide_metrics_lost(run->metrics, &reader_left) == 1)
+        tide_progress_warn(&run->progress, "%s; the run goes on without it", tide_message());
+}
+
+/* Write the lines of the steps whose last update has ended, oldest first; the pool keeps 8 of them, so this is
+ * called every step. Counters without a report are a step's that failed. */
+static void counters_take(train_run *run)
+{
+    uint64_t step;
+    tide_pool_counters counters;
+    while (run->lined < run->reported &&
+           tide_pool_step_counters_take(tide_trainer_pool(run->trainer), &step, &counters))
+        step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
+}
+
+/* Where this run's params are from; NULL: they are initial values. */
+static const char *beginning_of(const train_run *run)
+{
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
+    return resumed->resumed ? resumed->from.path : run->options.weights;
+}
+
+/* Of gradients that are not finite: what may be the cause, and what helps. As long as no update was made the
+ * learning rate has no part in it. */
+static tide_status nonfinite_advise(const train_run *run, tide_status status)
+{
+    char message[1024], kept[96] = "";
+    if (status != TIDE_ERROR_NONFINITE)
+        return status;
+    snprintf(message, sizeof message, "%s", tide_message());
+    const uint64_t last = run->reported - 1;
+    const bool updated =
+        run->reported > 0 && run->waiting[last % WAITING_STEPS_MAX].skipped_in_row < run->reported;
+    if (!updated && beginning_of(run) != NULL)
+        return tide_fail(status,
+                         "%.600s; no update was made before: look for values that are not finite, or far too "
+                         "large, in %.300s",
+                         message, beginning_of(run));
+    if (run->saves.saved_step != TIDE_TRAIN_UNSAVED)
+        snprintf(kept, sizeof kept, "; the checkpoint of step %llu stands, to go on from",
+                 (unsigned long long)run->saves.saved_step);
+    return tide_fail(status, "%.700s; a lower --lr may help%s%s", message,
+                     run->settings.clip > 0 ? "" : ", or --clip 1, which skips such steps", kept);
+}
+
+static tide_status step_run(train_run *run)
+{
+    assert(run->reported - run->lined < WAITING_STEPS_MAX);
+    tide_status status = tide_trainer_step(run->trainer, &run->waiting[run->reported % WAITING_STEPS_MAX]);
+    if (status != TIDE_OK)
+        return nonfinite_advise(run, status);
+    run->reported++;
+    counters_take(run);
+    return TIDE_OK;
+}
+
+/* End the last step's share of the counters here: what follows is no step's. */
+static tide_status steps_settle(train_run *run)
+{
+    const tide_status status = tide_pool_drain(tide_trainer_pool(run->trainer));
+    if (status == TIDE_OK)
+        counters_take(run);
+    return status;
+}
+
+static tide_status evaluate(train_run *run)
+{
+    double loss = 0;
+    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
+    tide_status status = tide_trainer_evaluate(run->trainer, &loss);
+    tide_pool_trace_work(tide_trainer_pool(run->trainer), "evaluate", begin_ns);
+    if (status == TIDE_OK && isnan(run->unigram))
+        status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_line(
+        &run->progress, "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)",
+        (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), run->unigram);
+    return TIDE_OK;
+}
+
+static bool is_due(uint64_t every, uint64_t step)
+{
+    return every != 0 && step % every == 0;
+}
+
+/* A folder that somebody has removed is made again, and gets what an export copies, if the run began with it. */
+static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
+{
+    const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
+    const tide_status status = how(&run->saves);
+    if (status == TIDE_OK && !was_there && run->options.weights != NULL && source_keep(run) != TIDE_OK)
+        tide_progress_warn(&run->progress, "%s", tide_message());
+    return status;
+}
+
+/* Whether a signal has asked for a save that can be made. */
+static bool save_asked(train_run *run)
+{
+    const char *signal_name = tide_stop_save_take();
+    if (signal_name != NULL && !tide_trainer_computes(run->trainer))
+        tide_progress_line(&run->progress, "%s: nothing was saved: the null device computes nothing",
+                           signal_name);
+    else if (signal_name != NULL && run->settings.checkpoint == NULL)
+        tide_progress_line(&run->progress, "%s: nothing was saved: there is no --checkpoint", signal_name);
+    else if (signal_name != NULL && !tide_train_saves_pending(&run->saves))
+        tide_progress_line(&run->progress, "%s: nothing was saved: the newest checkpoint is of this step",
+                           signal_name);
+    return signal_name != NULL && tide_train_saves_pending(&run->saves);
+}
+
+/* What is due after a step. */
+static tide_status between_steps(train_run *run)
+{
+    const tide_train_settings *settings = &run->settings;
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    bool computes = tide_trainer_computes(run->trainer), last = step == settings->steps;
+    bool evaluate_now = computes && !last && is_due(settings->eval_every, step);
+    bool save_due = is_due(settings->save_every, step) && tide_train_saves_pending(&run->saves);
+    bool save_now = save_asked(run) || save_due;
+    tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
+    if (status == TIDE_OK && evaluate_now)
+        status = evaluate(run);
+    if (status == TIDE_OK && save_now)
+        status = save(run, tide_train_save);
+    return status;
+}
+
+static tide_status steps_run(train_run *run)
+{
+    const tide_train_state *state = tide_trainer_state(run->trainer);
+    tide_status status = TIDE_OK;
+    while (status == TIDE_OK && state->step < run->settings.steps && !tide_stop_wanted()) {
+        status = step_run(run);
+        if (status == TIDE_OK)
+            status = between_steps(run);
+    }
+    return status;
+}
+
+/* ---- 5: the end ---- */
+
+static tide_status sample(train_run *run)
+{
+    tide_sample_options options;
+    char *text = NULL, count[TIDE_UNITS_TEXT_BYTES];
+    tide_sample_options_default(&options);
+    options.tokens = (uint32_t)run->settings.sample;
+    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
+    tide_status status = tide_trainer_sample(run->trainer, &options, &text);
+    tide_pool_trace_work(tide_trainer_pool(run->trainer), "sample", begin_ns);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_line(&run->progress, "sample of %s:\n%s", tide_count_noun(options.tokens, "token", count),
+                       text);
+    free(text);
+    return TIDE_OK;
+}
+
+static tide_status ending_save(train_run *run)
+{
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    if (!tide_trainer_computes(run->trainer))
+        return TIDE_OK;
+    if (tide_train_saves_pending(&run->saves))
+        return save(run, tide_train_save_last);
+    if (tide_stop_wanted() && run->settings.checkpoint == NULL)
+        tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
+    else if (tide_stop_wanted())
+        tide_progress_line(&run->progress, "nothing was saved: %s",
+                           step == 0 ? "no step is done" : "the newest checkpoint is of this step");
+    return TIDE_OK;
+}
+
+static tide_status export(train_run *run)
+{
+    const tide_export export = export_of(run);
+    const bool compares = run->exporting.is_there;
+    tide_making_begin(&run->making, stderr);
+    const tide_status status = tide_trainer_export(run->trainer, &export, &run->exporting);
+    tide_making_end(&run->making);
+    if (status == TIDE_OK && compares)
+        tide_progress_line(&run->progress, "%s is there already, and is this run's model: nothing to export",
+                           export.out);
+    else if (status == TIDE_OK)
+        tide_progress_line(&run->progress, "exported %s in %s", export.out,
+                           tide_weights_dtype_name(export.dtype));
+    return status == TIDE_ERROR_ARGUMENT && !compares ? TIDE_ERROR_STATE
+                                                      : status; /* values are wrong, not the command line */
+}
+
+/* The model that a save has failed to keep may still be exported, to another disk, say. */
+static tide_status export_in_spite(train_run *run, tide_status failure)
+{
+    char message[1024];
+    (void)snprintf(message, sizeof message, "%s", tide_message());
+    (void)export(run);
+    return tide_fail(failure, "%s", message);
+}
+
+static tide_status ending_run(train_run *run)
+{
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    tide_status status = steps_settle(run);
+    if (status != TIDE_OK)
+        return status;
+    if (tide_stop_wanted())
+        tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_name(),
+                           (unsigned long long)step);
+    tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
+    status = ending_save(run);
+    const bool finished = tide_trainer_computes(run->trainer) && step >= run->settings.steps;
+    const bool goes_on = finished && !tide_stop_wanted();
+    if (finished && run->settings.export != NULL)
+        status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
+    else if (status == TIDE_OK && run->settings.export != NULL)
+        tide_progress_line(&run->progress, "nothing was exported: the run is not done");
+    if (status == TIDE_OK && goes_on && run->settings.eval_every != 0)
+        status = evaluate(run);
+    if (status == TIDE_OK && goes_on && run->settings.sample != 0)
+        status = sample(run);
+    return status;
+}
+
+static tide_status train(train_run *run)
+{
+    run->freeze = tide_option_texts_join(&run->settings.freeze);
+    if (run->freeze == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the patterns of --freeze");
+    tide_train_settings_device(&run->settings, run->device, run->no_gpu);
+    tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
+    if (status == TIDE_OK)
+        status = tide_train_files_check(&run->settings);
+    if (status == TIDE_OK)
+        status = outputs_open(run);
+    if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
+        status = tide_train_predict_open(&run->settings, &run->options, &run->prediction);
+    if (status == TIDE_OK && run->settings.automatic)
+        status = tide_train_auto(&run->settings, &run->options);
+    if (status == TIDE_OK)
+        status = trainer_open(run);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_begin(&run->progress, stdout, run->trainer);
+    if (run->first_step >= run->settings.steps)
+        tide_progress_line(&run->progress, "step %llu of %llu is done already",
+                           (unsigned long long)run->first_step, (unsigned long long)run->settings.steps);
+    status = steps_run(run);
+    return status == TIDE_OK ? ending_run(run) : status;
+}
+
+/* After the failure has been told: steps that did finish get their lines, and the last of them is saved, as far as the pool
+ * still can. Not after a loss or norm that is no number: what such a step leaves is worth less than the checkpoint that --keep
+ * would remove for it. */
+static void steps_rescue(train_run *run, tide_status failure)
+{
+    if (run->trainer == NULL || run->progress.out == NULL)
+        return;
+    const bool settled = steps_settle(run) == TIDE_OK; /* not on a device that failed, which has been told */
+    if (!settled)
+        counters_take(run);
+    if (settled && failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
+        save(run, tide_train_save_last) != TIDE_OK)
+        tide_progress_warn(&run->progress, "%s", tide_message());
+    tide_progress_close(&run->progress);
+}
+
+/* A line at the end for metrics that were lost on the way. */
+static bool metrics_arrived(const train_run *run)
+{
+    bool reader_left = false;
+    char lines[TIDE_UNITS_TEXT_BYTES];
+    const uint64_t lost = run->metrics != NULL ? tide_metrics_lost(run->metrics, &reader_left) : 0;
+    if (lost == 0 || reader_left)
+        return true;
+    fprintf(stderr, "%s: metrics file %s: %s could not be written\n", command_name, run->settings.metrics,
+            tide_count_noun(lost, "line", lines));
+    return false;
+}
+
+/* Closing can fail too (a full disk shows itself late). One failure, one line: what is lost beside a failure
+ * goes unsaid. */
+static int outputs_close(train_run *run, int exit_status)
+{
+    const bool lines_arrived = tide_progress_arrived(&run->progress), metrics_did = metrics_arrived(run);
+    if (!lines_arrived || !metrics_did)
+        exit_status = TIDE_EXIT_FAILURE;
+    uint64_t dropped = 0;
+    char events[TIDE_UNITS_TEXT_BYTES];
+    tide_status status = tide_trace_finish(run->trace, &dropped);
+    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
+        exit_status = tide_command_failed(command_name, status);
+    status = tide_metrics_close(run->metrics);
+    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
+        exit_status = tide_command_failed(command_name, status);
+    if (dropped > 0 && exit_status == TIDE_EXIT_OK)
+        fprintf(stderr, "%s: warning: trace file %s: dropped %s\n", command_name, run->settings.trace,
+                tide_count_noun(dropped, "event", events));
+    return exit_status;
+}
+
+int tide_command_train(int count, char *const *arguments)
+{
+    train_run run = {.unigram = NAN, .saves.saved_step = TIDE_TRAIN_UNSAVED};
+    if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
+        tide_train_help(stdout);
+        return TIDE_EXIT_OK;
+    }
+    tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
+    if (status != TIDE_OK)
+        return tide_command_failed(command_name, status);
+    tide_stop_install_run();
+    int exit_status = TIDE_EXIT_OK;
+    status = train(&run);
+    tide_progress_close(&run.progress);
+    if (status != TIDE_OK) {
+        exit_status = tide_command_failed(command_name, status);
+        steps_rescue(&run, status);
+    }
+    tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
+    tide_train_predict_close(&run.prediction);
+    exit_status = outputs_close(&run, exit_status);
+    tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
+    if (exit_status != TIDE_EXIT_OK)
+        folder_withdraw(&run);
+    tide_train_folder_close(&run.folder);
+    tide_trace_destroy(run.trace);
+    free(run.freeze);
+    return exit_status;
+}

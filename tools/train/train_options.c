@@ -1,0 +1,346 @@
+/* `tidepool train`'s command line: how one option stands to another, and what they mean to the trainer. */
+#include "tools/train/train_options.h"
+
+#include "src/state/loss_scale.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DELAY_MAX_US = 200 };
+
+static const tide_option_table *const table = &tide_train_table;
+
+void tide_train_help(FILE *out)
+{
+    tide_options_help(table, out);
+}
+
+bool tide_train_settings_predict(const tide_train_settings *settings)
+{
+    return strcmp(settings->device, "null") == 0;
+}
+
+static bool was_given(const bool *given, const char *name)
+{
+    return tide_options_given(table, given, name);
+}
+
+static bool device_is_known(const char *device)
+{
+    uint32_t ordinal;
+    return strcmp(device, "auto") == 0 || strcmp(device, "host") == 0 || strcmp(device, "null") == 0 ||
+           tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK;
+}
+
+/* What was asked for that only the emulated device has; NULL if nothing. */
+static const char *emulated_only(const tide_train_settings *settings)
+{
+    if (settings->checks)
+        return "--checks on";
+    if (settings->delays != 0)
+        return "--delays";
+    return settings->link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
+}
+
+void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+                                char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
+{
+    const char *emulated = emulated_only(settings);
+    reason[0] = '\0';
+    if (strcmp(settings->device, "auto") != 0) {
+        snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "%s", settings->device);
+    } else if (emulated != NULL) {
+        snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "host");
+        snprintf(reason, TIDE_DEVICE_FACTORY_REASON_BYTES, "a GPU can't do %s", emulated);
+    } else {
+        tide_device_factory_choose(settings->chunk_bytes, name, reason);
+    }
+}
+
+/* What only makes sense beside another option. */
+static tide_status needs_check(const bool *given, const char *option, const char *needed)
+{
+    if (was_given(given, option) && !was_given(given, needed))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs %s", option, needed);
+    return TIDE_OK;
+}
+
+static tide_status device_check(const tide_train_settings *settings, const bool *given)
+{
+    static const char *const null_only[] = {"--machine", "--ram"};
+    if (!device_is_known(settings->device))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --device %s: must be one of auto, host, null, cuda:N",
+                         settings->device);
+    bool predict = tide_train_settings_predict(settings);
+    for (size_t i = 0; i < sizeof null_only / sizeof null_only[0]; i++)
+        if (!predict && was_given(given, null_only[i]))
+            return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device null", null_only[i]);
+    const char *emulated = emulated_only(settings);
+    if (predict && (settings->checks || was_given(given, "--delays")))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: %s needs --device host: the null device computes nothing",
+                         settings->checks ? "--checks on" : "--delays");
+    if (emulated != NULL && strncmp(settings->device, "cuda:", strlen("cuda:")) == 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device host: a GPU can't do that",
+                         emulated);
+    if (predict || settings->data != NULL)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "tidepool train: --data PATH is required (a text file or token shards)");
+}
+
+static tide_dtype dtype_of(const tide_train_settings *settings)
+{
+    static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
+    return dtypes[settings->dtype];
+}
+
+/* 0: dynamic, or none where the dtype has none. */
+static tide_status loss_scale_of(const tide_train_settings *settings, double *scale)
+{
+    const char *text = settings->loss_scale;
+    *scale = 0;
+    if (text != NULL && dtype_of(settings) != TIDE_DTYPE_FP16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --loss-scale needs --dtype fp16");
+    if (text == NULL || strcmp(text, "dynamic") == 0)
+        return TIDE_OK;
+    if (strspn(text, "0123456789") == strlen(text))
+        *scale = strtod(text, NULL);
+    if (tide_loss_scale_is_valid(*scale))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "tidepool train: --loss-scale %s: must be dynamic or a power of two from %.0f to %.0f",
+                     text, TIDE_LOSS_SCALE_LEAST, TIDE_LOSS_SCALE_MOST);
+}
+
+enum { TRACE_STEPS_MOST = 1000000 };
+
+uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings)
+{
+    return strcmp(settings->trace_steps, "all") == 0 ? 0 : strtoull(settings->trace_steps, NULL, 10);
+}
+
+static tide_status trace_steps_check(const char *text)
+{
+    const bool is_number = text[0] != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 7;
+    const uint64_t steps = is_number ? strtoull(text, NULL, 10) : 0;
+    if (strcmp(text, "all") == 0 || (steps >= 1 && steps <= TRACE_STEPS_MOST))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "tidepool train: --trace-steps %s: must be all or a number from 1 to %d", text,
+                     TRACE_STEPS_MOST);
+}
+
+static tide_status settings_check(const tide_train_settings *settings, const bool *given)
+{
+    double scale;
+    tide_status status = device_check(settings, given);
+    if (status == TIDE_OK)
+        status = loss_scale_of(settings, &scale);
+    if (status == TIDE_OK)
+        status = needs_check(given, "--eval-data", "--data");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--data-format", "--data");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--save-every", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--resume", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--new-data", "--resume-from");
+    if (status == TIDE_OK && settings->resume && settings->resume_from != NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
+                         "that it names: give one of them");
+    if (status == TIDE_OK && settings->export != NULL && tide_train_settings_predict(settings))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --export needs a device that computes, not null");
+    if (status == TIDE_OK && settings->automatic && tide_train_settings_predict(settings))
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "tidepool train: --auto needs a device that computes, not null; tidepool tune predicts");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--keep", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--save-patience", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--save", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--trace-steps", "--trace");
+    if (status == TIDE_OK)
+        status = trace_steps_check(settings->trace_steps);
+    if (status == TIDE_OK && (settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --chunk-size: %llu bytes is no power of two",
+                         (unsigned long long)settings->chunk_bytes);
+    return status;
+}
+
+/* What is usual for a model that has been trained before, where nothing else is asked for. */
+static tide_status weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
+{
+    tide_status status = TIDE_OK;
+    if (!tide_model_is_preset(settings->model))
+        status = tide_model_is_folder(settings->model, &settings->from_weights);
+    if (status != TIDE_OK || !settings->from_weights)
+        return status;
+    if (!was_given(given, "--lr"))
+        settings->lr = 1e-5;
+    if (!was_given(given, "--weight-decay"))
+        settings->weight_decay = 0;
+    if (!was_given(given, "--sample"))
+        settings->sample = 0;
+    return TIDE_OK;
+}
+
+tide_status tide_train_settings_parse(int count, char *const *arguments, tide_train_settings *settings)
+{
+    bool given[TIDE_OPTIONS_MAX] = {false};
+    tide_train_settings parsed = {0};
+    tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
+    if (status != TIDE_OK)
+        return status;
+    parsed.warmup_given = was_given(given, "--warmup");
+    parsed.lr_min_given = was_given(given, "--min-lr");
+    parsed.chunk_given = was_given(given, "--chunk-size");
+    parsed.recompute_given = was_given(given, "--recompute");
+    parsed.placement_given = was_given(given, "--optimizer-placement");
+    parsed.prefetch_given = was_given(given, "--prefetch");
+    status = weights_defaults(&parsed, given);
+    if (status == TIDE_OK)
+        status = settings_check(&parsed, given);
+    if (status == TIDE_OK)
+        *settings = parsed;
+    return status;
+}
+
+/* A run of which nothing is said, as `tidepool train` would have it. */
+static tide_status run_default(char *model, tide_train_settings *run)
+{
+    char model_option[] = "--model", device_option[] = "--device", null[] = "null";
+    char *const arguments[] = {model_option, model, device_option, null};
+    return tide_train_settings_parse(4, arguments, run);
+}
+
+tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command)
+{
+    uint32_t ordinal;
+    const char *device = settings->device;
+    const bool is_gpu = tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK;
+    if (strcmp(device, "auto") != 0 && strcmp(device, "host") != 0 && !is_gpu)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --device %s: must be one of auto, host, cuda:N", command,
+                         device);
+    if (is_gpu && settings->link_bytes_per_second > 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --link-bandwidth needs --device host: a GPU can't do that",
+                         command);
+    if ((settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --chunk-size: %llu bytes is no power of two", command,
+                         (unsigned long long)settings->chunk_bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_train_settings_complete(tide_train_settings *settings)
+{
+    const tide_train_settings *given = settings;
+    tide_train_settings run;
+    const tide_status status = run_default((char *)(uintptr_t)given->model, &run);
+    if (status != TIDE_OK)
+        return status;
+    run.model = given->model;
+    run.data = given->data;
+    run.data_format = given->data_format;
+    run.batch_tokens = given->batch_tokens;
+    run.micro_batch = given->micro_batch;
+    run.seq_len = given->seq_len;
+    run.clip = given->clip;
+    run.dtype = given->dtype;
+    run.vocab_size = given->vocab_size;
+    run.freeze = given->freeze;
+    run.recompute = given->recompute;
+    run.device = given->device;
+    run.device_memory_bytes = given->device_memory_bytes;
+    run.host_memory_bytes = given->host_memory_bytes;
+    run.chunk_bytes = given->chunk_bytes;
+    run.prefetch = given->prefetch;
+    run.placement = given->placement;
+    run.link_bytes_per_second = given->link_bytes_per_second;
+    run.threads = given->threads;
+    *settings = run;
+    return TIDE_OK;
+}
+
+static tide_status model_open(const tide_train_settings *settings, tide_model_config *model)
+{
+    tide_status status = tide_model_config_open(settings->model, model);
+    if (status != TIDE_OK || settings->vocab_size == 0)
+        return status;
+    model->vocab_size = (uint32_t)settings->vocab_size;
+    return tide_model_config_check(model, "--vocab-size");
+}
+
+static void pool_options_fill(const tide_train_settings *settings, const char *device,
+                              tide_pool_options *pool)
+{
+    static const tide_placement placements[] = {TIDE_PLACEMENT_AUTO, TIDE_PLACEMENT_HOST,
+                                                TIDE_PLACEMENT_DEVICE};
+    pool->device = device;
+    pool->device_memory_bytes = settings->device_memory_bytes;
+    pool->host_memory_bytes = settings->host_memory_bytes;
+    pool->chunk_bytes = settings->chunk_bytes;
+    pool->dtype = dtype_of(settings);
+    pool->prefetch = settings->prefetch;
+    pool->predict =
+        settings->metrics != NULL && !tide_train_settings_predict(settings); /* null: it is one itself */
+    pool->placement = placements[settings->placement];
+    pool->link_bytes_per_second = settings->link_bytes_per_second;
+    pool->threads = (uint32_t)settings->threads;
+    pool->hazard_check = settings->checks;
+    pool->guard = settings->checks;
+    pool->fault_handler = settings->checks;
+    pool->delay_seed = settings->delays;
+    pool->delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
+}
+
+tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
+                                      tide_trainer_options *result)
+{
+    static const tide_recompute recomputes[] = {TIDE_RECOMPUTE_AUTO, TIDE_RECOMPUTE_NONE, TIDE_RECOMPUTE_ALL};
+    static const tide_data_encoding encodings[] = {TIDE_DATA_ENCODING_AUTO, TIDE_DATA_ENCODING_U16,
+                                                   TIDE_DATA_ENCODING_U32};
+    tide_trainer_options filled;
+    tide_trainer_options_default(&filled);
+    tide_status status = model_open(settings, &filled.model);
+    if (status == TIDE_OK)
+        status = loss_scale_of(settings, &filled.loss_scale);
+    if (status != TIDE_OK)
+        return status;
+    filled.data = settings->data;
+    filled.eval_data = settings->eval_data;
+    filled.data_encoding = encodings[settings->data_format];
+    filled.steps = settings->steps;
+    filled.batch_tokens = settings->batch_tokens;
+    filled.seq_len = (uint32_t)settings->seq_len;
+    filled.micro_batch_sequences = (uint32_t)settings->micro_batch;
+    filled.schedule = (tide_lr_shape)settings->schedule;
+    filled.lr = settings->lr;
+    filled.lr_min = settings->lr_min_given ? settings->lr_min : TIDE_TRAINER_LR_MIN_DEFAULT;
+    filled.decay_steps = settings->decay_steps;
+    filled.weight_decay = settings->weight_decay;
+    filled.beta1 = settings->beta1;
+    filled.beta2 = settings->beta2;
+    filled.epsilon = settings->epsilon;
+    filled.clip = settings->clip;
+    filled.warmup_steps = settings->warmup_given ? settings->warmup : TIDE_TRAINER_WARMUP_DEFAULT;
+    filled.seed = settings->seed;
+    filled.recompute = recomputes[settings->recompute];
+    filled.freeze = settings->freeze.items;
+    filled.freeze_count = settings->freeze.count;
+    filled.resume_dir =
+        settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
+    filled.save_weights_only = settings->save != 0;
+    filled.weights = settings->from_weights ? settings->model : NULL;
+    filled.resume_from = tide_train_settings_predict(settings) ? NULL : settings->resume_from;
+    filled.new_data = settings->new_data;
+    pool_options_fill(settings, device, &filled.pool);
+    *result = filled;
+    return TIDE_OK;
+}

@@ -1,0 +1,184 @@
+/* A try writes the whole checkpoint, as far as there is room. So after the first one that fails nothing is written while the
+ * room that is free is known, less than a checkpoint, and no more than it was at the last try. */
+#include "tools/train/train_saves.h"
+
+#include "tools/train/stop.h"
+#include "tools/units.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double told_every_s = 60, pause_first_s = 1, pause_most_s = 30;
+
+tide_status tide_train_saves_begin(tide_train_saves *saves, const tide_train_settings *settings,
+                                   const tide_trainer_options *options, tide_trainer *trainer,
+                                   tide_progress *progress)
+{
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
+    tide_train_saves begun = {
+        .settings = settings, .trainer = trainer, .progress = progress, .saved_step = TIDE_TRAIN_UNSAVED};
+    if (resumed->resumed) {
+        begun.saved_step = tide_trainer_state(trainer)->step;
+        snprintf(begun.kept, sizeof begun.kept, "%s", resumed->from.path);
+    }
+    const tide_status status =
+        settings->checkpoint != NULL ? tide_trainer_save_bytes(options, &begun.bytes) : TIDE_OK;
+    if (status == TIDE_OK)
+        *saves = begun;
+    return status;
+}
+
+bool tide_train_saves_pending(const tide_train_saves *saves)
+{
+    const uint64_t step = tide_trainer_state(saves->trainer)->step;
+    return saves->settings->checkpoint != NULL && tide_trainer_computes(saves->trainer) && step > 0 &&
+           saves->saved_step != step && !saves->given_up;
+}
+
+static tide_status save_once(tide_train_saves *saves)
+{
+    tide_checkpoint_saved saved;
+    char size[TIDE_UNITS_TEXT_BYTES];
+    tide_pool *pool = tide_trainer_pool(saves->trainer);
+    const tide_train_settings *settings = saves->settings;
+    const uint64_t begin_ns = tide_pool_now_ns(pool);
+    const tide_status status =
+        tide_trainer_save(saves->trainer, settings->checkpoint, (unsigned)settings->keep, &saved);
+    tide_pool_trace_work(pool, "save", begin_ns);
+    if (status != TIDE_OK)
+        return status;
+    saves->saved_step = tide_trainer_state(saves->trainer)->step;
+    snprintf(saves->kept, sizeof saves->kept, "%s", saved.path);
+    tide_progress_line(saves->progress, "saved %s (%s)", saved.path, tide_size_format(saved.bytes, size));
+    if (saved.warning[0] != '\0')
+        tide_progress_line(saves->progress, "warning: %s", saved.warning);
+    return TIDE_OK;
+}
+
+/* What a pause may mend: room, a disk, memory. */
+static bool may_pass(tide_status status)
+{
+    return status == TIDE_ERROR_IO || status == TIDE_ERROR_NO_MEMORY;
+}
+
+typedef char kept_text[TIDE_CHECKPOINT_PATH_BYTES + 32];
+
+/* "run/step-4 is kept" */
+static const char *kept_tell(const tide_train_saves *saves, kept_text text)
+{
+    if (saves->kept[0] == '\0')
+        return "no checkpoint was made before";
+    if (access(saves->kept, F_OK) != 0)
+        return "no checkpoint is there";
+    snprintf(text, sizeof(kept_text), "%s is kept", saves->kept);
+    return text;
+}
+
+tide_status tide_train_save(tide_train_saves *saves)
+{
+    kept_text kept;
+    const tide_status status = save_once(saves);
+    if (!may_pass(status) && status != TIDE_ERROR_STATE) {
+        saves->given_up = status != TIDE_OK;
+        return status;
+    }
+    tide_progress_warn(saves->progress, "%s; %s, and the run goes on to its next save", tide_message(),
+                       kept_tell(saves, kept));
+    return TIDE_OK;
+}
+
+/* ---- the last save ---- */
+
+typedef struct tide_patience {
+    tide_train_saves *saves;
+    double begin_s, told_s; /* of the first failure, and of the latest line */
+    unsigned stops;         /* signals before it */
+    uint64_t free_at_try;
+    char message[1024]; /* of the latest try */
+} tide_patience;
+
+/* UINT64_MAX where the system does not tell. */
+static uint64_t free_bytes(const tide_train_saves *saves)
+{
+    const tide_files *files = tide_files_posix();
+    uint64_t bytes = UINT64_MAX;
+    (void)files->free_space(files->context, saves->settings->checkpoint, &bytes);
+    return bytes;
+}
+
+static double left_s(const tide_patience *patience)
+{
+    return patience->begin_s + (double)patience->saves->settings->save_patience - tide_clock_seconds();
+}
+
+static bool is_over(const tide_patience *patience)
+{
+    return left_s(patience) <= 0 || tide_stop_count() != patience->stops;
+}
+
+static void wait_tell(tide_patience *patience, const char *how)
+{
+    const tide_train_saves *saves = patience->saves;
+    const uint64_t room = free_bytes(saves);
+    const double left = left_s(patience);
+    char lacks[TIDE_UNITS_TEXT_BYTES], lack[64] = "";
+    kept_text kept;
+    if (room < saves->bytes)
+        snprintf(lack, sizeof lack, "; %s of room lack", tide_size_format(saves->bytes - room, lacks));
+    tide_progress_warn(saves->progress, "%s%s; %s; %s for %.0f s (--save-patience)", patience->message, lack,
+                       kept_tell(saves, kept), how, left > 0 ? left : 0);
+    patience->told_s = tide_clock_seconds();
+}
+
+/* False: patience is over first. */
+static bool pause_for(tide_patience *patience, double seconds)
+{
+    const double end_s = tide_clock_seconds() + seconds;
+    const struct timespec slice = {.tv_nsec = 100000000};
+    while (tide_clock_seconds() < end_s && !is_over(patience)) {
+        (void)nanosleep(&slice, NULL);
+        if (tide_clock_seconds() - patience->told_s >= told_every_s)
+            wait_tell(patience, "still tried");
+    }
+    return !is_over(patience);
+}
+
+static tide_status try_again(tide_patience *patience)
+{
+    const uint64_t room = free_bytes(patience->saves);
+    if (room < patience->saves->bytes && room <= patience->free_at_try)
+        return TIDE_ERROR_IO; /* the message of the latest try stands */
+    const tide_status status = save_once(patience->saves);
+    patience->free_at_try = room;
+    snprintf(patience->message, sizeof patience->message, "%s", tide_message());
+    return status;
+}
+
+tide_status tide_train_save_last(tide_train_saves *saves)
+{
+    kept_text kept;
+    tide_status status = save_once(saves);
+    if (!may_pass(status)) {
+        saves->given_up = status != TIDE_OK;
+        return status;
+    }
+    tide_patience patience = {.saves = saves,
+                              .begin_s = tide_clock_seconds(),
+                              .stops = tide_stop_count(),
+                              .free_at_try = free_bytes(saves)};
+    snprintf(patience.message, sizeof patience.message, "%s", tide_message());
+    if (!is_over(&patience))
+        wait_tell(&patience, "tried again");
+    double pause_s = pause_first_s;
+    while (may_pass(status) && pause_for(&patience, pause_s)) {
+        status = try_again(&patience);
+        pause_s = 2 * pause_s < pause_most_s ? 2 * pause_s : pause_most_s;
+    }
+    saves->given_up = status != TIDE_OK;
+    if (!may_pass(status))
+        return status;
+    return tide_fail(status, "%s; step %llu is not saved, %.4000s", patience.message,
+                     (unsigned long long)tide_trainer_state(saves->trainer)->step, kept_tell(saves, kept));
+}
