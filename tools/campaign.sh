@@ -71,7 +71,7 @@ build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/t
 # Where there is a CUDA toolkit: the module, and the module of the tests.
 module="" fake=""
 if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
-if wants ".*cuda.*|.*_on_cpu" && has_target "$build" tests/cuda/fake/libtidepool_cuda.so; then fake=tests/cuda/fake/libtidepool_cuda.so; fi
+if wants ".*cuda.*|.*_on_cpu" && has_target "$build" tests/gpu/fake/libtidepool_cuda.so; then fake=tests/gpu/fake/libtidepool_cuda.so; fi
 [ -z "$module$fake" ] || ninja -C "$build" $module $fake >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
 
 run() { # NAME COMMAND...: TAP into a log, counted
@@ -93,7 +93,7 @@ run() { # NAME COMMAND...: TAP into a log, counted
 : >"$build/rows"
 total_failed=0
 for section in identity crashes files delays; do
-    run $section tests/test_program.py "$program" $section $whole
+    run $section tests/program/test_program.py "$program" $section $whole
 done
 if [ -n "$old_program" ]; then
     run programs tools/dev/compare_programs.py "$old_program" "$program" $compared
@@ -103,14 +103,14 @@ elif wants programs; then
 fi
 if [ -z "$quick" ]; then judged="$(dirname "$result")/plan-$(date -u +%Y-%m-%d).md"; else judged="$build/plan.md --quick"; fi
 run plan_check tools/dev/plan_check.py "$program" $judged
-[ -n "$quick" ] || run program_plan tests/test_program_plan.py "$program" 500
+[ -n "$quick" ] || run program_plan tests/program/test_program_plan.py "$program" 500
 [ -n "$quick" ] || run performance_model env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_performance_model" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
-[ -n "$quick" ] || run gpu_check tests/test_gpu_check.py "$program"
-[ -z "$fake" ] || run on_cuda tests/test_program_on_cuda.py "$program" "$build/tests/cuda/fake" fake
-[ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
+[ -n "$quick" ] || run gpu_check tests/program/test_gpu_check.py "$program"
+[ -z "$fake" ] || run on_cuda tests/program/test_program_on_cuda.py "$program" "$build/tests/gpu/fake" fake
+[ -z "$fake" ] || run cuda_faults tests/program/test_program_cuda_faults.py "$program" "$build/tests/gpu/fake"
 run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $scenarios
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
@@ -118,7 +118,7 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mix
 [ -n "$fake" ] || on_cpu=""
 ! wants '(sanitized|fuzz)_[a-z0-9_]+' || build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false \
     -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
-    $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu)
+    $([ -z "$on_cpu" ] || printf 'tests/gpu/test_%s_cuda_on_cpu ' $on_cpu)
 LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0"
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66"
@@ -134,7 +134,7 @@ done
     done
 done
 for name in $on_cpu; do
-    run "sanitized_${name}_on_cpu" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/cuda/test_${name}_cuda_on_cpu"
+    run "sanitized_${name}_on_cpu" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/gpu/test_${name}_cuda_on_cpu"
 done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"

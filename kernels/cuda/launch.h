@@ -2,7 +2,7 @@
  * written.
  *
  * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with `-include
- * tests/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so that
+ * tests/gpu/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so that
  * a kernel is checked on every machine. For that, three things are said through macros, and only so:
  *
  *   TIDE_CUDA_LAUNCH("gelu", (gelu_kernel<T>), grid, block, stream, arguments...)   instead of <<< >>>
@@ -76,7 +76,7 @@ __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, cons
     *reinterpret_cast<V *>(to + index) = value;
 }
 
-#endif /* otherwise tests/cuda_on_cpu.h has defined them */
+#endif /* otherwise tests/gpu/cuda_on_cpu.h has defined them */
 
 /* --- elements --- */
 

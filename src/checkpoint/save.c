@@ -10,7 +10,7 @@
  *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's name
  *   8  remove the oldest beyond `keep`
  *
- * Each sync has its crash that it alone prevents (tests/test_checkpoint_crash.c removes them in turn). Steps 2 and 8
+ * Each sync has its crash that it alone prevents (tests/files/test_checkpoint_crash.c removes them in turn). Steps 2 and 8
  * only tidy up: their failure is a warning. A failure in 3 to 7 removes the .tmp folder; when DIR can't be synced after
  * the rename, step-N is given up as well (renamed back), so that the same call may be repeated.
  *

@@ -1,5 +1,5 @@
 /* How a trace's events stand in its lines: the one list of members that the writer and the readers share.
- * docs/trace.md says what they mean; tests/test_trace.py holds the two together.
+ * docs/trace.md says what they mean; tests/trace/test_trace.py holds the two together.
  */
 #ifndef TIDE_TRAIN_TRACE_FIELDS_H
 #define TIDE_TRAIN_TRACE_FIELDS_H

@@ -27,8 +27,8 @@
  */
 #include "tests/bench/bench_adam.h"
 #include "kernels/cpu/cpu.h"
-#include "tests/bench/bench.h"
-#include "tests/bench/bench_memory.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

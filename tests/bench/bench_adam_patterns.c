@@ -1,7 +1,7 @@
 /* See bench_adam.h, and bench_adam.c for what each pattern is. */
 #include "tests/bench/bench_adam.h"
 
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include <string.h>
 

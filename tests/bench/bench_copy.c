@@ -16,8 +16,8 @@
  */
 #include "tests/bench/bench_copy.h"
 
-#include "tests/bench/bench.h"
-#include "tests/bench/bench_memory.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_memory.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -18,7 +18,7 @@
 #include "tests/bench/bench_copy.h"
 
 #include "src/pool/internal.h"
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  */
 #include "tests/bench/bench_manager.h"
 
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include "chunk/manager.h"
 

@@ -3,9 +3,9 @@
 #include "tests/bench/bench_manager.h"
 
 #include "src/train/trainer.h"
-#include "tests/bench/bench.h"
-#include "tests/small_model.h"
-#include "tests/stream_hash.h"
+#include "tests/support/bench.h"
+#include "tests/support/small_model.h"
+#include "tests/support/stream_hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>

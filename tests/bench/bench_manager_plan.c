@@ -6,7 +6,7 @@
 #include "tests/bench/bench_manager.h"
 
 #include "chunk/planner.h"
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Blocks through the public API, everything resident, no kernel launched: what a caller pays around its own. */
 #include "tests/bench/bench_manager.h"
 
-#include "tests/bench/bench.h"
-#include "tests/interpose.h"
+#include "tests/support/bench.h"
+#include "tests/support/interpose.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  */
 #include "tests/bench/bench_manager.h"
 
-#include "tests/bench/bench.h"
-#include "tests/stream_hash.h"
+#include "tests/support/bench.h"
+#include "tests/support/stream_hash.h"
 
 #include "chunk/manager.h"
 

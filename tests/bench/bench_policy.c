@@ -13,10 +13,10 @@
 #include "chunk/least.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer.h"
-#include "tests/bench/bench.h"
-#include "tests/bench/policies.h"
-#include "tests/bench/small_traces.h"
-#include "tests/small_model.h"
+#include "tests/support/bench.h"
+#include "tests/support/policies.h"
+#include "tests/support/small_traces.h"
+#include "tests/support/small_model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -54,8 +54,8 @@
  * overlap the next forward; at 25% also without, when they run during backward.
  */
 #include "tests/bench/bench_step.h"
-#include "tests/bench/bench.h"
-#include "tests/bench/bench_memory.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_memory.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * over the other's; a step ends with its drain, so that what the writer does meanwhile is in it, and so is what all threads
  * of the process cost: the writer's, too. Device memory is the least that works: most moves, most events.
  */
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include "src/model/decoder.h"
 #include "src/train/trace.h"

@@ -10,8 +10,8 @@
  *   not cached  the time of a plain read of the files by two threads over the import's, both without the system's cache of them
  *               (POSIX_FADV_DONTNEED), in turn
  */
-#include "tests/bench/bench.h"
-#include "tests/bench/bench_memory.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_memory.h"
 
 #include "src/model/params.h"
 #include "src/train/export.h"

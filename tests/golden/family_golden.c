@@ -1,6 +1,6 @@
 #include "tests/golden/family_golden.h"
 
-#include "tests/assert_ok.h"
+#include "tests/support/assert_ok.h"
 #include "tests/golden/golden_hash.h"
 
 #include <stdio.h>

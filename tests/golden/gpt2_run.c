@@ -1,7 +1,7 @@
 #include "tests/golden/gpt2_run.h"
 
 #include "src/train/trainer_internal.h"
-#include "tests/test_trainer_fixture.h"
+#include "tests/support/test_trainer_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

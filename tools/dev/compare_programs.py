@@ -11,7 +11,7 @@ bit equal must be
 and so must be the second half of a run whose first half the other program trained: OLD resumes from NEW's checkpoint, NEW
 from OLD's. A difference is a line with its setting, its file and the first field, or the first byte and its tensor.
 
-A setting is a cell of the campaign's product (tests/test_program.py) times dtype and clipping: by default a few that hold every
+A setting is a cell of the campaign's product (tests/program/test_program.py) times dtype and clipping: by default a few that hold every
 pair of values (minutes), the whole product with --full (hours), of either the first N with --first. What else a run is told
 (REST) is dealt out to the cells by --seed, every combination once before one comes again; the programs train with that seed.
 
@@ -58,7 +58,7 @@ def settings(full, first, seed):
         yield {**cell, **rest[number % len(rest)]}
 
 
-# The machine of tests/machines/small.json, as programs before --machine were told of it.
+# The machine of tests/program/machines/small.json, as programs before --machine were told of it.
 RATES = ("--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machine-host-rate", "20GB/s", "--machine-map-us", "100",
          "--link-bandwidth", "10GB/s")
 

@@ -6,7 +6,7 @@
 #   one_processor  the first processor alone
 #   load           beside a loop that computes on every processor
 #   memory_6GiB    in a memory cgroup of 6 GiB (version 1, or 2 by systemd)
-#   slow_disk      every write to a file takes 2 ms more and every fsync 50 ms (tests/slow_disk.c)
+#   slow_disk      every write to a file takes 2 ms more and every fsync 50 ms (tests/support/slow_disk.c)
 #
 # usage: tools/dev/conditions.sh [--only CONDITION,...] [--tests PATTERN] BUILD
 # BUILD is a folder that `tools/test.sh full` made, or one like it; its tests must be built. --tests: those tests alone whose names

@@ -1,5 +1,5 @@
 /* Speeds on a GPU, each figure a JSON object on a line of its own, written as soon as it is measured (bench_section in
- * tests/bench/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same
+ * tests/support/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same
  * run. Exit status 77, saying why, where there is no GPU.
  *
  *   copies      chunks through the device's streams, and mappings

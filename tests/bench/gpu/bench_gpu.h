@@ -9,7 +9,7 @@
 #define TIDE_TESTS_BENCH_GPU_H
 
 #include "kernels/costs.h"
-#include "tests/bench/bench.h"
+#include "tests/support/bench.h"
 
 #include <cuda_runtime_api.h>
 

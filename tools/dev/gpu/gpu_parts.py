@@ -244,9 +244,9 @@ def introspected(part, what):
 
 
 def is_needed(file):
-    """The program, the module (not that of tests/cuda/fake), the GPU's tests and its benchmark."""
+    """The program, the module (not that of tests/gpu/fake), the GPU's tests and its benchmark."""
     return str(file) in ("tools/tidepool", "kernels/cuda/libtidepool_cuda.so", "tests/bench/bench_gpu") or (
-        str(file.parent) == "tests/cuda" and file.name.startswith("gpu_") and not file.suffix)
+        str(file.parent) == "tests/gpu" and file.name.startswith("gpu_") and not file.suffix)
 
 
 def build(part):
@@ -315,7 +315,7 @@ def sanitized(part, tool, path):
 def memcheck_entry(part):
     """The device's test under compute-sanitizer, where both are there."""
     try:
-        return [{"name": MEMCHECK, "cmd": sanitized(part, "memcheck", built(part, "tests/cuda/gpu_small_device")), "env": {},
+        return [{"name": MEMCHECK, "cmd": sanitized(part, "memcheck", built(part, "tests/gpu/gpu_small_device")), "env": {},
                  "timeout": MEMCHECK_SECONDS / 4}]
     except Missing as missing:
         part.note(MEMCHECK, "skipped", str(missing))
@@ -323,7 +323,7 @@ def memcheck_entry(part):
 
 
 def small_tests(part):
-    found = sorted(path for path in part.options.build.glob("tests/cuda/gpu_small_*") if path.is_file() and os.access(path, os.X_OK))
+    found = sorted(path for path in part.options.build.glob("tests/gpu/gpu_small_*") if path.is_file() and os.access(path, os.X_OK))
     if not found:
         raise Missing(f"no small tests are built in {part.options.build}")
     return found

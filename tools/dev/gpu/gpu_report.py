@@ -27,7 +27,7 @@ def value_of(rows, name):
 
 
 def bounded(row):
-    """A row of tests/bench/bench.h's in the words of tests/bench/gpu/train.py."""
+    """A row of tests/support/bench.h's in the words of tests/bench/gpu/train.py."""
     for key, right in (("at_least", lambda value, bound: value >= bound), ("at_most", lambda value, bound: value <= bound)):
         if key in row:
             return {**row, "bound": row[key], "met": row["value"] is not None and right(row["value"], row[key])}

@@ -1,0 +1,421 @@
+/* The planner against its contract (tests/chunk/plan_replay.h), against the least that any plan copies, and against
+ * other policies. */
+#include "tests/support/policies.h"
+#include "tests/support/small_traces.h"
+#include "tests/chunk/plan_replay.h"
+#include "tests/support/fake_memory.h"
+#include "tests/support/test_thin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANDOM_CASES = 3000, SMALL_CASES = 2000, COMPARED_CASES = 3000 };
+
+static tide_planner *the_planner;
+
+static int make_planner(void **state)
+{
+    (void)state;
+    return tide_planner_create(PLANNED_CHUNKS_MAX, PLANNED_USES_MAX, &the_planner) == TIDE_OK ? 0 : -1;
+}
+
+static int destroy_planner(void **state)
+{
+    (void)state;
+    tide_planner_destroy(the_planner);
+    return 0;
+}
+
+static void plan_drawn(uint64_t seed, const trace_limits *limits, planned *made)
+{
+    assert_true(limits->uses <= PLANNED_USES_MAX && limits->chunks <= PLANNED_CHUNKS_MAX);
+    made->seed = seed;
+    made->trace = (tide_use_trace){.uses = made->uses};
+    trace_draw(seed, limits, &made->trace, &made->slots);
+    made->plan = tide_planner_build(the_planner, &made->trace, made->slots);
+}
+
+/* A written one: `uses` are copied. */
+static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t chunk_count, uint32_t slots,
+                       planned *made)
+{
+    memset(made, 0, sizeof *made);
+    if (use_count > 0)
+        memcpy(made->uses, uses, use_count * sizeof *uses);
+    made->trace = (tide_use_trace){.schedule_step_count = use_count ? uses[use_count - 1].schedule_step + 1 : 0,
+                                   .chunk_count = chunk_count,
+                                   .use_count = use_count,
+                                   .uses = made->uses};
+    made->slots = slots;
+    made->plan = tide_planner_build(the_planner, &made->trace, slots);
+}
+
+static const trace_limits *limits_of(uint64_t seed)
+{
+    static const trace_limits limits[] = {{PLANNED_CHUNKS_MAX, PLANNED_USES_MAX, 6},
+                                          {12, 40, 3},
+                                          {30, 90, 12},
+                                          {SMALL_CHUNKS_MAX, SMALL_USES_MAX, 2}};
+    return &limits[seed % 4];
+}
+
+static void a_plan_is_right_when_it_is_played(void **state)
+{
+    (void)state;
+    static planned made;
+    uint32_t unsteady = 0;
+    for (uint64_t seed = 0; seed < RANDOM_CASES; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        unsteady += !made.plan->steady;
+        check_by_replay(&made);
+        check_pairing(&made);
+        check_early_fetches(&made);
+    }
+    print_message("%u of %d plans are not steady\n", unsteady, RANDOM_CASES);
+    assert_true(unsteady * 10 <= RANDOM_CASES);
+}
+
+/* A step may begin anywhere in the circle: what is alive or modified then is alive over the end of the step.
+ */
+static void a_plan_is_right_wherever_the_step_begins(void **state)
+{
+    (void)state;
+    static planned made, turned;
+    uint32_t turns = 0;
+    for (uint64_t seed = 0; seed < RANDOM_CASES / 3; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        turned.trace.uses = turned.uses;
+        turned.seed = seed;
+        turned.slots = made.slots;
+        if (!trace_turn(&made.trace, made.trace.schedule_step_count * 2 / 3, &turned.trace))
+            continue;
+        turned.plan = tide_planner_build(the_planner, &turned.trace, turned.slots);
+        check_by_replay(&turned);
+        check_early_fetches(&turned);
+        turns++;
+    }
+    assert_true(turns > 100);
+}
+
+/* --- bytes --- */
+
+static void a_small_plan_copies_hardly_more_than_the_least(void **state)
+{
+    (void)state;
+    static planned made;
+    uint64_t ours = 0, least = 0, equal = 0;
+    for (uint64_t seed = 0; seed < SMALL_CASES; seed++) {
+        optimum best;
+        plan_drawn(seed, &small_limits, &made);
+        CHECK(optimum_find(&made.trace, made.slots, &best), &made);
+        const uint64_t copies = made.plan->copies_in + made.plan->copies_out;
+        CHECK(copies * best.steps >= best.at_least, &made);
+        CHECK(copies * OPTIMUM_PERIOD >= best.copies, &made);
+        ours += copies * OPTIMUM_PERIOD;
+        least += best.copies;
+        equal += copies * OPTIMUM_PERIOD == best.copies;
+    }
+    print_message("%.1f chunks a step, optimum %.1f: ratio %.4f, optimal in %llu of %d cases\n",
+                  (double)ours / OPTIMUM_PERIOD / SMALL_CASES, (double)least / OPTIMUM_PERIOD / SMALL_CASES,
+                  (double)ours / (double)least, (unsigned long long)equal, SMALL_CASES);
+    assert_true(least > 0);
+    assert_true(ours * 1000 <= least * 1002);
+}
+
+/* Not all steps of a policy copy the same: it is in a cycle of several, which no plan can follow. */
+static bool turns_over(const policy_copies *copies)
+{
+    return copies->in % POLICY_STEPS != 0 || copies->out % POLICY_STEPS != 0;
+}
+
+/* Never more than a policy whose steps are equal; half a chunk in and out more than others at most. Returns how many of
+ * these copy less. */
+static uint32_t compare_with(policy which, const trace_limits *(*limits)(uint64_t seed))
+{
+    static planned made;
+    uint64_t ours = 0, theirs = 0;
+    uint32_t luckier = 0, cases = 0;
+    for (uint64_t seed = 0; seed < COMPARED_CASES; seed += test_thin(5), cases++) {
+        policy_copies copies;
+        plan_drawn(seed, limits(seed), &made);
+        assert_true(policy_play(which, &made.trace, made.slots, &copies));
+        const uint64_t our = (made.plan->copies_in + made.plan->copies_out) * POLICY_STEPS;
+        const uint64_t their = copies.in + copies.out;
+        ours += our;
+        theirs += their;
+        luckier += our > their;
+        CHECK(our <= their || (turns_over(&copies) && our <= their + POLICY_STEPS), &made);
+    }
+    print_message("%s copies %.3f times what we do; less with %u of %u traces\n", policy_name(which),
+                  (double)theirs / (double)ours, luckier, cases);
+    assert_true(ours < theirs);
+    return luckier;
+}
+
+static const trace_limits *small_limits_of(uint64_t seed)
+{
+    (void)seed;
+    return &small_limits;
+}
+
+static void lru_never_copies_less(void **state)
+{
+    (void)state;
+    assert_int_equal(compare_with(POLICY_LRU, limits_of), 0);
+    assert_int_equal(compare_with(POLICY_LRU, small_limits_of), 0);
+}
+
+static void patrickstar_copies_less_only_in_steps_that_differ(void **state)
+{
+    (void)state;
+    assert_true(compare_with(POLICY_PATRICKSTAR, limits_of) * 1000 <= COMPARED_CASES);
+    assert_true(compare_with(POLICY_PATRICKSTAR, small_limits_of) * 1000 <= COMPARED_CASES);
+}
+
+/* Three chunks, written in turn, with two slots. To miss every other time copies 1.5 in and out, but then two steps
+ * differ; a plan is the same every step, and keeps one chunk. */
+static void a_plan_that_is_the_same_every_step_may_copy_more_than_the_least(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {
+        {0, 0, TIDE_TRACE_MODIFIES, 0}, {1, 1, TIDE_TRACE_MODIFIES, 0}, {2, 2, TIDE_TRACE_MODIFIES, 0}};
+    static planned made;
+    optimum best;
+    policy_copies copies;
+    plan_given(uses, 3, 3, 2, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->copies_in, 2);
+    assert_int_equal(made.plan->copies_out, 2);
+    assert_true(optimum_find(&made.trace, made.slots, &best));
+    assert_int_equal(best.copies, 3 * OPTIMUM_PERIOD);
+    assert_true(policy_play(POLICY_LRU, &made.trace, made.slots, &copies));
+    assert_int_equal(copies.in + copies.out, 6 * POLICY_STEPS);
+}
+
+/* --- what leaves makes room --- */
+
+/* Per use its chunk's next one, in this step or the next. */
+static void follow(const tide_use_trace *trace, uint32_t *following)
+{
+    uint32_t next[PLANNED_CHUNKS_MAX];
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t u = trace->use_count; u-- > 0;) {
+            following[u] = pass == 0 ? UINT32_MAX : next[trace->uses[u].chunk];
+            next[trace->uses[u].chunk] = u;
+        }
+    }
+}
+
+/* The schedule steps between a use and its chunk's next one: add `by` to each. Returns the most there is in one. */
+static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, uint32_t *crowd, uint32_t by)
+{
+    const tide_trace_use *u = &made->trace.uses[use];
+    const uint32_t schedule_steps = made->trace.schedule_step_count;
+    uint32_t most = 0;
+    for (uint32_t m = (u->schedule_step + u->held_schedule_steps + 1) % schedule_steps; m != made->trace.uses[next].schedule_step;
+         m = (m + 1) % schedule_steps) {
+        crowd[m] += by;
+        most = crowd[m] > most ? crowd[m] : most;
+    }
+    return most;
+}
+
+static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(void **state)
+{
+    (void)state;
+    static planned made;
+    static uint32_t following[PLANNED_USES_MAX];
+    uint32_t leaving = 0;
+    for (uint64_t seed = 0; seed < RANDOM_CASES; seed += test_thin(5)) {
+        uint32_t crowd[PLANNED_USES_MAX] = {0};
+        plan_drawn(seed, limits_of(seed), &made);
+        follow(&made.trace, following);
+        for (uint32_t u = 0; u < made.trace.use_count; u++) {
+            for (uint32_t m = 0; m <= made.trace.uses[u].held_schedule_steps; m++)
+                crowd[made.trace.uses[u].schedule_step + m]++;
+            if (!made.plan->leaves[u])
+                (void)add_between(&made, u, following[u], crowd, 1);
+        }
+        for (uint32_t u = 0; u < made.trace.use_count; u++) {
+            const bool full = add_between(&made, u, following[u], crowd, 0) >= made.slots;
+            const bool leaves =
+                made.plan->leaves[u] && !(made.uses[u].flags & (TIDE_TRACE_LEAVES | TIDE_TRACE_ENDS));
+            CHECK(!leaves || full, &made);
+            leaving += leaves;
+        }
+    }
+    assert_true(leaving > RANDOM_CASES);
+}
+
+/* --- edges --- */
+
+static void an_empty_step_moves_nothing(void **state)
+{
+    (void)state;
+    static planned made;
+    plan_given(NULL, 0, 5, 2, &made);
+    assert_true(made.plan->steady);
+    assert_int_equal(made.plan->use_count, 0);
+    assert_int_equal(made.plan->fetch_count, 0);
+    assert_int_equal(made.plan->copies_in + made.plan->copies_out, 0);
+}
+
+static void one_chunk_stays_where_it_is(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES, 0}};
+    static planned made;
+    plan_given(uses, 2, 1, 1, &made);
+    check_by_replay(&made);
+    assert_true(made.plan->steady);
+    assert_int_equal(made.plan->fetch_count, 0);
+    assert_false(made.plan->leaves[0] || made.plan->leaves[1]);
+}
+
+static void a_chunk_changed_on_the_host_waits_in_its_slot(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0}};
+    static planned made;
+    plan_given(uses, 2, 1, 1, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->fetch_count, 1);
+    assert_int_equal(made.plan->fetches[0], 0);
+    assert_true(made.plan->in_place[0]);
+    assert_false(made.plan->leaves[0] || made.plan->leaves[1]);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 1);
+}
+
+/* Chunk 0 is copied in again anyway; 1, needed later, would be copied for nothing. */
+static void a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0},
+                                          {1, 1, 0, 0},
+                                          {2, 2, TIDE_TRACE_CREATES | TIDE_TRACE_ENDS, 0}};
+    static planned made;
+    plan_given(uses, 3, 3, 2, &made);
+    check_by_replay(&made);
+    assert_true(made.plan->leaves[0]);
+    assert_false(made.plan->leaves[1]);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 1);
+}
+
+static void a_chunk_that_leaves_unmodified_is_not_copied_out(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_LEAVES, 0}};
+    static planned made;
+    plan_given(uses, 1, 1, 1, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 0);
+}
+
+static void what_all_fits_moves_only_for_updates(void **state)
+{
+    (void)state;
+    static planned made;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        made.plan = tide_planner_build(the_planner, &made.trace, made.trace.chunk_count);
+        uint64_t leaving = 0, modified = 0;
+        for (uint32_t u = 0; u < made.trace.use_count; u++) {
+            const uint32_t flags = made.trace.uses[u].flags;
+            CHECK(!made.plan->leaves[u], &made);
+            leaving += (flags & TIDE_TRACE_LEAVES) != 0;
+            modified += flags & TIDE_TRACE_LEAVES && flags & TIDE_TRACE_MODIFIES;
+        }
+        CHECK(made.plan->steady && made.plan->fetch_count == leaving, &made);
+        CHECK(made.plan->copies_in == leaving && made.plan->copies_out == modified, &made);
+    }
+}
+
+/* --- purity, memory --- */
+
+static void the_same_trace_gives_the_same_plan(void **state)
+{
+    (void)state;
+    static planned made, again;
+    tide_planner *larger;
+    assert_int_equal(tide_planner_create(3 * PLANNED_CHUNKS_MAX, 5 * PLANNED_USES_MAX, &larger), TIDE_OK);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        plan_drawn(seed + 1, limits_of(seed + 1), &again); /* leaves the second planner in another state */
+        (void)tide_planner_build(larger, &again.trace, again.slots);
+        plan_drawn(seed, limits_of(seed), &made);
+        const tide_plan *other = tide_planner_build(larger, &made.trace, made.slots);
+        CHECK(made.plan->copies_in == other->copies_in && made.plan->copies_out == other->copies_out, &made);
+        CHECK(made.plan->fetch_count == other->fetch_count && made.plan->steady == other->steady, &made);
+        assert_memory_equal(made.plan->leaves, other->leaves, made.trace.use_count * sizeof(bool));
+        for (uint32_t i = 0; i < other->fetch_count; i++)
+            CHECK(made.plan->fetches[i] == other->fetches[i], &made);
+    }
+    tide_planner_destroy(larger);
+}
+
+static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **state)
+{
+    (void)state;
+    for (unsigned request = 0;; request++) {
+        tide_planner *planner = NULL;
+        fake_memory_fail(request);
+        const tide_status status = tide_planner_create(10, 100, &planner);
+        const bool failed = fake_memory_failed();
+        fake_memory_clear();
+        if (!failed) {
+            assert_int_equal(status, TIDE_OK);
+            assert_true(request > 1);
+            tide_planner_destroy(planner);
+            return;
+        }
+        assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
+        assert_null(planner);
+    }
+}
+
+static void building_a_plan_allocates_nothing(void **state)
+{
+    (void)state;
+    static planned made;
+    fake_memory_clear();
+    for (uint64_t seed = 0; seed < 100; seed++)
+        plan_drawn(seed, limits_of(seed), &made);
+    assert_int_equal(fake_memory_clear(), 0);
+}
+
+static void destroying_no_planner_is_allowed(void **state)
+{
+    (void)state;
+    tide_planner_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_right_when_it_is_played),
+        cmocka_unit_test(a_plan_is_right_wherever_the_step_begins),
+        cmocka_unit_test(a_small_plan_copies_hardly_more_than_the_least),
+        cmocka_unit_test(lru_never_copies_less),
+        cmocka_unit_test(patrickstar_copies_less_only_in_steps_that_differ),
+        cmocka_unit_test(a_plan_that_is_the_same_every_step_may_copy_more_than_the_least),
+        cmocka_unit_test(a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use),
+        cmocka_unit_test(an_empty_step_moves_nothing),
+        cmocka_unit_test(one_chunk_stays_where_it_is),
+        cmocka_unit_test(a_chunk_changed_on_the_host_waits_in_its_slot),
+        cmocka_unit_test(a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up),
+        cmocka_unit_test(a_chunk_that_leaves_unmodified_is_not_copied_out),
+        cmocka_unit_test(what_all_fits_moves_only_for_updates),
+        cmocka_unit_test(the_same_trace_gives_the_same_plan),
+        cmocka_unit_test(memory_that_runs_out_in_create_is_a_status_and_leaks_nothing),
+        cmocka_unit_test(building_a_plan_allocates_nothing),
+        cmocka_unit_test(destroying_no_planner_is_allowed),
+    };
+    return cmocka_run_group_tests(tests, make_planner, destroy_planner);
+}

@@ -1,0 +1,412 @@
+/* Damaged and hostile input to everything that parses: config.json, the manifest, the safetensors headers of checkpoints and of
+ * weights, the weights' index, a folder of weights, the shard header. A small deterministic fuzzer: sound input, mutated by seed a
+ * few thousand times; run under AddressSanitizer and UBSan it finds what the eye does not.
+ *
+ * What must hold: a status of the documented set, one line of message, outputs untouched on failure and valid on
+ * success. More rounds: FUZZ_ROUNDS=1000000.
+ */
+#include "src/checkpoint/crc32c.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/safetensors.h"
+#include "src/data/data.h"
+#include "src/model/family.h"
+#include "src/model/rope.h"
+#include "src/train/config_text.h"
+#include "src/weights/header.h"
+#include "src/weights/index.h"
+#include "src/weights/json.h"
+#include "src/weights/reader.h"
+#include "tests/support/fuzz_text.h"
+#include "tests/files/test_checkpoint.h"
+
+#include <unistd.h>
+
+enum { ROUNDS = 20000, SHARD_ROUNDS = 2000 };
+
+static void assert_refusal(tide_status status)
+{
+    bool known =
+        status == TIDE_ERROR_CORRUPT || status == TIDE_ERROR_UNSUPPORTED || status == TIDE_ERROR_MISMATCH;
+    if (!known || tide_message()[0] == '\0')
+        fail_msg("status %s: %s", tide_status_name(status), tide_message());
+}
+
+/* Every family, both forms of rotary positions and every kind of them. */
+static const char *const sound_configs[] = {
+    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,\"n_ctx\":128,"
+    "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-"
+    "05,"
+    "\"tie_word_embeddings\":true}",
+    "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
+    "attention_heads\":8,"
+    "\"num_key_value_heads\":2,\"max_position_embeddings\":128,\"vocab_size\":1000,\"hidden_act\":\"silu\","
+    "\"mlp_bias\":true,"
+    "\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1."
+    "0,"
+    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64}}",
+    "{\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":8,\"max_position_embeddings\":128,\"vocab_size\":1000,\"sliding_window\":null,"
+    "\"head_dim\":16,"
+    "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}",
+    "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
+    "attention_heads\":8,"
+    "\"num_key_value_heads\":4,\"max_position_embeddings\":128,\"vocab_size\":1000,\"use_sliding_window\":"
+    "false,"
+    "\"rope_parameters\":{\"rope_theta\":1000000,\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,"
+    "\"beta_slow\":1.5,"
+    "\"mscale\":1,\"mscale_all_dim\":0.5,\"truncate\":false,\"original_max_position_embeddings\":64}}",
+    "{\"model_type\":\"qwen3\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
+    "attention_heads\":8,"
+    "\"num_key_value_heads\":1,\"head_dim\":16,\"max_position_embeddings\":128,\"vocab_size\":1000,"
+    "\"attention_bias\":true,"
+    "\"layer_types\":[\"full_attention\",\"full_attention\"],\"tie_word_embeddings\":true,"
+    "\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"default\",\"partial_rotary_factor\":1.0}}",
+};
+
+enum { SOUND_CONFIGS = sizeof sound_configs / sizeof sound_configs[0] };
+
+/* A config that was accepted has frequencies between 0 and 1. */
+static void assert_config(const tide_model_config *config)
+{
+    assert_true(tide_model_config_is_valid(config));
+    if (!config->family->rotary)
+        return;
+    float frequencies[2048];
+    tide_rope_frequencies(config, frequencies);
+    for (uint32_t i = 0; i < config->head_width / 2; i++)
+        assert_true(frequencies[i] >= 0 && frequencies[i] <= 1);
+}
+
+static void configs(void **unused)
+{
+    (void)unused;
+    fuzz run;
+    unsigned accepted[SOUND_CONFIGS] = {0}, refused[SOUND_CONFIGS] = {0}, in_positions = 0;
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        tide_model_config config = {.layers = 77};
+        const size_t seed = round % SOUND_CONFIGS;
+        fuzz_mutate(&run, round, sound_configs[seed], strlen(sound_configs[seed]));
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_model_config_parse(text, run.bytes, "fuzz", &config);
+        free(text);
+        accepted[seed] += status == TIDE_OK;
+        refused[seed] += status != TIDE_OK;
+        if (status == TIDE_OK) {
+            assert_config(&config);
+        } else {
+            assert_refusal(status);
+            assert_int_equal(config.layers, 77);
+            in_positions += strstr(tide_message(), "\"rope_") != NULL;
+        }
+    }
+    for (size_t i = 0; i < SOUND_CONFIGS; i++)
+        assert_true(accepted[i] > 0 && refused[i] > 0);
+    assert_true(in_positions > 10);
+}
+
+/* Half of the rounds get a right checksum, to reach what lies behind it. */
+static void reseal(fuzz *run)
+{
+    char crc[9];
+    if (run->round % 2 == 0 || run->bytes <= 21)
+        return;
+    snprintf(crc, sizeof crc, "%08x", tide_crc32c(0, run->text + 21, run->bytes - 21));
+    memcpy(run->text, "{\"crc32c\":\"", 11);
+    memcpy(run->text + 11, crc, 8);
+    memcpy(run->text + 19, "\",", 2);
+}
+
+static void fuzz_manifest(size_t frozen_count)
+{
+    const char *frozen[] = {"wte.weight", "h.0.ln_1.bias"};
+    tide_manifest manifest = {.frozen = frozen, .frozen_count = frozen_count, .state = state_at(9)};
+    char *sound;
+    size_t sound_bytes;
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    for (int i = 0; i < TIDE_VALUE_COUNT; i++)
+        manifest.files[i] = (tide_manifest_file){.bytes = 1000, .crc32c = 0xabcdef01};
+    assert_int_equal(tide_manifest_make(&manifest, &sound, &sound_bytes), TIDE_OK);
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        tide_manifest parsed = {.state.step = 77};
+        fuzz_mutate(&run, round, sound, sound_bytes);
+        reseal(&run);
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_manifest_parse(text, run.bytes, "fuzz", &parsed);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status == TIDE_OK) {
+            assert_true(tide_train_state_is_valid(&parsed.state));
+            for (size_t i = 0; i < parsed.frozen_count; i++)
+                assert_true(parsed.frozen[i][0] != '\0');
+            free(parsed.frozen);
+        } else {
+            assert_refusal(status);
+            assert_int_equal(parsed.state.step, 77);
+        }
+    }
+    free(sound);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+static void manifests(void **unused)
+{
+    (void)unused;
+    fuzz_manifest(0);
+}
+
+static void manifests_with_frozen_tensors(void **unused)
+{
+    (void)unused;
+    fuzz_manifest(2);
+}
+
+static void safetensors_headers(void **unused)
+{
+    (void)unused;
+    char *sound;
+    size_t sound_bytes;
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    const uint64_t data_bytes = SMALL_ELEMENTS * sizeof(float);
+    assert_int_equal(tide_safetensors_header_make(&small_model, TIDE_VALUE_MASTER, &sound, &sound_bytes),
+                     TIDE_OK);
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        uint64_t offsets[3] = {0};
+        fuzz_mutate(&run, round, sound + 8, sound_bytes - 8);
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model,
+                                                           TIDE_VALUE_MASTER, offsets);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK)
+            assert_refusal(status);
+        for (int i = 0; i < 3 && status == TIDE_OK; i++)
+            assert_true(offsets[i] + 4 * tide_checkpoint_tensor_elements(&small_tensors[i]) <= data_bytes);
+    }
+    free(sound);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+static void weights_headers(void **unused)
+{
+    (void)unused;
+    static const char sound[] = "{\"__metadata__\":{\"format\":\"pt\"},"
+                                "\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[0,16]},"
+                                "\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[16,24]},"
+                                "\"c\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}   ";
+    const uint64_t data_bytes = 28;
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        tide_weights_header header = {.count = 77};
+        uint64_t covered = 0;
+        fuzz_mutate(&run, round, sound, sizeof sound - 1);
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_weights_header_parse(text, run.bytes, data_bytes, "fuzz", &header);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(strchr(tide_message(), '\n'));
+            assert_int_equal(header.count, 77);
+            continue;
+        }
+        for (size_t i = 0; i < header.count; i++) {
+            assert_int_equal(header.entries[i].begin, covered);
+            assert_true(header.entries[i].end >= covered);
+            covered = header.entries[i].end;
+            assert_true(tide_weights_header_has(&header, header.entries[i].name));
+        }
+        assert_int_equal(covered, data_bytes);
+        tide_weights_header_free(&header);
+    }
+    assert_true(accepted > 0 && refused > 0);
+}
+
+static void weights_indices(void **unused)
+{
+    (void)unused;
+    static const char sound[] =
+        "{\"metadata\":{\"total_size\":28},\"weight_map\":{\"a.weight\":\"m-1.safetensors\","
+        "\"b\":\"m-2.safetensors\",\"c\":\"m-1.safetensors\"}}\n";
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        tide_weights_index index = {.file_count = 77};
+        fuzz_mutate(&run, round, sound, sizeof sound - 1);
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_weights_index_parse(text, run.bytes, "fuzz", &index);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(strchr(tide_message(), '\n'));
+            assert_int_equal(index.file_count, 77);
+            continue;
+        }
+        assert_true(index.file_count > 0);
+        for (size_t i = 0; i < index.file_count; i++) {
+            assert_null(strchr(index.files[i], '/'));
+            assert_true(i == 0 || strcmp(index.files[i - 1], index.files[i]) < 0);
+        }
+        tide_weights_index_free(&index);
+    }
+    assert_true(accepted > 0 && refused > 0);
+}
+
+/* A whole file in its folder, with lengths and offsets that lie: what is accepted can be read to its end. */
+static void weights_folders(void **unused)
+{
+    (void)unused;
+    static const char header[] = "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[0,16]},"
+                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[16,28]}}";
+    static const tide_weights_tensor tensors[] = {{"a.weight", 2, {2, 4}}, {"b", 1, {3}}};
+    static const char *const ignored[] = {"*c"};
+    const tide_weights_names names = {
+        .tensors = tensors, .count = 2, .optional_prefix = "m.", .ignored = ignored, .ignored_count = 1};
+    char folder[] = "/tmp/tidepool-fuzz-XXXXXX", path[64], sound[8 + sizeof header - 1 + 28] = {0};
+    const uint64_t header_bytes = sizeof header - 1;
+    unsigned accepted = 0, refused = 0;
+    fuzz run;
+    memcpy(sound, &header_bytes, 8);
+    memcpy(sound + 8, header, header_bytes);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (uint64_t round = 0; round < fuzz_rounds(SHARD_ROUNDS); round++) {
+        tide_weights *weights = NULL;
+        float values[8];
+        fuzz_mutate(&run, round, sound, sizeof sound);
+        assert_int_equal(ftruncate(fileno(file), 0), 0);
+        assert_int_equal(pwrite(fileno(file), run.text, run.bytes, 0), run.bytes);
+        const tide_status status = tide_weights_open(folder, &names, &weights);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(strchr(tide_message(), '\n'));
+            assert_null(weights);
+            continue;
+        }
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(tide_weights_read(weights, i, 0, tide_weights_elements(&tensors[i]), values),
+                             TIDE_OK);
+        tide_weights_close(weights);
+    }
+    fclose(file);
+    unlink(path);
+    rmdir(folder);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+/* Whatever stands around them, dtypes are exchanged and nothing else is. */
+static void config_texts(void **unused)
+{
+    (void)unused;
+    static const char sound[] = "{\n \"a\": [1e-05, {\"dtype\": \"x\\\"\"}], \"dtype\" : {\"b\": [\"}\"]} ,\n"
+                                " \"torch_dtype\": \"float32\", \"c\": \"dtype\"\n}\n";
+    fuzz run;
+    unsigned edited = 0, has[3] = {0};
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        static const char *const keys[] = {"dtype", "torch_dtype"};
+        fuzz_mutate(&run, round, sound, sizeof sound - 1);
+        json_t *was = json_loadb(run.text, run.bytes, JSON_REJECT_DUPLICATES, NULL);
+        if (!json_is_object(was) || memmem(run.text, run.bytes, "\\u", 2) != NULL) { /* not looked through */
+            json_decref(was);
+            continue;
+        }
+        char *exact = fuzz_exact_copy(&run);
+        char *text = tide_config_text_with_dtype(exact, run.bytes, "bfloat16");
+        json_t *is = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(is);
+        unsigned found = 0;
+        for (int i = 0; i < 2; i++) {
+            const char *const word = json_string_value(json_object_get(is, keys[i]));
+            found += json_object_get(was, keys[i]) != NULL;
+            if (json_object_get(was, keys[i]) != NULL)
+                assert_string_equal(word, "bfloat16");
+        }
+        if (found == 0)
+            assert_string_equal(json_string_value(json_object_get(is, "torch_dtype")), "bfloat16");
+        for (int i = 0; i < 2; i++) {
+            json_object_del(was, keys[i]);
+            json_object_del(is, keys[i]);
+        }
+        assert_true(json_equal(was, is));
+        has[found]++;
+        edited++;
+        json_decref(was);
+        json_decref(is);
+        free(text);
+        free(exact);
+    }
+    assert_true(fuzz_rounds(ROUNDS) < ROUNDS || (edited > 100 && has[0] > 0 && has[1] > 0 && has[2] > 0));
+}
+
+static void shards(void **unused)
+{
+    (void)unused;
+    char path[] = "/tmp/tidepool-fuzz-XXXXXX";
+    enum { NARROW, WIDE, HEADERLESS, KINDS };
+    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}}; /* of uint16, of uint32, without a header */
+    static const size_t sound_bytes[KINDS] = {TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40,
+                                              TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40, 4 * 40};
+    const uint32_t headers[2][3] = {{TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40},
+                                    {TIDE_DATA_WIDE_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_VERSION, 40}};
+    fuzz run;
+    unsigned accepted[KINDS] = {0}, refused = 0;
+    for (int wide = 0; wide < 2; wide++)
+        memcpy(sound[wide], headers[wide], sizeof headers[wide]);
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    for (uint64_t round = 0; round < fuzz_rounds(SHARD_ROUNDS); round++) {
+        tide_data_options options = {.path = path, .vocab_size = 256, .seq_len = 4};
+        tide_data *data = NULL;
+        int32_t inputs[16], targets[16];
+        const uint64_t kind = round / 4 % KINDS;
+        fuzz_mutate(&run, round, sound[kind], sound_bytes[kind]);
+        if (kind == HEADERLESS)
+            options.encoding = fuzz_draw(&run, 2) == 0 ? TIDE_DATA_ENCODING_U16 : TIDE_DATA_ENCODING_U32;
+        if (round % 4 == 1) /* aim at the fields */
+            run.text[fuzz_draw(&run, 12)] = (char)fuzz_draw(&run, 256);
+        assert_int_equal(ftruncate(descriptor, 0), 0);
+        assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
+        tide_status status = tide_data_open(&options, &data);
+        accepted[kind] += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(data);
+            continue;
+        }
+        assert_int_equal(tide_data_batch(data, round, 4, inputs, targets), TIDE_OK);
+        for (int i = 0; i < 16; i++)
+            assert_in_range(inputs[i], 0, 255);
+        tide_data_close(data);
+    }
+    close(descriptor);
+    unlink(path);
+    assert_true(accepted[NARROW] > 0 && accepted[WIDE] > 0 && accepted[HEADERLESS] > 0 && refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configs),
+        cmocka_unit_test(manifests),
+        cmocka_unit_test(manifests_with_frozen_tensors),
+        cmocka_unit_test(safetensors_headers),
+        cmocka_unit_test(weights_headers),
+        cmocka_unit_test(weights_indices),
+        cmocka_unit_test(weights_folders),
+        cmocka_unit_test(config_texts),
+        cmocka_unit_test(shards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

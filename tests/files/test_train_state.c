@@ -1,0 +1,515 @@
+/* The training state of every family, to JSON and back; what another model is refused for; GPT-2's as the first checkpoints
+ * have it. */
+#include "src/checkpoint/manifest.h"
+#include "src/state/train_state_json.h"
+#include "tests/support/same_config.h"
+#include "tests/support/fake_memory.h"
+#include "tests/support/small_model.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+static const char *const families[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+static const tide_rope ropes[TIDE_ROPE_KINDS + 1] = {
+    {.theta = 12345.678901234567},
+    {.theta = 1e4, .kind = TIDE_ROPE_LINEAR, .factor = 2.1},
+    {.theta = 5e5,
+     .kind = TIDE_ROPE_LLAMA3,
+     .factor = 8,
+     .low_factor = 0.9,
+     .high_factor = 4.3,
+     .original_context = 8192},
+    {.theta = 1e6,
+     .kind = TIDE_ROPE_YARN,
+     .factor = 3,
+     .original_context = 32768,
+     .attention_factor = 0.1 + 1,
+     .beta_fast = 32.1,
+     .beta_slow = 1.1},
+    {.theta = 1e6,
+     .kind = TIDE_ROPE_YARN,
+     .factor = 3,
+     .original_context = 32768,
+     .attention_factor = 0.7,
+     .beta_fast = 32,
+     .beta_slow = 1,
+     .exact = true},
+};
+
+enum { FAMILIES = sizeof families / sizeof families[0], ROPES = sizeof ropes / sizeof ropes[0] };
+
+static tide_train_state state_of(const char *family, const tide_rope *rope)
+{
+    tide_train_state state = {.step = 9,
+                              .tokens = 36864,
+                              .adam_step = 8,
+                              .skipped = 1,
+                              .model = model_of_family(family, 3, 64, 8, 128, 1001),
+                              .seed = 0xFFFFFFFFFFFFFFF1u,
+                              .data_fingerprint = 0x8123456789abcdefu,
+                              .seq_len = 64,
+                              .batch_tokens = 4096,
+                              .micro_batch_sequences = 4,
+                              .dtype = TIDE_DTYPE_BF16,
+                              .steps = 1000,
+                              .warmup_steps = 20,
+                              .lr = 0.1 + 0.2,
+                              .lr_min = 1e-310,
+                              .weight_decay = 0.1,
+                              .clip = 1.0,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .epsilon = 1e-8};
+    state.model.norm_epsilon = 1e-5 + 1e-12;
+    if (strcmp(family, "gpt2") != 0) {
+        state.model.rope = *rope;
+        state.model.head_width = 10;
+        state.model.kv_heads = 2;
+    }
+    assert_true(tide_train_state_is_valid(&state));
+    return state;
+}
+
+/* Through text, as a manifest is. */
+static json_t *to_json(const tide_train_state *state)
+{
+    json_t *object = tide_train_state_to_json(state);
+    assert_non_null(object);
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    assert_non_null(text);
+    object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(object);
+    free(text);
+    return object;
+}
+
+static void assert_comes_back(const tide_train_state *state, const char *what)
+{
+    tide_train_state found;
+    tide_train_changes changes;
+    json_t *object = to_json(state);
+    if (tide_train_state_from_json(object, "test", &found) != TIDE_OK)
+        fail_msg("%s: %s", what, tide_message());
+    assert_same_config(&found.model, &state->model, what);
+    assert_int_equal(tide_train_state_compare(&found, state, "test", &changes), TIDE_OK);
+    assert_int_equal(changes.count, 0);
+    assert_int_equal(found.step, state->step);
+    assert_int_equal(found.adam_step, state->adam_step);
+    json_t *again = to_json(&found);
+    assert_true(json_equal(object, again));
+    json_decref(again);
+    json_decref(object);
+}
+
+static void the_state_of_every_family_comes_back_with_the_same_bits(void **unused)
+{
+    (void)unused;
+    for (size_t f = 0; f < FAMILIES; f++)
+        for (size_t r = 0; r < ROPES; r++) {
+            tide_train_state state = state_of(families[f], &ropes[r]);
+            assert_comes_back(&state, families[f]);
+            if (strcmp(families[f], "llama") != 0)
+                continue;
+            state.model.attention_bias = state.model.output_bias = state.model.mlp_bias = true;
+            state.model.tied = false;
+            assert_comes_back(&state, "llama with biases and a head");
+        }
+    for (size_t i = 0; tide_model_preset_name(i); i++) {
+        tide_train_state state = state_of("gpt2", NULL);
+        assert_int_equal(tide_model_config_open(tide_model_preset_name(i), &state.model), TIDE_OK);
+        assert_comes_back(&state, tide_model_preset_name(i));
+    }
+}
+
+/* All keys in their order, one after another. */
+static void assert_keys(const tide_train_state *state, const char *expected)
+{
+    char keys[2048] = "";
+    const char *key;
+    json_t *value, *object = to_json(state);
+    json_object_foreach(object, key, value)
+    {
+        assert_non_null(value);
+        snprintf(keys + strlen(keys), sizeof keys - strlen(keys), "%s ", key);
+    }
+    json_decref(object);
+    assert_string_equal(keys, expected);
+}
+
+#define PROGRESS_KEYS "step tokens adam_step skipped "
+#define SHAPE_KEYS    "model.layers model.width model.heads model.context model.vocab_size "
+#define RUN_KEYS                                                                                             \
+    "seed data_fingerprint seq_len batch_tokens micro_batch_sequences dtype steps warmup_steps lr lr_min "   \
+    "weight_decay clip beta1 beta2 epsilon "
+#define OTHER_KEYS                                                                                           \
+    "model.kv_heads model.head_width model.mlp_width model.norm_epsilon model.tied model.attention_bias "    \
+    "model.mlp_bias model.rope_theta model.rope_type "
+
+/* Of a GPT-2, by a tidepool that had no other family and padded no rows. */
+static const char first_manifest[] =
+    "{\"crc32c\":\"1c96743c\",\n \"format\": \"tidepool-checkpoint\",\n \"version\": 1,\n \"files\": [\n"
+    "  {\n   \"name\": \"model.safetensors\",\n   \"bytes\": 5072,\n   \"crc32c\": \"d7f68ca4\"\n  },\n"
+    "  {\n   \"name\": \"momentum.safetensors\",\n   \"bytes\": 5072,\n   \"crc32c\": \"df68291f\"\n"
+    "  },\n  {\n   \"name\": \"variance.safetensors\",\n   \"bytes\": 5072,\n"
+    "   \"crc32c\": \"4cb2042c\"\n  }\n ],\n \"state\": {\n  \"step\": 2,\n  \"tokens\": 32,\n"
+    "  \"adam_step\": 2,\n  \"skipped\": 0,\n  \"model.layers\": 1,\n  \"model.width\": 8,\n"
+    "  \"model.heads\": 1,\n  \"model.context\": 4,\n  \"model.vocab_size\": 5,\n"
+    "  \"model.layer_norm_epsilon\": 1.0000000000000001e-5,\n  \"seed\": \"0x0000000000000001\",\n"
+    "  \"data_fingerprint\": \"0x356580dd3629594f\",\n  \"seq_len\": 4,\n  \"batch_tokens\": 16,\n"
+    "  \"micro_batch_sequences\": 4,\n  \"dtype\": \"bf16\",\n  \"steps\": 2,\n  \"warmup_steps\": 0,\n"
+    "  \"lr\": 0.00059999999999999995,\n  \"lr_min\": 5.9999999999999995e-5,\n"
+    "  \"weight_decay\": 0.10000000000000001,\n  \"clip\": 1.0,\n  \"beta1\": 0.90000000000000002,\n"
+    "  \"beta2\": 0.94999999999999996,\n  \"epsilon\": 1e-8\n }\n}\n";
+
+static void a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte(void **unused)
+{
+    (void)unused;
+    tide_manifest manifest;
+    char *text;
+    size_t bytes;
+    assert_int_equal(tide_manifest_parse(first_manifest, sizeof first_manifest - 1, "test", &manifest),
+                     TIDE_OK);
+    assert_string_equal(tide_model_family_name(manifest.state.model.family), "gpt2");
+    assert_int_equal(tide_manifest_make(&manifest, &text, &bytes), TIDE_OK);
+    assert_int_equal(bytes, sizeof first_manifest - 1);
+    assert_memory_equal(text, first_manifest, bytes);
+    free(text);
+}
+
+/* A config.json's padding token, and how the files' names are written, are there where they are not as in older checkpoints. */
+static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **unused)
+{
+    (void)unused;
+    static const char *const of_families[] = {"gpt2", "llama"};
+    static const uint32_t rows[] = {1, 3, 999};
+    for (size_t f = 0; f < 2; f++) {
+        tide_train_state state = state_of(of_families[f], &ropes[TIDE_ROPE_PLAIN]);
+        state.model.names_otherwise = true;
+        for (size_t i = 0; i < 3; i++) {
+            state.model.padding_row = rows[i];
+            assert_comes_back(&state, of_families[f]);
+        }
+        json_t *object = to_json(&state);
+        assert_int_equal(json_integer_value(json_object_get(object, "model.pad_token_id")), 998);
+        assert_true(json_is_true(json_object_get(object, "model.names_otherwise")));
+        json_decref(object);
+    }
+}
+
+/* It is no other model by that: the run goes on, and says so. */
+static void another_padding_token_is_taken_and_named(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint32_t saved, current;
+        const char *line;
+    } cases[] = {{0, 3, "model.pad_token_id none -> 2"},
+                 {1, 0, "model.pad_token_id 0 -> none"},
+                 {1, 3, "model.pad_token_id 0 -> 2"}};
+    for (size_t i = 0; i < 3; i++) {
+        tide_train_state saved = state_of("llama", &ropes[TIDE_ROPE_PLAIN]), current = saved;
+        tide_train_changes changes;
+        saved.model.padding_row = cases[i].saved;
+        current.model.padding_row = cases[i].current;
+        saved.model.names_otherwise = true; /* which a run does not know before it has looked */
+        assert_int_equal(tide_train_state_compare(&saved, &current, "there", &changes), TIDE_OK);
+        assert_int_equal(changes.count, 1);
+        assert_string_equal(changes.lines[0], cases[i].line);
+    }
+}
+
+static void other_families_add_what_makes_their_model(void **unused)
+{
+    (void)unused;
+    static const char *const of_kind[TIDE_ROPE_KINDS] = {
+        "", "model.rope_factor ",
+        "model.rope_factor model.rope_low_freq_factor model.rope_high_freq_factor "
+        "model.rope_original_context ",
+        "model.rope_factor model.rope_original_context model.rope_attention_factor model.rope_beta_fast "
+        "model.rope_beta_slow model.rope_exact "};
+    for (int kind = 0; kind < TIDE_ROPE_KINDS; kind++) {
+        char expected[2048];
+        const tide_train_state state = state_of("qwen3", &ropes[kind]);
+        snprintf(expected, sizeof expected, "%s%s%s", PROGRESS_KEYS "model.family " SHAPE_KEYS OTHER_KEYS,
+                 of_kind[kind], RUN_KEYS);
+        assert_keys(&state, expected);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void assert_mismatch(const tide_train_state *saved, const tide_train_state *current, const char *what)
+{
+    char line[512];
+    tide_train_changes changes = {.count = 7};
+    assert_int_equal(tide_train_state_compare(saved, current, "there", &changes), TIDE_ERROR_MISMATCH);
+    snprintf(line, sizeof line, "checkpoint there: it was made with %s; they must be equal", what);
+    assert_string_equal(tide_message(), line);
+    assert_int_equal(changes.count, 7);
+}
+
+static void another_model_is_refused_by_its_field(void **unused)
+{
+    (void)unused;
+    const tide_train_state gpt2 = state_of("gpt2", NULL), plain = state_of("llama", &ropes[TIDE_ROPE_PLAIN]);
+    tide_train_state linear = state_of("llama", &ropes[TIDE_ROPE_LINEAR]),
+                     llama3 = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]),
+                     yarn = state_of("llama", &ropes[TIDE_ROPE_YARN]);
+    linear.model.rope.theta = llama3.model.rope.theta = yarn.model.rope.theta = plain.model.rope.theta;
+    assert_mismatch(&gpt2, &plain, "model.family gpt2, this run has llama");
+    assert_mismatch(&plain, &gpt2, "model.family llama, this run has gpt2");
+    const tide_train_state qwen = state_of("qwen3", &ropes[TIDE_ROPE_PLAIN]);
+    assert_mismatch(&plain, &qwen, "model.family llama, this run has qwen3");
+    assert_mismatch(&plain, &linear, "model.rope_type default, this run has linear");
+    assert_mismatch(&yarn, &llama3, "model.rope_type yarn, this run has llama3");
+
+    tide_train_state other = plain;
+    other.model.kv_heads = 4;
+    assert_mismatch(&plain, &other, "model.kv_heads 2, this run has 4");
+    other = plain;
+    other.model.head_width = 12;
+    assert_mismatch(&plain, &other, "model.head_width 10, this run has 12");
+    other = plain;
+    other.model.mlp_width = 171;
+    assert_mismatch(&plain, &other, "model.mlp_width 170, this run has 171");
+    other = plain;
+    other.model.tied = false;
+    assert_mismatch(&plain, &other, "model.tied true, this run has false");
+    other = plain;
+    other.model.attention_bias = other.model.output_bias = true;
+    assert_mismatch(&plain, &other, "model.attention_bias false, this run has true");
+    other = plain;
+    other.model.mlp_bias = true;
+    assert_mismatch(&plain, &other, "model.mlp_bias false, this run has true");
+    other = plain;
+    other.model.norm_epsilon = 1e-6;
+    assert_mismatch(&plain, &other, "model.norm_epsilon 1.0000001e-05, this run has 1e-06");
+    other = plain;
+    other.model.rope.theta = 10000;
+    assert_mismatch(&plain, &other, "model.rope_theta 12345.678901234567, this run has 10000");
+    other = linear;
+    other.model.rope.factor = 4;
+    assert_mismatch(&linear, &other, "model.rope_factor 2.1, this run has 4");
+    other = llama3;
+    other.model.rope.low_factor = 1;
+    assert_mismatch(&llama3, &other, "model.rope_low_freq_factor 0.9, this run has 1");
+    other = llama3;
+    other.model.rope.high_factor = 4;
+    assert_mismatch(&llama3, &other, "model.rope_high_freq_factor 4.3, this run has 4");
+    other = llama3;
+    other.model.rope.original_context = 4096;
+    assert_mismatch(&llama3, &other, "model.rope_original_context 8192, this run has 4096");
+    other = yarn;
+    other.model.rope.attention_factor = 1;
+    assert_mismatch(&yarn, &other, "model.rope_attention_factor 1.1, this run has 1");
+    other = yarn;
+    other.model.rope.beta_fast = 32;
+    assert_mismatch(&yarn, &other, "model.rope_beta_fast 32.1, this run has 32");
+    other = yarn;
+    other.model.rope.beta_slow = 1;
+    assert_mismatch(&yarn, &other, "model.rope_beta_slow 1.1, this run has 1");
+    other = yarn;
+    other.model.rope.exact = true;
+    assert_mismatch(&yarn, &other, "model.rope_exact false, this run has true");
+    other = gpt2;
+    other.model.norm_epsilon = 1e-6;
+    assert_mismatch(&gpt2, &other, "model.layer_norm_epsilon 1.0000001e-05, this run has 1e-06");
+}
+
+/* With `key` set to `value`, or without it: NULL. */
+static void assert_refused(const tide_train_state *state, const char *key, json_t *value, tide_status status,
+                           const char *what)
+{
+    tide_train_state found = {.step = 77};
+    char line[512];
+    json_t *object = to_json(state);
+    assert_int_equal(value ? json_object_set_new(object, key, value) : json_object_del(object, key), 0);
+    assert_int_equal(tide_train_state_from_json(object, "there", &found), status);
+    snprintf(line, sizeof line, "checkpoint there: %s", what);
+    assert_string_equal(tide_message(), line);
+    assert_int_equal(found.step, 77);
+    json_decref(object);
+}
+
+static void assert_malformed(const tide_train_state *state, const char *key, json_t *value, const char *what)
+{
+    assert_refused(state, key, value, TIDE_ERROR_CORRUPT, what);
+}
+
+static void assert_unknown(const tide_train_state *state, const char *key, json_t *value)
+{
+    char line[256];
+    snprintf(line, sizeof line,
+             "this tidepool does not know training state field \"%s\"; a later one may have written it", key);
+    assert_refused(state, key, value, TIDE_ERROR_UNSUPPORTED, line);
+}
+
+/* Every key once missing and once of another type. */
+static void every_key_must_be_there_and_well_formed(void **unused)
+{
+    (void)unused;
+    for (size_t r = 0; r < ROPES; r++) {
+        const tide_train_state state = state_of("qwen2", &ropes[r]);
+        const char *key;
+        json_t *value, *object = to_json(&state);
+        json_object_foreach(object, key, value)
+        {
+            char line[256];
+            assert_non_null(value);
+            snprintf(line, sizeof line, "training state field \"%s\" is malformed", key);
+            assert_malformed(&state, key, json_array(), line);
+            if (strcmp(key, "model.family") == 0) /* it is then a GPT-2's */
+                snprintf(line, sizeof line, "training state field \"model.layer_norm_epsilon\" is missing");
+            else
+                snprintf(line, sizeof line, "training state field \"%s\" is missing", key);
+            assert_malformed(&state, key, NULL, line);
+        }
+        json_decref(object);
+    }
+}
+
+static void what_makes_no_model_is_refused(void **unused)
+{
+    (void)unused;
+    const tide_train_state plain = state_of("llama", &ropes[0]),
+                           scaled = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]);
+    static const char no_model[] = "the training state describes no valid model";
+    assert_malformed(&plain, "model.family", json_string("bert"),
+                     "training state field \"model.family\" is malformed");
+    assert_malformed(&plain, "model.rope_type", json_string("dynamic"),
+                     "training state field \"model.rope_type\" is malformed");
+    assert_malformed(&plain, "model.kv_heads", json_integer(3), no_model);
+    assert_malformed(&plain, "model.head_width", json_integer(9), no_model);
+    assert_malformed(&plain, "model.rope_theta", json_real(0), no_model);
+    assert_malformed(&scaled, "model.rope_factor", json_real(0), no_model);
+    assert_malformed(&scaled, "model.rope_low_freq_factor", json_real(4.3), no_model);
+    assert_malformed(&scaled, "model.rope_original_context", json_real(-1), no_model);
+    assert_malformed(&plain, "model.pad_token_id", json_integer(-1),
+                     "training state field \"model.pad_token_id\" is malformed");
+    assert_malformed(&plain, "model.names_otherwise", json_integer(1),
+                     "training state field \"model.names_otherwise\" is malformed");
+}
+
+static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
+{
+    (void)unused;
+    const tide_train_state plain = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
+    assert_unknown(&plain, "model.rope_factor", json_real(2)); /* of no such model */
+    assert_unknown(&gpt2, "model.kv_heads", json_integer(8));
+    assert_unknown(&gpt2, "lr_max", json_real(1));
+    assert_unknown(&gpt2, "", json_null());
+    assert_refused(
+        &gpt2, "\x1b[2J\n", json_true(), TIDE_ERROR_UNSUPPORTED,
+        "this tidepool does not know training state field \"?[2J?\"; a later one may have written it");
+}
+
+/* ---- fields that earlier checkpoints lack ---- */
+
+#define LATER_KEYS "data_first_step schedule decay_steps "
+
+static tide_train_state state_with_all(void)
+{
+    tide_train_state state = state_of("gpt2", NULL);
+    state.data_first_step = 7;
+    state.schedule = TIDE_LR_WSD;
+    state.decay_steps = 100;
+    return state;
+}
+
+static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    tide_train_state one = state_of("gpt2", NULL);
+    assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS LATER_KEYS);
+    assert_comes_back(&state, "all later fields");
+    one.schedule = TIDE_LR_CONSTANT;
+    assert_keys(&one, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS "schedule ");
+    for (int shape = 0; shape < TIDE_LR_SHAPES; shape++) {
+        one.schedule = (tide_lr_shape)shape;
+        assert_comes_back(&one, tide_lr_shape_name(one.schedule));
+    }
+}
+
+static void a_later_field_that_is_absent_has_its_default(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    static const char *const keys[] = {"data_first_step", "schedule", "decay_steps"};
+    for (size_t i = 0; i < 3; i++) {
+        tide_train_state found = {.step = 77};
+        json_t *object = to_json(&state);
+        assert_int_equal(json_object_del(object, keys[i]), 0);
+        assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_OK);
+        assert_int_equal(found.data_first_step, i == 0 ? 0 : 7);
+        assert_int_equal(found.schedule, i == 1 ? TIDE_LR_COSINE : TIDE_LR_WSD);
+        assert_int_equal(found.decay_steps, i == 2 ? 0 : 100);
+        json_decref(object);
+    }
+}
+
+static void a_later_field_must_be_well_formed(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    assert_malformed(&state, "schedule", json_string("step"),
+                     "training state field \"schedule\" is malformed");
+    assert_malformed(&state, "schedule", json_integer(1), "training state field \"schedule\" is malformed");
+    assert_malformed(&state, "decay_steps", json_real(1),
+                     "training state field \"decay_steps\" is malformed");
+    assert_malformed(&state, "data_first_step", json_integer(-1),
+                     "training state field \"data_first_step\" is malformed");
+    assert_malformed(&state, "data_first_step", json_integer(10), /* behind the steps done */
+                     "the training state describes no valid model");
+}
+
+static void another_schedule_is_taken_and_named(void **unused)
+{
+    (void)unused;
+    const tide_train_state cosine = state_of("gpt2", NULL), wsd = state_with_all();
+    tide_train_changes changes;
+    assert_int_equal(tide_train_state_compare(&cosine, &wsd, "there", &changes), TIDE_OK);
+    assert_int_equal(changes.count, 2);
+    assert_string_equal(changes.lines[0], "schedule cosine -> wsd");
+    assert_string_equal(changes.lines[1], "decay_steps 0 -> 100");
+}
+
+static void a_state_is_written_whole_or_not_at_all(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_of("qwen3", &ropes[TIDE_ROPE_YARN]);
+    bool met = true;
+    unsigned request = 0;
+    for (; met; request++) {
+        fake_memory_fail(request);
+        json_t *object = tide_train_state_to_json(&state);
+        met = fake_memory_failed();
+        fake_memory_clear();
+        assert_true(met == (object == NULL));
+        json_decref(object);
+    }
+    assert_true(request > 40);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_state_of_every_family_comes_back_with_the_same_bits),
+        cmocka_unit_test(a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte),
+        cmocka_unit_test(what_was_not_in_older_checkpoints_is_there_where_it_is_set),
+        cmocka_unit_test(another_padding_token_is_taken_and_named),
+        cmocka_unit_test(other_families_add_what_makes_their_model),
+        cmocka_unit_test(another_model_is_refused_by_its_field),
+        cmocka_unit_test(every_key_must_be_there_and_well_formed),
+        cmocka_unit_test(what_makes_no_model_is_refused),
+        cmocka_unit_test(a_field_that_is_not_known_is_refused_by_its_name),
+        cmocka_unit_test(a_later_field_is_written_where_it_is_not_the_default),
+        cmocka_unit_test(a_later_field_that_is_absent_has_its_default),
+        cmocka_unit_test(a_later_field_must_be_well_formed),
+        cmocka_unit_test(another_schedule_is_taken_and_named),
+        cmocka_unit_test(a_state_is_written_whole_or_not_at_all),
+    };
+    fake_memory_take_jansson();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

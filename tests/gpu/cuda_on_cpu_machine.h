@@ -1,0 +1,70 @@
+/* The machine of an OS thread, for the files that it is made of: cuda_on_cpu.cc (threads, barriers, launches) and
+ * cuda_on_cpu_shared.cc (shared arrays). Only the OS thread itself touches it.
+ */
+#ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_MACHINE_H
+#define TIDEPOOL_TESTS_CUDA_ON_CPU_MACHINE_H
+
+#include "tests/gpu/cuda_on_cpu.h"
+#include "tests/gpu/cuda_on_cpu_context.h"
+
+#include <vector>
+
+namespace cuda_on_cpu {
+
+enum { LANES = 32 };
+
+struct fiber {
+    cuda_on_cpu_context at;
+    size_t colour;
+    uint32_t thread; /* the one to run next when it is taken from the pool */
+};
+
+enum thread_state : uint8_t { NOT_BEGUN, CAN_RUN, AT_BARRIER, AT_EXCHANGE, RETURNED };
+
+struct thread_record {
+    fiber *on; /* where it waits */
+    uint3 index;
+    thread_state state;
+    const char *what; /* "barrier" or the collective */
+    cuda_on_cpu_site site;
+};
+
+struct warp_record {
+    uint32_t arrived, exchanges, epoch;
+    size_t bytes;
+    uint32_t first; /* the lane that came first */
+    alignas(16) char gifts[2][LANES * CUDA_ON_CPU_EXCHANGE_MAX_BYTES];
+};
+
+struct machine {
+    const cuda_on_cpu_launch *launch;
+    uint32_t threads; /* in a block */
+    std::vector<thread_record> thread;
+    std::vector<warp_record> warp;
+    std::vector<uint32_t> queue; /* a ring of `threads` */
+    uint32_t queue_first, queued;
+    uint32_t at_barrier, returned;
+    uint32_t first_at_barrier;
+    fiber *running;
+    std::vector<fiber *> fibers, spare;
+    cuda_on_cpu_context caller;
+    uint64_t blocks, launches; /* so far */
+    size_t shared_bytes;       /* of this block */
+    uint32_t random;
+    cuda_on_cpu_array *arrays;
+    bool failed;
+    char message[512];
+
+    machine();
+    ~machine();
+};
+
+/* Of this OS thread; plain, so that it costs nothing to read. NULL before its first launch. */
+extern __thread machine *this_machine;
+
+/* When the machine ends. */
+void arrays_free(machine *m);
+
+} // namespace cuda_on_cpu
+
+#endif

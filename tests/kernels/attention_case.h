@@ -1,0 +1,415 @@
+/* A problem of attention in both worlds: buffers as a kernel gets them, and the same values in float64 with what must come out.
+ *
+ * q and k lie in one matrix, v in the same or in one of its own; dq, dk and dv in another:
+ *
+ *     a row of x:    | q: heads | k: kv_heads | v: kv_heads | gap |        or    | q | k | gap |    | v | gap | gap |
+ *     a row of dx:   | dq | dk | dv | gap |                                or    | dv | dq | dk | gap |
+ *
+ * Gaps are poisoned: what a kernel reads of one makes a NaN, and what it writes there case_check_gaps() sees. Forward and
+ * backward are run by the same two functions in every program; the workspace is poisoned and guarded as well.
+ */
+#ifndef TIDEPOOL_TESTS_ATTENTION_CASE_H
+#define TIDEPOOL_TESTS_ATTENTION_CASE_H
+
+#include "tests/kernels/test_kernels.h"
+
+enum { Q, K, V, TENSORS };
+
+typedef struct attention_shape {
+    size_t batch, length, heads, kv_heads, head_width;
+    size_t gap; /* elements behind each row */
+    bool v_apart;
+    const size_t *documents; /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each
+                              * sequence that follows one token later. NULL: `starts` is. */
+} attention_shape;
+
+/* A tensor within its matrix. */
+typedef struct attention_part {
+    size_t first, row, width; /* element where it begins; from one row to the next; of each row its own */
+} attention_part;
+
+/* Is the `number`-th of a list of shapes checked with this dtype? The GPU's kernels run on the CPU take a minute for all of
+ * them: there each shape is checked with one dtype, unless TIDE_TEST_ALL is set (tools/campaign.sh). */
+static inline bool case_is_taken(size_t number, tide_dtype dtype)
+{
+#if defined(TEST_CUDA_ON_CPU)
+    return getenv("TIDE_TEST_ALL") != NULL || (number + (size_t)dtype) % TEST_DTYPES == 0;
+#else
+    (void)number, (void)dtype;
+    return true;
+#endif
+}
+
+typedef struct attention_case {
+    attention_shape shape;
+    size_t rows, width; /* heads x head_width, a row of out */
+    attention_part x[TENSORS], dx[TENSORS];
+    buffer qk, v; /* the same where v is not apart */
+    buffer starts;
+    buffer out, logsumexp, dout, dqkv;
+    double *values[TENSORS]; /* of q, k, v: [rows, width of the part] */
+    double *g;               /* of dout */
+    double *y, *l;           /* what out and logsumexp must be, once case_reference() has run */
+} attention_case;
+
+/* What is added to `tolerance` where the GPU's tensor cores take the weights, and in backward the scores' gradients, rounded to
+ * the operands' type: half a unit of 1/256 or 1/2048 of each, and weights sum to one. `times` as many roundings go into it. */
+static inline double tolerance_with(double tolerance, tide_dtype dtype, double times)
+{
+    const double units[TEST_DTYPES] = {0.0, ldexp(1.0, -9), ldexp(1.0, -12)};
+    return tolerance + (TEST_ON_CPU ? 0.0 : times * units[dtype]);
+}
+
+/* ---- places ---- */
+
+static inline size_t case_kv_head(const attention_case *c, size_t head)
+{
+    return head / (c->shape.heads / c->shape.kv_heads);
+}
+
+/* The values of one head of one token that query head `head` works with. */
+static inline double *case_values(const attention_case *c, int tensor, size_t b, size_t head, size_t token)
+{
+    const size_t own = tensor == Q ? head : case_kv_head(c, head);
+    return c->values[tensor] + (b * c->shape.length + token) * c->x[tensor].width + own * c->shape.head_width;
+}
+
+static inline size_t case_index_in_out(const attention_case *c, size_t b, size_t head, size_t token)
+{
+    return (b * c->shape.length + token) * c->width + head * c->shape.head_width;
+}
+
+static inline size_t case_index_in_logsumexp(const attention_case *c, size_t b, size_t head, size_t token)
+{
+    return (b * c->shape.heads + head) * c->shape.length + token;
+}
+
+/* Element i, counted within the tensor alone, where it is in its matrix. */
+static inline size_t part_index(attention_part part, size_t i)
+{
+    return part.first + i / part.width * part.row + i % part.width;
+}
+
+static inline size_t case_start(const attention_case *c, size_t b, size_t token)
+{
+    const int32_t *starts = c->starts.data;
+    return starts ? (size_t)starts[b * c->shape.length + token] : 0;
+}
+
+/* ---- the case ---- */
+
+static inline void case_lay_out(attention_case *c)
+{
+    const attention_shape s = c->shape;
+    const size_t q = s.heads * s.head_width, kv = s.kv_heads * s.head_width;
+    const size_t qk_row = q + (s.v_apart ? kv : 2 * kv) + s.gap, v_row = s.v_apart ? kv + 2 * s.gap : qk_row;
+    const size_t dqkv_row = q + 2 * kv + s.gap, moved = s.v_apart ? kv : 0;
+    c->x[Q] = (attention_part){0, qk_row, q};
+    c->x[K] = (attention_part){q, qk_row, kv};
+    c->x[V] = (attention_part){s.v_apart ? 0 : q + kv, v_row, kv};
+    c->dx[Q] = (attention_part){moved, dqkv_row, q};
+    c->dx[K] = (attention_part){moved + q, dqkv_row, kv};
+    c->dx[V] = (attention_part){s.v_apart ? 0 : q + kv, dqkv_row, kv};
+}
+
+static inline void case_begin_documents(attention_case *c)
+{
+    c->starts = buffer_bytes(c->rows * sizeof(int32_t));
+    for (size_t row = 0; row < c->rows; row++) {
+        const size_t b = row / c->shape.length, token = row % c->shape.length;
+        size_t start = 0;
+        for (const size_t *next = c->shape.documents; *next && *next + b <= token; next++)
+            start = *next + b;
+        ((int32_t *)c->starts.data)[row] = (int32_t)start;
+    }
+}
+
+static inline buffer case_matrix(const attention_case *c, int tensor)
+{
+    return tensor == V ? c->v : c->qk;
+}
+
+/* q, k and v up to `size`, dout up to 1. */
+static inline attention_case case_make(attention_shape s, tide_dtype dtype, double size)
+{
+    attention_case made = {.shape = s, .rows = s.batch * s.length, .width = s.heads * s.head_width};
+    case_lay_out(&made);
+    made.qk = buffer_of(made.rows * made.x[Q].row, dtype);
+    made.v = s.v_apart ? buffer_of(made.rows * made.x[V].row, dtype) : made.qk;
+    for (int tensor = Q; tensor < TENSORS; tensor++) {
+        const size_t elements = made.rows * made.x[tensor].width;
+        const buffer matrix = case_matrix(&made, tensor);
+        made.values[tensor] = malloc(elements * sizeof(double));
+        assert_non_null(made.values[tensor]);
+        for (size_t i = 0; i < elements; i++) {
+            buffer_set(matrix, part_index(made.x[tensor], i), size * random_value());
+            made.values[tensor][i] = buffer_get(matrix, part_index(made.x[tensor], i));
+        }
+    }
+    if (s.documents)
+        case_begin_documents(&made);
+    made.out = buffer_of(made.rows * made.width, dtype);
+    made.logsumexp = buffer_of(made.rows * s.heads, TIDE_DTYPE_FP32);
+    made.dout = buffer_random(made.rows * made.width, dtype, 1.0);
+    made.dqkv = buffer_of(made.rows * made.dx[Q].row, dtype);
+    made.g = buffer_values(made.dout);
+    return made;
+}
+
+static inline void case_free(attention_case *freed)
+{
+    buffer buffers[] = {freed->qk, freed->out, freed->logsumexp, freed->dout, freed->dqkv};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        buffer_free(buffers[i]);
+    if (freed->shape.v_apart)
+        buffer_free(freed->v);
+    if (freed->starts.data)
+        buffer_free(freed->starts);
+    double *all[] = {freed->values[Q], freed->values[K], freed->values[V], freed->g, freed->y, freed->l};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+}
+
+/* ---- the kernels ---- */
+
+static inline void *part_pointer(buffer matrix, attention_part part)
+{
+    return (char *)matrix.data + part.first * tide_dtype_bytes(matrix.dtype);
+}
+
+static inline tide_attention_args case_forward_args(const attention_case *c)
+{
+    return (tide_attention_args){.q = part_pointer(c->qk, c->x[Q]),
+                                 .k = part_pointer(c->qk, c->x[K]),
+                                 .v = part_pointer(c->v, c->x[V]),
+                                 .starts = c->starts.data,
+                                 .out = c->out.data,
+                                 .logsumexp = c->logsumexp.data,
+                                 .batch = c->shape.batch,
+                                 .sequence_length = c->shape.length,
+                                 .heads = c->shape.heads,
+                                 .kv_heads = c->shape.kv_heads,
+                                 .head_width = c->shape.head_width,
+                                 .qk_row = c->x[Q].row,
+                                 .v_row = c->x[V].row,
+                                 .dtype = c->qk.dtype};
+}
+
+static inline tide_attention_backward_args case_backward_args(const attention_case *c)
+{
+    return (tide_attention_backward_args){.q = part_pointer(c->qk, c->x[Q]),
+                                          .k = part_pointer(c->qk, c->x[K]),
+                                          .v = part_pointer(c->v, c->x[V]),
+                                          .out = c->out.data,
+                                          .dout = c->dout.data,
+                                          .starts = c->starts.data,
+                                          .logsumexp = c->logsumexp.data,
+                                          .dq = part_pointer(c->dqkv, c->dx[Q]),
+                                          .dk = part_pointer(c->dqkv, c->dx[K]),
+                                          .dv = part_pointer(c->dqkv, c->dx[V]),
+                                          .batch = c->shape.batch,
+                                          .sequence_length = c->shape.length,
+                                          .heads = c->shape.heads,
+                                          .kv_heads = c->shape.kv_heads,
+                                          .head_width = c->shape.head_width,
+                                          .qk_row = c->x[Q].row,
+                                          .v_row = c->x[V].row,
+                                          .dqkv_row = c->dx[Q].row,
+                                          .dtype = c->qk.dtype};
+}
+
+/* Writes out and logsumexp. */
+static inline void run_forward(const tide_kernels *kernels, const attention_case *c)
+{
+    tide_attention_args args = case_forward_args(c);
+    buffer workspace = buffer_bytes(kernels->attention_workspace_bytes(&args));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->attention, &args);
+    buffer_free(workspace);
+}
+
+/* Writes dqkv; behind forward, whose out and logsumexp it reads. */
+static inline void run_backward(const tide_kernels *kernels, const attention_case *c)
+{
+    tide_attention_backward_args args = case_backward_args(c);
+    buffer workspace = buffer_bytes(kernels->attention_backward_workspace_bytes(&args));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->attention_backward, &args);
+    buffer_free(workspace);
+}
+
+static inline void run_both(const tide_kernels *kernels, const attention_case *c)
+{
+    run_forward(kernels, c);
+    run_backward(kernels, c);
+}
+
+/* As if no kernel had run. */
+static inline void case_forget_results(const attention_case *c)
+{
+    buffer results[] = {c->out, c->logsumexp, c->dqkv};
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
+        memset(results[i].data, POISON, results[i].bytes);
+}
+
+/* ---- what must come out ---- */
+
+static inline double score(const attention_case *c, size_t b, size_t head, size_t query, size_t key)
+{
+    const double *q = case_values(c, Q, b, head, query), *k = case_values(c, K, b, head, key);
+    double sum = 0.0;
+    for (size_t i = 0; i < c->shape.head_width; i++)
+        sum += q[i] * k[i];
+    return sum / sqrt((double)c->shape.head_width);
+}
+
+/* One query's row of one head: y and l, written as the formula reads. */
+static inline void attend_reference(const attention_case *c, size_t b, size_t head, size_t query, double *y, double *l)
+{
+    const size_t d = c->shape.head_width;
+    double sum = 0.0;
+    for (size_t i = 0; i < d; i++)
+        y[i] = 0.0;
+    for (size_t key = case_start(c, b, query); key <= query; key++) {
+        const double weight = exp(score(c, b, head, query, key)), *v = case_values(c, V, b, head, key);
+        sum += weight;
+        for (size_t i = 0; i < d; i++)
+            y[i] += weight * v[i];
+    }
+    for (size_t i = 0; i < d; i++)
+        y[i] /= sum;
+    *l = log(sum);
+}
+
+/* Sets y and l. */
+static inline void case_reference(attention_case *c)
+{
+    const attention_shape s = c->shape;
+    c->y = malloc(c->rows * c->width * sizeof(double));
+    c->l = malloc(c->rows * s.heads * sizeof(double));
+    assert_true(c->y && c->l);
+    for (size_t b = 0; b < s.batch; b++)
+        for (size_t head = 0; head < s.heads; head++)
+            for (size_t t = 0; t < s.length; t++)
+                attend_reference(c, b, head, t, c->y + case_index_in_out(c, b, head, t),
+                                 c->l + case_index_in_logsumexp(c, b, head, t));
+}
+
+/* Adds what query `query` of one head, with all the keys that it sees, has in the three gradients. `y` is forward's out. */
+static inline void attend_backward_reference(const attention_case *c, size_t b, size_t head, size_t query, const double *y,
+                                             double *dx[TENSORS])
+{
+    const size_t d = c->shape.head_width;
+    const double *g = c->g + case_index_in_out(c, b, head, query), *q = case_values(c, Q, b, head, query);
+    const double l = c->l[case_index_in_logsumexp(c, b, head, query)], scale = 1.0 / sqrt((double)d);
+    double *dq = dx[Q] + (q - c->values[Q]);
+    y += case_index_in_out(c, b, head, query);
+    for (size_t key = case_start(c, b, query); key <= query; key++) {
+        const double *k = case_values(c, K, b, head, key), *v = case_values(c, V, b, head, key);
+        double *dk = dx[K] + (k - c->values[K]), *dv = dx[V] + (v - c->values[V]);
+        const double weight = exp(score(c, b, head, query, key) - l);
+        double difference = 0.0;
+        for (size_t i = 0; i < d; i++)
+            difference += g[i] * (v[i] - y[i]);
+        for (size_t i = 0; i < d; i++) {
+            dq[i] += scale * weight * difference * k[i];
+            dk[i] += scale * weight * difference * q[i];
+            dv[i] += weight * g[i];
+        }
+    }
+}
+
+/* All of dq, dk and dv against float64, given forward's out as it was rounded: within `tolerance` of the largest of each, and
+ * what fp32 may lose of the largest of all. */
+static inline void case_check_gradients(const attention_case *c, double tolerance)
+{
+    const attention_shape s = c->shape;
+    double *dx[TENSORS], *y = buffer_values(c->out), largest[TENSORS] = {0.0}, largest_of_all = 0.0;
+    for (int tensor = Q; tensor < TENSORS; tensor++) {
+        dx[tensor] = calloc(c->rows * c->x[tensor].width, sizeof(double));
+        assert_non_null(dx[tensor]);
+    }
+    for (size_t b = 0; b < s.batch; b++)
+        for (size_t head = 0; head < s.heads; head++)
+            for (size_t t = 0; t < s.length; t++)
+                attend_backward_reference(c, b, head, t, y, dx);
+    for (int tensor = Q; tensor < TENSORS; tensor++) {
+        for (size_t i = 0; i < c->rows * c->x[tensor].width; i++)
+            largest[tensor] = fmax(largest[tensor], fabs(dx[tensor][i]));
+        largest_of_all = fmax(largest_of_all, largest[tensor]);
+    }
+    for (int tensor = Q; tensor < TENSORS; tensor++) {
+        for (size_t i = 0; i < c->rows * c->x[tensor].width; i++)
+            assert_near(c->dqkv, part_index(c->dx[tensor], i), dx[tensor][i],
+                        tolerance * largest[tensor] + 1e-6 * largest_of_all);
+        free(dx[tensor]);
+    }
+    free(y);
+}
+
+/* Between the parts of dqkv all is as it was before any kernel. */
+static inline void case_check_gaps(const attention_case *c)
+{
+    const size_t row = c->dx[Q].row, used = row - c->shape.gap, element_bytes = tide_dtype_bytes(c->dqkv.dtype);
+    for (size_t r = 0; r < c->rows; r++)
+        for (size_t i = (r * row + used) * element_bytes; i < (r + 1) * row * element_bytes; i++)
+            assert_int_equal(((const unsigned char *)c->dqkv.data)[i], POISON);
+}
+
+/* ---- slopes ---- */
+
+/* sum(dout x out) of the rows that a value of token `from` of sequence b can reach: of query heads first to last - 1. */
+static inline double case_objective(const attention_case *c, size_t b, size_t first, size_t last, size_t from)
+{
+    const size_t d = c->shape.head_width;
+    double *y = malloc(d * sizeof *y), l, sum = 0.0;
+    assert_non_null(y);
+    for (size_t head = first; head < last; head++)
+        for (size_t t = from; t < c->shape.length; t++) {
+            attend_reference(c, b, head, t, y, &l);
+            for (size_t i = 0; i < d; i++)
+                sum += c->g[case_index_in_out(c, b, head, t) + i] * y[i];
+        }
+    free(y);
+    return sum;
+}
+
+/* Of the objective along element `at` of a tensor. */
+static inline double case_slope(const attention_case *c, int tensor, size_t at)
+{
+    const size_t row = at / c->x[tensor].width, head = at % c->x[tensor].width / c->shape.head_width;
+    const size_t b = row / c->shape.length, token = row % c->shape.length;
+    const size_t group = tensor == Q ? 1 : c->shape.heads / c->shape.kv_heads;
+    const double step = 1e-4, kept = c->values[tensor][at];
+    c->values[tensor][at] = kept + step;
+    const double above = case_objective(c, b, head * group, (head + 1) * group, token);
+    c->values[tensor][at] = kept - step;
+    const double below = case_objective(c, b, head * group, (head + 1) * group, token);
+    c->values[tensor][at] = kept;
+    return (above - below) / (2 * step);
+}
+
+/* Compare every `stride`-th element of q's, k's and v's gradients, counted through all three, with slopes. */
+static inline void case_check_slopes(const attention_case *c, size_t stride, double tolerance)
+{
+    const size_t ends[TENSORS] = {c->rows * c->x[Q].width, c->rows * (c->x[Q].width + c->x[K].width),
+                                  c->rows * (c->x[Q].width + 2 * c->x[K].width)};
+    const size_t count = (ends[V] + stride - 1) / stride;
+    double *expected = malloc(count * sizeof *expected);
+    buffer some = buffer_of(count, c->dqkv.dtype);
+    assert_non_null(expected);
+    for (size_t n = 0; n < count; n++) {
+        const size_t i = n * stride;
+        const int tensor = i < ends[Q] ? Q : i < ends[K] ? K : V;
+        const size_t at = i - (tensor == Q ? 0 : ends[tensor - 1]);
+        expected[n] = case_slope(c, tensor, at);
+        buffer_set(some, n, buffer_get(c->dqkv, part_index(c->dx[tensor], at)));
+    }
+    assert_close(some, expected, count, tolerance);
+    buffer_free(some);
+    free(expected);
+}
+
+#endif

@@ -1,0 +1,275 @@
+/* What the kernels' tests share: which kernels they check, poisoned and guarded buffers, random values, float64 references
+ * to compare with.
+ *
+ * Each program is built up to three times. As it is, it checks the CPU's kernels: each instruction set, one thread and
+ * three. With TEST_CUDA_ON_CPU it checks the GPU's, run on the CPU by tests/gpu/cuda_on_cpu.h; with TEST_CUDA the GPU's on a GPU,
+ * and is skipped where there is none. The GPU's kernels never see the memory that a test works with: run_kernel() gives them
+ * mirrors of it, on a GPU in the GPU's own memory (tests/kernels/test_mirrors.h). So whatever a kernel is given a pointer to is a buffer,
+ * but what a launcher itself reads, as segments: that goes through run_kernel_with(). The CPU's kernels, where they say what
+ * a GPU's bits must be, are run by run_on_cpu().
+ *
+ * A buffer begins as all ones bits, a NaN in every type, so that what a kernel fails to write shows; and
+ * stands between guard bytes, checked when it is freed, so that what a kernel writes beside it shows too.
+ */
+#ifndef TIDEPOOL_TESTS_TEST_KERNELS_H
+#define TIDEPOOL_TESTS_TEST_KERNELS_H
+
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/fp16.h"
+#include "tests/kernels/test_mirrors.h"
+
+#if TIDE_HAVE_OPENMP
+#include <omp.h>
+#endif
+#if !TEST_ON_CPU
+#include "kernels/cuda/launchers.h"
+#endif
+
+/* ---- where kernels run ---- */
+
+enum { TEST_SKIPPED = 77 };
+
+#if defined(TEST_CUDA)
+
+/* Is there a GPU? Otherwise says why the program is skipped. */
+static inline bool test_place_is_there(void)
+{
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0)
+        print_message("SKIP no GPU: %s\n", error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
+    return error == cudaSuccess && count > 0;
+}
+
+#else
+
+static inline bool test_place_is_there(void)
+{
+    return true;
+}
+
+#endif
+
+#define RUN_KERNEL_TESTS(tests) (test_place_is_there() ? cmocka_run_group_tests(tests, NULL, NULL) : TEST_SKIPPED)
+
+/* The table that the program checks; on the CPU its best. */
+static inline const tide_kernels *test_table(void)
+{
+#if TEST_ON_CPU
+    return tide_kernels_cpu();
+#else
+    return tide_kernels_cuda();
+#endif
+}
+
+static inline void expect_run(tide_status status)
+{
+    if (status != TIDE_OK)
+        fail_msg("%s: %s", tide_status_name(status), tide_message());
+}
+
+/* A kernel of the CPU's tables, whatever the program checks. */
+static inline void run_on_cpu(tide_kernel kernel, const void *arguments)
+{
+    expect_run(kernel(NULL, arguments));
+}
+
+/* A kernel that the program checks, with `bytes` of arguments, to the end; `table`, of table_bytes, is what a launcher reads
+ * where they say, or NULL. */
+static inline void run_kernel_with(tide_kernel kernel, const void *arguments, size_t bytes, const void *table, size_t table_bytes)
+{
+#if TEST_ON_CPU
+    (void)bytes, (void)table, (void)table_bytes;
+    run_on_cpu(kernel, arguments);
+#else
+    test_hand_over();
+    const tide_status status = test_launch_moved(kernel, arguments, bytes, table, table_bytes);
+    test_take_back();
+    expect_run(status);
+#endif
+}
+
+/* run_kernel(kernel, &its arguments' struct) */
+#define run_kernel(kernel, ...) run_kernel_with(kernel, (__VA_ARGS__), sizeof *(__VA_ARGS__), NULL, 0)
+
+/* Teams of so many threads, also where the machine has fewer processors. */
+static inline void use_threads(int threads)
+{
+    tide_kernels_cpu_configure(threads);
+#if TIDE_HAVE_OPENMP
+    omp_set_num_threads(threads);
+#endif
+}
+
+enum { TEST_DTYPES = (int)TIDE_DTYPE_FP16 + 1, TEST_MOST_THREADS = TEST_ON_CPU ? 3 : 1 };
+
+/* Call check for each configuration of the place, every dtype: on the CPU each instruction set with one thread and three. */
+static inline void for_each_configuration(void (*check)(const tide_kernels *kernels, tide_dtype dtype))
+{
+#if TEST_ON_CPU
+    for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
+        for (int threads = 1; tide_cpu_variant_get(isa) && threads <= TEST_MOST_THREADS; threads += 2) {
+            use_threads(threads);
+            for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+                check(&tide_cpu_variant_get(isa)->kernels, dtype);
+        }
+#else
+    for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        check(test_table(), dtype);
+#endif
+}
+
+/* ---- buffers ---- */
+
+enum { GUARD_BYTES = TIDE_ALIGNMENT_BYTES, GUARD = 0xa5, POISON = 0xff };
+
+typedef struct buffer {
+    void *data;
+    size_t bytes;
+    tide_dtype dtype;
+} buffer;
+
+static inline buffer buffer_bytes(size_t bytes)
+{
+    char *block = test_allocate(tide_align_up(bytes) + 2 * GUARD_BYTES);
+    memset(block, GUARD, tide_align_up(bytes) + 2 * GUARD_BYTES);
+    memset(block + GUARD_BYTES, POISON, bytes);
+    return (buffer){.data = block + GUARD_BYTES, .bytes = bytes};
+}
+
+static inline buffer buffer_of(size_t elements, tide_dtype dtype)
+{
+    buffer made = buffer_bytes(elements * tide_dtype_bytes(dtype));
+    made.dtype = dtype;
+    return made;
+}
+
+static inline void buffer_check(buffer checked)
+{
+    const unsigned char *before = (const unsigned char *)checked.data - GUARD_BYTES;
+    const unsigned char *after = (const unsigned char *)checked.data + checked.bytes;
+    for (size_t i = 0; i < GUARD_BYTES; i++) {
+        assert_int_equal(before[i], GUARD);
+        assert_int_equal(after[i], GUARD);
+    }
+}
+
+static inline void buffer_free(buffer freed)
+{
+    buffer_check(freed);
+    test_release((char *)freed.data - GUARD_BYTES);
+}
+
+static inline double buffer_get(buffer from, size_t i)
+{
+    if (from.dtype == TIDE_DTYPE_BF16)
+        return (double)tide_bf16_to_float(((const tide_bf16 *)from.data)[i]);
+    if (from.dtype == TIDE_DTYPE_FP16)
+        return (double)tide_fp16_to_float(((const tide_fp16 *)from.data)[i]);
+    return (double)((const float *)from.data)[i];
+}
+
+static inline void buffer_set(buffer to, size_t i, double value)
+{
+    if (to.dtype == TIDE_DTYPE_BF16)
+        ((tide_bf16 *)to.data)[i] = tide_bf16_from_float((float)value);
+    else if (to.dtype == TIDE_DTYPE_FP16)
+        ((tide_fp16 *)to.data)[i] = tide_fp16_from_float((float)value);
+    else
+        ((float *)to.data)[i] = (float)value;
+}
+
+/* With a workspace, which `norm` does not name. */
+static inline void run_layer_norm_backward(const tide_kernels *kernels, const tide_layer_norm_backward_args *norm)
+{
+    tide_layer_norm_backward_args args = *norm;
+    const buffer workspace = buffer_bytes(kernels->layer_norm_backward_workspace_bytes(norm));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->layer_norm_backward, &args);
+    buffer_free(workspace);
+}
+
+/* Likewise for RMS norm. */
+static inline void run_rms_norm_backward(const tide_kernels *kernels, const tide_rms_norm_backward_args *norm)
+{
+    tide_rms_norm_backward_args args = *norm;
+    const buffer workspace = buffer_bytes(kernels->rms_norm_backward_workspace_bytes(norm));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->rms_norm_backward, &args);
+    buffer_free(workspace);
+}
+
+/* Uniform in [-1, 1), the same sequence in every run. */
+static inline double random_value(void)
+{
+    static uint64_t state = 0x9e3779b97f4a7c15u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) / 4503599627370496.0 - 1.0;
+}
+
+static inline buffer buffer_random(size_t elements, tide_dtype dtype, double scale)
+{
+    buffer made = buffer_of(elements, dtype);
+    for (size_t i = 0; i < elements; i++)
+        buffer_set(made, i, scale * random_value());
+    return made;
+}
+
+static inline buffer buffer_copy(buffer from)
+{
+    buffer made = buffer_bytes(from.bytes);
+    made.dtype = from.dtype;
+    memcpy(made.data, from.data, from.bytes);
+    return made;
+}
+
+/* The buffer's values in float64; free() them. */
+static inline double *buffer_values(buffer from)
+{
+    const size_t elements = from.bytes / tide_dtype_bytes(from.dtype);
+    double *values = malloc((elements + 1) * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < elements; i++)
+        values[i] = buffer_get(from, i);
+    return values;
+}
+
+/* Half a unit in the last place of a type, at most, as a part of the number: a bf16 keeps 8 bits, an fp16 11. */
+static inline double half_unit(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? 1.01 / 256 : dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048 : 1e-7;
+}
+
+/* Element i is within `error` and its type's rounding (an fp16 goes down to units of 2^-24) of the expected value. */
+static inline void assert_near(buffer actual, size_t i, double expected, double error)
+{
+    const double least = actual.dtype == TIDE_DTYPE_FP16 ? ldexp(1.01, -25) : 1e-30;
+    const double value = buffer_get(actual, i);
+    const double allowed = half_unit(actual.dtype) * fabs(expected) + error + least;
+    if (!(fabs(value - expected) <= allowed))
+        fail_msg("element %zu: %.9g, expected %.9g within %.2g", i, value, expected, allowed);
+}
+
+/* Every element is near, within `tolerance` times the largest expected value. */
+static inline void assert_close(buffer actual, const double *expected, size_t elements, double tolerance)
+{
+    double largest = 0.0;
+    for (size_t i = 0; i < elements; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (size_t i = 0; i < elements; i++)
+        assert_near(actual, i, expected[i], tolerance * largest);
+}
+
+static inline void assert_same_bits(buffer a, buffer b)
+{
+    assert_int_equal(a.bytes, b.bytes);
+    assert_memory_equal(a.data, b.data, a.bytes);
+}
+
+#endif

@@ -1,0 +1,220 @@
+/* Causal attention over thousands of tokens, as models have it: rows at random places all over the sequence against float64.
+ *
+ * Every tile of 64 rows at T = 4096 has a row that is looked at, so a tile left out anywhere is seen, and a key left out by the
+ * rows behind it. Backward is compared with its formula for the output and logsumexp that it was given, which forward made.
+ */
+#include "tests/kernels/attention_case.h"
+#include "tests/kernels/test_kernels_long.h"
+
+typedef struct long_shape {
+    attention_shape shape;
+    unsigned dtypes; /* 1 << each that it is tried with */
+} long_shape;
+
+enum { ALL = 1 << TIDE_DTYPE_FP32 | 1 << TIDE_DTYPE_BF16 | 1 << TIDE_DTYPE_FP16 };
+
+/* Where documents begin. */
+static const size_t documents[] = {1, 100, 250, 251, 640, 1000, 1300, 1301, 1302, 3000, 4095, 0};
+
+/* A CPU takes seconds for some hundred tokens of a GPU: past several tiles, the last one cut. */
+#if TEST_ON_CPU
+static const long_shape shapes[] = {{{1, 4096, 1, 1, 64, 0, false, NULL}, ALL},
+                                    {{1, 4096, 4, 2, 48, 0, true, documents}, ALL}};
+#elif defined(TEST_CUDA_ON_CPU)
+static const long_shape shapes[] = {{{1, 300, 1, 1, 64, 0, false, NULL}, 1 << TIDE_DTYPE_FP32},
+                                    {{1, 700, 1, 1, 64, 0, false, documents}, 1 << TIDE_DTYPE_BF16},
+                                    {{2, 200, 4, 2, 128, 0, false, NULL}, 1 << TIDE_DTYPE_FP16}};
+#else
+static const long_shape shapes[] = {
+    {{2, 1024, 3, 3, 64, 0, false, NULL}, ALL},     {{2, 1024, 3, 3, 128, 0, false, NULL}, ALL},
+    {{1, 4096, 2, 2, 64, 0, false, NULL}, ALL},     {{1, 4096, 2, 2, 128, 0, false, NULL}, ALL},
+    {{1, 4001, 1, 1, 80, 0, false, NULL}, ALL},     {{2, 1024, 8, 1, 64, 0, true, NULL}, ALL},
+    {{1, 4096, 4, 2, 128, 8, false, NULL}, ALL},    {{1, 4096, 4, 2, 128, 0, false, documents}, ALL},
+    {{2, 4001, 3, 1, 64, 0, true, documents}, ALL}, {{1, 2000, 6, 2, 256, 0, false, documents}, ALL}};
+#endif
+enum { SHAPES = sizeof shapes / sizeof shapes[0], WIDEST = 256, SAMPLES = 64 };
+
+/* One query head of one sequence. */
+typedef struct place {
+    size_t sequence, head;
+} place;
+
+static const double *values_of(const attention_case *c, int tensor, place at, size_t token)
+{
+    return case_values(c, tensor, at.sequence, at.head, token);
+}
+
+static size_t index_in_out(const attention_case *c, place at, size_t token)
+{
+    return case_index_in_out(c, at.sequence, at.head, token);
+}
+
+static size_t index_in_dqkv(const attention_case *c, int tensor, place at, size_t token)
+{
+    return part_index(c->dx[tensor], (size_t)(values_of(c, tensor, at, token) - c->values[tensor]));
+}
+
+static double score_of(const attention_case *c, place at, size_t query, size_t key)
+{
+    return score(c, at.sequence, at.head, query, key);
+}
+
+static double scale_of(const attention_case *c)
+{
+    return 1.0 / sqrt((double)c->shape.head_width);
+}
+
+/* ---- what must come out ---- */
+
+/* Of one query's output and logsumexp. */
+static void forward_truth(const attention_case *c, place at, size_t query, truth *out, double *logsumexp)
+{
+    const size_t start = case_start(c, at.sequence, query);
+    double sum = 0.0;
+    for (size_t key = start; key <= query; key++)
+        sum += exp(score_of(c, at, query, key));
+    *logsumexp = log(sum);
+    for (size_t key = start; key <= query; key++) {
+        const double weight = exp(score_of(c, at, query, key)) / sum;
+        const double *v = values_of(c, V, at, key);
+        for (size_t i = 0; i < c->shape.head_width; i++)
+            truth_add(&out[i], weight * v[i], 0.0);
+    }
+}
+
+/* A query's weight of a key, and the gradient of their score; the latter is a difference of two sums in fp32, whose errors
+ * stay when they cancel. */
+typedef struct tie {
+    double weight, gradient, noise;
+} tie;
+
+static tie tie_of(const attention_case *c, place at, size_t query, size_t key)
+{
+    const size_t d = c->shape.head_width;
+    const double *g = c->g + index_in_out(c, at, query), *y = c->y + index_in_out(c, at, query);
+    const double *v = values_of(c, V, at, key);
+    const double logsumexp =
+        buffer_get(c->logsumexp, case_index_in_logsumexp(c, at.sequence, at.head, query));
+    truth difference = {0};
+    for (size_t i = 0; i < d; i++) {
+        truth_add(&difference, g[i] * v[i], 0.0);
+        truth_add(&difference, -g[i] * y[i], 0.0);
+    }
+    const double weight = exp(score_of(c, at, query, key) - logsumexp);
+    return (tie){weight, weight * difference.value, weight * sum_rounding(d) * sqrt(difference.squares)};
+}
+
+static void dq_truth(const attention_case *c, place at, size_t query, truth *dq)
+{
+    for (size_t key = case_start(c, at.sequence, query); key <= query; key++) {
+        const tie it = tie_of(c, at, query, key);
+        const double *k = values_of(c, K, at, key);
+        for (size_t i = 0; i < c->shape.head_width; i++)
+            truth_add(&dq[i], scale_of(c) * it.gradient * k[i], scale_of(c) * it.noise * k[i]);
+    }
+}
+
+/* What the queries of one head add to the gradients of a key that they look at. */
+static void dkv_truth_of_head(const attention_case *c, place at, size_t key, truth *dk, truth *dv)
+{
+    for (size_t query = key; query < c->shape.length; query++) {
+        if (case_start(c, at.sequence, query) > key)
+            return;
+        const tie it = tie_of(c, at, query, key);
+        const double *q = values_of(c, Q, at, query), *g = c->g + index_in_out(c, at, query);
+        for (size_t i = 0; i < c->shape.head_width; i++) {
+            truth_add(&dk[i], scale_of(c) * it.gradient * q[i], scale_of(c) * it.noise * q[i]);
+            truth_add(&dv[i], it.weight * g[i], 0.0);
+        }
+    }
+}
+
+static void dkv_truth(const attention_case *c, place at, size_t key, truth *dk, truth *dv)
+{
+    for (size_t head = 0; head < c->shape.heads; head++)
+        if (case_kv_head(c, head) == case_kv_head(c, at.head))
+            dkv_truth_of_head(c, (place){at.sequence, head}, key, dk, dv);
+}
+
+/* Sums over the sequence; exponentials are right to 1e-5 (kernels.h), and exponents to a few units of 2^-23; and tensor cores
+ * take weights and the scores' gradients rounded to the operands' type. Such a rounding errs by 0.4 of a half unit, root mean
+ * square, at random: three half units are seven times that, and also more than the worst of a few keys. */
+static double tolerance_of(const attention_case *c)
+{
+    const bool rounds = !TEST_ON_CPU && c->qk.dtype != TIDE_DTYPE_FP32;
+    return sum_rounding(c->shape.length * (c->shape.heads / c->shape.kv_heads)) + 2e-5 +
+           (rounds ? 3 * half_unit(c->qk.dtype) : 0.0);
+}
+
+static void check_row(buffer actual, size_t first, const truth *expected, size_t count, double tolerance)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_true_at(actual, first + i, expected[i], tolerance);
+}
+
+static void check_sample(const attention_case *c, place at, size_t token)
+{
+    const size_t d = c->shape.head_width;
+    const double tolerance = tolerance_of(c);
+    truth out[WIDEST] = {0}, dq[WIDEST] = {0}, dk[WIDEST] = {0}, dv[WIDEST] = {0};
+    double logsumexp;
+    forward_truth(c, at, token, out, &logsumexp);
+    check_row(c->out, index_in_out(c, at, token), out, d, tolerance);
+    assert_near(c->logsumexp, case_index_in_logsumexp(c, at.sequence, at.head, token), logsumexp,
+                2e-5); /* exponentials, as above */
+    dq_truth(c, at, token, dq);
+    dkv_truth(c, at, token, dk, dv);
+    check_row(c->dqkv, index_in_dqkv(c, Q, at, token), dq, d, tolerance);
+    check_row(c->dqkv, index_in_dqkv(c, K, at, token), dk, d, tolerance);
+    check_row(c->dqkv, index_in_dqkv(c, V, at, token), dv, d, tolerance);
+}
+
+static void check_shape(attention_shape s, tide_dtype dtype)
+{
+    attention_case c = case_make(s, dtype, 2.0);
+    run_forward(test_table(), &c);
+    c.y = buffer_values(c.out);
+    run_backward(test_table(), &c);
+    for (int tensor = Q; tensor < TENSORS; tensor++)
+        for (size_t i = 0; i < c.rows * c.dx[tensor].width; i++)
+            assert_true(isfinite(buffer_get(c.dqkv, part_index(c.dx[tensor], i))));
+    for (size_t i = 0; i < SAMPLES; i++)
+        check_sample(&c, (place){random_below(s.batch), random_below(s.heads)},
+                     random_in_stretch(i, SAMPLES, s.length));
+    case_free(&c);
+}
+
+static void check_all(tide_dtype dtype)
+{
+    for (size_t s = 0; s < SHAPES; s++)
+        if (shapes[s].dtypes >> dtype & 1)
+            check_shape(shapes[s].shape, dtype);
+}
+
+static void thousands_of_tokens_attend_as_in_float64_fp32(void **state)
+{
+    (void)state;
+    check_all(TIDE_DTYPE_FP32);
+}
+
+static void thousands_of_tokens_attend_as_in_float64_bf16(void **state)
+{
+    (void)state;
+    check_all(TIDE_DTYPE_BF16);
+}
+
+static void thousands_of_tokens_attend_as_in_float64_fp16(void **state)
+{
+    (void)state;
+    check_all(TIDE_DTYPE_FP16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thousands_of_tokens_attend_as_in_float64_fp32),
+        cmocka_unit_test(thousands_of_tokens_attend_as_in_float64_bf16),
+        cmocka_unit_test(thousands_of_tokens_attend_as_in_float64_fp16),
+    };
+    return RUN_KERNEL_TESTS(tests);
+}

@@ -1,0 +1,180 @@
+/* Kernels whose results have the same bits wherever they run: each table against the CPU's portable one. (AdamW and restore:
+ * test_adam.c.) Values include what instruction sets might treat differently: denormals, infinities, ties, extremes. NaN has
+ * no promised payload and is not among them but for cast, which states its own. Addresses include odd ones where the contract
+ * allows any.
+ */
+#include "tests/kernels/test_kernels.h"
+
+/* Around vectors of 16 bytes and units of two, around a block of threads' worth, and more than one block. */
+static const size_t sizes[] = {0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 2047, 2048, 2049, 5000, 16411};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static const tide_kernels *expected_table(void)
+{
+    use_threads(1);
+    return &tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE)->kernels;
+}
+
+/* Random numbers, every third from the list. */
+static buffer difficult(size_t elements, tide_dtype dtype)
+{
+    const double values[] = {0.0,   -0.0,  1e-40,    -1.4e-45,         5.9604644775390625e-8, 2.98e-8, 65504.0, 65520.0,
+                             3e38,  -3e38, 1.00390625, 1.01171875,     1.00048828125,         -7e-6,   (double)INFINITY};
+    buffer made = buffer_random(elements, dtype, 1.0);
+    for (size_t i = 0; i < elements; i += 3)
+        buffer_set(made, i, values[i / 3 % (sizeof values / sizeof values[0])]);
+    return made;
+}
+
+static void check_add(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer a = difficult(n, dtype), b = buffer_random(n, dtype, 1.0), out = buffer_of(n, dtype);
+        buffer expected = buffer_of(n, dtype);
+        run_kernel(kernels->add, &(tide_add_args){a.data, b.data, out.data, n, dtype});
+        run_on_cpu(expected_table()->add, &(tide_add_args){a.data, b.data, expected.data, n, dtype});
+        assert_same_bits(out, expected);
+        buffer buffers[] = {a, b, out, expected};
+        for (size_t i = 0; i < 4; i++)
+            buffer_free(buffers[i]);
+    }
+}
+
+/* So long that each thread of the GPU's largest grid goes round more than once, and ends in the middle of a round. */
+static void check_long(const tide_kernels *kernels, tide_dtype dtype)
+{
+    const size_t n = 2048 * 256 * 8 + 100013;
+    buffer a = difficult(n, dtype), out = buffer_of(n, dtype), copied = buffer_of(n, dtype);
+    buffer expected = buffer_of(n, dtype), sum = buffer_of(n, TIDE_DTYPE_FP32), widened = buffer_copy(sum);
+    run_kernel(kernels->add, &(tide_add_args){a.data, a.data, out.data, n, dtype});
+    run_on_cpu(expected_table()->add, &(tide_add_args){a.data, a.data, expected.data, n, dtype});
+    assert_same_bits(out, expected);
+    run_kernel(kernels->cast, &(tide_cast_args){out.data, sum.data, n, dtype, TIDE_DTYPE_FP32});
+    run_on_cpu(expected_table()->cast, &(tide_cast_args){out.data, widened.data, n, dtype, TIDE_DTYPE_FP32});
+    assert_same_bits(sum, widened);
+    run_kernel(kernels->copy, &(tide_copy_args){out.data, copied.data, out.bytes});
+    assert_same_bits(copied, out);
+    buffer buffers[] = {a, out, copied, expected, sum, widened};
+    for (size_t i = 0; i < 6; i++)
+        buffer_free(buffers[i]);
+}
+
+static void millions_of_elements_have_the_cpus_bits(void **state)
+{
+    (void)state;
+    use_threads(1);
+    for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        check_long(test_table(), dtype);
+}
+
+static void a_sum_has_the_cpus_bits(void **state)
+{
+    (void)state;
+    for_each_configuration(check_add);
+}
+
+/* `count` elements from `shift` elements behind an aligned address, also where the two sides differ in that. */
+static void check_one_cast(const tide_kernels *kernels, buffer in, tide_dtype out_dtype, size_t shift_in, size_t shift_out,
+                           size_t count)
+{
+    buffer out = buffer_of(count + shift_out, out_dtype), expected = buffer_of(count + shift_out, out_dtype);
+    tide_cast_args args = {(char *)in.data + shift_in * tide_dtype_bytes(in.dtype),
+                           (char *)out.data + shift_out * tide_dtype_bytes(out_dtype), count, in.dtype, out_dtype};
+    run_kernel(kernels->cast, &args);
+    args.out = (char *)expected.data + shift_out * tide_dtype_bytes(out_dtype);
+    run_on_cpu(expected_table()->cast, &args);
+    assert_same_bits(out, expected);
+    buffer_free(out);
+    buffer_free(expected);
+}
+
+static void check_casts(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        buffer in = difficult(sizes[s] + 8, dtype);
+        buffer_set(in, 5, (double)NAN);
+        for (tide_dtype to = TIDE_DTYPE_FP32; to <= TIDE_DTYPE_FP16; to++)
+            for (size_t shift = 0; shift < 9; shift++)
+                check_one_cast(kernels, in, to, shift % 3, shift / 3, sizes[s]);
+        buffer_free(in);
+    }
+}
+
+static void a_cast_has_the_cpus_bits_at_any_alignment(void **state)
+{
+    (void)state;
+    for_each_configuration(check_casts);
+}
+
+/* `from` copied to `to` + shifts, then zeroed there: nothing beside it changes. */
+static void check_bytes_at(const tide_kernels *kernels, size_t bytes, size_t shift_in, size_t shift_out)
+{
+    buffer from = buffer_random(bytes + 16, TIDE_DTYPE_FP32, 1.0), to = buffer_bytes(bytes + 48);
+    buffer expected = buffer_copy(to);
+    memcpy((char *)expected.data + shift_out, (char *)from.data + shift_in, bytes);
+    run_kernel(kernels->copy,
+               &(tide_copy_args){(char *)from.data + shift_in, (char *)to.data + shift_out, bytes});
+    assert_same_bits(to, expected);
+    memset((char *)expected.data + shift_out, 0, bytes);
+    run_kernel(kernels->zero, &(tide_zero_args){(char *)to.data + shift_out, bytes});
+    assert_same_bits(to, expected);
+    buffer_free(from);
+    buffer_free(to);
+    buffer_free(expected);
+}
+
+static void check_bytes(const tide_kernels *kernels, tide_dtype dtype)
+{
+    const size_t lengths[] = {0, 1, 2, 5, 15, 16, 17, 31, 33, 64, 4097};
+    const size_t shifts[] = {0, 1, 3, 4, 8, 12, 15};
+    enum { SHIFTS = sizeof shifts / sizeof shifts[0] };
+    if (dtype != TIDE_DTYPE_FP32)
+        return; /* bytes have no type */
+    for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
+        for (size_t s = 0; s < SHIFTS * SHIFTS; s++)
+            check_bytes_at(kernels, lengths[l], shifts[s % SHIFTS], shifts[s / SHIFTS]);
+}
+
+static void zero_and_copy_take_any_address_and_write_nothing_beside_it(void **state)
+{
+    (void)state;
+    for_each_configuration(check_bytes);
+}
+
+static void check_norm(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 1; s < SIZES; s++) {
+        const size_t n = sizes[s], count = tide_norm_blocks(n);
+        buffer gradient = buffer_random(n, dtype, 1e3), sums = buffer_bytes((count + 1) * sizeof(double));
+        buffer expected = buffer_copy(sums);
+        double *got = sums.data, *truth = expected.data;
+        run_kernel(kernels->gradient_norm, &(tide_gradient_norm_args){gradient.data, got, 0, n, dtype});
+        run_kernel(kernels->norm_sum, &(tide_norm_sum_args){got, got + count, count});
+        run_on_cpu(expected_table()->gradient_norm,
+                   &(tide_gradient_norm_args){gradient.data, truth, 0, n, dtype});
+        run_on_cpu(expected_table()->norm_sum, &(tide_norm_sum_args){truth, truth + count, count});
+        assert_same_bits(sums, expected);
+        buffer_free(gradient);
+        buffer_free(sums);
+        buffer_free(expected);
+    }
+}
+
+static void a_norm_has_the_cpus_bits(void **state)
+{
+    (void)state;
+    for_each_configuration(check_norm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sum_has_the_cpus_bits),
+        cmocka_unit_test(millions_of_elements_have_the_cpus_bits),
+        cmocka_unit_test(a_cast_has_the_cpus_bits_at_any_alignment),
+        cmocka_unit_test(zero_and_copy_take_any_address_and_write_nothing_beside_it),
+        cmocka_unit_test(a_norm_has_the_cpus_bits),
+    };
+    return RUN_KERNEL_TESTS(tests);
+}

@@ -1,0 +1,513 @@
+/* Matrix products: the table's (oneDNN where the build has it) and the built-in one. */
+#include "tests/kernels/test_kernels.h"
+#include "tests/support/test_thin.h"
+#if defined(TEST_CUDA_ON_CPU)
+#include "tests/gpu/fake_cublaslt.h"
+#endif
+
+typedef struct shape {
+    size_t m, n, k;
+} shape;
+
+/* The square one gives every manner the same sizes and leading dimensions. */
+static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},    {24, 24, 24},
+                               {64, 48, 32}, {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* How the operands lie in memory and what becomes of the result. */
+typedef struct manner {
+    bool transpose_a, transpose_b, has_bias, accumulate;
+    tide_dtype in_dtype, out_dtype;
+    size_t padding; /* leading dimensions are this much more than a row */
+} manner;
+
+typedef struct product {
+    tide_matmul_args args;
+    buffer a, b, bias, c, workspace;
+    double *expected; /* [m, ldc], what C holds afterwards, its padding too */
+} product;
+
+static double element(buffer matrix, size_t row, size_t column, size_t ld, bool transposed)
+{
+    return buffer_get(matrix, transposed ? column * ld + row : row * ld + column);
+}
+
+static void product_reference(const product *p)
+{
+    const tide_matmul_args *args = &p->args;
+    for (size_t i = 0; i < args->m; i++)
+        for (size_t j = 0; j < args->n; j++) {
+            double sum = args->accumulate ? buffer_get(p->c, i * args->ldc + j) : 0.0;
+            for (size_t q = 0; q < args->k; q++)
+                sum += element(p->a, i, q, args->lda, args->transpose_a) *
+                       element(p->b, q, j, args->ldb, args->transpose_b);
+            p->expected[i * args->ldc + j] = sum + (args->has_bias ? buffer_get(p->bias, j) : 0.0);
+        }
+}
+
+static product product_make(shape s, const manner *how)
+{
+    product made = {.args = {.m = s.m,
+                             .n = s.n,
+                             .k = s.k,
+                             .lda = (how->transpose_a ? s.m : s.k) + how->padding,
+                             .ldb = (how->transpose_b ? s.k : s.n) + how->padding,
+                             .ldc = s.n + how->padding,
+                             .in_dtype = how->in_dtype,
+                             .out_dtype = how->out_dtype,
+                             .transpose_a = how->transpose_a,
+                             .transpose_b = how->transpose_b,
+                             .has_bias = how->has_bias,
+                             .accumulate = how->accumulate}};
+    tide_matmul_args *args = &made.args;
+    made.a = buffer_random((how->transpose_a ? s.k : s.m) * args->lda, how->in_dtype, 1.0);
+    made.b = buffer_random((how->transpose_b ? s.n : s.k) * args->ldb, how->in_dtype, 1.0);
+    made.bias = buffer_random(s.n, how->in_dtype, 1.0);
+    made.c = buffer_of(s.m * args->ldc, how->out_dtype);
+    for (size_t i = 0; i < s.m * args->ldc; i++)
+        if (how->accumulate || i % args->ldc >= s.n)
+            buffer_set(made.c, i, random_value());
+    args->a = made.a.data;
+    args->b = made.b.data;
+    args->bias = how->has_bias ? made.bias.data : NULL;
+    args->c = made.c.data;
+    made.expected = buffer_values(made.c);
+    product_reference(&made);
+    return made;
+}
+
+static void product_give_workspace(product *p, size_t bytes)
+{
+    p->workspace = buffer_bytes(bytes);
+    p->args.workspace = p->workspace.data;
+    p->args.workspace_bytes = bytes;
+}
+
+static void product_free(product *freed)
+{
+    buffer buffers[] = {freed->a, freed->b, freed->bias, freed->c};
+    for (size_t i = 0; i < 4; i++)
+        buffer_free(buffers[i]);
+    if (freed->workspace.data)
+        buffer_free(freed->workspace);
+    free(freed->expected);
+}
+
+/* A sum of k products in fp32 errs by about 2^-24 of its largest part, at worst k times. The parts are up to
+ * 1, also where they cancel. */
+static void check_result(const product *p)
+{
+    const size_t elements = p->args.m * p->args.ldc;
+    double largest = 0.0;
+    for (size_t i = 0; i < elements; i++)
+        largest = fmax(largest, fabs(p->expected[i]));
+    assert_close(p->c, p->expected, elements, (2e-7 + 1e-8 * (double)p->args.k) / fmin(largest, 1.0));
+}
+
+static void check_table(shape s, const manner *how)
+{
+    const tide_kernels *kernels = test_table();
+    product p = product_make(s, how);
+    size_t bytes = 0;
+    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+    product_give_workspace(&p, bytes);
+    run_kernel(kernels->matmul, &p.args);
+    check_result(&p);
+    product_free(&p);
+}
+
+#if TEST_ON_CPU
+static void check_built_in(shape s, const manner *how)
+{
+    for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++) {
+        const tide_cpu_variant *variant = tide_cpu_variant_get(isa);
+        if (!variant)
+            continue;
+        product p = product_make(s, how);
+        product_give_workspace(&p, variant->blocked_workspace_bytes());
+        run_kernel(variant->blocked, &p.args);
+        check_result(&p);
+        product_free(&p);
+    }
+}
+
+#endif
+
+/* Every way that a GPT-2 multiplies, and then some. Where a sanitizer watches, a sixth of them for one thread and another sixth
+ * for three. */
+static void for_each_manner(void (*check)(shape s, const manner *how), int threads)
+{
+    const size_t thin = test_thin(6);
+    const struct {
+        tide_dtype in, out;
+    } types[] = {{TIDE_DTYPE_FP32, TIDE_DTYPE_FP32},
+                 {TIDE_DTYPE_BF16, TIDE_DTYPE_FP32},
+                 {TIDE_DTYPE_BF16, TIDE_DTYPE_BF16},
+                 {TIDE_DTYPE_FP16, TIDE_DTYPE_FP32},
+                 {TIDE_DTYPE_FP16, TIDE_DTYPE_FP16}};
+    for (size_t s = 0; s < SHAPES; s++)
+        for (size_t type = 0; type < sizeof types / sizeof types[0]; type++)
+            for (unsigned flags = 0; flags < 16; flags++) {
+                if ((s + type + (unsigned)(__builtin_popcount(flags) + threads / 2)) % thin != 0)
+                    continue;
+                if (TEST_ON_CPU && types[type].in == TIDE_DTYPE_FP16 && (s + flags) % 4 != 0)
+                    continue; /* on the CPU fp16 goes the ways of bf16 */
+                const manner how = {.transpose_a = flags & 1,
+                                    .transpose_b = flags & 2,
+                                    .has_bias = (flags & 12) == 4,
+                                    .accumulate = (flags & 12) == 8 && types[type].out == TIDE_DTYPE_FP32,
+                                    .in_dtype = types[type].in,
+                                    .out_dtype = types[type].out,
+                                    .padding = (flags & 12) == 12 ? 5 : 0};
+                check(shapes[s], &how);
+            }
+}
+
+static void the_tables_product_matches_float64(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= TEST_MOST_THREADS; threads += 2) {
+        tide_kernels_cpu_configure(threads);
+        for_each_manner(check_table, threads);
+    }
+}
+
+#if TEST_ON_CPU
+static void the_built_in_product_matches_float64_on_every_instruction_set(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        tide_kernels_cpu_configure(threads);
+        for_each_manner(check_built_in, threads);
+    }
+}
+
+#endif
+
+/* The same product twice, elsewhere in memory: the same bits. */
+static void a_repeated_product_has_the_same_bits(void **state)
+{
+    (void)state;
+    const tide_kernels *kernels = test_table();
+    const manner how = {.transpose_a = true, .in_dtype = TIDE_DTYPE_BF16, .out_dtype = TIDE_DTYPE_FP32};
+    for (int threads = 1; threads <= TEST_MOST_THREADS; threads++) {
+        tide_kernels_cpu_configure(threads);
+        product p = product_make((shape){200, 300, 400}, &how);
+        size_t bytes;
+        assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+        product_give_workspace(&p, bytes);
+        run_kernel(kernels->matmul, &p.args);
+        buffer a = buffer_copy(p.a), b = buffer_copy(p.b), c = buffer_of(200 * 300, TIDE_DTYPE_FP32);
+        tide_matmul_args again = p.args;
+        again.a = a.data;
+        again.b = b.data;
+        again.c = c.data;
+        run_kernel(kernels->matmul, &again);
+        assert_same_bits(c, p.c);
+        buffer_free(a);
+        buffer_free(b);
+        buffer_free(c);
+        product_free(&p);
+    }
+}
+
+/* So a gradient's first contribution may write or be added to zeros. */
+static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros(void **state)
+{
+    (void)state;
+    const tide_kernels *kernels = test_table();
+    const shape of[] = {{200, 300, 400}, {256, 64, 1500}, {24, 24, 24}, {130, 257, 70}, {1, 17, 5}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
+        for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
+            const manner how = {.transpose_a = true, .in_dtype = dtype, .out_dtype = TIDE_DTYPE_FP32};
+            tide_kernels_cpu_configure(1 + (int)(i % TEST_MOST_THREADS));
+            product p = product_make(of[i], &how);
+            buffer zeros = buffer_of(of[i].m * of[i].n, TIDE_DTYPE_FP32);
+            memset(zeros.data, 0, of[i].m * of[i].n * sizeof(float));
+            tide_matmul_args added = p.args;
+            added.c = zeros.data;
+            added.accumulate = true;
+            size_t bytes = 0, added_bytes = 0;
+            assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+            assert_int_equal(kernels->matmul_prepare(&added, &added_bytes), TIDE_OK);
+            product_give_workspace(&p, bytes > added_bytes ? bytes : added_bytes);
+            added.workspace = p.args.workspace;
+            added.workspace_bytes = p.args.workspace_bytes;
+            run_kernel(kernels->matmul, &p.args);
+            run_kernel(kernels->matmul, &added);
+            assert_same_bits(zeros, p.c);
+            buffer_free(zeros);
+            product_free(&p);
+        }
+}
+
+#if TEST_ON_CPU
+static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
+{
+    (void)state;
+    const tide_cpu_variant *variant = tide_cpu_variant_best();
+    const manner how = {.transpose_b = true, .has_bias = true, .in_dtype = TIDE_DTYPE_BF16};
+    product p = product_make((shape){300, 600, 700}, &how);
+    buffer alone = {0};
+    for (int threads = 1; threads <= 4; threads++) {
+        tide_kernels_cpu_configure(threads);
+        product_give_workspace(&p, variant->blocked_workspace_bytes());
+        run_kernel(variant->blocked, &p.args);
+        if (threads == 1)
+            alone = buffer_copy(p.c);
+        assert_same_bits(p.c, alone);
+        buffer_free(p.workspace);
+    }
+    p.workspace.data = NULL;
+    buffer_free(alone);
+    product_free(&p);
+}
+
+#endif
+
+/* dX = dY W^T and dW += X^T dY against the slopes of sum(dY (X W)): a product's own gradient through the
+ * kernel. */
+static void the_gradients_of_a_product_are_products(void **state)
+{
+    (void)state;
+    enum { M = 6, N = 5, K = 7 };
+    const tide_kernels *kernels = test_table();
+    buffer x = buffer_random(M * K, 0, 1.0), w = buffer_random(K * N, 0, 1.0),
+           dy = buffer_random(M * N, 0, 1.0);
+    buffer dx = buffer_of(M * K, TIDE_DTYPE_FP32), dw = buffer_random(K * N, TIDE_DTYPE_FP32, 1.0);
+    double *dw_expected = buffer_values(dw), dx_expected[M * K] = {0};
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++)
+            for (size_t q = 0; q < K; q++) {
+                dx_expected[i * K + q] += buffer_get(dy, i * N + j) * buffer_get(w, q * N + j);
+                dw_expected[q * N + j] += buffer_get(dy, i * N + j) * buffer_get(x, i * K + q);
+            }
+    tide_matmul_args products[] = {
+        {.a = dy.data,
+         .b = w.data,
+         .c = dx.data,
+         .m = M,
+         .n = K,
+         .k = N,
+         .lda = N,
+         .ldb = N,
+         .ldc = K,
+         .transpose_b = true},
+        {.a = x.data,
+         .b = dy.data,
+         .c = dw.data,
+         .m = K,
+         .n = N,
+         .k = M,
+         .lda = K,
+         .ldb = N,
+         .ldc = N,
+         .transpose_a = true,
+         .accumulate = true},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        size_t bytes;
+        assert_int_equal(kernels->matmul_prepare(&products[i], &bytes), TIDE_OK);
+        buffer workspace = buffer_bytes(bytes);
+        products[i].workspace = workspace.data;
+        products[i].workspace_bytes = bytes;
+        run_kernel(kernels->matmul, &products[i]);
+        buffer_free(workspace);
+    }
+    assert_close(dx, dx_expected, M * K, 1e-6);
+    assert_close(dw, dw_expected, K * N, 1e-6);
+    free(dw_expected);
+    buffer buffers[] = {x, w, dy, dx, dw};
+    for (size_t i = 0; i < 5; i++)
+        buffer_free(buffers[i]);
+}
+
+/* ---- GELU taken along ---- */
+
+#if !TEST_ON_CPU
+static double gelu_of(double x)
+{
+    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    const double inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x), t = tanh(inner);
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* gelu_in is rounded once, like any product. The result may be made of the rounded one, or be rounded before it is multiplied
+ * by the slope (the slope is at most 1.13): another rounding, of a value as large as any. */
+static void check_gelu(shape s, const manner *how, tide_matmul_gelu way)
+{
+    const tide_kernels *kernels = test_table();
+    const size_t elements = s.m * s.n;
+    const double rounding = how->out_dtype == TIDE_DTYPE_FP32   ? 2e-6
+                            : how->out_dtype == TIDE_DTYPE_BF16 ? 1.5 / 256
+                                                                : 1.5 / 2048;
+    product p = product_make(s, how);
+    buffer gelu_in = way == TIDE_MATMUL_GELU_FORWARD ? buffer_of(elements, how->out_dtype)
+                                                     : buffer_random(elements, how->out_dtype, 3.0);
+    size_t bytes = 0;
+    p.args.gelu = way;
+    p.args.gelu_in = gelu_in.data;
+    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+    product_give_workspace(&p, bytes);
+    run_kernel(kernels->matmul, &p.args);
+    if (way == TIDE_MATMUL_GELU_FORWARD)
+        assert_close(gelu_in, p.expected, elements, 1e-5);
+    for (size_t i = 0; i < elements; i++)
+        p.expected[i] = way == TIDE_MATMUL_GELU_FORWARD ? gelu_of(p.expected[i])
+                                                        : p.expected[i] * gelu_slope(buffer_get(gelu_in, i));
+    assert_close(p.c, p.expected, elements, rounding);
+    buffer_free(gelu_in);
+    product_free(&p);
+}
+
+static void gelu_taken_along_matches_float64(void **state)
+{
+    (void)state;
+    static const shape gelu_shapes[] = {{1, 8, 1}, {24, 32, 24}, {7, 33, 5}, {130, 264, 70}, {33, 40, 513}};
+    for (size_t s = 0; s < sizeof gelu_shapes / sizeof gelu_shapes[0]; s++)
+        for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+            for (unsigned flags = 0; flags < 8; flags++) {
+                if ((s + (size_t)dtype + flags) % test_thin(7) != 0)
+                    continue;
+                manner how = {.transpose_a = flags & 1,
+                              .transpose_b = flags & 2,
+                              .has_bias = flags & 4,
+                              .in_dtype = dtype,
+                              .out_dtype = dtype};
+                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_FORWARD);
+                how.has_bias = false;
+                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_BACKWARD);
+            }
+}
+#endif
+
+/* ---- refusals ---- */
+
+#if TEST_ON_CPU
+static const manner plain = {.in_dtype = TIDE_DTYPE_FP32, .out_dtype = TIDE_DTYPE_FP32};
+#endif
+
+static void a_shape_against_the_rules_is_refused_by_name(void **state)
+{
+    (void)state;
+    const tide_matmul_args good = {.m = 3, .n = 4, .k = 5, .lda = 5, .ldb = 4, .ldc = 4};
+    tide_matmul_args bad[6] = {good, good, good, good, good, good};
+    const char *faults[6] = {"empty", "lda", "ldb", "ldc", "bf16", "added"};
+    bad[0].k = 0;
+    bad[1].lda = 4;
+    bad[2].ldb = 3;
+    bad[3].ldc = 3;
+    bad[4].out_dtype = TIDE_DTYPE_BF16;
+    bad[5].accumulate = bad[5].has_bias = true;
+    for (size_t i = 0; i < 6; i++) {
+        size_t bytes = 12345;
+        assert_int_equal(test_table()->matmul_prepare(&bad[i], &bytes), TIDE_ERROR_ARGUMENT);
+        assert_non_null(strstr(tide_message(), faults[i]));
+        assert_int_equal(bytes, 12345);
+    }
+}
+
+#if TEST_ON_CPU
+static void a_table_that_does_not_fuse_gelu_refuses_it(void **state)
+{
+    (void)state;
+    size_t bytes = 12345;
+    const tide_matmul_args fused = {
+        .m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .gelu = TIDE_MATMUL_GELU_FORWARD};
+    assert_false(tide_kernels_cpu()->fuses_gelu);
+    assert_int_equal(tide_kernels_cpu()->matmul_prepare(&fused, &bytes), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "GELU"));
+    assert_int_equal(bytes, 12345);
+}
+
+#if TIDE_HAVE_ONEDNN
+static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
+{
+    (void)state;
+    const tide_kernels *kernels = tide_kernels_cpu();
+    product p = product_make((shape){9, 9, 9}, &plain);
+    size_t bytes;
+    tide_kernels_cpu_configure(2);
+    assert_int_equal(kernels->matmul(NULL, &p.args), TIDE_ERROR_STATE);
+    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+    product_give_workspace(&p, bytes);
+    run_kernel(kernels->matmul, &p.args);
+    check_result(&p);
+    tide_kernels_cpu_configure(2);
+    assert_int_equal(kernels->matmul(NULL, &p.args), TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "9 x 9 x 9"));
+    product_free(&p);
+}
+#endif
+
+static void a_workspace_too_small_is_refused(void **state)
+{
+    (void)state;
+    const tide_cpu_variant *variant = tide_cpu_variant_best();
+    product p = product_make((shape){9, 9, 9}, &plain);
+    product_give_workspace(&p, variant->blocked_workspace_bytes() - 1);
+    assert_int_equal(variant->blocked(NULL, &p.args), TIDE_ERROR_ARGUMENT);
+    product_free(&p);
+}
+
+static void the_machine_is_described(void **state)
+{
+    (void)state;
+    const tide_cpu_info *info = tide_kernels_cpu_info();
+    print_message("%s: kernels %s, products %s on %s, bf16 %s\n", info->processor, info->instructions,
+                  info->matmul, info->matmul_isa,
+                  info->bf16_native     ? "native"
+                  : info->bf16_matmuls ? "emulated"
+                                        : "through fp32");
+    assert_true(strlen(info->processor) > 0);
+    assert_string_equal(tide_kernels_cpu()->name + strlen("cpu "), info->instructions);
+    assert_true(strcmp(info->matmul, "built-in") == 0 ||
+                (TIDE_HAVE_ONEDNN && strncmp(info->matmul, "oneDNN", 6) == 0));
+    assert_true(info->bf16_matmuls || !info->bf16_native);
+}
+
+#endif
+
+int main(void)
+{
+#if !TEST_ON_CPU
+    if (test_place_is_there() && tide_cuda_matmul_open() != TIDE_OK) {
+        print_error("cuBLASLt: %s\n", tide_message());
+        return 1;
+    }
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tables_product_matches_float64),
+        cmocka_unit_test(a_repeated_product_has_the_same_bits),
+        cmocka_unit_test(a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros),
+        cmocka_unit_test(the_gradients_of_a_product_are_products),
+        cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
+#if !TEST_ON_CPU
+        cmocka_unit_test(gelu_taken_along_matches_float64),
+#endif
+#if TEST_ON_CPU
+        cmocka_unit_test(the_built_in_product_matches_float64_on_every_instruction_set),
+        cmocka_unit_test(the_built_in_product_has_the_same_bits_for_any_thread_count),
+        cmocka_unit_test(a_table_that_does_not_fuse_gelu_refuses_it),
+#if TIDE_HAVE_ONEDNN
+        cmocka_unit_test(a_product_must_be_prepared_since_the_threads_were_set),
+#endif
+        cmocka_unit_test(a_workspace_too_small_is_refused),
+        cmocka_unit_test(the_machine_is_described),
+#endif
+    };
+    const int failed = RUN_KERNEL_TESTS(tests);
+#if defined(TEST_CUDA_ON_CPU)
+    char text[256];
+    tide_cuda_matmul_close();
+    if (fake_cublaslt_misuse(text, sizeof text) > 0 || fake_cublaslt_live() > 0) {
+        print_error("cuBLASLt: %s, %zu objects live\n", text, fake_cublaslt_live());
+        return 1;
+    }
+#endif
+    return failed;
+}

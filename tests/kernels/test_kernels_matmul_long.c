@@ -1,0 +1,366 @@
+/* The products whose sums are longest and whose matrices are largest: the head's three, as src/model/gpt2_ends.c asks for them,
+ * and a block's weight gradient over a whole batch of rows.
+ *
+ * Three checks of each. Elements at random places, some in each stretch of rows and of columns, are float64's. Columns between
+ * the row's end and the leading dimension stay as they were. And every element takes part in its row's sum with signs s: C s
+ * is A (B s), which float64 computes without multiplying matrices; a tile that is missing or of other rows is a hundred times
+ * what rounding leaves of such a sum.
+ */
+#include "tests/kernels/test_kernels_long.h"
+#include "tests/support/test_thin.h"
+#if defined(TEST_CUDA_ON_CPU)
+#include "tests/gpu/fake_cublaslt.h"
+#endif
+
+enum { SAMPLES = 256, CORNERS = 4 };
+
+/* ---- random matrices ---- */
+
+/* Hundreds of millions of numbers: a million of them, again and again. The period is a prime, so neither rows nor tiles
+ * repeat. */
+static buffer buffer_periodic(size_t elements, tide_dtype dtype)
+{
+    const size_t period = 999983, bytes = tide_dtype_bytes(dtype);
+    buffer made = buffer_of(elements, dtype);
+    for (size_t i = 0; i < elements && i < period; i++)
+        buffer_set(made, i, random_value());
+    for (size_t have = period; have < elements; have += period)
+        memcpy((char *)made.data + have * bytes, made.data,
+               (elements - have < period ? elements - have : period) * bytes);
+    return made;
+}
+
+/* Elements from `first` on, in float64. */
+static void get_row(buffer from, size_t first, size_t count, double *row)
+{
+    for (size_t i = 0; i < count; i++)
+        row[i] = buffer_get(from, first + i);
+}
+
+static double *doubles(size_t count)
+{
+    double *made = calloc(count, sizeof *made);
+    assert_non_null(made);
+    return made;
+}
+
+/* A stored matrix [rows, columns], and whether it is turned when it is used. */
+typedef struct matrix {
+    buffer of;
+    size_t rows, columns, ld;
+    bool turned;
+} matrix;
+
+/* Its product with a vector; free() it. */
+static double *times(matrix m, const double *vector)
+{
+    double *product = doubles(m.turned ? m.columns : m.rows), *row = doubles(m.columns);
+    for (size_t r = 0; r < m.rows; r++) {
+        get_row(m.of, r * m.ld, m.columns, row);
+        double sum = 0.0;
+        for (size_t i = 0; i < m.columns && !m.turned; i++)
+            sum += row[i] * vector[i];
+        for (size_t i = 0; i < m.columns && m.turned; i++)
+            product[i] += row[i] * vector[r];
+        if (!m.turned)
+            product[r] = sum;
+    }
+    free(row);
+    return product;
+}
+
+/* ---- a product ---- */
+
+typedef struct product {
+    tide_matmul_args args;
+    matrix a, b, c;
+    size_t rows[SAMPLES], columns[SAMPLES];
+    truth elements[SAMPLES];
+    double *signs, *sums; /* of C's columns; of its rows */
+} product;
+
+static double a_at(const product *p, size_t i, size_t q)
+{
+    return buffer_get(p->a.of, p->a.turned ? q * p->a.ld + i : i * p->a.ld + q);
+}
+
+static double b_at(const product *p, size_t q, size_t j)
+{
+    return buffer_get(p->b.of, p->b.turned ? j * p->b.ld + q : q * p->b.ld + j);
+}
+
+/* The corners, and one in each stretch of rows, with columns of another stretch. */
+static void choose_places(product *p)
+{
+    for (size_t s = 0; s < SAMPLES; s++) {
+        p->rows[s] = random_in_stretch(s, SAMPLES, p->args.m);
+        p->columns[s] = random_in_stretch(s * 97 % SAMPLES, SAMPLES, p->args.n);
+    }
+    for (size_t s = 0; s < CORNERS; s++) {
+        p->rows[s + 1] = s / 2 ? p->args.m - 1 : 0;
+        p->columns[s + 1] = s % 2 ? p->args.n - 1 : 0;
+    }
+}
+
+/* What C must be, by what it is now if the product is added. */
+static void expect_elements(product *p)
+{
+    for (size_t s = 0; s < SAMPLES; s++) {
+        const size_t i = p->rows[s], j = p->columns[s];
+        if (p->args.accumulate)
+            truth_add(&p->elements[s], buffer_get(p->c.of, i * p->c.ld + j), 0.0);
+        for (size_t q = 0; q < p->args.k; q++)
+            truth_add(&p->elements[s], a_at(p, i, q) * b_at(p, q, j), 0.0);
+    }
+}
+
+static void expect_sums(product *p)
+{
+    p->signs = doubles(p->args.n);
+    for (size_t j = 0; j < p->args.n; j++)
+        p->signs[j] = random_value() < 0.0 ? -1.0 : 1.0;
+    double *inner = times(p->b, p->signs);
+    p->sums = times(p->a, inner);
+    free(inner);
+    if (!p->args.accumulate)
+        return;
+    double *before = times(p->c, p->signs);
+    for (size_t i = 0; i < p->args.m; i++)
+        p->sums[i] += before[i];
+    free(before);
+}
+
+static matrix matrix_make(size_t rows, size_t columns, size_t ld, bool turned, tide_dtype dtype)
+{
+    const size_t stored_rows = turned ? columns : rows, stored_columns = turned ? rows : columns;
+    return (matrix){buffer_periodic(stored_rows * ld, dtype), stored_rows, stored_columns, ld, turned};
+}
+
+static void product_make(product *p, const tide_matmul_args *shape)
+{
+    *p = (product){.args = *shape};
+    p->a = matrix_make(shape->m, shape->k, shape->lda, shape->transpose_a, shape->in_dtype);
+    p->b = matrix_make(shape->k, shape->n, shape->ldb, shape->transpose_b, shape->in_dtype);
+    p->c = (matrix){.rows = shape->m, .columns = shape->n, .ld = shape->ldc};
+    p->c.of = shape->accumulate ? buffer_periodic(shape->m * shape->ldc, shape->out_dtype)
+                                : buffer_of(shape->m * shape->ldc, shape->out_dtype);
+    p->args.a = p->a.of.data;
+    p->args.b = p->b.of.data;
+    p->args.c = p->c.of.data;
+    choose_places(p);
+    expect_elements(p);
+    expect_sums(p);
+}
+
+static void product_free(product *p)
+{
+    buffer_free(p->a.of);
+    buffer_free(p->b.of);
+    buffer_free(p->c.of);
+    free(p->signs);
+    free(p->sums);
+}
+
+static void product_run(product *p)
+{
+    size_t bytes = 0;
+    assert_int_equal(test_table()->matmul_prepare(&p->args, &bytes), TIDE_OK);
+    buffer workspace = buffer_bytes(bytes);
+    p->args.workspace = workspace.data;
+    p->args.workspace_bytes = bytes;
+    run_kernel(test_table()->matmul, &p->args);
+    buffer_free(workspace);
+}
+
+/* ---- its checks ---- */
+
+static void check_elements(const product *p)
+{
+    const size_t beyond = p->c.ld - p->c.columns, bytes = tide_dtype_bytes(p->args.out_dtype);
+    for (size_t s = 0; s < SAMPLES; s++) {
+        const size_t row = p->rows[s] * p->c.ld;
+        assert_true_at(p->c.of, row + p->columns[s], p->elements[s], sum_rounding(p->args.k));
+        const unsigned char *end = (const unsigned char *)p->c.of.data + (row + p->c.columns) * bytes;
+        for (size_t i = 0; i < beyond * bytes; i++)
+            assert_int_equal(end[i], POISON);
+    }
+}
+
+/* An element's errors are at random signs here: its rounding, 0.4 of half a unit in the mean, and its sum's. Together they are
+ * measured by the root of the squares; four times that. */
+static void check_sums(const product *p)
+{
+    const double tolerance = 4 * (0.5 * half_unit(p->args.out_dtype) + sum_rounding(p->args.k));
+    double *row = doubles(p->c.columns);
+    for (size_t i = 0; i < p->c.rows; i++) {
+        truth sum = {0};
+        get_row(p->c.of, i * p->c.ld, p->c.columns, row);
+        for (size_t j = 0; j < p->c.columns; j++)
+            truth_add(&sum, row[j] * p->signs[j], 0.0);
+        if (!(fabs(sum.value - p->sums[i]) <= tolerance * sqrt(sum.squares)))
+            fail_msg("row %zu of %zu x %zu x %zu: its sum with signs is %.9g, expected %.9g within %.2g", i,
+                     p->args.m, p->args.n, p->args.k, sum.value, p->sums[i], tolerance * sqrt(sum.squares));
+    }
+    free(row);
+}
+
+static void check(const tide_matmul_args *shape)
+{
+    product p;
+    product_make(&p, shape);
+    product_run(&p);
+    check_elements(&p);
+    check_sums(&p);
+    product_free(&p);
+}
+
+/* ---- the head ---- */
+
+typedef struct head {
+    size_t rows, vocabulary, stride, width; /* stride: of logits */
+    tide_dtype dtype;
+} head;
+
+/* A CPU multiplies as many rows at a time, but takes too long for a test; one that plays a GPU is slower still. */
+#if TEST_ON_CPU
+static const head heads[] = {{40, 50304, 50304, 768, TIDE_DTYPE_BF16},
+                             {24, 50257, 50304, 768, TIDE_DTYPE_FP32},
+                             {24, 50257, 50304, 200, TIDE_DTYPE_FP16}};
+#elif defined(TEST_CUDA_ON_CPU)
+static const head heads[] = {{1500, 1152, 1152, 96, TIDE_DTYPE_BF16},
+                             {700, 1100, 1152, 96, TIDE_DTYPE_FP32},
+                             {700, 1057, 1088, 96, TIDE_DTYPE_FP16}};
+#else
+static const head heads[] = {{4096, 50304, 50304, 768, TIDE_DTYPE_BF16},
+                             {4096, 50257, 50304, 768, TIDE_DTYPE_BF16},
+                             {4096, 50304, 50304, 1600, TIDE_DTYPE_BF16},
+                             {4096, 50304, 50304, 768, TIDE_DTYPE_FP16},
+                             {1024, 50304, 50304, 768, TIDE_DTYPE_FP32}};
+#endif
+
+static void for_each_head(tide_matmul_args (*shape_of)(const head *h))
+{
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i += test_thin(3)) {
+        const tide_matmul_args shape = shape_of(&heads[i]);
+        check(&shape);
+    }
+}
+
+static tide_matmul_args logits_of(const head *h)
+{
+    return (tide_matmul_args){.m = h->rows,
+                              .n = h->vocabulary,
+                              .k = h->width,
+                              .lda = h->width,
+                              .ldb = h->width,
+                              .ldc = h->stride,
+                              .in_dtype = h->dtype,
+                              .out_dtype = h->dtype,
+                              .transpose_b = true};
+}
+
+static tide_matmul_args weight_gradient_of(const head *h)
+{
+    return (tide_matmul_args){.m = h->vocabulary,
+                              .n = h->width,
+                              .k = h->rows,
+                              .lda = h->stride,
+                              .ldb = h->width,
+                              .ldc = h->width,
+                              .in_dtype = h->dtype,
+                              .out_dtype = TIDE_DTYPE_FP32,
+                              .transpose_a = true,
+                              .accumulate = true};
+}
+
+static tide_matmul_args input_gradient_of(const head *h)
+{
+    return (tide_matmul_args){.m = h->rows,
+                              .n = h->width,
+                              .k = h->vocabulary,
+                              .lda = h->stride,
+                              .ldb = h->width,
+                              .ldc = h->width,
+                              .in_dtype = h->dtype,
+                              .out_dtype = h->dtype};
+}
+
+static void the_heads_logits_are_float64s(void **state)
+{
+    (void)state;
+    for_each_head(logits_of);
+}
+
+static void the_heads_weight_gradient_is_added_as_in_float64(void **state)
+{
+    (void)state;
+    for_each_head(weight_gradient_of);
+}
+
+static void the_heads_input_gradient_is_float64s(void **state)
+{
+    (void)state;
+    for_each_head(input_gradient_of);
+}
+
+/* ---- a block's weight gradient ---- */
+
+typedef struct linear {
+    size_t rows, in, out;
+    tide_dtype dtype;
+} linear;
+
+#if TEST_ON_CPU
+static const linear linears[] = {{32768, 64, 256, TIDE_DTYPE_BF16}, {32768, 48, 96, TIDE_DTYPE_FP32}};
+#elif defined(TEST_CUDA_ON_CPU)
+static const linear linears[] = {{32768, 32, 64, TIDE_DTYPE_BF16}, {8192, 40, 72, TIDE_DTYPE_FP32}};
+#else
+static const linear linears[] = {{32768, 768, 3072, TIDE_DTYPE_BF16},
+                                 {32768, 1600, 6400, TIDE_DTYPE_BF16},
+                                 {32768, 768, 768, TIDE_DTYPE_FP16},
+                                 {32768, 768, 768, TIDE_DTYPE_FP32}};
+#endif
+
+static void a_weight_gradient_of_many_rows_is_added_as_in_float64(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
+        const linear *l = &linears[i];
+        check(&(tide_matmul_args){.m = l->in,
+                                  .n = l->out,
+                                  .k = l->rows,
+                                  .lda = l->in,
+                                  .ldb = l->out,
+                                  .ldc = l->out,
+                                  .in_dtype = l->dtype,
+                                  .out_dtype = TIDE_DTYPE_FP32,
+                                  .transpose_a = true,
+                                  .accumulate = true});
+    }
+}
+
+int main(void)
+{
+#if !TEST_ON_CPU
+    if (test_place_is_there() && tide_cuda_matmul_open() != TIDE_OK) {
+        print_error("cuBLASLt: %s\n", tide_message());
+        return 1;
+    }
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_heads_logits_are_float64s),
+        cmocka_unit_test(the_heads_weight_gradient_is_added_as_in_float64),
+        cmocka_unit_test(the_heads_input_gradient_is_float64s),
+        cmocka_unit_test(a_weight_gradient_of_many_rows_is_added_as_in_float64),
+    };
+    const int failed = RUN_KERNEL_TESTS(tests);
+#if defined(TEST_CUDA_ON_CPU)
+    char text[256];
+    tide_cuda_matmul_close();
+    if (fake_cublaslt_misuse(text, sizeof text) > 0 || fake_cublaslt_live() > 0) {
+        print_error("cuBLASLt: %s, %zu objects live\n", text, fake_cublaslt_live());
+        return 1;
+    }
+#endif
+    return failed;
+}

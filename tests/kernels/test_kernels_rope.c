@@ -1,0 +1,205 @@
+/* Rotary positions: every head of a row rotated by its position's angles, in place, in rows that hold other things as well. */
+#include "tests/kernels/test_kernels.h"
+
+typedef struct shape {
+    size_t rows, sequence_length, heads, head_width;
+    size_t before, behind; /* elements of a row before the first head and behind the last */
+} shape;
+
+/* Several sequences, also one that ends early; heads that fill vectors, halves that do not, heads of a single pair. */
+static const shape shapes[] = {{1, 1, 1, 2, 0, 0},    {5, 5, 3, 2, 0, 0},     {21, 7, 5, 6, 0, 3},
+                               {12, 4, 3, 64, 0, 0},  {30, 9, 2, 64, 64, 64}, {7, 7, 1, 128, 8, 16},
+                               {10, 5, 7, 10, 10, 1}, {9, 3, 1, 48, 24, 0},   {64, 32, 1, 16, 0, 40},
+                               {6, 3, 3, 254, 0, 0},  {8, 8, 4, 80, 0, 1}};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+typedef struct rope_case {
+    shape shape;
+    size_t row;
+    buffer data, table;
+    double *x, *t;
+} rope_case;
+
+/* Angles as models have them: position x 10000^(-2 i / width). What is beside the heads is poison. */
+static rope_case case_make(shape s, tide_dtype dtype)
+{
+    rope_case made = {.shape = s, .row = s.before + s.heads * s.head_width + s.behind};
+    made.data = buffer_of(s.rows * made.row, dtype);
+    made.table = buffer_of(s.sequence_length * s.head_width, TIDE_DTYPE_FP32);
+    for (size_t i = 0; i < s.rows * made.row; i++)
+        if (i % made.row >= s.before && i % made.row < made.row - s.behind)
+            buffer_set(made.data, i, 3.0 * random_value());
+    for (size_t i = 0; i < s.sequence_length * s.head_width; i++) {
+        const size_t half = s.head_width / 2, column = i % s.head_width;
+        const double angle = (double)(i / s.head_width) * pow(1e4, -(double)(column % half) / (double)half);
+        buffer_set(made.table, i, column < half ? cos(angle) : sin(angle));
+    }
+    made.x = buffer_values(made.data);
+    made.t = buffer_values(made.table);
+    return made;
+}
+
+static void case_free(rope_case *freed)
+{
+    buffer_free(freed->data);
+    buffer_free(freed->table);
+    free(freed->x);
+    free(freed->t);
+}
+
+static void turn(const tide_kernels *kernels, const rope_case *c, bool backward)
+{
+    run_kernel(kernels->rope, &(tide_rope_args){.data = (char *)c->data.data +
+                                                        c->shape.before * tide_dtype_bytes(c->data.dtype),
+                                                .table = c->table.data,
+                                                .rows = c->shape.rows,
+                                                .sequence_length = c->shape.sequence_length,
+                                                .heads = c->shape.heads,
+                                                .head_width = c->shape.head_width,
+                                                .row = c->row,
+                                                .backward = backward,
+                                                .dtype = c->data.dtype});
+}
+
+/* The element of every head of every row, in order. */
+static size_t element(const rope_case *c, size_t i)
+{
+    const size_t used = c->shape.heads * c->shape.head_width;
+    return i / used * c->row + c->shape.before + i % used;
+}
+
+static size_t elements(const rope_case *c)
+{
+    return c->shape.rows * c->shape.heads * c->shape.head_width;
+}
+
+/* What element i of the heads is rotated into. */
+static double rotated(const rope_case *c, size_t i, bool backward)
+{
+    const size_t width = c->shape.head_width, half = width / 2, column = i % width;
+    const size_t position = element(c, i) / c->row % c->shape.sequence_length;
+    const double cosine = c->t[position * width + column % half];
+    const double sine = (backward ? -1.0 : 1.0) * c->t[position * width + half + column % half];
+    const double x = c->x[element(c, i)];
+    return column < half ? x * cosine - c->x[element(c, i + half)] * sine
+                         : x * cosine + c->x[element(c, i - half)] * sine;
+}
+
+/* What is beside the heads is poison as before. */
+static void assert_rest_untouched(const rope_case *c)
+{
+    const size_t element_bytes = tide_dtype_bytes(c->data.dtype);
+    for (size_t i = 0; i < c->shape.rows * c->row; i++)
+        for (size_t byte = 0; byte < element_bytes; byte++)
+            if (i % c->row < c->shape.before || i % c->row >= c->row - c->shape.behind)
+                assert_int_equal(((const unsigned char *)c->data.data)[i * element_bytes + byte], POISON);
+}
+
+static void check_turns(const tide_kernels *kernels, tide_dtype dtype, bool backward)
+{
+    for (size_t s = 0; s < SHAPES; s++) {
+        rope_case c = case_make(shapes[s], dtype);
+        turn(kernels, &c, backward);
+        for (size_t i = 0; i < elements(&c); i++)
+            assert_near(c.data, element(&c, i), rotated(&c, i, backward), 1e-6);
+        assert_rest_untouched(&c);
+        case_free(&c);
+    }
+}
+
+static void check_forward(const tide_kernels *kernels, tide_dtype dtype)
+{
+    check_turns(kernels, dtype, false);
+}
+
+static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
+{
+    check_turns(kernels, dtype, true);
+}
+
+static void rope_turns_every_head_as_in_float64(void **state)
+{
+    (void)state;
+    for_each_configuration(check_forward);
+}
+
+static void backward_turns_the_other_way(void **state)
+{
+    (void)state;
+    for_each_configuration(check_backward);
+}
+
+/* Up to the rounding of what stood between, of both of a pair, and the last one. */
+static void check_there_and_back(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SHAPES; s++) {
+        rope_case c = case_make(shapes[s], dtype);
+        turn(kernels, &c, false);
+        turn(kernels, &c, true);
+        for (size_t i = 0; i < elements(&c); i++)
+            assert_near(c.data, element(&c, i), c.x[element(&c, i)], 3.0 * 2.0 * half_unit(dtype) + 1e-6);
+        case_free(&c);
+    }
+}
+
+static void backward_undoes_forward(void **state)
+{
+    (void)state;
+    for_each_configuration(check_there_and_back);
+}
+
+/* An angle of zero changes nothing: the first position of every sequence keeps its bits. */
+static void check_first_position(const tide_kernels *kernels, tide_dtype dtype)
+{
+    rope_case c = case_make((shape){9, 3, 3, 24, 0, 0}, dtype);
+    turn(kernels, &c, false);
+    for (size_t i = 0; i < elements(&c); i++)
+        if (i / c.row % 3 == 0)
+            assert_true(buffer_get(c.data, i) == c.x[i]);
+    assert_true(buffer_get(c.data, c.row) != c.x[c.row]);
+    case_free(&c);
+}
+
+static void the_first_position_is_not_rotated(void **state)
+{
+    (void)state;
+    for_each_configuration(check_first_position);
+}
+
+#if TEST_ON_CPU
+
+static void rope_keeps_its_bits_for_any_thread_count(void **state)
+{
+    (void)state;
+    const tide_kernels *kernels = tide_kernels_cpu();
+    rope_case c = case_make((shape){301, 100, 5, 42, 0, 7}, TIDE_DTYPE_BF16);
+    const buffer before = buffer_copy(c.data);
+    buffer alone = {0};
+    for (int threads = 1; threads <= 5; threads++) {
+        tide_kernels_cpu_configure(threads);
+        memcpy(c.data.data, before.data, before.bytes);
+        turn(kernels, &c, false);
+        if (threads == 1)
+            alone = buffer_copy(c.data);
+        assert_same_bits(c.data, alone);
+    }
+    buffer_free(before);
+    buffer_free(alone);
+    case_free(&c);
+}
+
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rope_turns_every_head_as_in_float64),
+        cmocka_unit_test(backward_turns_the_other_way),
+        cmocka_unit_test(backward_undoes_forward),
+        cmocka_unit_test(the_first_position_is_not_rotated),
+#if TEST_ON_CPU
+        cmocka_unit_test(rope_keeps_its_bits_for_any_thread_count),
+#endif
+    };
+    return RUN_KERNEL_TESTS(tests);
+}

@@ -1,0 +1,85 @@
+/* The threads inside a CPU kernel: on which processors a team runs, and how many they are. */
+#include "kernels/cpu/team.h"
+#include "tests/kernels/test_kernels.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+/* Where the tasks of a team ran. A task writes its own place only. */
+enum { TASKS = 16 };
+typedef struct places {
+    cpu_set_t bound_to;
+    pthread_t threads[TASKS];
+    cpu_set_t processors[TASKS];
+} places;
+
+static void note_place(const void *arguments, size_t index)
+{
+    places *it = *(places *const *)arguments;
+    it->threads[index] = pthread_self();
+    (void)sched_getaffinity(0, sizeof it->processors[index],
+                            &it->processors[index]); /* a failure leaves none */
+}
+
+static void run_noting_places(places *noted)
+{
+    const places *arguments = noted;
+    tide_team_run(TASKS, 1 << 20, note_place, &arguments);
+}
+
+static void keep_first_processor(cpu_set_t *processors)
+{
+    size_t first = 0;
+    while (!CPU_ISSET(first, processors))
+        first++;
+    CPU_ZERO(processors);
+    CPU_SET(first, processors);
+}
+
+/* Binds itself before its first team, as the host executor's thread does. */
+static void *bound_thread(void *argument)
+{
+    places *noted = argument;
+    omp_set_num_threads(2);
+    if (sched_getaffinity(0, sizeof noted->bound_to, &noted->bound_to) != 0)
+        return NULL;
+    keep_first_processor(&noted->bound_to);
+    if (sched_setaffinity(0, sizeof noted->bound_to, &noted->bound_to) == 0)
+        run_noting_places(noted);
+    return NULL;
+}
+
+static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
+{
+    (void)state;
+    static places noted;
+    pthread_t thread;
+    if (getenv("OMP_PROC_BIND"))
+        skip(); /* the user places the teams */
+    tide_kernels_cpu_configure(2);
+    assert_int_equal(pthread_create(&thread, NULL, bound_thread, &noted), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_true(CPU_COUNT(&noted.bound_to) == 1 && CPU_EQUAL(&noted.processors[i], &noted.bound_to));
+    assert_false(pthread_equal(noted.threads[0], noted.threads[TASKS - 1]));
+}
+
+static void a_team_has_no_more_threads_than_its_caller_was_given(void **state)
+{
+    (void)state;
+    static places noted;
+    use_threads(2);
+    omp_set_num_threads(1);
+    run_noting_places(&noted);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_true(pthread_equal(noted.threads[i], pthread_self()));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_team_of_a_bound_thread_stays_on_its_processors),
+        cmocka_unit_test(a_team_has_no_more_threads_than_its_caller_was_given),
+    };
+    return RUN_KERNEL_TESTS(tests);
+}

@@ -1,0 +1,243 @@
+/* wte's padded rows, in the model: nothing that lies in them reaches a loss, a gradient or a logit, they get no gradient
+ * themselves, and whoever sets the params' values sets them.
+ *
+ * They are zeros, so that nothing is seen of them is no proof. Here they are poisoned: with numbers so large that any one
+ * of them would drown all others. (Not with numbers that are none: the gradient of the head's input is a sum that
+ * contains padded gradient x padded row, 0 x poison, which only a finite poison leaves at zero. Where no gradient is
+ * made, they may be.) What the model makes must be the same to the last bit.
+ */
+#include "tests/model/gpt2_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* 128 is no other size of the model: 64 rows of width 64. */
+enum { VOCABULARY = 65, ROWS = 128 };
+
+static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
+
+enum { DTYPES = sizeof dtypes / sizeof dtypes[0], WTE = TIDE_ROLE_TOKEN_EMBEDDING };
+
+/* A large number that the dtype has; the logits that it makes need not be numbers. */
+static float poison_of(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_FP16 ? 60000 : 1e30F;
+}
+
+/* wte's padded elements. */
+static uint64_t padding(const gpt2_fixture *r)
+{
+    return r->memory_elements[WTE] - r->elements[WTE];
+}
+
+static void poison(gpt2_fixture *r, float value)
+{
+    float *values = malloc(padding(r) * sizeof *values);
+    assert_non_null(values);
+    for (uint64_t i = 0; i < padding(r); i++)
+        values[i] = i % 3 == 0 ? -value : value;
+    ok(tide_param_set(r->pool, tide_decoder_param_handle(r->model, WTE), TIDE_VALUE_MASTER, r->elements[WTE],
+                      padding(r), values));
+    free(values);
+}
+
+static void open_poisoned(gpt2_fixture *r, tide_dtype dtype, bool recompute)
+{
+    gpt2_fixture_open_small(r, tide_kernels_cpu(), dtype, recompute, VOCABULARY);
+    poison(r, poison_of(dtype));
+}
+
+/* Of either sign: a gradient of -0 is none. */
+static void assert_zeros(const float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (values[i] != 0)
+            fail_msg("element %llu of the padding is %g", (unsigned long long)i, (double)values[i]);
+    }
+}
+
+/* --- tests --- */
+
+static void only_wte_is_padded_and_to_whole_multiples(void **state)
+{
+    (void)state;
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        assert_int_equal(r.memory_elements[i], i == WTE ? ROWS * 64 : r.elements[i]);
+    assert_int_equal(r.elements[WTE], 65 * 64);
+    gpt2_fixture_close(&r);
+}
+
+static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DTYPES; d++) {
+        gpt2_fixture clean, poisoned;
+        gpt2_fixture_open_small(&clean, tide_kernels_cpu(), dtypes[d], d % 2, VOCABULARY);
+        open_poisoned(&poisoned, dtypes[d], d % 2);
+        const double loss = gpt2_fixture_step(&clean), other = gpt2_fixture_step(&poisoned);
+        assert_true(isfinite(loss));
+        assert_memory_equal(&loss, &other, sizeof loss);
+        for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+            assert_memory_equal(clean.gradients[i], poisoned.gradients[i], clean.elements[i] * sizeof(float));
+        assert_zeros(clean.gradients[WTE] + clean.elements[WTE], padding(&clean));
+        assert_zeros(poisoned.gradients[WTE] + clean.elements[WTE], padding(&clean));
+        gpt2_fixture_close(&clean);
+        gpt2_fixture_close(&poisoned);
+    }
+}
+
+/* --- as if nothing were padded --- */
+
+static tide_matmul_args without_padding(const tide_matmul_args *args)
+{
+    tide_matmul_args plain = *args;
+    plain.m = args->m == ROWS ? VOCABULARY : args->m;
+    plain.n = args->n == ROWS ? VOCABULARY : args->n;
+    plain.k = args->k == ROWS ? VOCABULARY : args->k;
+    return plain;
+}
+
+static tide_status plain_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    const tide_matmul_args plain = without_padding(shape);
+    return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
+}
+
+static unsigned matmuls_cut;
+
+static tide_status plain_matmul(void *stream, const void *arguments)
+{
+    const tide_matmul_args *padded = arguments, plain = without_padding(padded);
+    matmuls_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
+    return tide_kernels_cpu()->matmul(stream, &plain);
+}
+
+/* In fp16, whose products are the built-in ones on every machine: those sum in an order that no size changes. (oneDNN
+ * chooses another product for another size, so there only the last bits may be others.) */
+static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **state)
+{
+    (void)state;
+    tide_kernels plain = *tide_kernels_cpu();
+    plain.matmul_prepare = plain_prepare;
+    plain.matmul = plain_matmul;
+    gpt2_fixture padded, bare;
+    gpt2_fixture_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
+    const double loss = gpt2_fixture_step(&padded);
+    gpt2_fixture_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
+    matmuls_cut = 0;
+    const double other = gpt2_fixture_step(&bare);
+    assert_int_equal(matmuls_cut, 3 * 4); /* the head's, of 4 micro-batches */
+    assert_memory_equal(&loss, &other, sizeof loss);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        assert_memory_equal(padded.gradients[i], bare.gradients[i], padded.elements[i] * sizeof(float));
+    gpt2_fixture_close(&padded);
+    gpt2_fixture_close(&bare);
+}
+
+static void logits_of(gpt2_fixture *r, float logits[VOCABULARY])
+{
+    ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
+    ok(tide_decoder_logits(r->model, r->tokens, 11, logits));
+    ok(tide_step_end(r->pool));
+}
+
+static void without_a_gradient_padded_rows_may_be_anything(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DTYPES; d++) {
+        const float poisons[] = {poison_of(dtypes[d]), NAN, INFINITY};
+        float logits[VOCABULARY], others[VOCABULARY];
+        gpt2_fixture r;
+        gpt2_fixture_open_small(&r, tide_kernels_cpu(), dtypes[d], false, VOCABULARY);
+        const double loss = gpt2_fixture_evaluate(&r);
+        logits_of(&r, logits);
+        for (size_t i = 0; i < sizeof poisons / sizeof poisons[0]; i++) {
+            poison(&r, poisons[i]);
+            const double other = gpt2_fixture_evaluate(&r);
+            logits_of(&r, others);
+            assert_memory_equal(&loss, &other, sizeof loss);
+            assert_memory_equal(logits, others, sizeof logits);
+        }
+        gpt2_fixture_close(&r);
+    }
+}
+
+/* What a run sees that the poison would change if it were read: the same test, with it in a row that is. */
+static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
+{
+    (void)state;
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
+    const double loss = gpt2_fixture_evaluate(&r);
+    const float value = 1e30F;
+    ok(tide_param_set(r.pool, tide_decoder_param_handle(r.model, WTE), TIDE_VALUE_MASTER, r.elements[WTE] - 1,
+                      1, &value));
+    assert_true(gpt2_fixture_evaluate(&r) != loss);
+    gpt2_fixture_close(&r);
+}
+
+static void setting_the_last_value_sets_the_padding_to_zero(void **state)
+{
+    (void)state;
+    gpt2_fixture r;
+    open_poisoned(&r, TIDE_DTYPE_BF16, false);
+    const uint64_t last = r.elements[WTE] - 1;
+    float values[2];
+    for (int i = 0; i < 2; i++) {
+        ok(tide_decoder_values_set(r.model, WTE, TIDE_VALUE_MASTER, last - 1 + (uint64_t)i, 1,
+                                   r.values[WTE] + last - 1 + i));
+        ok(tide_param_get(r.pool, tide_decoder_param_handle(r.model, WTE), TIDE_VALUE_MASTER, last + 1, 1,
+                          values + i));
+    }
+    assert_true(values[0] != 0 && values[1] == 0);
+    gpt2_fixture_close(&r);
+}
+
+static void values_of_all_params_recover_a_poisoned_pool(void **state)
+{
+    (void)state;
+    gpt2_fixture r;
+    gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
+    const double loss = gpt2_fixture_step(&r);
+    r.update_fails = true;
+    const tide_step_options options = {.training = true,
+                                       .learning_rate = 1e-3f,
+                                       .beta1 = 0.9f,
+                                       .beta2 = 0.95f,
+                                       .epsilon = 1e-8f,
+                                       .loss_scale = 1};
+    ok(tide_step_begin(r.pool, &options));
+    ok(tide_decoder_upload(r.model, r.tokens, r.tokens + 1));
+    if (tide_decoder_train(r.model, 1) == TIDE_OK)
+        (void)tide_step_end(r.pool);
+    assert_int_not_equal(tide_pool_drain(r.pool), TIDE_OK);
+    (void)tide_step_abort(r.pool);
+    assert_int_equal(tide_step_begin(r.pool, &options), TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "poisoned"));
+    r.update_fails = false;
+    gpt2_fixture_set_values(&r);
+    const double again = gpt2_fixture_step(&r);
+    assert_memory_equal(&loss, &again, sizeof loss);
+    gpt2_fixture_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_wte_is_padded_and_to_whole_multiples),
+        cmocka_unit_test(padded_rows_reach_no_loss_and_no_gradient_and_get_none),
+        cmocka_unit_test(matmuls_over_the_padding_give_the_bits_of_matmuls_without_it),
+        cmocka_unit_test(without_a_gradient_padded_rows_may_be_anything),
+        cmocka_unit_test(poison_in_a_row_of_the_vocabulary_is_seen),
+        cmocka_unit_test(setting_the_last_value_sets_the_padding_to_zero),
+        cmocka_unit_test(values_of_all_params_recover_a_poisoned_pool),
+    };
+    return cmocka_run_group_tests_name("gpt2 vocabulary", tests, NULL, NULL);
+}

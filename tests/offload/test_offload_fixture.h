@@ -1,0 +1,245 @@
+/* What the device tests share: a small device with every check on, and kernels that are easy to observe. The device is the
+ * host device, or, with TEST_ON_CUDA, the CUDA device on the fake runtime (fake_cudart.h).
+ */
+#ifndef TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
+#define TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
+
+#include "offload/device.h"
+#include "tests/support/assert_ok.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TEST_ON_CUDA
+#include "offload/cuda_device.h"
+#include "tests/gpu/fake_cudart.h"
+
+#include <cuda_runtime_api.h>
+#endif
+
+enum {
+#ifdef TEST_ON_CUDA
+    CHUNK_BYTES = FAKE_CUDART_GRANULARITY,
+#else
+    CHUNK_BYTES = 256 << 10,
+#endif
+    DEVICE_SLOTS = 4,
+    HOST_SLOTS = 6,
+    RANGE_CHUNKS = 8,
+    REGION_BYTES = 10000,
+    BUFFER_BYTES = 5000,
+    SITE = 1,
+    OTHER_SITE = 2,
+};
+
+typedef struct fixture {
+    tide_device *device;
+    const tide_device_ops *ops;
+    char *range;
+    char *region;
+    char *buffer;
+    uint32_t region_object;
+    uint32_t buffer_object;
+    tide_event events[8];
+} fixture;
+
+static inline tide_device_options options_small(void)
+{
+    return (tide_device_options){
+        .device_memory_bytes = DEVICE_SLOTS * CHUNK_BYTES + REGION_BYTES,
+        .host_memory_bytes = HOST_SLOTS * CHUNK_BYTES + 8192,
+        .chunk_bytes = CHUNK_BYTES,
+        .threads = 1,
+#ifndef TEST_ON_CUDA /* the host device is where order is proven */
+        .hazard_check = true,
+        .guard = true,
+#endif
+    };
+}
+
+static inline tide_status device_open(const tide_device_options *options, tide_device **device)
+{
+#ifdef TEST_ON_CUDA
+    return tide_device_cuda_open(options, 0, device);
+#else
+    return tide_device_host_open(options, device);
+#endif
+}
+
+/* Exactly fills both budgets. */
+static inline void fixture_fill(fixture *it)
+{
+    const tide_device_ops *ops = it->ops;
+    void *address;
+    assert_ok(ops->slots_create(it->device, TIDE_TIER_DEVICE, DEVICE_SLOTS));
+    assert_ok(ops->slots_create(it->device, TIDE_TIER_HOST, HOST_SLOTS));
+    assert_ok(ops->reserve(it->device, RANGE_CHUNKS * CHUNK_BYTES, &address));
+    it->range = address;
+    assert_ok(ops->region_create(it->device, REGION_BYTES, &address));
+    it->region = address;
+    assert_ok(ops->region_object(it->device, "region", 0, REGION_BYTES, &it->region_object));
+    assert_ok(ops->buffer_create(it->device, "batch", BUFFER_BYTES, &address, &it->buffer_object));
+    it->buffer = address;
+    for (size_t i = 0; i < sizeof it->events / sizeof it->events[0]; i++)
+        assert_ok(ops->event_create(it->device, &it->events[i]));
+}
+
+static inline fixture fixture_open(const tide_device_options *options)
+{
+    fixture it = {0};
+    assert_ok(device_open(options, &it.device));
+    it.ops = it.device->ops;
+    fixture_fill(&it);
+    return it;
+}
+
+static inline fixture fixture_small(void)
+{
+    tide_device_options options = options_small();
+    return fixture_open(&options);
+}
+
+static inline void fixture_close(fixture *it)
+{
+    it->ops->close(it->device);
+#ifdef TEST_ON_CUDA
+    char text[256];
+    if (fake_cudart_live(text, sizeof text) > 0)
+        fail_msg("left on the GPU: %s", text);
+    if (fake_cudart_misuse(text, sizeof text) > 0)
+        fail_msg("CUDA misused: %s", text);
+    const fake_cudart_options options = fake_cudart_defaults();
+    fake_cudart_start(&options); /* what failed is whole again */
+#endif
+}
+
+static inline char *place(const fixture *it, uint32_t chunk)
+{
+    return it->range + (size_t)chunk * CHUNK_BYTES;
+}
+
+static inline char *own(const fixture *it, tide_tier tier, uint32_t slot)
+{
+    return it->ops->slot_address(it->device, tier, slot);
+}
+
+static inline tide_work work_of(const char *label, uint32_t tag)
+{
+    return (tide_work){.label = label, .tag = tag};
+}
+
+static inline tide_work work_on(const char *label, uint32_t tag, const tide_access *access)
+{
+    return (tide_work){.label = label, .tag = tag, .accesses = access, .access_count = 1};
+}
+
+/* TEST_KERNEL(name, type) makes the kernel `name` of tide_status name_work(const type *). As a GPU's launchers do, it
+ * enqueues the work on the stream that it is given; on the host device and the host executor, which give none, it does it. */
+#ifdef TEST_ON_CUDA
+typedef struct enqueued_work {
+    tide_status (*work)(const void *arguments);
+    _Alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
+} enqueued_work;
+
+static inline int enqueued_work_do(void *arguments)
+{
+    const enqueued_work *it = arguments;
+    return it->work(it->arguments) == TIDE_OK ? 0 : cudaErrorLaunchFailure;
+}
+
+static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
+                                   size_t bytes)
+{
+    enqueued_work enqueued = {.work = work};
+    if (stream == NULL)
+        return work(arguments);
+    memcpy(enqueued.arguments, arguments, bytes);
+    const int error = fake_cudart_launch(stream, enqueued_work_do, &enqueued, sizeof enqueued);
+    return error == 0 ? TIDE_OK
+                      : tide_fail(TIDE_ERROR_DEVICE, "launch: %s", cudaGetErrorName((cudaError_t)error));
+}
+#else
+static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
+                                   size_t bytes)
+{
+    (void)stream, (void)bytes;
+    return work(arguments);
+}
+#endif
+#define TEST_KERNEL(name, type)                                                                              \
+    static inline tide_status name##_any(const void *arguments)                                              \
+    {                                                                                                        \
+        return name##_work(arguments);                                                                       \
+    }                                                                                                        \
+    static inline tide_status name(void *stream, const void *arguments)                                      \
+    {                                                                                                        \
+        return work_run(stream, name##_any, arguments, sizeof(type));                                        \
+    }
+
+/* A kernel that says that it began, and goes on when the gate is opened. */
+typedef struct gate {
+    atomic_bool began;
+    atomic_bool open;
+} gate;
+
+static inline tide_status gate_kernel_work(gate *const *arguments)
+{
+    gate *it = *arguments;
+    atomic_store(&it->began, true);
+    while (!atomic_load(&it->open))
+        ;
+    return TIDE_OK;
+}
+TEST_KERNEL(gate_kernel, gate *)
+
+static inline tide_status launch_gate(fixture *it, tide_stream stream, gate *held)
+{
+    tide_work work = work_of("gate", 0);
+    return it->ops->launch(it->device, stream, &work, gate_kernel, &held, sizeof held);
+}
+
+/* Adds one to an atomic counter. */
+static inline tide_status count_kernel_work(atomic_int *const *arguments)
+{
+    atomic_fetch_add(*arguments, 1);
+    return TIDE_OK;
+}
+TEST_KERNEL(count_kernel, atomic_int *)
+
+static inline tide_status launch_count(fixture *it, tide_stream stream, atomic_int *counter)
+{
+    tide_work work = work_of("count", 0);
+    return it->ops->launch(it->device, stream, &work, count_kernel, &counter, sizeof counter);
+}
+
+/* Sets an int in memory: memory = value. */
+typedef struct store_arguments {
+    int *memory;
+    int value;
+} store_arguments;
+
+static inline tide_status store_kernel_work(const store_arguments *it)
+{
+    *it->memory = it->value;
+    return TIDE_OK;
+}
+TEST_KERNEL(store_kernel, store_arguments)
+
+/* memory = 3 * memory + value: no two orders of such steps give the same. */
+static inline tide_status mix_kernel_work(const store_arguments *it)
+{
+    *it->memory = (int)(3u * (unsigned)*it->memory + (unsigned)it->value);
+    return TIDE_OK;
+}
+TEST_KERNEL(mix_kernel, store_arguments)
+
+static inline bool is_done(fixture *it, tide_event event)
+{
+    bool done;
+    assert_ok(it->ops->event_query(it->device, event, SITE, &done));
+    return done;
+}
+
+#endif

@@ -1,0 +1,322 @@
+/* What fp16 and a loss scale mean to the pool: 14 bytes a param, updates that wait for the norm, a scale that leaves no bit
+ * behind, overflows that are skipped exactly, and when skipping ends a run. The bits of fp16 over budgets are test_pool's.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "src/pool/internal.h"
+#include "tests/support/assert_ok.h"
+#include "tests/support/test_thin.h"
+#include "tests/support/pool_fixture.h"
+
+static const float overflowing = 1 << 24; /* the fixture's gradients are about 0.1 */
+
+static pool_fixture_options options_of(tide_dtype dtype)
+{
+    pool_fixture_options options = pool_fixture_options_default();
+    options.pool.dtype = dtype;
+    options.device_share = 0.3;
+    return options;
+}
+
+static tide_step_result step(pool_fixture *fixture, float clip_norm, float loss_scale)
+{
+    tide_step_result result;
+    fixture->loss_scale = loss_scale;
+    assert_ok(pool_fixture_step(fixture, clip_norm, false));
+    assert_ok(tide_step_result_get(fixture->pool, &result));
+    return result;
+}
+
+static uint64_t hash_of(pool_fixture *fixture, tide_value kind)
+{
+    uint64_t hash;
+    assert_ok(pool_fixture_hash(fixture, kind, &hash));
+    return hash;
+}
+
+static void an_fp16_param_costs_14_bytes(void **state)
+{
+    (void)state;
+    const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    pool_fixture fixture;
+    tide_pool_plan plan;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
+    assert_int_equal(plan.model_bytes, 14 * plan.params);
+    pool_fixture_destroy(&fixture);
+}
+
+/* Masters, moments and norms of three steps, with a loss scale in each. */
+static void train(const pool_fixture_options *options, float clip_norm, float loss_scale, uint64_t hashes[3],
+                  double norms[3])
+{
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(options, &fixture));
+    for (int i = 0; i < 3; i++) {
+        const tide_step_result result = step(&fixture, clip_norm, loss_scale);
+        assert_false(result.skipped);
+        assert_true(result.loss_scale == (loss_scale > 0 ? loss_scale : 1));
+        if (clip_norm == 0)
+            assert_true(result.gradient_scale == 1 / result.loss_scale);
+        norms[i] = result.gradient_norm;
+    }
+    hashes[0] = hash_of(&fixture, TIDE_VALUE_MASTER);
+    hashes[1] = hash_of(&fixture, TIDE_VALUE_MOMENTUM);
+    hashes[2] = hash_of(&fixture, TIDE_VALUE_VARIANCE);
+    pool_fixture_destroy(&fixture);
+}
+
+static void a_loss_scale_that_nothing_overflows_changes_no_bit(void **state)
+{
+    (void)state;
+    for (int dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        for (int clip = 0; clip < 2; clip++) {
+            const pool_fixture_options options = options_of((tide_dtype)dtype);
+            /* fp16: both large enough that no gradient is a denormal. */
+            const float scales[2] = {dtype == TIDE_DTYPE_FP16 ? 4096 : 0, 16384};
+            uint64_t hashes[2][3];
+            double norms[2][3];
+            for (int i = 0; i < 2; i++)
+                train(&options, (float)clip, scales[i], hashes[i], norms[i]);
+            assert_memory_equal(hashes[0], hashes[1], sizeof hashes[0]);
+            assert_memory_equal(norms[0], norms[1], sizeof norms[0]);
+            assert_true(norms[0][0] > 0 && norms[0][0] < 1e4);
+        }
+}
+
+static void a_loss_scale_that_could_round_is_refused(void **state)
+{
+    (void)state;
+    const float wrong[] = {3, 0.5F, -2, 1000, 8589934592.0F, INFINITY, NAN};
+    const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        tide_step_options refused = pool_fixture_step_options(1);
+        refused.loss_scale = wrong[i];
+        assert_int_equal(tide_step_begin(fixture.pool, &refused), TIDE_ERROR_ARGUMENT);
+        assert_non_null(strstr(tide_message(), "power of two"));
+    }
+    assert_false(step(&fixture, 1, 1024).skipped);
+    pool_fixture_destroy(&fixture);
+}
+
+/* Skipped with clipping and without, everything resident or hardly anything. */
+static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+        options.device_share = variant < 2 ? 0 : 1;
+        const float clip_norm = variant % 2 == 0 ? 0.0F : 1.0F;
+        pool_fixture fixture;
+        assert_ok(pool_fixture_create(&options, &fixture));
+        assert_false(step(&fixture, clip_norm, 1024).skipped);
+        const uint64_t master = hash_of(&fixture, TIDE_VALUE_MASTER), param = hash_of(&fixture, TIDE_VALUE_PARAM);
+        const uint64_t momentum = hash_of(&fixture, TIDE_VALUE_MOMENTUM);
+        const tide_step_result result = step(&fixture, clip_norm, overflowing);
+        assert_true(result.skipped && !isfinite(result.gradient_norm) && result.gradient_scale == 0);
+        assert_true(result.loss_scale == overflowing);
+        assert_int_equal(hash_of(&fixture, TIDE_VALUE_MASTER), master);
+        assert_int_equal(hash_of(&fixture, TIDE_VALUE_PARAM), param);
+        assert_int_equal(hash_of(&fixture, TIDE_VALUE_MOMENTUM), momentum);
+        assert_int_equal(tide_update_count(fixture.pool), 1);
+        tide_pool_counters counters;
+        assert_ok(tide_pool_counters_get(fixture.pool, &counters));
+        assert_int_equal(counters.skipped, 1);
+        assert_false(step(&fixture, clip_norm, 1024).skipped);
+        assert_int_not_equal(hash_of(&fixture, TIDE_VALUE_MASTER), master);
+        pool_fixture_destroy(&fixture);
+    }
+}
+
+static void skips_at_falling_loss_scales_do_not_end_a_run(void **state)
+{
+    (void)state;
+    const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    int skipped = 0;
+    for (float scale = 4294967296.0F; scale >= overflowing / 2; scale /= 2, skipped++) {
+        const tide_step_result result = step(&fixture, 1, scale);
+        assert_true(result.skipped && result.skipped_in_row == 1);
+    }
+    assert_true(skipped == 10);
+    assert_int_equal(step(&fixture, 1, 1024).skipped_in_row, 0);
+    pool_fixture_destroy(&fixture);
+}
+
+static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
+{
+    (void)state;
+    const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    assert_true(step(&fixture, 0, 2 * overflowing).skipped);
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&fixture, 0, overflowing).skipped_in_row, i);
+    tide_step_result result;
+    assert_ok(pool_fixture_step(&fixture, 0, false));
+    assert_int_equal(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_NONFINITE);
+    assert_non_null(strstr(tide_message(), "ten steps in a row were skipped"));
+    const tide_step_options next = pool_fixture_step_options(1);
+    assert_int_equal(tide_step_begin(fixture.pool, &next), TIDE_ERROR_NONFINITE);
+    pool_fixture_destroy(&fixture);
+}
+
+static void who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew(void **state)
+{
+    (void)state;
+    const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    const tide_step_options given_up = pool_fixture_step_options(1);
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&fixture, 0, overflowing).skipped_in_row, i);
+    assert_ok(tide_update_count_set(fixture.pool, tide_update_count(fixture.pool)));
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&fixture, 0, overflowing).skipped_in_row, i);
+    assert_ok(tide_step_begin(fixture.pool, &given_up));
+    assert_ok(tide_step_abort(fixture.pool));
+    assert_int_equal(step(&fixture, 0, overflowing).skipped_in_row, 1);
+    pool_fixture_destroy(&fixture);
+}
+
+/* A step, without clipping, that uses the last layer's param alone. */
+static void step_of_the_last_layer(pool_fixture *fixture)
+{
+    const tide_step_options options = pool_fixture_step_options(0);
+    assert_ok(tide_step_begin(fixture->pool, &options));
+    assert_ok(tide_op_begin(fixture->pool, fixture->backward[FIXTURE_LAYERS - 1]));
+    assert_ok(tide_op_end(fixture->pool));
+    assert_ok(tide_step_end(fixture->pool));
+}
+
+static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
+{
+    pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.delay_max_us = delay_max_us;
+    options.pool.delay_seed = 5;
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    fixture.loss_scale = 1024;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(pool_fixture_step(&fixture, 0, false));
+        step_of_the_last_layer(&fixture);
+    }
+    const uint64_t hash = hash_of(&fixture, TIDE_VALUE_MASTER);
+    pool_fixture_destroy(&fixture);
+    return hash;
+}
+
+/* Their updates, which no op waits for, are late: they run on when the next step ends, whose norm decides over others. */
+static void updates_that_no_op_waits_for_are_over_before_the_next_ones(void **state)
+{
+    (void)state;
+    assert_int_equal(train_then_leave_params_out(0), train_then_leave_params_out(3000));
+}
+
+/* --- faults --- */
+
+static tide_status step_and_settle(pool_fixture *fixture, float loss_scale)
+{
+    tide_step_result result;
+    fixture->loss_scale = loss_scale;
+    tide_status status = pool_fixture_step(fixture, 0, false);
+    if (status == TIDE_OK)
+        status = tide_step_result_get(fixture->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
+}
+
+/* The second step's N-th operation fails; the step is given up and, unless it has taken place, repeated. True if no fault
+ * was met. A skipped step can't poison the pool: none of its updates ever begins. */
+static bool second_step_with_fault(const pool_fixture_options *options, float loss_scale, uint64_t n,
+                                   uint64_t expected, uint64_t *poisonings)
+{
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(options, &fixture));
+    assert_ok(step_and_settle(&fixture, 1024));
+    fixture.pool->context.device->ops->set_fault(fixture.pool->context.device, TIDE_FAULT_ANY, n);
+    const bool met = step_and_settle(&fixture, loss_scale) != TIDE_OK;
+    fixture.pool->context.device->ops->set_fault(fixture.pool->context.device, 0, 0);
+    if (met && tide_step_abort(fixture.pool) != TIDE_OK) {
+        assert_true(loss_scale < overflowing);
+        ++*poisonings;
+    } else {
+        if (met && tide_update_count(fixture.pool) == 1)
+            assert_ok(step_and_settle(&fixture, loss_scale));
+        if (hash_of(&fixture, TIDE_VALUE_MASTER) * 31 + hash_of(&fixture, TIDE_VALUE_PARAM) != expected)
+            fail_msg("fault %llu: other bits", (unsigned long long)n);
+    }
+    pool_fixture_destroy(&fixture);
+    return !met;
+}
+
+/* Each operation early, then ever later ones: of a good step, and of one that is skipped and its restores. */
+static void a_fault_in_a_step_leaves_no_trace(void **state)
+{
+    (void)state;
+    for (int skipped = 0; skipped < 2; skipped++) {
+        const float loss_scale = skipped ? overflowing : 1024;
+        pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
+        options.device_share = 0.1;
+        pool_fixture fixture;
+        assert_ok(pool_fixture_create(&options, &fixture));
+        assert_ok(step_and_settle(&fixture, 1024));
+        assert_ok(step_and_settle(&fixture, loss_scale));
+        const uint64_t expected = hash_of(&fixture, TIDE_VALUE_MASTER) * 31 + hash_of(&fixture, TIDE_VALUE_PARAM);
+        pool_fixture_destroy(&fixture);
+        uint64_t n = 1, poisonings = 0;
+        while (!second_step_with_fault(&options, loss_scale, n, expected, &poisonings))
+            n += test_thin(4) + n / (4 / test_thin(2));
+        print_message("%llu operations, %llu poisonings\n", (unsigned long long)n, (unsigned long long)poisonings);
+        assert_true(n > 60);
+    }
+}
+
+/* What an update callback is told to multiply by takes the scale out, too. */
+static tide_status note_scale(void *context, const tide_step_options *step_options, uint64_t update,
+                              float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    (void)step_options, (void)update, (void)segments, (void)count;
+    __atomic_store(((float *)context), &gradient_scale, __ATOMIC_RELAXED);
+    return TIDE_OK;
+}
+
+static void a_callers_optimizer_is_told_to_take_the_loss_scale_out(void **state)
+{
+    (void)state;
+    float told = 0;
+    pool_fixture_options options = options_of(TIDE_DTYPE_FP32);
+    options.pool.update = note_scale;
+    options.pool.update_context = &told;
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    (void)step(&fixture, 0, 256);
+    assert_ok(tide_pool_drain(fixture.pool));
+    assert_true(told == 1.0F / 256);
+    const tide_step_result clipped = step(&fixture, 0.5F, 256);
+    assert_ok(tide_pool_drain(fixture.pool));
+    assert_true(told == clipped.gradient_scale);
+    assert_true(told == (float)(0.5 / (clipped.gradient_norm + 1e-6)) / 256);
+    pool_fixture_destroy(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_fp16_param_costs_14_bytes),
+        cmocka_unit_test(a_loss_scale_that_nothing_overflows_changes_no_bit),
+        cmocka_unit_test(a_loss_scale_that_could_round_is_refused),
+        cmocka_unit_test(an_overflow_is_skipped_and_leaves_every_weight_as_it_was),
+        cmocka_unit_test(skips_at_falling_loss_scales_do_not_end_a_run),
+        cmocka_unit_test(ten_skips_without_a_lower_loss_scale_end_it),
+        cmocka_unit_test(who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew),
+        cmocka_unit_test(updates_that_no_op_waits_for_are_over_before_the_next_ones),
+        cmocka_unit_test(a_fault_in_a_step_leaves_no_trace),
+        cmocka_unit_test(a_callers_optimizer_is_told_to_take_the_loss_scale_out),
+    };
+    return cmocka_run_group_tests_name("pool fp16", tests, NULL, NULL);
+}

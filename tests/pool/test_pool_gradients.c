@@ -1,0 +1,408 @@
+/* Gradients of params that several ops use, through the public header alone: what is summed, when it is rounded, which
+ * orders are refused; with chunks that move and with everything resident. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/assert_ok.h"
+#include "tidepool/tidepool.h"
+
+enum {
+    READ = TIDE_ACCESS_READ,
+    GRAD = TIDE_ACCESS_GRAD,
+    OVERWRITES = TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE,
+    OPS_MAX = 8,
+    PARAMS_MAX = 4,
+};
+
+typedef struct op_of {
+    tide_op handle;
+    tide_use uses[PARAMS_MAX];
+    uint32_t use_count;
+} op_of;
+
+typedef struct fixture {
+    tide_pool *pool;
+    op_of ops[OPS_MAX];
+    uint32_t op_count;
+} fixture;
+
+typedef struct add_args {
+    float *gradient, amount;
+    bool overwrite;
+} add_args;
+
+static tide_status add(void *stream, const void *arguments)
+{
+    const add_args *args = arguments;
+    (void)stream;
+    *args->gradient = args->overwrite ? args->amount : *args->gradient + args->amount;
+    return TIDE_OK;
+}
+
+/* So many params of one element each. */
+static fixture arrange(uint32_t params)
+{
+    fixture it = {0};
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = 256 * 1024;
+    options.threads = 1;
+    options.hazard_check = options.guard = true;
+    assert_ok(tide_pool_create(&options, &it.pool));
+    for (uint32_t i = 0; i < params; i++) {
+        char name[16];
+        const uint64_t one = 1;
+        tide_param param;
+        snprintf(name, sizeof name, "p%u", i);
+        assert_ok(tide_param_register(it.pool, name, &one, 1, NULL, &param));
+        assert_int_equal(param, i);
+    }
+    return it;
+}
+
+static void add_op(fixture *it, const char *name, tide_pass pass, uint32_t use_count, const tide_use *uses)
+{
+    op_of *op = &it->ops[it->op_count++];
+    memcpy(op->uses, uses, use_count * sizeof *uses);
+    op->use_count = use_count;
+    const tide_op_description description = {
+        .name = name, .pass = pass, .params = uses, .param_count = use_count};
+    assert_ok(tide_op_register(it->pool, &description, &op->handle));
+}
+
+static void add_small_op(fixture *it, const char *name, tide_param param, uint32_t access)
+{
+    add_op(it, name, TIDE_PASS_BACKWARD, 1, &(tide_use){param, access});
+}
+
+static tide_step_options step_of(float clip_norm)
+{
+    return (tide_step_options){.training = true,
+                               .learning_rate = 0.5F,
+                               .beta1 = 0.9F,
+                               .beta2 = 0.9F,
+                               .epsilon = 1,
+                               .clip_norm = clip_norm};
+}
+
+static void begin(const fixture *it, float clip_norm)
+{
+    const tide_step_options options = step_of(clip_norm);
+    assert_ok(tide_step_begin(it->pool, &options));
+}
+
+/* The op adds `amount` to every gradient it makes, or overwrites what is new. */
+static tide_status run(const fixture *it, uint32_t number, float amount)
+{
+    const op_of *op = &it->ops[number];
+    tide_status status = tide_op_begin(it->pool, op->handle);
+    for (uint32_t i = 0; i < op->use_count && status == TIDE_OK; i++) {
+        const tide_param param = op->uses[i].tensor;
+        const add_args args = {tide_param_gradient(it->pool, param), amount,
+                               tide_param_gradient_is_new(it->pool, param)};
+        if (args.gradient != NULL)
+            status = tide_launch(it->pool, "add", add, &args, sizeof args, 0, 0);
+    }
+    return status == TIDE_OK ? tide_op_end(it->pool) : status;
+}
+
+static void assert_refused(const fixture *it, uint32_t op, const char *message)
+{
+    assert_int_equal(tide_op_begin(it->pool, it->ops[op].handle), TIDE_ERROR_STATE);
+    assert_string_equal(tide_message(), message);
+}
+
+static double end(const fixture *it)
+{
+    tide_step_result result;
+    assert_ok(tide_step_end(it->pool));
+    assert_ok(tide_step_result_get(it->pool, &result));
+    return result.gradient_norm;
+}
+
+static float master(const fixture *it, tide_param param)
+{
+    float value;
+    assert_ok(tide_param_get(it->pool, param, TIDE_VALUE_MASTER, 0, 1, &value));
+    return value;
+}
+
+/* --- sums --- */
+
+static void check_one_rounding(uint32_t middle_access)
+{
+    fixture it = arrange(1);
+    add_small_op(&it, "g0", 0, GRAD);
+    add_small_op(&it, "g1", 0, middle_access);
+    add_small_op(&it, "g2", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    for (int step = 0; step < 2; step++) {
+        begin(&it, 1);
+        assert_ok(run(&it, 0, 1));
+        assert_ok(run(&it, 1, 1.0F / 256));
+        assert_ok(run(&it, 2, 1.0F / 256));
+        assert_true(end(&it) == 1 + 2.0 / 256); /* bf16 has 1 + 1/128, but not 1 + 1/256 */
+    }
+    tide_pool_destroy(it.pool);
+}
+
+static void a_gradient_of_several_ops_is_rounded_once(void **state)
+{
+    (void)state;
+    check_one_rounding(GRAD);
+    check_one_rounding(READ | GRAD);
+}
+
+static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(void **state)
+{
+    (void)state;
+    fixture it = arrange(2);
+    add_small_op(&it, "g0", 0, GRAD);
+    add_small_op(&it, "G1", 0, READ | GRAD);
+    add_small_op(&it, "g2", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 4)); /* G1 is left out */
+    assert_ok(run(&it, 2, 3));
+    assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
+    assert_true(end(&it) == 7);
+    begin(&it, 0);
+    assert_ok(run(&it, 1, 4));
+    assert_ok(run(&it, 1, 2));
+    assert_ok(run(&it, 2, 1));
+    assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
+    assert_true(end(&it) == 7);
+    tide_pool_destroy(it.pool);
+}
+
+/* --- overwriting --- */
+
+static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **state)
+{
+    (void)state;
+    fixture it = arrange(2);
+    add_small_op(&it, "g0", 0, OVERWRITES);
+    add_small_op(&it, "g1", 0, OVERWRITES);
+    add_op(&it, "g2", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, READ | OVERWRITES}});
+    assert_ok(tide_pool_seal(it.pool));
+    assert_false(tide_param_gradient_is_new(it.pool, 0));
+    for (int step = 0; step < 2; step++) {
+        begin(&it, 1);
+        assert_ok(run(&it, 0, 1)); /* overwrites */
+        assert_ok(run(&it, 0, 1)); /* adds, like the others */
+        assert_ok(run(&it, 1, 2));
+        assert_ok(tide_op_begin(it.pool, it.ops[2].handle));
+        assert_false(tide_param_gradient_is_new(it.pool, 0));
+        assert_true(tide_param_gradient_is_new(it.pool, 1));
+        assert_false(tide_param_gradient_is_new(it.pool, 7));
+        const add_args more = {tide_param_gradient(it.pool, 0), 2, false},
+                       all = {tide_param_gradient(it.pool, 1), 8, true};
+        assert_ok(tide_launch(it.pool, "add", add, &more, sizeof more, 0, 0));
+        assert_ok(tide_launch(it.pool, "write", add, &all, sizeof all, 0, 0));
+        assert_ok(tide_op_end(it.pool));
+        assert_true(end(&it) == 10); /* 6, 8 */
+    }
+    tide_pool_destroy(it.pool);
+}
+
+static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void **state)
+{
+    (void)state;
+    tide_step_result result;
+    fixture it = arrange(2);
+    add_op(&it, "g", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, OVERWRITES}});
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 1);
+    assert_ok(run(&it, 0, 1));
+    assert_true(end(&it) == sqrt(2));
+    begin(&it, 1);
+    assert_ok(tide_op_begin(it.pool, it.ops[0].handle));
+    assert_ok(tide_op_end(it.pool));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_true(isnan(result.gradient_norm));
+    tide_pool_destroy(it.pool);
+}
+
+/* --- orders --- */
+
+static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
+{
+    (void)state;
+    fixture it = arrange(1);
+    add_small_op(&it, "head", 0, READ | GRAD);
+    add_small_op(&it, "embedding", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 1));
+    assert_int_equal(tide_step_end(it.pool), TIDE_ERROR_STATE);
+    assert_string_equal(
+        tide_message(),
+        "step end: the gradient of param p0 waits for the end of op embedding, which has not run");
+    assert_ok(run(&it, 1, 1));
+    assert_true(end(&it) == 2);
+    tide_pool_destroy(it.pool);
+}
+
+/* Ops "a" and "b" share p0, which b closes; what a makes of p1, c closes with p0's help. */
+static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
+{
+    (void)state;
+    fixture it = arrange(2);
+    add_small_op(&it, "a", 1, GRAD);
+    add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
+    add_small_op(&it, "c", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
+    assert_refused(
+        &it, 2,
+        "op c can't begin before op b, which a gradient waits for and which uses param p0: op c puts the "
+        "gradient of that into its place");
+    assert_ok(run(&it, 1, 1));
+    assert_ok(run(&it, 2, 3));
+    assert_true(end(&it) == 5); /* 3, 4 */
+
+    begin(&it, 0);
+    assert_ok(run(&it, 2, 5));
+    assert_refused(
+        &it, 0,
+        "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
+        "param p0 stands in its place since op c ended");
+    assert_true(end(&it) == 5); /* p1 has none */
+    tide_pool_destroy(it.pool);
+}
+
+static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
+{
+    (void)state;
+    fixture it = arrange(1);
+    add_small_op(&it, "first", 0, READ | GRAD);
+    add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
+    add_small_op(&it, "second", 0, READ | GRAD);
+    add_op(&it, "evaluation", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    for (uint32_t op = 0; op < 3; op++)
+        assert_ok(run(&it, op, 1));
+    assert_refused(&it, 3,
+                   "op evaluation uses param p0, but its gradient stands in its place since op second ended");
+    assert_true(end(&it) == 2);
+    assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+    assert_ok(run(&it, 3, 0));
+    assert_ok(tide_step_end(it.pool));
+    tide_pool_destroy(it.pool);
+}
+
+/* --- results --- */
+
+static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
+{
+    (void)state;
+    fixture it = arrange(3);
+    for (uint32_t i = 0; i < 3; i++)
+        add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    tide_step_result result;
+    begin(&it, 1);
+    for (uint32_t op = 0; op < 3; op++)
+        assert_ok(run(&it, op, 1));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_int_equal(result.zero_gradients, 0);
+    const float before = master(&it, 0);
+    begin(&it, 1);
+    assert_ok(run(&it, 0, INFINITY));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_true(result.skipped && result.gradient_scale == 0);
+    assert_int_equal(result.zero_gradients, 2);
+    assert_true(master(&it, 0) == before);
+    tide_pool_destroy(it.pool);
+}
+
+static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
+{
+    (void)state;
+    fixture it = arrange(1);
+    add_small_op(&it, "g", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    tide_step_result result;
+    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
+    begin(&it, 1);
+    assert_ok(run(&it, 0, 2));
+    assert_true(end(&it) == 2);
+    assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result)); /* a forward-only pass has none of its own */
+    assert_true(result.gradient_norm == 2);
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 3));
+    (void)tide_step_abort(it.pool); /* poisoned, if the update has begun */
+    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
+    tide_pool_destroy(it.pool);
+}
+
+static void a_step_is_counted_once_its_norm_is_known(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        fixture it = arrange(1);
+        add_small_op(&it, "g", 0, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        for (uint64_t step = 0; step < 3; step++) {
+            begin(&it, (float)clip);
+            assert_int_equal(tide_update_count(it.pool), step);
+            assert_ok(run(&it, 0, 1));
+            assert_int_equal(tide_op_begin(it.pool, it.ops[0].handle), TIDE_ERROR_STATE);
+            assert_int_equal(tide_update_count(it.pool), step);
+            (void)end(&it);
+            assert_int_equal(tide_update_count(it.pool), step + 1);
+            assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+            assert_int_equal(tide_update_count(it.pool), step + 1);
+            assert_ok(tide_step_end(it.pool));
+        }
+        tide_pool_destroy(it.pool);
+    }
+}
+
+/* A param that no op gave a gradient is updated with none: it decays, and that is all. */
+static void a_param_without_a_gradient_decays(void **state)
+{
+    (void)state;
+    fixture it = arrange(1);
+    const uint64_t one = 1;
+    const float value = 2;
+    tide_param decays;
+    assert_ok(tide_param_register(it.pool, "decays", &one, 1, &(tide_param_class){.decay = true}, &decays));
+    add_small_op(&it, "g", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(it.pool, decays, TIDE_VALUE_MASTER, 0, 1, &value));
+    tide_step_options options = step_of(0);
+    options.weight_decay = 0.5F;
+    assert_ok(tide_step_begin(it.pool, &options));
+    assert_ok(tide_step_end(it.pool));
+    assert_true(master(&it, 0) == 2);
+    assert_true(master(&it, decays) == 2 - 0.5F * 0.5F * 2);
+    tide_pool_destroy(it.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gradient_of_several_ops_is_rounded_once),
+        cmocka_unit_test(an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed),
+        cmocka_unit_test(an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step),
+        cmocka_unit_test(an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan),
+        cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
+        cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
+        cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),
+        cmocka_unit_test(a_skipped_step_has_its_own_count_of_zero_gradients),
+        cmocka_unit_test(the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up),
+        cmocka_unit_test(a_step_is_counted_once_its_norm_is_known),
+        cmocka_unit_test(a_param_without_a_gradient_decays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

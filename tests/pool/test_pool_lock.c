@@ -1,0 +1,431 @@
+/* Nobody sleeps with the pool's lock: while the caller of any call waits for room in the compute stream, others, the engine among
+ * them, find the lock free. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "offload/host_stream.h"
+#include "src/pool/internal.h"
+#include "tests/support/assert_ok.h"
+#include "tests/support/pool_fixture.h"
+
+enum { PROBES = 20, DEADLINE_MS = 5000 };
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* --- a stream that is full --- */
+
+typedef struct gate {
+    atomic_bool runs, open;
+} gate;
+
+typedef struct gate_args {
+    gate *gate;
+} gate_args;
+
+static tide_status wait_at_gate(void *stream, const void *arguments)
+{
+    (void)stream;
+    gate *it = ((const gate_args *)arguments)->gate;
+    atomic_store(&it->runs, true);
+    while (!atomic_load(&it->open))
+        sleep_ms(1);
+    return TIDE_OK;
+}
+
+static tide_status do_nothing(void *stream, const void *arguments)
+{
+    (void)stream, (void)arguments;
+    return TIDE_OK;
+}
+
+/* `pending` commands on the compute stream, the first of which runs until the gate is opened. */
+static void stream_fill(tide_pool *pool, gate *it, uint32_t pending)
+{
+    const gate_args args = {it};
+    assert_ok(tide_launch(pool, "gate", wait_at_gate, &args, sizeof args, 0, 0));
+    while (!atomic_load(&it->runs))
+        sleep_ms(1);
+    for (uint32_t i = 1; i < pending; i++)
+        assert_ok(tide_launch(pool, "nothing", do_nothing, NULL, 0, 0, 0));
+}
+
+/* --- a step, up to the call under test --- */
+
+typedef enum call {
+    OP_BEGIN,
+    FIRST_SLICE,
+    NEXT_SLICE,
+    OP_END,
+    BACKWARD_END, /* rounds a gradient */
+    STEP_END,
+    WRITE,
+    CALLS,
+} call;
+
+static tide_status call_make(pool_fixture *fixture, call which)
+{
+    const float value = 1;
+    switch (which) {
+    case OP_BEGIN:
+        return tide_op_begin(fixture->pool, fixture->forward[1]);
+    case FIRST_SLICE:
+        return tide_op_slice(fixture->pool, 0);
+    case NEXT_SLICE:
+        return tide_op_slice(fixture->pool, 1);
+    case OP_END:
+    case BACKWARD_END:
+        return tide_op_end(fixture->pool);
+    case STEP_END:
+        return tide_step_end(fixture->pool);
+    case WRITE:
+        return tide_write(fixture->pool, tide_region(fixture->pool), &value, sizeof value);
+    case CALLS:
+        break;
+    }
+    return TIDE_ERROR_INTERNAL;
+}
+
+static void op_open(pool_fixture *fixture, tide_op op, uint32_t slices)
+{
+    assert_ok(tide_op_begin(fixture->pool, op));
+    for (uint32_t slice = 0; slice < slices; slice++)
+        assert_ok(tide_op_slice(fixture->pool, slice));
+}
+
+static void op_run(pool_fixture *fixture, tide_op op, uint32_t slices)
+{
+    op_open(fixture, op, slices);
+    assert_ok(tide_op_end(fixture->pool));
+}
+
+static void forward_and_head(pool_fixture *fixture)
+{
+    for (int l = 0; l < FIXTURE_LAYERS; l++)
+        op_run(fixture, fixture->forward[l], FIXTURE_SLICES);
+    op_run(fixture, fixture->head, 0);
+}
+
+static void step_up_to(pool_fixture *fixture, call which)
+{
+    const tide_step_options options = pool_fixture_step_options(1);
+    assert_ok(tide_step_begin(fixture->pool, &options));
+    switch (which) {
+    case FIRST_SLICE:
+        op_open(fixture, fixture->forward[0], 0);
+        break;
+    case NEXT_SLICE:
+        op_open(fixture, fixture->forward[0], 1);
+        break;
+    case OP_END:
+        op_open(fixture, fixture->forward[0], FIXTURE_SLICES);
+        break;
+    case BACKWARD_END:
+        forward_and_head(fixture);
+        op_open(fixture, fixture->backward[FIXTURE_LAYERS - 1], FIXTURE_SLICES);
+        break;
+    case STEP_END:
+        forward_and_head(fixture);
+        for (int l = FIXTURE_LAYERS; l-- > 0;)
+            op_run(fixture, fixture->backward[l], FIXTURE_SLICES);
+        break;
+    case OP_BEGIN:
+        op_run(fixture, fixture->forward[0], FIXTURE_SLICES);
+        break;
+    case WRITE:
+    case CALLS:
+        break;
+    }
+}
+
+/* --- caller and prober --- */
+
+typedef struct caller {
+    pool_fixture *fixture;
+    call which;
+    tide_status status;
+} caller;
+
+static void *caller_main(void *argument)
+{
+    caller *it = argument;
+    it->status = call_make(it->fixture, it->which);
+    return NULL;
+}
+
+typedef struct prober {
+    tide_pool *pool;
+    atomic_uint found; /* how often the lock was free */
+} prober;
+
+static void *prober_main(void *argument)
+{
+    prober *it = argument;
+    tide_pool_counters counters;
+    while (atomic_load(&it->found) < PROBES) {
+        assert_ok(tide_pool_counters_get(it->pool, &counters));
+        atomic_fetch_add(&it->found, 1);
+        sleep_ms(1);
+    }
+    return NULL;
+}
+
+static bool probes_end(prober *it)
+{
+    for (int ms = 0; ms < DEADLINE_MS && atomic_load(&it->found) < PROBES; ms++)
+        sleep_ms(1);
+    return atomic_load(&it->found) == PROBES;
+}
+
+static void check_call(call which, uint32_t pending, bool guard)
+{
+    pool_fixture fixture;
+    gate held = {false, false};
+    pool_fixture_options options = pool_fixture_options_default();
+    options.pool.guard = guard;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    step_up_to(&fixture, which);
+    stream_fill(fixture.pool, &held, pending);
+    caller calling = {&fixture, which, TIDE_ERROR_INTERNAL};
+    prober probing = {fixture.pool, 0};
+    pthread_t threads[2];
+    assert_int_equal(pthread_create(&threads[0], NULL, caller_main, &calling), 0);
+    sleep_ms(20); /* it sleeps by then, or is done */
+    assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    if (!lock_was_free)
+        fail_msg("call %d with %u commands pending: the lock was taken for %d ms", which, pending,
+                 DEADLINE_MS);
+    assert_ok(calling.status);
+    if (which != STEP_END)
+        assert_ok(tide_step_abort(fixture.pool));
+    pool_fixture_destroy(&fixture);
+}
+
+static void who_waits_for_room_leaves_the_lock_to_others(void **state)
+{
+    (void)state;
+    /* full; full but for one; one less than the room that is made sure of */
+    const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
+                                TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS + 1};
+    for (call which = 0; which < CALLS; which++) {
+        for (int i = 0; i < 6; i++)
+            check_call(which, pending[i / 2], i % 2);
+    }
+}
+
+/* --- the norm's copy, which the engine makes with the lock --- */
+
+static void norm_is_copied_when_the_stream_has_capacity(void **state)
+{
+    (void)state;
+    pool_fixture fixture;
+    gate held = {false, false};
+    const pool_fixture_options options = pool_fixture_options_default();
+    assert_ok(pool_fixture_create(&options, &fixture));
+    step_up_to(&fixture, STEP_END);
+    stream_fill(fixture.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
+    assert_ok(tide_step_end(fixture.pool)); /* the norm's sum; fewer than that many are free now */
+    prober probing = {fixture.pool, 0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(lock_was_free);
+    tide_step_result result;
+    assert_ok(tide_step_result_get(fixture.pool, &result));
+    pool_fixture_destroy(&fixture);
+}
+
+/* --- more than a stream holds --- */
+
+enum { CHUNK_BYTES = 256 * 1024, CHUNK_PARAMS = CHUNK_BYTES / 2, SMALL_PARAMS = 128 };
+
+/* Params one behind the other, which a forward and a backward op read whole; the backward one makes the first ones' gradients. */
+typedef struct row_pool {
+    tide_pool *pool;
+    tide_param params[TIDE_HOST_RING_COMMANDS + 50];
+    tide_op forward, backward;
+} row_pool;
+
+static void row_op(row_pool *row, tide_pass pass, uint32_t count, uint32_t gradients, tide_op *op)
+{
+    tide_use uses[TIDE_HOST_RING_COMMANDS + 50];
+    for (uint32_t i = 0; i < count; i++)
+        uses[i] = (tide_use){row->params[i], TIDE_ACCESS_READ | (i < gradients ? TIDE_ACCESS_GRAD : 0)};
+    const tide_op_description described = {.name = "all", .pass = pass, .params = uses, .param_count = count};
+    assert_ok(tide_op_register(row->pool, &described, op));
+}
+
+static tide_pool_options row_options(void)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = CHUNK_BYTES;
+    options.threads = 1;
+    options.nonmodel_bytes = 4096;
+    options.hazard_check = true;
+    return options;
+}
+
+/* All begins at one. */
+static void row_make(row_pool *row, const tide_pool_options *options, uint32_t count, uint32_t gradients,
+                     uint64_t elements)
+{
+    assert_true(count <= sizeof row->params / sizeof row->params[0]);
+    assert_ok(tide_pool_create(options, &row->pool));
+    for (uint32_t i = 0; i < count; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "p%u", i);
+        assert_ok(tide_param_register(row->pool, name, &elements, 1, NULL, &row->params[i]));
+    }
+    row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
+    row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);
+    assert_ok(tide_pool_seal(row->pool));
+    float *ones = malloc(elements * sizeof *ones);
+    assert_non_null(ones);
+    for (uint64_t i = 0; i < elements; i++)
+        ones[i] = 1;
+    for (uint32_t i = 0; i < count; i++)
+        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_VALUE_MASTER, 0, elements, ones));
+    free(ones);
+}
+
+static void row_run(const row_pool *row, tide_op op)
+{
+    assert_ok(tide_op_begin(row->pool, op));
+    assert_ok(tide_launch(row->pool, "nothing", do_nothing, NULL, 0, 0, 0));
+    assert_ok(tide_op_end(row->pool));
+}
+
+/* Over a link so slow that they wait in line. */
+static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
+{
+    (void)state;
+    row_pool row;
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_HOST;
+    options.link_bytes_per_second = 2e9;
+    row_make(&row, &options, 300, 1, CHUNK_PARAMS);
+    const tide_step_options step = {.training = false};
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.forward);
+    assert_ok(tide_step_end(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+/* What stands on the device waits for its update there, what was set since for its copy: the op's two waits find the room that
+ * was made for them, and no more. */
+static void two_waits_fit_in_the_room_that_is_made(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate held = {false, false};
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_DEVICE;
+    options.delay_seed = 1;
+    options.delay_max_us = 30000;
+    row_make(&row, &options, 20, 1, CHUNK_PARAMS);
+    const tide_step_options step = pool_fixture_step_options(1);
+    const float one = 1;
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.forward);
+    row_run(&row, row.backward);
+    assert_ok(tide_step_end(row.pool));
+    assert_ok(tide_param_set(row.pool, row.params[0], TIDE_VALUE_MASTER, 0, 1, &one));
+    assert_ok(tide_step_begin(row.pool, &step));
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
+    assert_ok(tide_op_begin(row.pool, row.forward));
+    atomic_store(&held.open, true);
+    assert_ok(tide_op_end(row.pool));
+    assert_ok(tide_step_abort(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+static void *end_main(void *argument)
+{
+    assert_ok(tide_op_end(argument));
+    return NULL;
+}
+
+/* Two launches each, so that they need more room than the end of the op made. */
+static void roundings_of_many_gradients_leave_the_lock(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate held = {false, false};
+    const tide_pool_options options = row_options();
+    const tide_step_options step = pool_fixture_step_options(1);
+    row_make(&row, &options, 20, 20, SMALL_PARAMS);
+    assert_ok(tide_step_begin(row.pool, &step));
+    assert_ok(tide_op_begin(row.pool, row.backward));
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
+    pthread_t threads[2];
+    prober probing = {row.pool, 0};
+    assert_int_equal(pthread_create(&threads[0], NULL, end_main, row.pool), 0);
+    sleep_ms(20); /* it sleeps by then */
+    assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_true(lock_was_free);
+    assert_ok(tide_step_abort(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+/* One chunk of params without gradients, each of which a launch of its own zeroes. The update stream is held while the engine waits
+ * for the norm: it never sleeps beside work that it did not enqueue. */
+static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate norm_held = {false, false}, held = {false, false};
+    const gate_args args = {&held};
+    const tide_work work = {.label = "gate"};
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_DEVICE;
+    row_make(&row, &options, TIDE_HOST_RING_COMMANDS + 50, 1, SMALL_PARAMS);
+    tide_device *device = row.pool->context.device;
+    tide_step_options step = pool_fixture_step_options(1);
+    step.clip_norm = 1; /* updates wait for the norm */
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.backward);
+    stream_fill(row.pool, &norm_held, 1);
+    assert_ok(tide_step_end(row.pool));
+    assert_ok(device->ops->launch(device, TIDE_STREAM_UPDATE, &work, wait_at_gate, &args, sizeof args));
+    atomic_store(&norm_held.open, true);
+    while (device->ops->has_capacity(device, TIDE_STREAM_UPDATE, false))
+        sleep_ms(1); /* until the engine meets the full stream */
+    prober probing = {row.pool, 0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(lock_was_free);
+    assert_ok(tide_pool_drain(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_waits_for_room_leaves_the_lock_to_others),
+        cmocka_unit_test(norm_is_copied_when_the_stream_has_capacity),
+        cmocka_unit_test(op_of_more_chunks_than_the_link_takes_at_once),
+        cmocka_unit_test(two_waits_fit_in_the_room_that_is_made),
+        cmocka_unit_test(roundings_of_many_gradients_leave_the_lock),
+        cmocka_unit_test(update_of_more_launches_than_its_stream_takes_leaves_the_lock),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* What a pool takes of the machine when it is left to itself, and what it gives back in which order. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* processors a thread may use */
+#endif
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "src/pool/internal.h"
+#include "tests/support/assert_ok.h"
+#include "tests/support/pool_fixture.h"
+
+/* As a cpuset leaves them: the machine has more. */
+static void threads_are_the_processors_that_the_process_may_use(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    tide_pool_options options;
+    tide_pool *pool;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    tide_pool_options_default(&options);
+    assert_ok(tide_pool_create(&options, &pool));
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(tide_kernels_cpu_threads(), 1);
+    tide_pool_destroy(pool);
+}
+
+/* --- default budgets --- */
+
+static tide_pool_plan plan_on_a_gpu_with(pool_fixture *fixture, uint64_t free_bytes, uint64_t device, uint64_t host)
+{
+    tide_pool_plan plan;
+    tide_layout *layout;
+    tide_manager *manager;
+    const uint64_t before = fixture->pool->context.factory.available_bytes;
+    fixture->pool->context.factory.available_bytes = free_bytes;
+    assert_ok(tide_pool_policy_build(fixture->pool, fixture->pool->context.options.chunk_bytes, &layout, &manager));
+    assert_ok(tide_pool_plan_make(fixture->pool, layout, manager, device, host, false, &plan));
+    fixture->pool->context.factory.available_bytes = before;
+    tide_manager_destroy(manager);
+    tide_layout_destroy(layout);
+    return plan;
+}
+
+static void default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_tables(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    const pool_fixture_options options = pool_fixture_options_default();
+    pool_fixture fixture;
+    assert_ok(pool_fixture_create(&options, &fixture));
+    const uint64_t full = plan_on_a_gpu_with(&fixture, UINT64_MAX, 0, 0).full_device_bytes;
+    assert_true(full > 2 * MIB);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 256 * MIB).device_memory_bytes, MIB);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, full + 2 * MIB, 0, 256 * MIB).device_memory_bytes, full);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, full + MIB - 1, 0, 256 * MIB).device_memory_bytes, full - 1);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 2 * MIB, 256 * MIB).device_memory_bytes, 2 * MIB);
+    /* Without a host budget: for what the host may hold at most. */
+    const tide_pool_plan open = plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 0);
+    assert_true(open.device_memory_bytes <= 2 * MIB - open.host_memory_bytes / 256);
+    assert_true(open.device_memory_bytes >= 2 * MIB - 2 * open.host_memory_bytes / 256);
+    pool_fixture_destroy(&fixture);
+}
+
+/* --- what a failed fetch takes back --- */
+
+/* The device, with its N-th record on the in stream refused, and a note of what follows. */
+static struct {
+    const tide_device_ops *device;
+    atomic_int countdown;
+    atomic_bool refused, synchronized, unmapped_while_it_ran;
+} watch;
+
+static tide_status watched_record(tide_device *device, tide_event event, tide_stream stream)
+{
+    if (stream == TIDE_STREAM_IN && atomic_fetch_sub(&watch.countdown, 1) == 1) {
+        atomic_store(&watch.refused, true);
+        return tide_fail(TIDE_ERROR_DEVICE, "record refused");
+    }
+    return watch.device->event_record(device, event, stream);
+}
+
+static void watched_synchronize(tide_device *device)
+{
+    watch.device->synchronize(device);
+    atomic_store(&watch.synchronized, atomic_load(&watch.refused));
+}
+
+static tide_status watched_unmap(tide_device *device, uint32_t slot, void *place)
+{
+    if (atomic_load(&watch.refused) && !atomic_load(&watch.synchronized))
+        atomic_store(&watch.unmapped_while_it_ran, true);
+    return watch.device->unmap(device, slot, place);
+}
+
+static tide_status step_and_settle(pool_fixture *fixture)
+{
+    tide_step_result result;
+    tide_status status = pool_fixture_step(fixture, 1.0F, false);
+    if (status == TIDE_OK)
+        status = tide_step_result_get(fixture->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
+}
+
+/* The engine takes the table's pointer anew for each call, and sleeps while it is changed. */
+static void device_watch(pool_fixture *fixture, tide_device_ops *watched, int countdown)
+{
+    watch.device = fixture->pool->context.device->ops;
+    atomic_store(&watch.refused, false);
+    atomic_store(&watch.synchronized, false);
+    atomic_store(&watch.countdown, countdown);
+    *watched = *watch.device;
+    watched->event_record = watched_record;
+    watched->synchronize = watched_synchronize;
+    watched->unmap = watched_unmap;
+    tide_monitor_lock(&fixture->pool->monitor);
+    fixture->pool->context.device->ops = watched;
+    tide_monitor_unlock(&fixture->pool->monitor);
+}
+
+static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **state)
+{
+    (void)state;
+    pool_fixture_options options = pool_fixture_options_default();
+    options.device_share = 0.1;
+    int refused = 0;
+    for (int n = 1; n <= 6; n++) {
+        pool_fixture fixture;
+        tide_device_ops watched;
+        assert_ok(pool_fixture_create(&options, &fixture));
+        assert_ok(step_and_settle(&fixture));
+        device_watch(&fixture, &watched, n);
+        tide_status status = step_and_settle(&fixture);
+        if (status == TIDE_OK && atomic_load(&watch.refused)) /* a fetch for the step to come */
+            status = tide_pool_drain(fixture.pool);
+        /* Of what a step fetches, some is fetched before it begins, and is not watched. */
+        if (status != TIDE_OK || atomic_load(&watch.refused)) {
+            assert_int_equal(status, TIDE_ERROR_DEVICE);
+            assert_string_equal(tide_message(), "record refused");
+            const tide_status aborted = tide_step_abort(fixture.pool);
+            assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE); /* poisoned */
+            assert_false(atomic_load(&watch.unmapped_while_it_ran));
+            assert_true(atomic_load(&watch.synchronized));
+            refused++;
+        }
+        tide_monitor_lock(&fixture.pool->monitor);
+        fixture.pool->context.device->ops = watch.device;
+        tide_monitor_unlock(&fixture.pool->monitor);
+        pool_fixture_destroy(&fixture);
+    }
+    assert_true(refused >= 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_are_the_processors_that_the_process_may_use),
+        cmocka_unit_test(default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_tables),
+        cmocka_unit_test(chunk_that_was_not_recorded_stays_mapped_until_nothing_runs),
+    };
+    return cmocka_run_group_tests_name("a pool and its machine", tests, NULL, NULL);
+}

@@ -1,0 +1,769 @@
+/* Every public call, in every state of a pool, with every pointer NULL and every number out of range in turn: a status that
+ * says why, and nothing has changed. After the misuse of each call the training goes on, and ends with the bits of one that
+ * nobody disturbed. A call of the headers that is missing here fails the test. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/assert_ok.h"
+#include "tests/support/misuse_fixture.h"
+
+/* Pools are made by the hundred. ThreadSanitizer, which takes ten times as long, sees every fourth call in each state, others
+ * in the next. */
+#if defined(__SANITIZE_THREAD__)
+enum { STRIDE = 4 };
+#else
+enum { STRIDE = 1 };
+#endif
+
+/* --- judging a misuse --- */
+
+static const char *misused; /* the call */
+
+static void assert_untouched(fixture *r, const char *call)
+{
+    static float values[FIXTURE_VALUES];
+    const uint64_t updates = tide_update_count(r->pool);
+    if (updates != r->updates && !(r->state == FIXTURE_ENDED && updates == r->updates + 1))
+        fail_msg("%s, pool %s: %llu updates", call, fixture_state_name(r->state), (unsigned long long)updates);
+    if (r->state != FIXTURE_SEALED)
+        return;
+    fixture_read_values(r, values);
+    if (memcmp(values, r->values, sizeof values) != 0)
+        fail_msg("%s: values have changed", call);
+}
+
+static void judge(fixture *r, const char *call, tide_status status, bool right, const char *words)
+{
+    if (!right || strstr(tide_message(), words) == NULL)
+        fail_msg("%s, pool %s: %s: \"%s\", not about %s", call, fixture_state_name(r->state),
+                 tide_status_name(status), tide_message(), words);
+    assert_untouched(r, call);
+}
+
+/* Whatever the state: ARGUMENT, with these words. */
+#define misuse(r, call, words)                                                                               \
+    do {                                                                                                     \
+        const tide_status status_of_call = (call);                                                           \
+        judge(r, #call, status_of_call, status_of_call == TIDE_ERROR_ARGUMENT, words);                       \
+    } while (0)
+
+/* A NULL is named, and so is the call. */
+#define misuse_null(r, call, parameter)                                                                      \
+    do {                                                                                                     \
+        misuse(r, call, parameter " is NULL");                                                               \
+        assert_non_null(strstr(tide_message(), misused));                                                    \
+    } while (0)
+
+/* Not in this state: STATE, or on a failed pool its failure. */
+#define out_of_place(r, call)                                                                                \
+    do {                                                                                                     \
+        const tide_status status_of_call = (call);                                                           \
+        judge(r, #call, status_of_call,                                                                      \
+              (r)->state == FIXTURE_FAILED && status_of_call == TIDE_ERROR_DEVICE                                \
+                  ? true                                                                                     \
+                  : status_of_call == TIDE_ERROR_STATE,                                                      \
+              "");                                                                                           \
+    } while (0)
+
+/* The number is wrong, if the state lets the call look at it at all. */
+#define misuse_here(r, here, call, words)                                                                    \
+    do {                                                                                                     \
+        if (here)                                                                                            \
+            misuse(r, call, words);                                                                          \
+        else                                                                                                 \
+            out_of_place(r, call);                                                                           \
+    } while (0)
+
+/* No status to judge: it must be so. */
+#define holds(r, condition)                                                                                  \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            fail_msg("%s, pool %s", #condition, fixture_state_name((r)->state));                                 \
+        assert_untouched(r, #condition);                                                                     \
+    } while (0)
+
+static bool is_open(const fixture *r)
+{
+    return r->state == FIXTURE_STEP || r->state == FIXTURE_OP;
+}
+
+/* --- 1 to 4: options, the model, memory, values --- */
+
+static void misuse_options_default(fixture *r)
+{
+    tide_pool_options_default(NULL);
+    holds(r, true);
+}
+
+static tide_status never_called(void *context, const tide_step_options *step, uint64_t update, float scale,
+                                const tide_update_segment *segments, uint32_t count)
+{
+    (void)context, (void)step, (void)update, (void)scale, (void)segments, (void)count;
+    return tide_fail(TIDE_ERROR_INTERNAL, "an optimizer of a pool that was refused has run");
+}
+
+static void misuse_create(fixture *r)
+{
+    tide_pool *pool = NULL;
+    tide_pool_options good = fixture_options();
+    misuse_null(r, tide_pool_create(NULL, &pool), "options");
+    misuse_null(r, tide_pool_create(&good, NULL), "pool");
+    tide_pool_options bad;
+#define misuse_option(field, wrong, words)                                                                   \
+    do {                                                                                                     \
+        bad = good;                                                                                          \
+        bad.field = wrong;                                                                                   \
+        misuse(r, tide_pool_create(&bad, &pool), words);                                                     \
+    } while (0)
+    misuse_option(device, NULL, "device");
+    misuse_option(device, "", "device");
+    misuse_option(device, "cuda:", "device");
+    misuse_option(device, "cuda:4294967296", "device");
+    misuse_option(device, "moon", "moon");
+    misuse_option(chunk_bytes, 1, "chunk size");
+    misuse_option(chunk_bytes, UINT64_MAX, "chunk size");
+    misuse_option(dtype, (tide_dtype)-1, "dtype");
+    misuse_option(dtype, (tide_dtype)3, "dtype");
+    misuse_option(nonmodel_bytes, UINT64_MAX, "nonmodel_bytes");
+    misuse_option(staging_bytes, UINT64_MAX, "staging_bytes");
+    misuse_option(placement, (tide_placement)-1, "placement");
+    misuse_option(placement, (tide_placement)3, "placement");
+    misuse_option(threads, UINT32_MAX, "threads");
+    misuse_option(delay_max_us, UINT32_MAX, "delay_max_us");
+    misuse_option(skip_wait_site, UINT32_MAX, "wait site");
+    good.update = never_called;
+    misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
+    good.update = NULL;
+    const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        misuse_option(link_bytes_per_second, rates[i], "link_bytes_per_second");
+        misuse_option(machine.flops_per_second, rates[i], "flops_per_second");
+        misuse_option(machine.device_bytes_per_second, rates[i], "device_bytes_per_second");
+        misuse_option(machine.host_bytes_per_second, rates[i], "host_bytes_per_second");
+        misuse_option(machine.link_out_bytes_per_second, rates[i], "link_out_bytes_per_second");
+    }
+    assert_null(pool);
+}
+
+static void misuse_destroy(fixture *r)
+{
+    tide_pool_destroy(NULL);
+    holds(r, true);
+}
+
+static void misuse_param_register(fixture *r)
+{
+    const uint64_t shape[4] = {1, 1, 1, 1}, none[2] = {1, 0}, most[2] = {UINT64_MAX, UINT64_MAX};
+    const struct {
+        tide_param_class of_class;
+        const char *words;
+    } wrong[] = {
+        {{.frozen = true, .decay = true}, "frozen, and can't have weight decay"},
+        {{.frozen = true, .state = {3, {128, 128, 128}}}, "frozen, and can't have optimizer state"},
+        {{.frozen = true, .state = {UINT32_MAX, {0}}}, "frozen, and can't have optimizer state"},
+        {{.state = {4, {128, 128, 128}}}, "4 planes"},
+        {{.state = {UINT32_MAX, {128, 128, 128}}}, "4294967295 planes"},
+        {{.state = {3, {128, 128, 0}}}, "plane 2 of its state has 0 bytes"},
+        {{.state = {1, {UINT32_MAX}}}, "plane 0 of its state has 4294967295 bytes"},
+        {{.state = {2, {128, 64}}}, "plane 1 of its state has 64 bytes"},
+        {{.state = {1, {128}}}, "options.update"},
+        {{.state = {2, {128, 128}}}, "options.update"},
+    };
+    const bool here = r->state < FIXTURE_SEALED;
+    tide_param param = 77;
+    misuse_null(r, tide_param_register(NULL, "p", shape, 1, NULL, &param), "pool");
+    misuse_null(r, tide_param_register(r->pool, NULL, shape, 1, NULL, &param), "name");
+    misuse_null(r, tide_param_register(r->pool, "p", NULL, 1, NULL, &param), "shape");
+    misuse_null(r, tide_param_register(r->pool, "p", shape, 1, NULL, NULL), "param");
+    misuse_here(r, here, tide_param_register(r->pool, "", shape, 1, NULL, &param), "name");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 0, NULL, &param), "0 dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 5, NULL, &param), "5 dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, UINT32_MAX, NULL, &param), "dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", none, 2, NULL, &param), "dimension 1 is 0");
+    misuse_here(r, here, tide_param_register(r->pool, "p", most, 1, NULL, &param), "too large");
+    misuse_here(r, here, tide_param_register(r->pool, "p", most, 2, NULL, &param), "too large");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        misuse_here(r, here, tide_param_register(r->pool, "p", shape, 1, &wrong[i].of_class, &param),
+                    wrong[i].words);
+    if (r->state > FIXTURE_CREATED)
+        misuse_here(r, here, tide_param_register(r->pool, "large", shape, 1, NULL, &param),
+                    "one of this name");
+    if (!here)
+        out_of_place(r, tide_param_register(r->pool, "p", shape, 4, NULL, &param));
+    holds(r, param == 77 && !tide_param_find(r->pool, "p", &param));
+}
+
+static void misuse_activation_register(fixture *r)
+{
+    const bool here = r->state < FIXTURE_SEALED;
+    tide_activation c = 77;
+    misuse_null(r, tide_activation_register(NULL, "c", 1, 1, &c), "pool");
+    misuse_null(r, tide_activation_register(r->pool, NULL, 1, 1, &c), "name");
+    misuse_null(r, tide_activation_register(r->pool, "c", 1, 1, NULL), "activation");
+    misuse_here(r, here, tide_activation_register(r->pool, "", 1, 1, &c), "name");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 0, 1, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", UINT32_MAX, 1, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, 0, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, UINT64_MAX, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1 << 20, UINT64_MAX, &c), "activation c");
+    if (r->state > FIXTURE_CREATED)
+        misuse_here(r, here, tide_activation_register(r->pool, "saved", 1, 1, &c), "one of this name");
+    if (!here)
+        out_of_place(r, tide_activation_register(r->pool, "c", 1, 1, &c));
+    assert_int_equal(c, 77);
+}
+
+static void misuse_op_register(fixture *r)
+{
+    const bool here = r->state < FIXTURE_SEALED;
+    const tide_use unknown = {UINT32_MAX, TIDE_ACCESS_READ}, none = {0, 0}, all = {0, UINT32_MAX};
+    const tide_op_description good = {.name = "o"};
+    const tide_op_description wrong[] = {
+        {.name = NULL},
+        {.name = ""},
+        {.name = "o", .pass = (tide_pass)-1},
+        {.name = "o", .pass = (tide_pass)3},
+        {.name = "o", .param_count = 1},
+        {.name = "o", .params = &unknown, .param_count = 1},
+        {.name = "o", .params = &none, .param_count = 1},
+        {.name = "o", .params = &all, .param_count = 1},
+        {.name = "o", .params = &unknown, .param_count = UINT32_MAX},
+        {.name = "o", .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &none, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &all, .activation_count = 1, .slices = FIXTURE_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = UINT32_MAX, .slices = FIXTURE_SLICES},
+        {.name = "o", .slices = 1},
+        {.name = "o", .slices = UINT32_MAX},
+        {.name = "o", .workspace_bytes = UINT64_MAX},
+    };
+    tide_op op = 77;
+    misuse_null(r, tide_op_register(NULL, &good, &op), "pool");
+    misuse_null(r, tide_op_register(r->pool, NULL, &op), "description");
+    misuse_null(r, tide_op_register(r->pool, &good, NULL), "op");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        misuse_here(r, here, tide_op_register(r->pool, &wrong[i], &op), "op");
+    if (!here)
+        out_of_place(r, tide_op_register(r->pool, &good, &op));
+    assert_int_equal(op, 77);
+}
+
+static void misuse_param_find(fixture *r)
+{
+    tide_param param = 77;
+    holds(r, !tide_param_find(NULL, "large", &param));
+    holds(r, !tide_param_find(r->pool, NULL, &param));
+    holds(r, !tide_param_find(r->pool, "large", NULL));
+    holds(r, !tide_param_find(r->pool, "", &param) && param == 77);
+}
+
+static void misuse_param_elements(fixture *r)
+{
+    holds(r, tide_param_elements(NULL, 0) == 0);
+    holds(r, tide_param_elements(r->pool, UINT32_MAX) == 0);
+    holds(r, tide_param_elements(r->pool, 2) == 0);
+}
+
+static void misuse_plan_get(fixture *r)
+{
+    tide_pool_plan plan;
+    const uint64_t budgets[] = {0, 1, UINT64_MAX};
+    misuse_null(r, tide_pool_plan_get(NULL, 0, &plan), "pool");
+    misuse_null(r, tide_pool_plan_get(r->pool, 0, NULL), "plan");
+    for (size_t i = 0; i < 3; i++) {
+        if (r->state == FIXTURE_CREATED)
+            out_of_place(r, tide_pool_plan_get(r->pool, budgets[i], &plan));
+        else
+            holds(r, tide_pool_plan_get(r->pool, budgets[i], &plan) == TIDE_OK &&
+                         plan.params == FIXTURE_LARGE + FIXTURE_SMALL);
+    }
+}
+
+static void misuse_set_budgets(fixture *r)
+{
+    const uint64_t budgets[] = {0, 1, UINT64_MAX};
+    misuse_null(r, tide_pool_set_budgets(NULL, 0, 0), "pool");
+    for (size_t i = 0; i < 9; i++) {
+        const uint64_t device = budgets[i % 3], host = budgets[i / 3];
+        if (r->state >= FIXTURE_SEALED)
+            out_of_place(r, tide_pool_set_budgets(r->pool, device, host));
+        else
+            assert_ok(tide_pool_set_budgets(r->pool, device, host));
+        if (r->state == FIXTURE_REGISTERED && (device == 1 || host == 1))
+            assert_int_equal(tide_pool_seal(r->pool), TIDE_ERROR_BUDGET);
+    }
+    if (r->state < FIXTURE_SEALED)
+        assert_ok(tide_pool_set_budgets(r->pool, 0, 0));
+}
+
+static void misuse_seal(fixture *r)
+{
+    misuse_null(r, tide_pool_seal(NULL), "pool");
+    if (r->state != FIXTURE_REGISTERED)
+        out_of_place(r, tide_pool_seal(r->pool));
+}
+
+static void misuse_param_set(fixture *r)
+{
+    float values[1] = {12345};
+    const tide_value none[] = {(tide_value)-1, TIDE_VALUE_PARAM, TIDE_VALUE_COUNT};
+    const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
+    const bool here = r->state >= FIXTURE_REGISTERED;
+    const tide_param small = here ? r->params[1] : 1;
+    misuse_null(r, tide_param_set(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
+    misuse_null(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
+    misuse(r, tide_param_set(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
+    misuse(r, tide_param_set(r->pool, 2, TIDE_VALUE_MASTER, 0, 0, values), "no param");
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        misuse(r, tide_param_set(r->pool, small, none[i], 0, 1, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 1, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n + 1, 0, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
+        out_of_place(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+        assert_ok(tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
+}
+
+static void misuse_param_set_as(fixture *r)
+{
+    const uint16_t values[1] = {0x4000};
+    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
+    const tide_value master = TIDE_VALUE_MASTER;
+    const tide_dtype bf16 = TIDE_DTYPE_BF16;
+    misuse_null(r, tide_param_set_as(NULL, small, master, 0, 1, bf16, values), "pool");
+    misuse_null(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, NULL), "values");
+    misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)-1, values), "no dtype -1");
+    misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)3, values), "no dtype 3");
+    misuse(r, tide_param_set_as(r->pool, 2, master, 0, 0, bf16, values), "no param");
+    misuse(r, tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 1, bf16, values), "param");
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
+        out_of_place(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, values));
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+        assert_ok(tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 0, bf16, values));
+}
+
+static void misuse_param_get(fixture *r)
+{
+    float values[1] = {12345};
+    const tide_value none[] = {(tide_value)-1, TIDE_VALUE_COUNT};
+    const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
+    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
+    misuse_null(r, tide_param_get(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
+    misuse_null(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
+    misuse(r, tide_param_get(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
+    misuse(r, tide_param_get(r->pool, 2, TIDE_VALUE_MASTER, 0, 0, values), "no param");
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        misuse(r, tide_param_get(r->pool, small, none[i], 0, 1, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 1, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
+    if (r->state == FIXTURE_REGISTERED || is_open(r))
+        out_of_place(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
+    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+        assert_ok(tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
+    assert_true(values[0] == 12345.0F);
+}
+
+static void misuse_update_count_set(fixture *r)
+{
+    misuse_null(r, tide_update_count_set(NULL, 1), "pool");
+    misuse(r, tide_update_count_set(r->pool, UINT64_MAX), "2^53");
+    misuse(r, tide_update_count_set(r->pool, TIDE_UPDATES_MAX + 1), "2^53");
+    if (r->state < FIXTURE_SEALED || is_open(r) || r->state == FIXTURE_FAILED)
+        out_of_place(r, tide_update_count_set(r->pool, 0));
+}
+
+static void misuse_update_count(fixture *r)
+{
+    holds(r, tide_update_count(NULL) == 0);
+}
+
+/* --- 5 to 9: steps, ops, the region, what follows --- */
+
+static void misuse_step_begin(fixture *r)
+{
+    const tide_step_options good = fixture_step_options();
+    tide_step_options bad = good;
+    float *const fields[] = {&bad.learning_rate, &bad.beta1,     &bad.beta2,     &bad.epsilon,
+                             &bad.weight_decay,  &bad.clip_norm, &bad.loss_scale};
+    const char *const names[] = {"learning_rate", "beta1",     "beta2",     "epsilon",
+                                 "weight_decay",  "clip_norm", "loss_scale"};
+    const float wrong[] = {NAN, -INFINITY, -1, -FLT_MIN, INFINITY};
+    misuse_null(r, tide_step_begin(NULL, &good), "pool");
+    misuse_null(r, tide_step_begin(r->pool, NULL), "options");
+    for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
+        for (size_t w = 0; w < sizeof wrong / sizeof wrong[0]; w++) {
+            if (fields[f] == &bad.clip_norm && wrong[w] > 0)
+                continue; /* no clipping, but updates wait */
+            bad = good;
+            *fields[f] = wrong[w];
+            misuse(r, tide_step_begin(r->pool, &bad), names[f]);
+        }
+    }
+    const tide_step_options forward = {.training = false, .learning_rate = NAN};
+    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_ENDED) {
+        out_of_place(r, tide_step_begin(r->pool, &good));
+        out_of_place(r, tide_step_begin(r->pool, &forward));
+    }
+}
+
+static void misuse_step_end(fixture *r)
+{
+    misuse_null(r, tide_step_end(NULL), "pool");
+    if (r->state != FIXTURE_STEP)
+        out_of_place(r, tide_step_end(r->pool));
+}
+
+static void misuse_op_begin(fixture *r)
+{
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    misuse_null(r, tide_op_begin(NULL, 0), "pool");
+    misuse_here(r, here, tide_op_begin(r->pool, UINT32_MAX), "op 4294967295");
+    misuse_here(r, here, tide_op_begin(r->pool, 3), "op 3");
+    if (r->state != FIXTURE_STEP) {
+        out_of_place(r, tide_op_begin(r->pool, 0));
+        out_of_place(r, tide_op_begin(r->pool, 1));
+    }
+}
+
+static void misuse_op_slice(fixture *r)
+{
+    misuse_null(r, tide_op_slice(NULL, 0), "pool");
+    misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, FIXTURE_SLICES), "slice 2");
+    misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, UINT32_MAX), "slice 4294967295");
+    if (r->state == FIXTURE_OP) /* the part is alive until this slice is let go */
+        out_of_place(r, tide_op_slice(r->pool, 0));
+}
+
+static void misuse_op_end(fixture *r)
+{
+    misuse_null(r, tide_op_end(NULL), "pool");
+    if (r->state != FIXTURE_OP)
+        out_of_place(r, tide_op_end(r->pool));
+}
+
+static tide_status never_run(void *stream, const void *arguments)
+{
+    (void)stream;
+    (void)arguments;
+    return tide_fail(TIDE_ERROR_INTERNAL, "a kernel that was refused has run");
+}
+
+static void misuse_launch(fixture *r)
+{
+    const int it = 0;
+    const double wrong[] = {NAN, INFINITY, -INFINITY, -1, -DBL_MIN};
+    tide_pool *p = r->pool;
+    misuse_null(r, tide_launch(NULL, "k", never_run, &it, sizeof it, 0, 0), "pool");
+    misuse_null(r, tide_launch(p, NULL, never_run, &it, sizeof it, 0, 0), "name");
+    misuse_null(r, tide_launch(p, "k", NULL, &it, sizeof it, 0, 0), "kernel");
+    misuse_null(r, tide_launch(p, "k", never_run, NULL, 1, 0, 0), "arguments");
+    misuse(r, tide_launch(p, "k", never_run, &it, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES + 1, 0, 0), "257 bytes");
+    misuse(r, tide_launch(p, "k", never_run, &it, SIZE_MAX, 0, 0), "bytes of arguments");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        misuse(r, tide_launch(p, "k", never_run, &it, sizeof it, wrong[i], 0), "flops");
+        misuse(r, tide_launch(p, "k", never_run, &it, sizeof it, 0, wrong[i]), "flops");
+        misuse(r, tide_launch(p, "k", never_run, &it, sizeof it, wrong[i], wrong[i]), "flops");
+    }
+    if (!is_open(r))
+        out_of_place(r, tide_launch(p, "k", never_run, &it, sizeof it, 0, 0));
+}
+
+static void misuse_param_data(fixture *r)
+{
+    holds(r, tide_param_data(NULL, 0) == NULL);
+    holds(r, tide_param_data(r->pool, UINT32_MAX) == NULL);
+    holds(r, tide_param_data(r->pool, 2) == NULL);
+    holds(r, (tide_param_data(r->pool, 1) != NULL) == (r->state >= FIXTURE_SEALED));
+}
+
+static void misuse_activation_data(fixture *r)
+{
+    holds(r, tide_activation_data(NULL, 0, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, 1, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, UINT32_MAX, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, 0, FIXTURE_SLICES) == NULL);
+    holds(r, tide_activation_data(r->pool, 0, UINT32_MAX) == NULL);
+    holds(r, (tide_activation_data(r->pool, 0, 1) != NULL) == (r->state >= FIXTURE_SEALED));
+}
+
+static void misuse_param_gradient(fixture *r)
+{
+    holds(r, tide_param_gradient(NULL, 0) == NULL);
+    holds(r, tide_param_gradient(r->pool, UINT32_MAX) == NULL);
+    holds(r, tide_param_gradient(r->pool, 1) == NULL);
+}
+
+static void misuse_param_gradient_is_new(fixture *r)
+{
+    holds(r, !tide_param_gradient_is_new(NULL, 0));
+    holds(r, !tide_param_gradient_is_new(r->pool, UINT32_MAX));
+    holds(r, !tide_param_gradient_is_new(r->pool, 1));
+}
+
+static void misuse_region(fixture *r)
+{
+    holds(r, tide_region(NULL) == NULL);
+    holds(r, (tide_region(r->pool) != NULL) == (r->state >= FIXTURE_SEALED));
+}
+
+static void misuse_workspace(fixture *r)
+{
+    holds(r, tide_workspace(NULL) == NULL);
+    holds(r, (tide_workspace(r->pool) != NULL) == (r->state == FIXTURE_OP || r->state == FIXTURE_FAILED));
+}
+
+static void misuse_write(fixture *r)
+{
+    char bytes[FIXTURE_PART * sizeof(float) + 1] = {0},
+                                          *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const size_t own = FIXTURE_PART * sizeof(float);
+    misuse_null(r, tide_write(NULL, at, bytes, 1), "pool");
+    misuse_null(r, tide_write(r->pool, NULL, bytes, 1), "region");
+    misuse_null(r, tide_write(r->pool, at, NULL, 1), "source");
+    misuse_here(r, here, tide_write(r->pool, at, bytes, own + 1), "not inside");
+    misuse_here(r, here, tide_write(r->pool, at, bytes, SIZE_MAX), "not inside");
+    misuse_here(r, here, tide_write(r->pool, at + own, bytes, 1), "not inside");
+    misuse_here(r, here, tide_write(r->pool, at + own + 1, bytes, 0), "not inside");
+    misuse_here(r, here, tide_write(r->pool, (char *)1, bytes, 1), "not inside");
+    misuse_here(r, here, tide_write(r->pool, (char *)UINTPTR_MAX, bytes, SIZE_MAX), "not inside");
+    if (here)
+        assert_ok(tide_write(r->pool, at + own, bytes, 0));
+}
+
+static void misuse_read(fixture *r)
+{
+    char bytes[1] = {77}, *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
+    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const size_t own = FIXTURE_PART * sizeof(float);
+    misuse_null(r, tide_read(NULL, bytes, at, 1), "pool");
+    misuse_null(r, tide_read(r->pool, NULL, at, 1), "target");
+    misuse_null(r, tide_read(r->pool, bytes, NULL, 1), "region");
+    misuse_here(r, here, tide_read(r->pool, bytes, at, own + 1), "not inside");
+    misuse_here(r, here, tide_read(r->pool, bytes, at, SIZE_MAX), "not inside");
+    misuse_here(r, here, tide_read(r->pool, bytes, at + own, 1), "not inside");
+    misuse_here(r, here, tide_read(r->pool, bytes, (char *)UINTPTR_MAX, SIZE_MAX), "not inside");
+    if (here)
+        assert_ok(tide_read(r->pool, bytes, at + own, 0));
+    assert_int_equal(bytes[0], 77);
+}
+
+static void misuse_result_get(fixture *r)
+{
+    tide_step_result result = {.gradient_norm = 77};
+    misuse_null(r, tide_step_result_get(NULL, &result), "pool");
+    misuse_null(r, tide_step_result_get(r->pool, NULL), "result");
+    if (r->state != FIXTURE_ENDED)
+        out_of_place(r, tide_step_result_get(r->pool, &result));
+    assert_true(result.gradient_norm == 77);
+}
+
+static void misuse_drain(fixture *r)
+{
+    misuse_null(r, tide_pool_drain(NULL), "pool");
+    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_STEP && r->state != FIXTURE_ENDED)
+        out_of_place(r, tide_pool_drain(r->pool));
+}
+
+static void misuse_abort(fixture *r)
+{
+    misuse_null(r, tide_step_abort(NULL), "pool");
+    if (r->state < FIXTURE_SEALED || r->state == FIXTURE_POISONED)
+        out_of_place(r, tide_step_abort(r->pool));
+    else if (r->state == FIXTURE_SEALED)
+        assert_ok(tide_step_abort(r->pool));
+}
+
+/* --- 11: what it did --- */
+
+static void misuse_counters_get(fixture *r)
+{
+    tide_pool_counters counters = {.steps = 77};
+    misuse_null(r, tide_pool_counters_get(NULL, &counters), "pool");
+    misuse_null(r, tide_pool_counters_get(r->pool, NULL), "counters");
+    if (r->state < FIXTURE_SEALED)
+        out_of_place(r, tide_pool_counters_get(r->pool, &counters));
+    assert_int_equal(counters.steps, 77);
+}
+
+static void misuse_step_counters_take(fixture *r)
+{
+    tide_pool_counters counters;
+    uint64_t step;
+    holds(r, !tide_pool_step_counters_take(NULL, &step, &counters));
+    holds(r, !tide_pool_step_counters_take(r->pool, NULL, &counters));
+    holds(r, !tide_pool_step_counters_take(r->pool, &step, NULL));
+}
+
+static void misuse_now_ns(fixture *r)
+{
+    holds(r, tide_pool_now_ns(NULL) == 0);
+    if (r->state < FIXTURE_SEALED)
+        holds(r, tide_pool_now_ns(r->pool) == 0);
+}
+
+/* Nobody listens; a time to come, and nothing, are no work. */
+static void misuse_trace_work(fixture *r)
+{
+    tide_pool_trace_work(NULL, "work", 0);
+    tide_pool_trace_work(r->pool, NULL, 0);
+    tide_pool_trace_work(r->pool, "work", UINT64_MAX);
+}
+
+static void misuse_predict(fixture *r)
+{
+    tide_pool_prediction prediction;
+    misuse_null(r, tide_pool_predict(NULL, &prediction), "pool");
+    misuse_null(r, tide_pool_predict(r->pool, NULL), "prediction");
+    if (r->state <= FIXTURE_SEALED)
+        out_of_place(r, tide_pool_predict(r->pool, &prediction));
+    else /* its answer or a status; in any case nothing else changes */
+        (void)tide_pool_predict(r->pool, &prediction);
+    holds(r, true);
+}
+
+/* --- status.h --- */
+
+static void misuse_status_name(fixture *r)
+{
+    holds(r, strcmp(tide_status_name((tide_status)-1), "unknown") == 0);
+    holds(r, strcmp(tide_status_name((tide_status)9999), "unknown") == 0);
+}
+
+static void misuse_message(fixture *r)
+{
+    holds(r, tide_message() != NULL);
+}
+
+static void misuse_fail(fixture *r)
+{
+    const char *volatile none = NULL;
+    char larger[3000];
+    memset(larger, 'x', sizeof larger - 1);
+    larger[sizeof larger - 1] = 0;
+    holds(r, tide_fail(TIDE_ERROR_STATE, none, 1) == TIDE_ERROR_STATE && tide_message()[0] == 0);
+    holds(r, tide_fail(TIDE_ERROR_STATE, "%s", larger) == TIDE_ERROR_STATE && strlen(tide_message()) == 1023);
+    holds(r, tide_fail(TIDE_ERROR_STATE, "%s", tide_message()) == TIDE_ERROR_STATE &&
+                 strlen(tide_message()) == 1023);
+}
+
+/* --- all of them --- */
+
+static const struct {
+    const char *call;
+    void (*wrongly)(fixture *r);
+} calls[] = {
+    {"tide_pool_options_default", misuse_options_default},
+    {"tide_pool_create", misuse_create},
+    {"tide_pool_destroy", misuse_destroy},
+    {"tide_param_register", misuse_param_register},
+    {"tide_activation_register", misuse_activation_register},
+    {"tide_op_register", misuse_op_register},
+    {"tide_param_find", misuse_param_find},
+    {"tide_param_elements", misuse_param_elements},
+    {"tide_pool_plan_get", misuse_plan_get},
+    {"tide_pool_set_budgets", misuse_set_budgets},
+    {"tide_pool_seal", misuse_seal},
+    {"tide_param_set", misuse_param_set},
+    {"tide_param_set_as", misuse_param_set_as},
+    {"tide_param_get", misuse_param_get},
+    {"tide_update_count_set", misuse_update_count_set},
+    {"tide_update_count", misuse_update_count},
+    {"tide_step_begin", misuse_step_begin},
+    {"tide_step_end", misuse_step_end},
+    {"tide_op_begin", misuse_op_begin},
+    {"tide_op_slice", misuse_op_slice},
+    {"tide_op_end", misuse_op_end},
+    {"tide_launch", misuse_launch},
+    {"tide_param_data", misuse_param_data},
+    {"tide_activation_data", misuse_activation_data},
+    {"tide_param_gradient", misuse_param_gradient},
+    {"tide_param_gradient_is_new", misuse_param_gradient_is_new},
+    {"tide_region", misuse_region},
+    {"tide_workspace", misuse_workspace},
+    {"tide_write", misuse_write},
+    {"tide_read", misuse_read},
+    {"tide_step_result_get", misuse_result_get},
+    {"tide_pool_drain", misuse_drain},
+    {"tide_step_abort", misuse_abort},
+    {"tide_pool_counters_get", misuse_counters_get},
+    {"tide_pool_now_ns", misuse_now_ns},
+    {"tide_pool_trace_work", misuse_trace_work},
+    {"tide_pool_step_counters_take", misuse_step_counters_take},
+    {"tide_pool_predict", misuse_predict},
+    {"tide_status_name", misuse_status_name},
+    {"tide_message", misuse_message},
+    {"tide_fail", misuse_fail},
+};
+
+enum { CALLS = sizeof calls / sizeof calls[0] };
+
+static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void **state)
+{
+    (void)state;
+    static float before[FIXTURE_VALUES], after[FIXTURE_VALUES], expected[FIXTURE_VALUES];
+    fixture r = {.values = before};
+    fixture_enter(&r, FIXTURE_SEALED);
+    fixture_finish(&r, expected);
+    for (fixture_state s = FIXTURE_CREATED; s < FIXTURE_STATES; s++) {
+        for (size_t i = s % STRIDE; i < CALLS; i += STRIDE) {
+            r = (fixture){.values = before};
+            misused = calls[i].call;
+            fixture_enter(&r, s);
+            calls[i].wrongly(&r);
+            fixture_finish(&r, after);
+            if (memcmp(after, expected, sizeof expected) != 0)
+                fail_msg("misuse of %s, pool %s: another training", calls[i].call, fixture_state_name(s));
+        }
+    }
+}
+
+/* The names between the last blank or star and the first parenthesis of what TIDE_API declares. */
+static size_t check_header(const char *path)
+{
+    char line[512];
+    size_t found = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, "TIDE_API ", 9) != 0)
+            continue;
+        char *end = strchr(line, '(');
+        assert_non_null(end);
+        *end = 0;
+        const char *name = end;
+        while (name[-1] != ' ' && name[-1] != '*')
+            name--;
+        size_t i = 0;
+        while (i < CALLS && strcmp(calls[i].call, name) != 0)
+            i++;
+        if (i == CALLS)
+            fail_msg("%s of %s has no misuse here", name, path);
+        found++;
+    }
+    fclose(file);
+    return found;
+}
+
+static void every_call_of_the_headers_is_misused(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        check_header(TIDE_INCLUDE_FOLDER "/pool.h") + check_header(TIDE_INCLUDE_FOLDER "/status.h"), CALLS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_of_the_headers_is_misused),
+        cmocka_unit_test(misuse_of_any_call_in_any_state_is_refused_and_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("pool_misuse", tests, NULL, NULL);
+}

@@ -1,0 +1,584 @@
+/* What options.trace is told, in virtual time: each kind of stall with its chunk, its op and the command that ended it; what a
+ * changed order of ops, a step given up, and values set do to it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/stall_fixture.h"
+
+enum { HEARD_MAX = 1 << 14, REGION_BYTES = 256 };
+
+static tide_trace_event heard[HEARD_MAX];
+
+static fixture_options listening(const char *device)
+{
+    fixture_options options = options_of(device);
+    options.heard = heard;
+    options.heard_most = HEARD_MAX;
+    return options;
+}
+
+static void open_and_run(fixture_options *options, fixture *r)
+{
+    fixture_open(options, r);
+    (void)mean_step(r);
+    assert_true(r->heard_count < HEARD_MAX);
+}
+
+/* The last of the kind, and with such a `what` unless it is NULL, before `until`; NULL: there is none. */
+static const tide_trace_event *last_of(const fixture *r, tide_trace_kind kind, const char *what, uint32_t until)
+{
+    for (uint32_t i = until; i-- > 0;) {
+        if (heard[i].kind == kind && (what == NULL || strcmp(heard[i].what, what) == 0))
+            return &heard[i];
+    }
+    (void)r;
+    return NULL;
+}
+
+static uint32_t count_of(const fixture *r, tide_trace_kind kind)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->heard_count; i++)
+        count += heard[i].kind == kind;
+    return count;
+}
+
+/* What was told under the id, of that kind; NULL: nothing. */
+static const tide_trace_event *of_id(const fixture *r, uint64_t id, tide_trace_kind kind)
+{
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        if (heard[i].id == id && heard[i].kind == kind)
+            return &heard[i];
+    }
+    return NULL;
+}
+
+/* The longest stall of a step that has settled; it is of the cause. */
+static tide_trace_event longest(const fixture *r, tide_stall_cause cause)
+{
+    tide_trace_event longest = {.begin_ns = 0};
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        const tide_trace_event *event = &heard[i];
+        if (event->kind == TIDE_TRACE_STALL && event->step > 3 && event->step < STEPS &&
+            event->end_ns - event->begin_ns > longest.end_ns - longest.begin_ns)
+            longest = *event;
+    }
+    assert_int_not_equal(longest.end_ns, 0);
+    assert_string_equal(longest.what, tide_stall_cause_name(cause));
+    return longest;
+}
+
+/* --- each cause --- */
+
+/* It waited for the copy of a chunk that its op uses, and ended when that did. */
+static void a_stall_for_the_link_names_chunk_and_copy(void **state)
+{
+    fixture r;
+    (void)state;
+    for (int prefetch = 0; prefetch < 2; prefetch++) {
+        fixture_options options = listening("null");
+        options.spare_chunks = 1;
+        options.pool.prefetch = prefetch;
+        options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
+        options.pool.machine.link_out_bytes_per_second = 1e15;
+        open_and_run(&options, &r);
+        const tide_trace_event stall = longest(&r, TIDE_STALL_LINK);
+        const tide_trace_event *copy = of_id(&r, stall.ended_by, TIDE_TRACE_COPY);
+        assert_non_null(copy);
+        assert_string_equal(copy->what, "device");
+        assert_int_equal(copy->chunk, stall.chunk);
+        assert_int_equal(copy->end_ns, stall.end_ns);
+        assert_true(stall.op < 2 * LAYERS);
+        assert_true(stall.predicted);
+        tide_pool_destroy(r.pool);
+    }
+}
+
+/* It waited for a chunk that had no slot, and ended when another had left its own. */
+static void a_stall_for_capacity_names_who_left(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.spare_chunks = 0;
+    options.pool.link_bytes_per_second = 1e15;
+    options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_CAPACITY);
+    const tide_trace_event *move = of_id(&r, stall.ended_by, TIDE_TRACE_MOVE);
+    assert_non_null(move);
+    assert_string_equal(move->what, "evict");
+    assert_int_not_equal(move->chunk, stall.chunk);
+    assert_int_equal(move->end_ns, stall.end_ns);
+    assert_true(stall.op < 2 * LAYERS && stall.chunk != TIDE_TRACE_NONE);
+    tide_pool_destroy(r.pool);
+}
+
+static void check_update(fixture_options *options, const char *tier)
+{
+    fixture r;
+    open_and_run(options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_UPDATE);
+    const tide_trace_event *update = of_id(&r, stall.ended_by, TIDE_TRACE_UPDATE);
+    assert_non_null(update);
+    assert_string_equal(update->what, tier);
+    assert_int_equal(update->chunk, stall.chunk);
+    assert_int_equal(update->end_ns, stall.end_ns);
+    assert_int_equal(update->step + 1, stall.pass); /* the step before's, for the first that needs it */
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_an_update_names_it(void **state)
+{
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
+    check_update(&options, "device");
+    options = listening("null");
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 6e-3;
+    check_update(&options, "host");
+}
+
+static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_NORM);
+    const tide_trace_event *norm = last_of(&r, TIDE_TRACE_NORM, NULL, r.heard_count);
+    assert_int_equal(stall.chunk, TIDE_TRACE_NONE);
+    assert_int_equal(stall.ended_by, 0);
+    assert_int_equal(stall.op, TIDE_TRACE_NONE);
+    assert_non_null(norm);
+    assert_int_equal(norm->end_ns - norm->begin_ns, stall.end_ns - stall.begin_ns);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_a_mapping_names_it(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.spare_chunks = 0;
+    options.pool.machine.map_ns = MS;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_MAP);
+    const tide_trace_event *map = of_id(&r, stall.ended_by, TIDE_TRACE_MAP);
+    assert_non_null(map);
+    assert_int_equal(map->end_ns, stall.end_ns);
+    assert_true(stall.chunk != TIDE_TRACE_NONE && stall.op < 2 * LAYERS);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    fixture_open(&options, &r);
+    r.late_ns = 3 * MS;
+    (void)mean_step(&r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_CALLER);
+    assert_int_equal(stall.chunk, TIDE_TRACE_NONE);
+    assert_int_equal(stall.ended_by, 0);
+    assert_true(stall.op < 2 * LAYERS); /* for which he was late */
+    assert_true(stall.predicted);
+    tide_pool_destroy(r.pool);
+}
+
+/* Until the caller has noticed that his chunk is there, that is still part of what he waited for. In virtual time he notices
+ * at once, so he is held up by hand; the ids are of no command. */
+static void waking_up_is_part_of_what_was_waited_for(void **state)
+{
+    enum { CHUNK = 3, BRINGS = 8001, BRINGS_ANOTHER = 8009 };
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint32_t before = r.heard_count;
+    const uint64_t begin_ns = tide_pool_now_ns(r.pool);
+    tide_stalls *stalls = &r.pool->telemetry.stalls;
+    tide_monitor_lock(&r.pool->monitor);
+    tide_stalls_hold(stalls, false, TIDE_REQUEST_MOVE, CHUNK);
+    caller_sleeps(&r, 2 * MS);
+    tide_tracer_brought_on(&r.pool->telemetry.tracer, BRINGS);
+    tide_stalls_tell(stalls, false, TIDE_REQUEST_READY, TIDE_CHUNK_NONE);
+    caller_sleeps(&r, MS);
+    tide_tracer_brought_on(&r.pool->telemetry.tracer, BRINGS_ANOTHER);
+    tide_stalls_release(stalls);
+    tide_monitor_unlock(&r.pool->monitor);
+    assert_int_equal(r.heard_count, before + 1);
+    assert_int_equal(heard[before].kind, TIDE_TRACE_STALL);
+    assert_string_equal(heard[before].what, "link");
+    assert_int_equal(heard[before].begin_ns, begin_ns);
+    assert_int_equal(heard[before].end_ns, begin_ns + 3 * MS);
+    assert_int_equal(heard[before].chunk, CHUNK);
+    assert_int_equal(heard[before].ended_by, BRINGS);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- what is computed --- */
+
+/* An OP event's; all in turn from `from` on. NULL: there is no more. */
+static const tide_trace_event *next_span(const fixture *r, uint32_t *from)
+{
+    while (*from < r->heard_count) {
+        const tide_trace_event *event = &heard[(*from)++];
+        if (event->kind == TIDE_TRACE_OP)
+            return event;
+    }
+    return NULL;
+}
+
+static void assert_span(const tide_trace_event *span, tide_op op, uint64_t busy_ns)
+{
+    assert_non_null(span);
+    assert_int_equal(span->op, op);
+    assert_int_equal(span->slice, op == TIDE_OP_NONE ? TIDE_TRACE_NONE : 0);
+    assert_int_equal(span->busy_ns, busy_ns);
+}
+
+/* Two kernels for each op, the second 3 ms after the first was launched (which the op before has still held up): the span is
+ * busy as long as both. The last op's of a pass that nothing follows is told at the pool's end. */
+static void each_op_has_a_span_of_its_own(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    uint32_t at = r.heard_count;
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = false}));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_ok(tide_op_begin(r.pool, r.forward[l]));
+        assert_ok(tide_op_slice(r.pool, 0));
+        launch_sleep(&r);
+        caller_sleeps(&r, 3 * MS);
+        launch_sleep(&r);
+        assert_ok(tide_op_end(r.pool));
+    }
+    assert_ok(tide_step_end(r.pool));
+    assert_ok(tide_pool_drain(r.pool));
+    uint64_t end_ns = 0;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        if (l + 1 == LAYERS) {
+            assert_null(next_span(&r, &at));
+            tide_pool_destroy(r.pool);
+        }
+        const tide_trace_event *span = next_span(&r, &at);
+        assert_span(span, r.forward[l], 2 * MS);
+        assert_int_equal(span->pass, 2);
+        assert_int_equal(span->schedule_step, 2 * (l + 1)); /* each op and its slice */
+        assert_true(l == 0 || span->begin_ns == end_ns);
+        end_ns = span->end_ns;
+        assert_int_equal(end_ns - span->begin_ns, (l == 0 ? 4 : 3) * MS);
+    }
+    assert_null(next_span(&r, &at));
+}
+
+/* Copies of the region on both sides of the end of a step's record, from one stand of the caller's. */
+static void work_that_two_records_count_is_two_spans(void **state)
+{
+    fixture r;
+    char bytes[REGION_BYTES];
+    tide_pool_counters counters;
+    uint64_t number, busy_ns = 0;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.nonmodel_bytes = REGION_BYTES;
+    options.pool.link_bytes_per_second = REGION_BYTES * 1e3;
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_ok(tide_pool_drain(r.pool));
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_true(tide_pool_step_counters_take(r.pool, &number, &counters));
+    tide_pool_destroy(r.pool);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < 2 * LAYERS; i++) {
+        const tide_trace_event *span = next_span(&r, &at);
+        assert_span(span, i < LAYERS ? r.forward[i] : r.backward[2 * LAYERS - 1 - i], MS);
+        busy_ns += span->busy_ns;
+    }
+    const tide_trace_event *counted = next_span(&r, &at), *behind = next_span(&r, &at);
+    assert_span(counted, TIDE_OP_NONE, MS);
+    assert_int_equal(counted->step, 1);
+    busy_ns += counted->busy_ns;
+    assert_int_equal(busy_ns, llround(counters.compute_seconds * 1e9));
+    assert_span(behind, TIDE_OP_NONE, 2 * MS);
+    assert_int_equal(behind->step, 0);
+    assert_null(next_span(&r, &at));
+}
+
+/* Updates of the step: each begins where its zeroing ends, if it has any. Those that have are of the chunk, or in the
+ * first step, in which the state is new, of any. */
+static void check_updates(const fixture *r, uint64_t step, double adam_seconds, uint32_t chunk)
+{
+    const tide_trace_event *zeroing = NULL;
+    uint64_t adam_ns = 0;
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        if (heard[i].kind == TIDE_TRACE_ZERO)
+            zeroing = &heard[i];
+        if (heard[i].kind != TIDE_TRACE_UPDATE || heard[i].step != step)
+            continue;
+        adam_ns += heard[i].end_ns - heard[i].begin_ns;
+        if (zeroing == NULL || zeroing->id != heard[i].id) {
+            assert_int_not_equal(heard[i].chunk, chunk);
+            continue;
+        }
+        assert_true(heard[i].chunk == chunk || step == 1);
+        assert_int_equal(zeroing->step, step);
+        assert_true(zeroing->begin_ns < zeroing->end_ns);
+        assert_int_equal(zeroing->end_ns, heard[i].begin_ns);
+    }
+    assert_true(adam_ns > 0);
+    assert_int_equal(adam_ns, llround(adam_seconds * 1e9));
+}
+
+/* A layer that no step runs has no gradient: the update stream zeroes it, which is none of the optimizer's seconds. */
+static void zeroing_before_an_update_is_none_of_it(void **state)
+{
+    fixture r;
+    tide_pool_counters counters;
+    uint64_t number, steps = 0;
+    (void)state;
+    fixture_options options = listening("null");
+    options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
+    fixture_open(&options, &r);
+    r.layers = LAYERS - 1;
+    for (uint32_t i = 0; i < 3; i++)
+        run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    for (; tide_pool_step_counters_take(r.pool, &number, &counters); steps++)
+        check_updates(&r, number, counters.adam_device_seconds, LAYERS - 1);
+    assert_int_equal(steps, 3);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- passes --- */
+
+static void assert_pass(const fixture *r, uint64_t pass, bool training, uint64_t number, bool clips)
+{
+    const tide_trace_event *begun = last_of(r, TIDE_TRACE_PASS, NULL, r->heard_count);
+    assert_non_null(begun);
+    assert_int_equal(begun->pass, pass);
+    assert_int_equal(begun->training, training);
+    assert_int_equal(begun->number, number);
+    assert_int_equal(begun->clips, clips);
+}
+
+/* An evaluation has no number and does not clip, whatever its options say. */
+static void a_pass_says_what_it_is(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_pass(&r, 1, true, 1, true);
+    run_step(&r, false);
+    assert_pass(&r, 2, false, 0, false);
+    r.clip_norm = 0;
+    run_step(&r, true);
+    assert_pass(&r, 3, true, 2, false);
+    assert_ok(tide_pool_drain(r.pool));
+    tide_pool_destroy(r.pool);
+}
+
+/* --- what was not to be expected --- */
+
+/* The same ops the other way round: what comes late then no plan has known. */
+static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
+    fixture_open(&options, &r);
+    (void)mean_step(&r);
+    const uint32_t before = r.heard_count;
+    assert_ok(
+        tide_step_begin(r.pool, &(tide_step_options){.training = true, .learning_rate = 1, .epsilon = 1}));
+    for (uint32_t l = LAYERS; l-- > 0;)
+        run_op(&r, r.forward[l]);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        run_op(&r, r.backward[l]);
+    assert_ok(tide_step_end(r.pool));
+    uint32_t stalls = 0, requests = 0;
+    for (uint32_t i = before; i < r.heard_count; i++) {
+        const tide_trace_event *event = &heard[i];
+        if (event->kind == TIDE_TRACE_STALL && event->op != TIDE_TRACE_NONE && event->schedule_step > 0) {
+            stalls++;
+            assert_false(event->predicted);
+        }
+        requests += event->kind == TIDE_TRACE_REQUEST;
+    }
+    assert_true(stalls > LAYERS);
+    assert_int_equal(requests, 4 * LAYERS);
+    const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count);
+    assert_true(plan > &heard[before]); /* and it is planned anew */
+    tide_pool_destroy(r.pool);
+}
+
+/* With LAYERS + 1 slots too few for params and activations: the plan moves some, no fewer than the least. */
+static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
+{
+    fixture r;
+    (void)state;
+    for (uint32_t spare = 0; spare < 4; spare++) {
+        fixture_options options = listening("null");
+        options.spare_chunks = spare;
+        options.pool.link_bytes_per_second = 1e12;
+        open_and_run(&options, &r);
+        const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count);
+        assert_non_null(plan);
+        assert_true(plan->training);
+        assert_true(plan->least_in > 0 && plan->least_in <= plan->planned_in);
+        assert_true(plan->least_out > 0 && plan->least_out <= plan->planned_out);
+        uint32_t in = 0, out = 0;
+        for (uint32_t i = 0; i < r.heard_count; i++) {
+            if (heard[i].kind == TIDE_TRACE_COPY && heard[i].step == STEPS - 2) {
+                in += strcmp(heard[i].what, "device") == 0;
+                out += strcmp(heard[i].what, "host") == 0;
+            }
+        }
+        assert_true(in >= plan->least_in && out >= plan->least_out);
+        tide_pool_destroy(r.pool);
+    }
+}
+
+/* And no more, until it changes. */
+static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = 1e12;
+    open_and_run(&options, &r);
+    const uint32_t before = count_of(&r, TIDE_TRACE_PLAN);
+    for (int step = 0; step < 3; step++)
+        run_step(&r, true);
+    assert_int_equal(count_of(&r, TIDE_TRACE_PLAN), before);
+    for (int pass = 0; pass < 4; pass++)
+        run_step(&r, false);
+    assert_int_equal(count_of(&r, TIDE_TRACE_PLAN), before + 1);
+    assert_false(last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count)->training);
+    assert_ok(tide_pool_drain(r.pool));
+    tide_pool_destroy(r.pool);
+}
+
+static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = 1e12;
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1, .clip_norm = 1}));
+    run_op(&r, r.forward[0]);
+    assert_ok(tide_step_abort(r.pool));
+    run_step(&r, true);
+    const tide_trace_event *given_up = last_of(&r, TIDE_TRACE_GIVEN_UP, NULL, r.heard_count);
+    assert_non_null(given_up);
+    assert_int_equal(count_of(&r, TIDE_TRACE_GIVEN_UP), 1);
+    assert_int_equal(given_up->step, 2);
+    assert_int_equal(given_up->pass, 2);
+    const tide_trace_event *again = last_of(&r, TIDE_TRACE_PASS, NULL, r.heard_count);
+    assert_int_equal(again->number, 2);
+    assert_int_equal(again->pass, 3);
+    tide_pool_destroy(r.pool);
+}
+
+static void work_and_values_that_are_set_are_told(void **state)
+{
+    fixture r;
+    const float value = 1;
+    (void)state;
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint64_t begin_ns = tide_pool_now_ns(r.pool);
+    assert_ok(tide_param_set(r.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
+    tide_pool_trace_work(r.pool, "setting", begin_ns);
+    const tide_trace_event *access = last_of(&r, TIDE_TRACE_ACCESS, NULL, r.heard_count),
+                           *work = last_of(&r, TIDE_TRACE_WORK, "setting", r.heard_count);
+    assert_non_null(access);
+    assert_non_null(work);
+    assert_int_equal(access->step, 0);
+    assert_int_equal(work->begin_ns, begin_ns);
+    assert_true(access->end_ns <= work->end_ns);
+    tide_pool_destroy(r.pool);
+}
+
+/* Nobody is held up by what is known already, and what is resident is asked for in vain by nobody. */
+static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
+{
+    fixture r;
+    (void)state;
+    fixture_options options = listening("null");
+    fixture_open(&options, &r);
+    run_step(&r, true);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint32_t before = r.heard_count;
+    run_step(&r, true);
+    uint32_t chunks = 0;
+    for (uint32_t i = before; i < r.heard_count; i++) {
+        assert_int_not_equal(heard[i].kind, TIDE_TRACE_WAIT);
+        assert_int_not_equal(heard[i].kind, TIDE_TRACE_MOVE);
+        if (heard[i].kind != TIDE_TRACE_REQUEST)
+            continue;
+        chunks += heard[i].chunks;
+        assert_int_equal(heard[i].lacked, 0);
+        assert_int_equal(heard[i].begin_ns, heard[i].end_ns);
+    }
+    assert_int_equal(chunks, 4 * LAYERS);
+    tide_pool_destroy(r.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stall_for_the_link_names_chunk_and_copy),
+        cmocka_unit_test(a_stall_for_capacity_names_who_left),
+        cmocka_unit_test(a_stall_for_an_update_names_it),
+        cmocka_unit_test(a_stall_for_the_norm_waits_for_no_chunk),
+        cmocka_unit_test(a_stall_for_a_mapping_names_it),
+        cmocka_unit_test(a_stall_for_the_caller_waits_for_no_chunk),
+        cmocka_unit_test(waking_up_is_part_of_what_was_waited_for),
+        cmocka_unit_test(each_op_has_a_span_of_its_own),
+        cmocka_unit_test(work_that_two_records_count_is_two_spans),
+        cmocka_unit_test(zeroing_before_an_update_is_none_of_it),
+        cmocka_unit_test(a_pass_says_what_it_is),
+        cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
+        cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
+        cmocka_unit_test(a_plan_is_told_once_of_training_and_of_evaluation),
+        cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),
+        cmocka_unit_test(work_and_values_that_are_set_are_told),
+        cmocka_unit_test(a_step_with_everything_there_has_requests_and_no_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

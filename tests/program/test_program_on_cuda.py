@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""The program on the CUDA module: the same bits whatever the budgets, and nearly the host's. GPT-2 in bf16 and fp16, a Qwen3 in fp32.
+
+usage: test_program_on_cuda.py PROGRAM FOLDER fake|gpu          prints TAP
+FOLDER holds the libtidepool_cuda.so. fake: that of tests/gpu/fake, which tells on stderr what breaks CUDA's rules: a run is
+right only if it says nothing there. gpu: the one for real GPUs; all is skipped where there is none.
+"""
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from test_program import MIB, TENSOR_FILES, Bench, Run, metrics_read
+
+STEPS = 2
+# 24 MiB of model data in chunks of 2 MiB, some 14 of them; the tight budget holds a few beside the region.
+MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
+         "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
+# All that Llama's families have: RMS norms, theirs of heads too, rotary positions, heads that share keys, SwiGLU, a head of its own.
+QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 80, "intermediate_size": 320, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-6,
+         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
+ROOM_BYTES = 4 * MIB
+# What the module says where there is no GPU; anything else that it may say is a failure.
+NO_GPU = re.compile("no NVIDIA driver|driver is too old|there is no cuda:0")
+
+PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [0-9]+ threads? "
+                    r"\(touched at [0-9.]+ \S+/s, registered at [0-9.]+ \S+/s(, waited [0-9.]+ s)?\)$", re.MULTILINE)
+
+
+def train(bench, device, *options, steps=STEPS):
+    return bench.run("--model", bench.folder / ("qwen3.json" if "fp32" in options else "gpt2.json"),
+                     "--data", bench.text, "--device", device, "--steps", steps,
+                     "--batch-tokens", 32, "--sample", 0, "--eval-every", 0, "--chunk-size", "2MiB", "--threads", 1, *options)
+
+
+def tight(bench, *options):
+    """A budget near the least one, which a refusal names: how much the region takes is the GPU's libraries' business."""
+    refusal = train(bench, "cuda:0", "--device-memory", "1MiB", *options)
+    least = re.search(r"the least budget is (\d+) bytes", refusal.err)
+    bench.tap.ok(least is not None, f"{' '.join(options)}: the least budget is named", refusal)
+    return ("--device-memory", int(least.group(1)) + ROOM_BYTES if least else 20 * MIB)
+
+
+class Outcome:
+    """Losses and norms, every tensor's bytes, and what moved."""
+
+    def __init__(self, bench, name, *options, device="cuda:0"):
+        folder, metrics = bench.folder / name, bench.folder / f"{name}.jsonl"
+        self.run = train(bench, device, "--checkpoint", folder, "--metrics", metrics, *options)
+        self.good = self.run.status == 0 and self.run.err == ""
+        lines = metrics_read(metrics) if self.good else []
+        self.values = [(line["loss"], line["grad_norm"]) for line in lines]
+        self.tensors = [(folder / f"step-{STEPS}" / file).read_bytes() for file in TENSOR_FILES] if self.good else []
+        self.moved = sum(line["h2d_bytes"] + line["d2h_bytes"] for line in lines)
+
+    def same_as(self, other):
+        return self.good and other.good and self.values == other.values and self.tensors == other.tensors
+
+    def near(self, other):
+        return self.good and other.good and all(abs(a - b) <= 0.01 * abs(b) for ours, theirs in zip(self.values, other.values)
+                                                for a, b in zip(ours, theirs))
+
+
+def check_dtype(bench, dtype):
+    given = ("--dtype", dtype, *(("--loss-scale", "1024") if dtype == "fp16" else ()))  # the first scale would overflow
+    budget = tight(bench, *given)
+    host = Outcome(bench, f"{dtype}-host", *given, device="host")
+    full = Outcome(bench, f"{dtype}-full", *given)
+    bench.tap.ok(PINNED.search(full.run.out) and not PINNED.search(host.run.out),
+                 f"{dtype}: what pinning took is told, of a GPU alone", full.run)
+    little = Outcome(bench, f"{dtype}-tight", *given, *budget)
+    bench.tap.ok(full.near(host), f"{dtype}: losses and norms are the host device's within a hundredth",
+                 f"{full.values}\n{host.values}\n{full.run}")
+    bench.tap.ok(little.same_as(full) and little.moved > 2 * full.moved,
+                 f"{dtype}: the same bits in little memory, where chunks move",
+                 f"moved {full.moved} {little.moved}\n{little.run}")
+    return full, budget
+
+
+def check_variants(bench, full, budget, all_of_them):
+    device, late = ("--optimizer-placement", "device"), ("--prefetch", "off")
+    few = (("updates-on-the-device-without-prefetch", (*budget, *device, *late)),)
+    each = (("updates-on-the-device", (*budget, *device)), ("without-prefetch", (*budget, *late)))
+    for name, options in (("updates-on-the-host", ("--optimizer-placement", "host")), *(each if all_of_them else few)):
+        outcome = Outcome(bench, name, *options)
+        bench.tap.ok(outcome.same_as(full), f"the same bits: {name}", outcome.run)
+
+
+def check_threads(bench):
+    """What is measured is what trains: two processors fewer than there are for the host's Adam, or as many as were asked for."""
+    few = max(1, len(os.sched_getaffinity(0)) - 2)
+    for given, right in ((("--threads", str(few + 1)), few + 1), ((), few)):
+        run = Run([bench.program, "info", "--device", "cuda:0", "--json", *given])
+        bench.tap.ok(run.status == 0 and json.loads(run.out)["rates"]["threads"] == right,
+                     f"info measures the host's Adam with {'the threads asked for' if given else 'all processors but two'}", run)
+
+
+def check_log(bench, full):
+    """TIDEPOOL_LOG=matmul: a line for each shape, once; otherwise nothing (a good Outcome's standard error is empty)."""
+    os.environ["TIDEPOOL_LOG"] = "matmul,,nonsense"
+    outcome = Outcome(bench, "logged")
+    del os.environ["TIDEPOOL_LOG"]
+    first, *lines = outcome.run.err.splitlines() or [""]
+    bench.tap.ok(first == "tidepool: TIDEPOOL_LOG knows no topic 'nonsense', but: matmul", "a topic that is none is told of",
+                 outcome.run)
+    shape = re.compile(r"tidepool: matmul: (\d+ x \d+ x \d+, bf16 to (?:bf16|fp32)(?:, [\w^ ]+)*): candidate (\d+) of (\d+): "
+                       r"algorithm -?\d+, tile -?\d+(?: \d+x\d+)?, stages -?\d+, splits -?\d+, reduction \w+, "
+                       r"waves \d+\.\d\d, workspace \d+")
+    found = [shape.fullmatch(line) for line in lines]
+    # A step has the three products of four layers and of the head.
+    bench.tap.ok(outcome.run.status == 0 and all(found) and len(set(lines)) == len(lines) >= 15 and
+                 all(1 <= int(line.group(2)) <= int(line.group(3)) <= 8 for line in found),
+                 "each product's choice is logged in one line when it was asked for", outcome.run)
+    weights = [line for line in found if line and ", bf16 to fp32, A^T, added to C" in line.group(1)]
+    bench.tap.ok(len(weights) == 5, "a weight's gradient is logged as such", outcome.run)
+    saved = bench.folder / "logged" / f"step-{STEPS}"
+    bench.tap.ok(saved.is_dir() and [(saved / file).read_bytes() for file in TENSOR_FILES] == full.tensors,
+                 "the same bits: logged", outcome.run)
+
+
+def check_events(bench):
+    """The fake counts the CUDA events of a step: a few for each op and copy; with a trace one for each kernel."""
+    def of_a_step(*options):
+        counts = []
+        file = bench.folder / "count"
+        for steps in (STEPS, STEPS + 1):
+            os.environ["TIDE_FAKE_CUDA"] = f"count={file}"
+            run = train(bench, "cuda:0", *options, steps=steps)
+            del os.environ["TIDE_FAKE_CUDA"]
+            lines = file.read_text().splitlines() if run.status == 0 else ()
+            counts.append({name: int(value) for name, value in map(str.split, lines)})
+        return [counts[1].get(name, 0) - counts[0].get(name, 0)
+                for name in ("cudaLaunchKernel", "cudaEventRecord")]
+
+    kernels, events = of_a_step()
+    traced_kernels, traced = of_a_step("--trace", bench.folder / "trace.jsonl")
+    bench.tap.ok(0 < 4 * events < kernels, "kernels of an op share an event",
+                 f"{kernels} kernels, {events} events")
+    bench.tap.ok(traced_kernels == kernels < 1.1 * traced,
+                 "each kernel has an event where a trace wants its time",
+                 f"{traced_kernels} kernels, {traced} events")
+
+
+def no_gpu(program):
+    """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
+    run = Run([program, "info", "--device", "cuda:0"])
+    if run.status == 0:
+        return ""
+    if NO_GPU.search(run.err):
+        return run.err.strip().removeprefix("tidepool info: ")
+    sys.exit(f"a GPU that can't be used: {run}")
+
+
+def main():
+    os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
+    why = no_gpu(sys.argv[1]) if sys.argv[3] == "gpu" else ""
+    if why:
+        print(f"1..0 # SKIP no GPU: {why}")
+        return
+    bench = Bench(sys.argv[1], False)
+    (bench.folder / "gpt2.json").write_text(json.dumps(MODEL))
+    (bench.folder / "qwen3.json").write_text(json.dumps(QWEN3))
+    try:
+        # A GPU that is none takes its time, half a minute to be measured.
+        all_of_them = sys.argv[3] == "gpu" or "TIDE_TEST_ALL" in os.environ
+        if all_of_them:
+            check_threads(bench)
+        full, budget = check_dtype(bench, "bf16")
+        check_variants(bench, full, budget, all_of_them)
+        check_log(bench, full)
+        if sys.argv[3] == "fake":
+            check_events(bench)
+        for dtype in ("fp16", "fp32") if all_of_them else ("fp32",):  # fp16's kernels have tests of their own
+            check_dtype(bench, dtype)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+/* See bench.h. */
+#include "tests/support/bench.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { NS_PER_SECOND = 1000000000 };
+
+static bool first_figure;
+static const char *lines_bench, *lines_section; /* NULL: figures are the members of one object */
+static char also[512];
+
+bool bench_options(int argc, char **argv)
+{
+    const bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    if (argc > 1 + quick) {
+        fprintf(stderr, "%s: no option %s (--quick is the only one)\n", argv[0], argv[1 + quick]);
+        exit(2);
+    }
+    return quick;
+}
+
+void bench_begin(const char *name)
+{
+    printf("{\"bench\": \"%s\", \"figures\": [", name);
+    first_figure = true;
+}
+
+void bench_end(void)
+{
+    printf("\n]}\n");
+}
+
+/* A note's text as a JSON string. */
+static void print_string(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    }
+    putchar('"');
+}
+
+void bench_section(const char *bench, const char *section)
+{
+    lines_bench = bench;
+    lines_section = section;
+}
+
+void bench_also(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(also, sizeof also, format, arguments);
+    va_end(arguments);
+}
+
+/* One figure, from its brace to its value. */
+static void figure_begin(const char *name)
+{
+    if (lines_bench)
+        printf("{\"bench\": \"%s\", \"section\": \"%s\", ", lines_bench, lines_section);
+    else
+        printf("%s\n  {", first_figure ? "" : ",");
+    printf("\"name\": \"%s\", \"value\": ", name);
+    first_figure = false;
+}
+
+/* And from there to its end. */
+static void figure_end(const char *note, va_list arguments)
+{
+    char text[512];
+    vsnprintf(text, sizeof text, note, arguments);
+    if (also[0])
+        printf(", %s", also);
+    also[0] = '\0';
+    printf(", \"note\": ");
+    print_string(text);
+    printf(lines_bench ? "}\n" : "}");
+    fflush(stdout);
+}
+
+void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
+                  const char *note, ...)
+{
+    va_list arguments;
+    if (!isfinite(value))
+        bench_die("figure %s is not a number", name);
+    figure_begin(name);
+    printf("%.6g, \"unit\": \"%s\"", value, unit);
+    if (bound != BENCH_NO_BOUND)
+        printf(", \"%s\": %.6g", bound == BENCH_AT_LEAST ? "at_least" : "at_most", limit);
+    va_start(arguments, note);
+    figure_end(note, arguments);
+    va_end(arguments);
+}
+
+void bench_missing(const char *name, const char *unit, const char *note, ...)
+{
+    va_list arguments;
+    figure_begin(name);
+    printf("null, \"unit\": \"%s\"", unit);
+    va_start(arguments, note);
+    figure_end(note, arguments);
+    va_end(arguments);
+}
+
+static double clock_seconds(clockid_t clock)
+{
+    struct timespec now;
+    (void)clock_gettime(clock, &now); /* cannot fail for these clocks */
+    return (double)now.tv_sec + (double)now.tv_nsec / NS_PER_SECOND;
+}
+
+double bench_seconds(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+double bench_cpu_seconds(void)
+{
+    return clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+static int compare(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+double bench_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+uint32_t bench_threads(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    return (uint32_t)CPU_COUNT(&set);
+}
+
+void bench_die(const char *what, ...)
+{
+    va_list arguments;
+    va_start(arguments, what);
+    vfprintf(stderr, what, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(1);
+}

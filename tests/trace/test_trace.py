@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""What `tidepool train --trace` writes: every line as docs/trace.md says, sums that are the metrics', chunks that stand where
+the slots say.
+
+usage: test_trace.py PROGRAM      prints TAP
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import trace_schema
+
+from pathlib import Path
+sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
+from test_program import MACHINE, MACHINES, MIB, Bench, die_with_parent, least_named  # noqa: E402
+
+
+SCHEMA = trace_schema.Schema()
+GPT2_7B = {"model_type": "gpt2", "n_layer": 32, "n_embd": 4096, "n_head": 32, "n_positions": 1024, "vocab_size": 50257}
+BIG_MACHINE = ("--machine", MACHINES / "large.json")
+# By move and whether it copied: where its chunk stands in both tiers while it is on the way.
+ON_THE_WAY = {("fetch", True): [("coming", "there"), ("stale", "there")], ("fetch", False): [("coming", "none")],
+              ("evict", True): [("evicting", "coming")], ("evict", False): [("evicting", "there"), ("evicting", "none")],
+              ("write back", True): [("evicting", "coming"), ("there", "coming")]}
+HAS_SLOT = ("coming", "there", "evicting", "stale")
+
+
+def nano(bench, *options):
+    return ["--model", "gpt2-nano", "--data", bench.text, "--vocab-size", 257, "--seq-len", 64, "--batch-tokens", 256,
+            "--micro-batch", 2, "--chunk-size", "1MiB", "--eval-every", 0, "--sample", 0, "--checks", "on", *options]
+
+
+def record(bench, name, *options):
+    """A run's trace and metrics; None if there are none."""
+    trace, metrics = bench.folder / f"{name}.trace", bench.folder / f"{name}.metrics"
+    run = bench.run(*options, "--trace", trace, "--metrics", metrics)
+    if not bench.tap.ok(run.status == 0 and not list(bench.folder.glob(f"{trace.name}.*")), f"{name}: a run with a trace", run):
+        return None
+    try:
+        lines, kinds = trace_schema.read(trace, SCHEMA)
+        bench.tap.ok(True, f"{name}: {len(lines)} lines are as the page says")
+    except trace_schema.Damaged as wrong:
+        bench.tap.ok(False, f"{name}: lines are as the page says", wrong)
+        return None
+    return lines, kinds, metrics.read_text().splitlines(), trace.read_text().splitlines()
+
+
+def sums_check(bench, name, recorded, steps):
+    """Each step that is whole says what its metrics line says, and has that very line."""
+    lines, _, metrics, texts = recorded
+    rows = {json.loads(text)["step"]: text for text in metrics}
+    found = trace_schema.sums(lines)
+    wrong = [f"step {step}: {text}" for step, (sums, line) in found.items()
+             for text in trace_schema.differences(sums, line, exactly=lines[0]["device"] == "null")]
+    bench.tap.ok(set(found) == set(steps) and not wrong, f"{name}: what happened adds up to the metrics of {len(found)} steps",
+                 wrong or sorted(found))
+    told = [text for text in texts if text.startswith('{"step"')]
+    bench.tap.ok(all(rows[json.loads(text)["step"]] == text for text in told), f"{name}: the metrics' lines, to the letter")
+
+
+def at_once(held, event, tier, faults):
+    """Take note of what a chunk holds in a tier: no slot has two chunks, and one without a slot is nowhere."""
+    slot, chunk = event[f"{tier}_slot"], event["chunk"]
+    for other in [number for number, owner in held.items() if owner == chunk]:
+        del held[other]
+    if (slot is None) != (event[tier] not in HAS_SLOT):
+        faults.append(event)
+    if slot is None:
+        return
+    if slot in held:
+        faults.append(event)
+    held[slot] = chunk
+
+
+def places_check(bench, name, lines):
+    """Replays where chunks are: as many as there are slots at most, each in one of its own; and what they hold."""
+    head = lines[0]
+    chunks = [line for line in lines if line.get("table") == "chunk"]
+    slots = {tier: head[f"{tier}_slots"] for tier in ("device", "host")}
+    held, faults, most = {"device": {}, "host": {}}, [], {"device": 0, "host": 0}
+    for event in lines:
+        if event.get("event") not in ("chunk", "snapshot"):
+            continue
+        for tier in held:
+            at_once(held[tier], event, tier, faults)
+            most[tier] = max(most[tier], len(held[tier]))
+        contents = {"param": ("nothing", "params", "gradients", "both"), "state": ("nothing", "state"),
+                    "activation": ("nothing", "activations")}[chunks[event["chunk"]]["space"]]
+        if event["content"] not in contents or event["pinned"] and (event["device"], event["host"]) == ("none", "none"):
+            faults.append(event)
+    bench.tap.ok(not faults and all(0 < most[tier] <= slots[tier] for tier in most),
+                 f"{name}: {most} chunks at once in {slots} slots", faults[:3])
+
+
+def ways_check(bench, name, lines):
+    """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or evicting."""
+    stands, pinned, pending, ever_pending, begun, faults, moves = {}, set(), set(), set(), None, [], 0
+    for event in (line for line in lines if "event" in line):
+        if event["event"] == "pass" and begun is None:
+            begun = set(stands)
+        elif event["event"] == "chunk":
+            stands[event["chunk"]] = (event["device"], event["host"])
+            (pinned.add if event["pinned"] else pinned.discard)(event["chunk"])
+            (pending.add if event["pending"] else pending.discard)(event["chunk"])
+            ever_pending |= pending
+        elif event["event"] == "request" and event["chunks"] > len(pinned):
+            faults.append((len(pinned), event))
+        elif event["event"] == "move":
+            moves += 1
+            if stands.get(event["chunk"]) not in ON_THE_WAY.get((event["move"], event["copied"]), []):
+                faults.append((stands.get(event["chunk"]), event))
+    bench.tap.ok(moves and not faults, f"{name}: chunks of {moves} moves are on their way", faults[:3])
+    updated = {line["chunk"] for line in lines if line.get("event") == "update"}
+    bench.tap.ok(not pinned and not pending and ever_pending == updated, f"{name}: {len(ever_pending)} chunks have a pending update and get it",
+                 (pinned, pending, ever_pending ^ updated))
+    valued = {line["chunk"] for line in lines if line.get("table") == "chunk" and line["space"] != "activation"}
+    bench.tap.ok(begun == (set() if lines[0]["device"] == "null" else valued), f"{name}: it begins with where chunks are", begun)
+
+
+def joins_check(bench, name, lines):
+    """Ids: each copy, zeroing and mapping is of one move, which says so; what ended a stall is in the trace."""
+    moves, tasks, faults = {}, set(), []
+    events = [line for line in lines if "event" in line]
+    for event in events:
+        if event["event"] == "move":
+            if event["id"] in moves:
+                faults.append(event)
+            moves[event["id"]] = event
+        elif event["event"] in ("update", "restore", "access"):
+            tasks.add(event["id"])
+    copied = {event["id"] for event in events if event["event"] == "copy"}
+    for event in events:
+        kind = event["event"]
+        if kind == "copy" and (event["id"] not in moves or any(
+                event[name] != moves[event["id"]][name] for name in ("chunk", "reason", "device_slot", "host_slot"))):
+            faults.append(event)
+        elif kind == "move" and event["copied"] != (event["id"] in copied):
+            faults.append(event)
+        elif kind == "stall" and event["ended_by"] is not None and event["ended_by"] not in moves and event["ended_by"] not in tasks:
+            faults.append(event)
+        elif kind == "stall" and event["cause"] in ("norm", "caller") and (event["chunk"], event["ended_by"]) != (None, None):
+            faults.append(event)
+    bench.tap.ok(moves and not faults, f"{name}: {len(moves)} moves, and what belongs to them", faults[:3])
+
+
+def where(event):
+    return event["pass"], event["op"], event["slice"], event["schedule_step"]
+
+
+def requests_check(bench, name, lines):
+    """A request lacks as many chunks as waits were told; spans of ops follow each other, slices' in the order of requests."""
+    faults, waits, end_ns, asked, run = [], 0, 0, [], []
+    for event in (line for line in lines if "event" in line):
+        if event["event"] == "wait":
+            waits += 1
+        elif event["event"] == "request":
+            if event["lacked"] != waits or event["lacked"] > event["chunks"]:
+                faults.append(event)
+            waits = 0
+            asked += [where(event)] if event["slice"] is not None else []
+        elif event["event"] == "op":
+            run += [where(event)] if event["slice"] is not None and where(event) not in run[-1:] else []
+            if event["begin_ns"] < end_ns or event["busy_ns"] > event["end_ns"] - event["begin_ns"] or event["busy_ns"] == 0:
+                faults.append(event)
+            end_ns = event["end_ns"]
+    bench.tap.ok(not faults, f"{name}: requests and ops are whole", faults[:3])
+    bench.tap.ok(run and run == asked, f"{name}: {len(run)} slices run as they were asked for",
+                 [pair for pair in zip(asked, run) if pair[0] != pair[1]][:3] or (len(asked), len(run)))
+
+
+def gradients_check(bench, name, lines, steps):
+    """Each trained param gets its gradient once a step, and its values back."""
+    params = [line for line in lines if line.get("table") == "param"]
+    told = {number: [] for number in range(len(params))}
+    for event in lines:
+        if event.get("event") == "param":
+            told[event["param"]].append(event["holds"])
+    expected = ["gradient", "parameter"] * steps
+    wrong = [(params[number]["name"], holds) for number, holds in told.items()
+             if holds != ([] if params[number]["frozen"] else expected)]
+    bench.tap.ok(not wrong, f"{name}: {len(params)} params have a gradient in turn", wrong[:2])
+
+
+def contents_check(bench, name, lines):
+    """What a chunk is said to hold is what is said of its params, whenever an op has what it asked for."""
+    params = {line["chunk"]: {param for param, _, _ in line["params"]} for line in lines
+              if line.get("table") == "chunk" and line["space"] == "param"}
+    contents, gradients, faults = {}, set(), []
+    for event in (line for line in lines if "event" in line):
+        if event["event"] == "param":
+            (gradients.add if event["holds"] == "gradient" else gradients.discard)(event["param"])
+        elif event["event"] == "chunk" and event["chunk"] in params:
+            contents[event["chunk"]] = event["content"]
+        elif event["event"] in ("request", "pass end"):
+            for chunk, content in contents.items():
+                held = params[chunk] & gradients
+                if content not in ("nothing", "params" if not held else "gradients" if held == params[chunk] else "both"):
+                    faults.append((chunk, content, event))
+    bench.tap.ok(contents and not faults, f"{name}: chunks hold what their params do", faults[:3])
+
+
+def tables_check(bench, name, lines):
+    """Every element of every param is in one chunk, its state in one, and a chunk holds frozen params or others."""
+    params = [line for line in lines if line.get("table") == "param"]
+    chunks = [line for line in lines if line.get("table") == "chunk"]
+    elements = [0] * len(params)
+    mixed = [chunk for chunk in chunks if len({params[param]["frozen"] for param, _, _ in chunk["params"]}) > 1]
+    for chunk in chunks:
+        for param, first, count in chunk["params"]:
+            if first != elements[param]:
+                mixed.append(chunk)
+            elements[param] += count
+    owners = {owner for chunk in chunks for owner in chunk["of"]}
+    trained = {chunk["chunk"] for chunk in chunks for param, _, _ in chunk["params"] if not params[param]["frozen"]}
+    bench.tap.ok(elements == [param["elements"] for param in params] and not mixed and owners == trained,
+                 f"{name}: every element of {len(params)} params is in one chunk, and its state in another", mixed[:2])
+
+
+def all_checks(bench, name, recorded, steps):
+    if recorded is None:
+        return set()
+    lines, kinds, *_ = recorded
+    sums_check(bench, name, recorded, range(1, steps + 1))
+    tables_check(bench, name, lines)
+    places_check(bench, name, lines)
+    ways_check(bench, name, lines)
+    joins_check(bench, name, lines)
+    requests_check(bench, name, lines)
+    gradients_check(bench, name, lines, steps)
+    contents_check(bench, name, lines)
+    return kinds
+
+
+def runs(bench):
+    """Together they have every kind of line but those of failures (test_trace.c and test_pool_trace.c have these)."""
+    steps = 6
+    least = least_named(bench.run(*nano(bench, "--steps", 1, "--device-memory", "1MiB")).err)
+    config = bench.folder / "7b.json"
+    config.write_text(json.dumps(GPT2_7B))
+    kinds = set()
+    for name, options in (
+            ("tight", nano(bench, "--device-memory", least, "--steps", steps)),
+            ("ample", nano(bench, "--steps", steps)),
+            ("throttled", nano(bench, "--device-memory", least + 4 * MIB, "--link-bandwidth", "400MB/s", "--steps", steps)),
+            ("without clipping", nano(bench, "--device-memory", least + 2 * MIB, "--clip", 0, "--delays", 7, "--steps", steps)),
+            ("ample without clipping", nano(bench, "--clip", 0, "--steps", steps)),
+            ("frozen params", nano(bench, "--device-memory", "14MiB", "--freeze", "wte.*", "--freeze", "h.[0-2].*", "--steps",
+                                   steps)),
+            ("7B on the null device", ["--model", config, "--device", "null", *BIG_MACHINE, "--batch-tokens", 8192,
+                                       "--device-memory", "16GiB", "--host-memory", "120GiB", "--steps", steps])):
+        kinds |= all_checks(bench, name, record(bench, name, *options, "--trace-steps", "all"), steps)
+    half = ["--dtype", "fp16", "--loss-scale", 16777216]  # where bf16 has products of its own it needs less than this
+    half_least = least_named(bench.run(*nano(bench, *half, "--steps", 1, "--device-memory", "1MiB")).err)
+    skips = record(bench, "fp16", *nano(bench, *half, "--device-memory", half_least, "--steps", 4, "--trace-steps", "all"))
+    if skips is not None:
+        kinds |= skips[1]
+        sums_check(bench, "fp16 whose steps are skipped", skips, range(1, 5))
+    often = [{"--eval-every": 2, "--sample": 3}.get(before, option) for before, option in
+             zip([None, *nano(bench)], nano(bench))]
+    work = record(bench, "work", *often, "--steps", 5, "--checkpoint", bench.folder / "saved", "--save-every", 2,
+                  "--device-memory", least, "--trace-steps", 2)
+    if work is not None:
+        kinds |= work[1]
+        sums_check(bench, "work", work, [1, 2, 4, 5])
+    resumed = record(bench, "resumed", *nano(bench, "--steps", 8, "--checkpoint", bench.folder / "saved", "--resume",
+                                             "--device-memory", least, "--trace-steps", "all"))
+    if resumed is not None:
+        sums_check(bench, "resumed", resumed, [6, 7, 8])
+        begun = [line["number"] for line in resumed[0] if line.get("event") == "pass" and line["training"]]
+        bench.tap.ok(begun == [6, 7, 8], "a resumed run's steps are numbered on", begun)
+        done = {line["work"] for line in work[0] if line.get("event") == "work"}
+        bench.tap.ok(done == {"data", "evaluate", "save", "sample"}, "what was done between steps is told", done)
+    missing = set(SCHEMA.kinds) - kinds
+    bench.tap.ok(missing == {"event dropped", "event given up"}, "the runs have every kind of line", missing)
+
+
+def segments(bench):
+    """The first two steps and the last three of twelve are whole; each kept one begins with where chunks are."""
+    recorded = record(bench, "last steps", *nano(bench, "--device-memory", "12MiB", "--steps", 12, "--trace-steps", 3))
+    if recorded is None:
+        return
+    lines = recorded[0]
+    sums_check(bench, "last steps", recorded, [1, 10, 11, 12])
+    begun = [line["number"] for line in lines if line.get("event") == "pass"]
+    bench.tap.ok(begun == [1, 2, 10, 11, 12], "the warm-up and the last three steps are kept", begun)
+    places, wrong = {}, 0
+    for line in lines:
+        if line.get("event") not in ("chunk", "snapshot"):
+            continue
+        place = {key: value for key, value in line.items() if key not in ("event", "step", "pass", "t_ns")}
+        if line["event"] == "snapshot" and line["chunk"] in places and begun[-1] == line["pass"]:
+            wrong += places[line["chunk"]] != place
+        places[line["chunk"]] = place
+    bench.tap.ok(wrong == 0, "a snapshot says where the events before it have left each chunk", wrong)
+
+
+def killed(bench):
+    """What a killed run leaves is whole lines but for the last of each file."""
+    trace = bench.folder / "killed"
+    command = [bench.program, "train", *map(str, nano(bench, "--device-memory", "12MiB", "--steps", 100000, "--trace", trace,
+                                                      "--trace-steps", 2))]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+    until = time.time() + 60
+    while not (bench.folder / "killed.step-5").exists() and time.time() < until:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    left = sorted(bench.folder.glob("killed.step-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+    wrong = []
+    for path in [trace, *left]:
+        whole = path.read_text().rsplit("\n", 1)[0]
+        wrong += [text for text in whole.splitlines() if SCHEMA.check(json.loads(text))]
+    bench.tap.ok(1 <= len(left) <= 3 and not wrong, f"a killed run leaves {len(left)} segments that can be read", wrong[:2])
+    summary = subprocess.run([bench.program, "trace", "summary", trace], capture_output=True, text=True, check=False)
+    bench.tap.ok(summary.returncode == 0 and "a step took" in summary.stdout and "was killed" in summary.stdout,
+                 "what it tells is summed up", summary.stdout + summary.stderr)
+    again = bench.run(*nano(bench, "--device-memory", "12MiB", "--steps", 1, "--trace", trace))
+    bench.tap.ok(again.status == 0 and not list(bench.folder.glob("killed.step-*")), "the next run with that file removes them",
+                 again)
+
+
+def left_alone(bench):
+    """A reader of a pipe who leaves ends no training; that the trace is not whole is said at the end."""
+    pipe, metrics = bench.folder / "pipe", bench.folder / "left alone.metrics"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["head", "-c", "1000", pipe], stdout=subprocess.DEVNULL, preexec_fn=die_with_parent) as reader:
+        run = bench.run(*nano(bench, "--steps", 3, "--trace", pipe, "--trace-steps", "all", "--metrics", metrics))
+        reader.kill()
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    bench.tap.ok(run.status == 1 and f"trace file {pipe}" in run.err and "Broken pipe" in run.err and len(lines) == 3,
+                 "a trace's pipe whose reader leaves is a failure after the last step", run)
+
+
+def border(bench):
+    """The device has the state of as many params as it has room for: with a little room on the host, too, only the chunk that
+    those share with the others goes back and forth."""
+    options = ["--model", "gpt2-nano", "--device", "null", *MACHINE, "--steps", 6, "--recompute", "all", "--chunk-size", "1MiB",
+               "--device-memory", 32 * MIB + MIB // 2]
+    host_bytes = (least_named(bench.run(*options, "--host-memory", "1MiB").err) or 0) + 4 * MIB
+    recorded = record(bench, "border", *options, "--host-memory", host_bytes)
+    if recorded is None:
+        return
+    chunks = [line for line in recorded[0] if line.get("table") == "chunk"]
+    moved = [line for line in recorded[0] if line.get("event") == "copy" and line["step"] == 5]
+    state = [line["to"] for line in moved if chunks[line["chunk"]]["space"] == "state"]
+    bench.tap.ok(len(moved) > 10 and 1 <= len(state) <= 2 and len(set(state)) == len(state),
+                 f"of all state {len(state)} chunks move in a step: one each way is on the border", state)
+
+
+def frozen(bench):
+    """Frozen params have chunks of their own, which are fetched, never updated, and never copied out: they are always clean."""
+    trace = bench.folder / "frozen"
+    run = bench.run(*nano(bench, "--steps", 3, "--device-memory", "14MiB", "--freeze", "wte.*", "--freeze", "h.[0-2].*", "--trace",
+                          trace))
+    if not bench.tap.ok(run.status == 0 and "2,435,328 params x 14 bytes + 2,435,072 frozen x 2 bytes" in run.out,
+                        "a run with frozen params says what they take", run):
+        return
+    lines, _ = trace_schema.read(trace, SCHEMA)
+    names = [line["name"] for line in lines if line.get("table") == "param" and line["frozen"]]
+    bench.tap.ok(names and all(re.match(r"wte|h\.[0-2]\.", name) for name in names), "the trace says which are frozen", names)
+    chunks = [line for line in lines if line.get("table") == "chunk"]
+    params = [line for line in lines if line.get("table") == "param"]
+    clean = {chunk["chunk"] for chunk in chunks if chunk["params"] and params[chunk["params"][0][0]]["frozen"]}
+    state_bytes = sum(chunk["bytes"] for chunk in chunks if chunk["space"] == "state")
+    bench.tap.ok(state_bytes == 12 * sum(param["elements"] for param in params if not param["frozen"]),
+                 "state is only of what is trained", state_bytes)
+    events = [line for line in lines if line.get("chunk") in clean and "event" in line]
+    bad = [event for event in events if event["event"] in ("update", "restore") or event.get("to") == "host"]
+    fetched = {event["chunk"] for event in events if event["event"] == "copy"}
+    bench.tap.ok(not bad and fetched == clean, "frozen chunks are fetched, not updated nor copied out", bad[:3])
+
+
+def main(program):
+    bench = Bench(program, False)
+    try:
+        runs(bench)
+        segments(bench)
+        killed(bench)
+        left_alone(bench)
+        border(bench)
+        frozen(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

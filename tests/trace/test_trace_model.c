@@ -1,0 +1,725 @@
+/* A trace's file: what is read of it, what is taken of a file that breaks off, what is refused and with
+ * which line. */
+#include "tests/support/assert_ok.h"
+#include "tests/support/fake_memory.h"
+#include "tests/trace/trace_lines.h"
+#include "tools/trace/trace_model.h"
+#include "tools/trace/trace_slow.h"
+#include "tools/trace/trace_steps.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TEXT_BYTES = 1 << 16, PATH_BYTES = 128 };
+
+/* ---- files ---- */
+
+static char folder[] = "/tmp/tidepool-trace-XXXXXX";
+static char path[PATH_BYTES];
+
+static int folder_make(void **unused)
+{
+    (void)unused;
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/run.trace", folder);
+    return 0;
+}
+
+static int folder_remove(void **unused)
+{
+    (void)unused;
+    (void)unlink(path);
+    return rmdir(folder);
+}
+
+static void file_write(const char *name, const char *text, size_t bytes)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void segment_name(unsigned number, char name[PATH_BYTES + 16])
+{
+    (void)snprintf(name, PATH_BYTES + 16, "%s.step-%u", path, number);
+}
+
+static void segment_write(unsigned number, const char *text)
+{
+    char name[PATH_BYTES + 16];
+    segment_name(number, name);
+    file_write(name, text, strlen(text));
+}
+
+static void segment_remove(unsigned number)
+{
+    char name[PATH_BYTES + 16];
+    segment_name(number, name);
+    assert_int_equal(unlink(name), 0);
+}
+
+static tide_trace_model *read_text(const char *text)
+{
+    tide_trace_model *model = NULL;
+    file_write(path, text, strlen(text));
+    assert_ok(tide_trace_model_read(path, &model));
+    return model;
+}
+
+/* ---- what is read ---- */
+
+static void tables_are_read_as_they_stand(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    assert_string_equal(model->version, "0.2.0");
+    assert_int_equal(model->dtype, TIDE_DTYPE_BF16);
+    assert_int_equal(model->device_slots, 4);
+    assert_int_equal(model->region_bytes, 262144);
+    assert_string_equal(tide_trace_model_setting(model, "model"), "a \"toy\" of \xc3\xa9\xf0\x9f\x98\x80");
+    assert_null(tide_trace_model_setting(model, "data"));
+    assert_float_equal(model->machine.device_bytes_per_second, 2.5e11, 1);
+    assert_int_equal(model->param_count, 2);
+    assert_int_equal(model->params[0].plane_count, 3);
+    assert_true(model->params[1].frozen && model->params[1].plane_count == 0);
+    assert_int_equal(model->chunk_count, 6);
+    assert_int_equal(model->chunks[1].params[0].first_element, 131072);
+    assert_int_equal(model->chunks[4].space, TIDE_SPACE_STATE);
+    assert_int_equal(model->chunks[4].of_count, 2);
+    assert_int_equal(model->chunks[4].of[1], 1);
+    assert_int_equal(model->ops[1].pass, TIDE_PASS_BOTH);
+    assert_int_equal(model->ops[1].activations[0].access, 12);
+    assert_int_equal(model->ops[0].params[1].tensor, 1);
+    assert_int_equal(model->activations[0].part_bytes, 2048);
+    tide_trace_model_free(model);
+}
+
+static const tide_trace_event *event_find(const tide_trace_model *model, tide_trace_kind kind)
+{
+    for (uint64_t i = 0; i < model->event_count; i++)
+        if (model->events[i].kind == kind)
+            return &model->events[i];
+    fail_msg("no event of kind %d", (int)kind);
+    return NULL;
+}
+
+static void every_kind_of_event_is_read_with_all_that_it_tells(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    const tide_trace_event *copy = event_find(model, TIDE_TRACE_COPY);
+    assert_int_equal(copy->bytes, 262144);
+    assert_string_equal(copy->what, "device");
+    assert_string_equal(copy->reason, "demand");
+    assert_int_equal(copy->host_slot, 7);
+    const tide_trace_event *stall = event_find(model, TIDE_TRACE_STALL);
+    assert_int_equal(stall->slice, TIDE_TRACE_NONE);
+    assert_int_equal(stall->ended_by, 9);
+    assert_false(stall->predicted);
+    const tide_trace_event *chunk = event_find(model, TIDE_TRACE_CHUNK);
+    assert_string_equal(chunk->device, "there");
+    assert_string_equal(chunk->content, "params");
+    assert_true(chunk->pinned && chunk->begin_ns == 1300 && chunk->end_ns == 1300);
+    const tide_trace_event *plan = event_find(model, TIDE_TRACE_PLAN);
+    assert_true(plan->training && plan->planned_in == 3 && plan->least_out == 0);
+    assert_string_equal(event_find(model, TIDE_TRACE_MAP)->what, "remap");
+    assert_string_equal(event_find(model, TIDE_TRACE_WAIT)->reason, "move");
+    assert_string_equal(event_find(model, TIDE_TRACE_PARAM)->what, "gradient");
+    assert_string_equal(event_find(model, TIDE_TRACE_WORK)->what, "data");
+    assert_int_equal(event_find(model, TIDE_TRACE_UPDATE)->state_chunk, 3);
+    assert_int_equal(event_find(model, TIDE_TRACE_OP)->busy_ns, 3000);
+    assert_int_equal(event_find(model, TIDE_TRACE_OP)->chunk, TIDE_TRACE_NONE);
+    assert_int_equal(event_find(model, TIDE_TRACE_RESTORE)->piece, 1);
+    tide_trace_model_free(model);
+}
+
+static void events_stand_in_order_of_time_and_equals_in_order_of_lines(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    for (uint64_t i = 1; i < model->event_count; i++)
+        assert_true(model->events[i - 1].begin_ns <= model->events[i].begin_ns);
+    assert_int_equal(model->events[0].kind, TIDE_TRACE_PASS);
+    assert_int_equal(model->events[1].kind, TIDE_TRACE_SNAPSHOT);
+    assert_int_equal(model->events[2].kind, TIDE_TRACE_WAIT);
+    assert_int_equal(model->events[3].kind, TIDE_TRACE_MOVE);
+    assert_int_equal(model->events[4].kind, TIDE_TRACE_REQUEST); /* told behind the map that began later */
+    assert_int_equal(model->events[5].kind, TIDE_TRACE_MAP);
+    tide_trace_model_free(model);
+}
+
+static void a_step_is_its_line_and_knows_its_pass(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    assert_int_equal(model->step_count, 1);
+    assert_int_equal(model->pass_count, 1);
+    assert_true(isnan(model->steps[0].loss));
+    assert_float_equal(model->steps[0].stall_seconds_by[TIDE_STALL_LINK], 2e-6, 1e-12);
+    assert_true(model->steps[0].is_whole);
+    assert_int_equal(model->steps[0].pass, 0);
+    assert_int_equal(model->passes[0].end_ns, 10500);
+    assert_false(model->is_cut);
+    tide_trace_model_free(model);
+}
+
+static void blanks_between_members_are_allowed(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model =
+        read_text(TRACE_FIRST " { \"table\" : \"setting\" ,\t\"name\": \"a\", \"value\": \"b\" } \r\n");
+    assert_string_equal(tide_trace_model_setting(model, "a"), "b");
+    tide_trace_model_free(model);
+}
+
+/* ---- whole, given up, dropped ---- */
+
+static void a_step_in_which_something_was_dropped_is_not_whole(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(
+        TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_PASS("2", "20000") TRACE_AT("dropped", "0", "2")
+            TRACE_T("21000") "\"events\":17}\n" TRACE_STEP("2") TRACE_PASS("3", "30000") TRACE_STEP("3"));
+    assert_int_equal(model->step_count, 3);
+    assert_true(model->steps[0].is_whole);
+    assert_false(model->steps[1].is_whole);
+    assert_true(model->steps[2].is_whole);
+    assert_int_equal(model->dropped, 17);
+    tide_trace_model_free(model);
+}
+
+static void a_step_whose_pass_was_not_kept_is_not_whole(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_FIRST TRACE_TABLES TRACE_STEP("7"));
+    assert_false(model->steps[0].is_whole);
+    assert_int_equal(model->steps[0].pass, UINT32_MAX);
+    tide_trace_model_free(model);
+}
+
+static void a_pass_that_was_given_up_makes_no_step_whole(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_AT(
+        "given up", "1", "1") "\"t_ns\":1500}\n" TRACE_STEP("1"));
+    assert_false(model->steps[0].is_whole);
+    tide_trace_model_free(model);
+}
+
+static void what_was_told_of_a_step_before_it_was_given_up_counts_for_none(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(
+        TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_AT("access", "1", "1")
+            TRACE_SPAN("1100", "1200") "\"id\":1,\"chunk\":0}\n" TRACE_AT(
+                "given up", "1", "1") "\"t_ns\":1500}\n" TRACE_AT("pass", "1", "2")
+                TRACE_T("2000") "\"training\":true,\"number\":1,\"clips\":false}\n" TRACE_AT(
+                    "access", "1", "2") TRACE_SPAN("2100", "2200") "\"id\":2,\"chunk\":0}\n" TRACE_STEP("1"));
+    assert_true(model->passes[0].given_up);
+    assert_false(model->passes[1].given_up);
+    assert_int_equal(model->steps[0].pass, 1);
+    assert_int_equal(event_find(model, TIDE_TRACE_ACCESS)->step, 0);
+    assert_int_equal(model->events[model->event_count - 1].step, 1);
+    tide_trace_model_free(model);
+}
+
+/* ---- a file that breaks off; segments ---- */
+
+static void a_trace_that_breaks_off_anywhere_is_taken_up_to_there(void **unused)
+{
+    (void)unused;
+    static const char whole[] = TRACE_WHOLE;
+    for (size_t bytes = 0; bytes < sizeof whole - 1; bytes++) {
+        tide_trace_model *model = NULL;
+        file_write(path, whole, bytes);
+        tide_status status = tide_trace_model_read(path, &model);
+        if (bytes < sizeof TRACE_FIRST - 1) {
+            assert_int_equal(status, TIDE_ERROR_ARGUMENT);
+            assert_null(model);
+            continue;
+        }
+        assert_ok(status);
+        assert_true(model->is_cut);
+        tide_trace_model_free(model);
+    }
+}
+
+#define TRACE_SNAPSHOT                                                                                       \
+    TRACE_AT("snapshot", "1", "1")                                                                           \
+    TRACE_T("1000")                                                                                          \
+    "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7,"               \
+    "\"pinned\":false,\"content\":\"params\",\"pending\":false}\n"
+
+static void segments_follow_in_order_of_their_numbers(void **unused)
+{
+    (void)unused;
+    segment_write(10, TRACE_SNAPSHOT TRACE_PASS("3", "90000") TRACE_STEP("3") "{\"event\":\"pas");
+    segment_write(9, TRACE_SNAPSHOT TRACE_PASS("2", "80000") TRACE_STEP("2"));
+    tide_trace_model *model = read_text(TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_STEP("1"));
+    segment_remove(9);
+    segment_remove(10);
+    assert_int_equal(model->step_count, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(model->steps[i].step == i + 1 && model->steps[i].is_whole);
+    assert_true(model->is_cut);
+    tide_trace_model_free(model);
+}
+
+/* Killed as it brought its segments into the file: what it has of them there is not taken twice. */
+static void segments_that_are_in_the_file_in_part_are_read_once(void **unused)
+{
+    (void)unused;
+    static const char head[] = TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_STEP("1");
+    static const char segments[] = TRACE_SNAPSHOT TRACE_PASS("2", "80000") TRACE_STEP("2")
+        TRACE_SNAPSHOT TRACE_PASS("3", "90000") TRACE_STEP("3");
+    char text[sizeof head + sizeof segments];
+    for (size_t bytes = 0; bytes < sizeof segments; bytes += 7) {
+        segment_write(9, TRACE_SNAPSHOT TRACE_PASS("2", "80000") TRACE_STEP("2"));
+        segment_write(10, TRACE_SNAPSHOT TRACE_PASS("3", "90000") TRACE_STEP("3"));
+        (void)snprintf(text, sizeof text, "%s%.*s", head, (int)bytes, segments);
+        tide_trace_model *model = read_text(text);
+        segment_remove(9);
+        segment_remove(10);
+        assert_int_equal(model->pass_count, 3);
+        assert_int_equal(model->event_count, 5);
+        assert_int_equal(model->step_count, 3);
+        tide_trace_model_free(model);
+    }
+}
+
+static void what_lies_beside_a_whole_trace_is_not_of_it(void **unused)
+{
+    (void)unused;
+    segment_write(9, TRACE_PASS("2", "80000") TRACE_STEP("2"));
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    assert_int_equal(model->step_count, 1);
+    tide_trace_model_free(model);
+    segment_remove(9);
+}
+
+static void a_fault_in_a_segment_is_told_with_its_name_and_line(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = NULL;
+    char wanted[PATH_BYTES + 64];
+    segment_write(9, TRACE_PASS("2", "80000") "{\"event\":\"nap\"}\n");
+    file_write(path, TRACE_FIRST, strlen(TRACE_FIRST));
+    assert_int_equal(tide_trace_model_read(path, &model), TIDE_ERROR_ARGUMENT);
+    (void)snprintf(wanted, sizeof wanted, "%s.step-9:2: event: there is no event \"nap\" in format 3", path);
+    assert_string_equal(tide_message(), wanted);
+    segment_remove(9);
+}
+
+/* ---- what is refused ---- */
+
+/* `from` in the sound trace stands `to` instead; the message behind "PATH:". */
+typedef struct fault {
+    const char *from, *to, *message;
+} fault;
+
+static const fault faults[] = {
+    {"{\"trace\":3", "{\"format\":1",
+     "1: a trace of format 1, made by an older tidepool (this one reads format 3): train again with --trace"},
+    {"{\"trace\":3", "{\"trace\":2",
+     "1: a trace of format 2, made by an older tidepool (this one reads format 3): train again with --trace"},
+    {"{\"trace\":3", "{\"trace\":4",
+     "1: a trace of format 4, made by a newer tidepool (this one reads format 3)"},
+    {"{\"trace\":3", "{\"trace\":\"3\"", "1: \"trace\" must be a whole number from 0 on, not \"3\""},
+    {"{\"trace\":3", "{\"traces\":3", "1: not a trace: its first line would begin with {\"trace\":3"},
+    {"{\"trace\":3", "# a log", "1: not a trace: its first line would begin with {\"trace\":3"},
+    {"\"rank\":0,\"ranks\":1", "\"rank\":1,\"ranks\":1", "1: trace: \"rank\" is 1 of 1 ranks"},
+    {"bf16", "int8", "1: trace: \"dtype\" must be one of fp32, bf16, fp16, not \"int8\""},
+    {"\"cores\":2", "\"cores\":02",
+     "3: table machine: \"cores\" must be a whole number from 0 to 4294967294, not 02"},
+    {"1e12", "1e999", "3: table machine: \"flops_per_second\" must be a number or null, not 1e999"},
+    {"1e12", "0x12", "3: table machine: is not JSON: , is missing between two members, there is x12"},
+    {"\"param\":1,\"name\"", "\"param\":2,\"name\"",
+     "5: table param: \"param\" is 2, but the row is number 1"},
+    {"\"elements\":200000", "\"elements\":9223372036854775808",
+     "4: table param: \"elements\" must be a whole number from 0 on, not 9223372036854775808"},
+    {"\"elements\":200000", "\"elements\":18446744073709751616",
+     "4: table param: \"elements\" must be a whole number from 0 on, not 18446744073709751616"},
+    {"[128,128,128]", "[128,128,128,128]", "4: table param: \"planes\" are more than 3"},
+    {"[[0,0,131072]]", "[[2,0,131072]]",
+     "6: table chunk: a number in a list is 2, but params go from 0 to 1"},
+    {"[[0,0,131072]]", "[[0,0,200001]]", "6: table chunk: param 0 has 200000 elements, not 200001 from 0"},
+    {"[[0,0,131072]]", "[[0,131073,131072]]",
+     "6: table chunk: param 0 has 200000 elements, not 131072 from 131073"},
+    {"[[0,0,131072]]", "[[0,0]]", "6: table chunk: is not JSON: , is missing between two values, there is ]"},
+    {"[[0,0,131072]]", "[[0,0,1,2]]", "6: table chunk: \"params\" has lists of three numbers"},
+    {"\"bytes\":137856", "\"bytes\":262145", "7: table chunk: \"bytes\" is 262145, but a chunk has 262144"},
+    {"\"index\":1,\"bytes\":137856", "\"index\":2,\"bytes\":137856",
+     "7: table chunk: \"index\" is 2, but it is the param space's number 1"},
+    {"\"of\":[0,1]", "\"of\":[0,3]", "10: table chunk: \"of\" names chunk 3, which is no param chunk"},
+    {"\"of\":[0,1]", "\"of\":[0,4]",
+     "10: table chunk: a number in a list is 4, but chunks before this one go from 0 to 3"},
+    {"\"params\":[],\"of\":[0]", "\"params\":[[0,0,1]],\"of\":[0]",
+     "9: table chunk: \"params\" must be empty for a state chunk"},
+    {"[[0,12]]", "[[1,12]]", "13: table op: \"activations\" names number 1, but there are 1"},
+    {"[[0,12]]", "[[0,16]]", "13: table op: in a list: must be a whole number from 0 to 15, not 16"},
+    {"\"table\":\"machine\"", "\"table\":\"machines\"",
+     "3: table: \"table\" must be one of setting, machine, param, chunk, op, activation, not \"machines\""},
+    {"\\u00e9", "\\ud83d",
+     "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
+    {"\\u00e9", "\\udc00",
+     "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
+    {"\\u00e9", "\\ud83d\\u0041",
+     "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
+    {"\\u00e9", "\xe0\x80\xaf",
+     "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
+    {"\\u00e9", "\xff",
+     "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
+    {"{\"event\":\"wait\"", "{\"event\":\"weight\"", "17: event: there is no event \"weight\" in format 3"},
+    {"{\"event\":\"wait\"", "{\"happening\":\"wait\"",
+     "17: a line begins with \"event\", \"step\", \"table\" or \"end\", not with \"happening\""},
+    {"{\"event\":\"wait\"", "[]", "17: is not JSON: { is missing at the line's begin, there is ["},
+    {"\"chunk\":0,\"for\"", "\"chunk\":6,\"for\"",
+     "17: event wait: \"chunk\" is 6, but chunks go from 0 to 5"},
+    {"\"chunk\":0,\"for\"", "\"chunk\":null,\"for\"",
+     "17: event wait: \"chunk\" must be a whole number from 0 to 4294967294, not null"},
+    {"\"for\":\"move\"", "\"for\":\"luck\"",
+     "17: event wait: \"for\" must be one of update, slot, move, not \"luck\""},
+    {",\"for\":\"move\"", "", "17: event wait: \"for\" is missing"},
+    {"\"for\":\"move\"", "\"for\":\"move\",\"more\":1",
+     "17: event wait: ends here and has no member \"more\""},
+    {"\"for\":\"move\"}", "\"for\":\"move\"",
+     "17: event wait: is not JSON: } is missing at the line's end, there is the line's end"},
+    {"\"for\":\"move\"}", "\"for\":\"move\"} {}", "17: event wait: must end with }, not with {"},
+    {"\"device_slot\":3,\"host_slot\":7,\"copied\"", "\"device_slot\":4,\"host_slot\":7,\"copied\"",
+     "18: event move: \"device_slot\" is 4, but device slots go from 0 to 3"},
+    {"\"host_slot\":7,\"copied\"", "\"host_slot\":8,\"copied\"",
+     "18: event move: \"host_slot\" is 8, but host slots go from 0 to 7"},
+    {"\"zeroed\":false", "\"zeroed\":0", "18: event move: \"zeroed\" must be true or false, not 0"},
+    {"\"chunk\":0,\"reason\":\"demand\",\"device_slot\"", "\"reason\":\"demand\",\"chunk\":0,\"device_slot\"",
+     "18: event move: \"chunk\" belongs here, not \"reason\""},
+    {"\"begin_ns\":1110", "\"begin_ns\":1121", "19: event map: \"end_ns\" 1120 is before \"begin_ns\" 1121"},
+    {"\"slice\":1,\"schedule_step\":3", "\"slice\":2,\"schedule_step\":3",
+     "26: event op: \"slice\" is 2, but this op's slices go from 0 to 1"},
+    {"\"bytes\":262144,\"device_slot\"", "\"bytes\":262145,\"device_slot\"",
+     "21: event copy: \"bytes\" is 262145, but chunk 0 has 262144"},
+    {"\"op\":1,\"slice\":1", "\"op\":null,\"slice\":1", "26: event op: \"slice\" is 1, but \"op\" is null"},
+    {"\"op\":1,\"slice\":1", "\"op\":2,\"slice\":1", "26: event op: \"op\" is 2, but ops go from 0 to 1"},
+    {"\"param\":0,\"holds\"", "\"param\":2,\"holds\"",
+     "28: event param: \"param\" is 2, but params go from 0 to 1"},
+    {"\"chunk\":0,\"state_chunk\":3", "\"chunk\":3,\"state_chunk\":3",
+     "30: event update: \"chunk\" is 3, which is no param chunk"},
+    {"\"chunk\":0,\"state_chunk\":3", "\"chunk\":0,\"state_chunk\":2",
+     "30: event update: \"state_chunk\" is 2, which is no state chunk"},
+    {"\"training\":true,\"number\":1", "\"training\":false,\"number\":1",
+     "15: event pass: \"number\" is 1, but \"training\" is false"},
+    {"\"step_seconds\":1e-05", "\"step_seconds\":null",
+     "33: step: \"step_seconds\" must be a number from 0 on"},
+    {"\"skipped\":0", "\"skipped\":2", "33: step: \"skipped\" must be a whole number from 0 to 1, not 2"},
+    {"{\"end\":true", "{\"end\":false", "36: end: \"end\" must be true"},
+    {"\"dropped\":0}\n", "\"dropped\":0}\n{}\n",
+     "37: comes behind the line \"end\", which is a trace's last"},
+};
+
+/* The sound trace with `from`, which it has, once replaced. */
+static void replace(const fault *wrong, char text[TEXT_BYTES])
+{
+    static const char sound[] = TRACE_WHOLE;
+    const char *at = strstr(sound, wrong->from);
+    assert_non_null(at);
+    (void)snprintf(text, TEXT_BYTES, "%.*s%s%s", (int)(at - sound), sound, wrong->to,
+                   at + strlen(wrong->from));
+}
+
+static void what_is_wrong_is_refused_with_its_line_and_what_would_be_right(void **unused)
+{
+    (void)unused;
+    static char text[TEXT_BYTES];
+    char wanted[512];
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        tide_trace_model *model = NULL;
+        replace(&faults[i], text);
+        file_write(path, text, strlen(text));
+        assert_int_equal(tide_trace_model_read(path, &model), TIDE_ERROR_ARGUMENT);
+        (void)snprintf(wanted, sizeof wanted, "%s:%s", path, faults[i].message);
+        assert_string_equal(tide_message(), wanted);
+        assert_null(model);
+    }
+}
+
+static void a_file_that_is_none_is_told_as_such(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = NULL;
+    static const char zeros[64] = {0};
+    file_write(path, "", 0);
+    assert_int_equal(tide_trace_model_read(path, &model), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "run.trace:1: the file is empty"));
+    file_write(path, zeros, sizeof zeros);
+    assert_int_equal(tide_trace_model_read(path, &model), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "run.trace:1: not a trace"));
+    assert_int_equal(tide_trace_model_read(folder, &model), TIDE_ERROR_IO);
+    assert_non_null(strstr(tide_message(), "can't be read: Is a directory"));
+    assert_int_equal(tide_trace_model_read("/nowhere/at/all", &model), TIDE_ERROR_IO);
+    assert_string_equal(tide_message(), "/nowhere/at/all: can't be opened: No such file or directory");
+    assert_null(model);
+}
+
+/* ---- accounts of steps ---- */
+
+static void a_steps_account_is_what_its_events_add_up_to(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    tide_trace_steps steps;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_int_equal(steps.count, 1);
+    const tide_step_account *account = &steps.steps[0];
+    assert_true(account->is_exact);
+    assert_null(account->difference.member);
+    assert_int_equal(account->bytes[TIDE_TIER_DEVICE], 262144);
+    assert_int_equal(account->bytes_by_space[TIDE_TIER_DEVICE][TIDE_SPACE_PARAM], 262144);
+    assert_int_equal(account->bytes_by_reason[TIDE_TIER_DEVICE][TIDE_REASON_DEMAND], 262144);
+    assert_int_equal(account->asked, 3);
+    assert_int_equal(account->lacked, 1);
+    assert_float_equal(account->update_seconds[TIDE_TIER_HOST], 1e-6, 1e-15);
+    assert_float_equal(account->rest_seconds, 1e-6, 1e-12);
+    assert_int_equal(steps.moves[0], 1);
+    assert_null(account->plan); /* the step that ended before was the first to be planned */
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+static void sums_of_a_trace_with_gaps_are_not_compared(void **unused)
+{
+    (void)unused;
+    static const fault change = {"\"dropped\":0}", "\"dropped\":5}", NULL};
+    static char text[TEXT_BYTES];
+    tide_trace_steps steps;
+    replace(&change, text);
+    tide_trace_model *model = read_text(text);
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_int_equal(model->dropped, 5);
+    assert_false(steps.steps[0].is_exact);
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+static void figures_that_do_not_add_up_are_named(void **unused)
+{
+    (void)unused;
+    static const struct {
+        fault change;
+        const char *member;
+    } changes[] = {
+        {{"\"bytes\":262144,\"device_slot\"", "\"bytes\":262143,\"device_slot\"", NULL}, "h2d_bytes"},
+        {{"\"demand_fetches\":1", "\"demand_fetches\":2", NULL}, "demand_fetches"},
+        {{"\"busy_ns\":3000", "\"busy_ns\":2900", NULL}, "compute_seconds"},
+        {{"\"cause\":\"link\"", "\"cause\":\"capacity\"", NULL}, "stall_link_seconds"},
+        {{"\"tier\":\"host\"", "\"tier\":\"device\"", NULL}, "adam_host_seconds"},
+    };
+    static char text[TEXT_BYTES];
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        tide_trace_steps steps;
+        replace(&changes[i].change, text);
+        tide_trace_model *model = read_text(text);
+        assert_ok(tide_trace_steps_make(model, &steps));
+        assert_non_null(steps.steps[0].difference.member);
+        assert_string_equal(steps.steps[0].difference.member, changes[i].member);
+        tide_trace_steps_free(&steps);
+        tide_trace_model_free(model);
+    }
+}
+
+static void the_warm_up_is_not_what_steps_are_like(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model =
+        read_text(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_PASS("2", "20000") TRACE_STEP("2")
+                      TRACE_PASS("7", "70000") TRACE_STEP("7") TRACE_PASS("8", "80000") TRACE_STEP("8"));
+    tide_trace_steps steps;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_int_equal(steps.count, 4);
+    assert_int_equal(steps.steps[steps.steady].line->step, 7);
+    assert_false(
+        steps.steps[2].is_exact); /* step 6, in which fetches for it may have been made, was not kept */
+    assert_true(steps.steps[3].is_exact);
+    assert_non_null(steps.steps[1].plan);
+    assert_ptr_equal(tide_trace_steps_find(&steps, 8), &steps.steps[3]);
+    assert_null(tide_trace_steps_find(&steps, 3));
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+static void the_last_step_of_a_run_is_not_what_steps_are_like(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model =
+        read_text(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_PASS("2", "20000") TRACE_STEP("2")
+                      TRACE_PASS("3", "30000") TRACE_STEP("3") TRACE_PASS("4", "40000") TRACE_STEP("4"));
+    tide_trace_steps steps;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_int_equal(steps.steps[steps.steady].line->step, 3);
+    assert_int_equal(steps.steady_end, 3);
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+static void the_plan_of_a_forward_only_pass_is_none_of_a_steps(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model =
+        read_text(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_AT("plan", "0", "1")
+                      TRACE_T("11000") "\"training\":false,\"planned_in\":9,\"planned_out\":9,\"least_in\":9,"
+                                       "\"least_out\":9}\n" TRACE_PASS("2", "20000") TRACE_STEP("2"));
+    tide_trace_steps steps;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_non_null(steps.steps[1].plan);
+    assert_int_equal(steps.steps[1].plan->planned_in, 3);
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+/* ---- memory ---- */
+
+static void memory_that_runs_out_is_told_and_nothing_is_kept(void **unused)
+{
+    (void)unused;
+    unsigned request = 0;
+    segment_write(9, TRACE_PASS("2", "80000") TRACE_STEP("2"));
+    file_write(path, TRACE_FIRST TRACE_TABLES TRACE_STEP_1, strlen(TRACE_FIRST TRACE_TABLES TRACE_STEP_1));
+    for (bool failed = true; failed; request++) {
+        tide_trace_model *model = NULL;
+        fake_memory_fail(request);
+        tide_status status = tide_trace_model_read(path, &model);
+        failed = fake_memory_failed();
+        (void)fake_memory_clear();
+        assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        assert_true(failed == (model == NULL));
+        if (failed)
+            assert_non_null(strstr(tide_message(), "run.trace"));
+        tide_trace_model_free(model);
+    }
+    assert_true(request > 10);
+    segment_remove(9);
+}
+
+/* Everything that is made of a trace, once; whether a request failed. */
+static tide_status all_made(const tide_trace_model *model)
+{
+    tide_trace_steps steps;
+    tide_stall_series longest[2];
+    tide_slow_op slow[2];
+    uint32_t count = 0;
+    uint64_t all = 0;
+    tide_status status = tide_trace_steps_make(model, &steps);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_trace_longest_stalls(&steps, longest, 2, &count);
+    if (status == TIDE_OK)
+        status = tide_trace_slow_ops(&steps, slow, 2, &all);
+    tide_trace_steps_free(&steps);
+    return status;
+}
+
+static void accounts_without_memory_are_not_made(void **unused)
+{
+    (void)unused;
+    unsigned request = 0;
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    for (bool failed = true; failed; request++) {
+        fake_memory_fail(request);
+        tide_status status = all_made(model);
+        failed = fake_memory_failed();
+        (void)fake_memory_clear();
+        assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+    }
+    assert_true(request > 5);
+    tide_trace_model_free(model);
+}
+
+/* ---- stalls and slow ops ---- */
+
+/* Steps 3 to 5 of `op` busy, each with a stall before it. */
+#define TRACE_OP_STEP(number, begin, end, busy, stall_begin)                                                 \
+    TRACE_PASS(number, stall_begin)                                                                          \
+    TRACE_AT("stall", number, number)                                                                        \
+    TRACE_SPAN(stall_begin, begin)                                                                           \
+    "\"cause\":\"capacity\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                                      \
+    "\"ended_by\":null,\"predicted\":true}\n" TRACE_AT("op", number, number)                                 \
+        TRACE_SPAN(begin, end) "\"busy_ns\":" busy                                                           \
+                               ",\"op\":1,\"slice\":0,\"schedule_step\":2}\n" TRACE_STEP(number)
+
+#define TRACE_OP_STEPS                                                                                       \
+    TRACE_FIRST TRACE_TABLES TRACE_OP_STEP("3", "31000", "32000", "1000", "30000")                           \
+        TRACE_OP_STEP("4", "43000", "46000", "1600", "40000")                                                \
+            TRACE_OP_STEP("5", "52000", "53000", "1000", "50000") TRACE_PASS("6", "60000")
+
+static void stalls_alike_are_one_series_with_its_longest(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_OP_STEPS);
+    tide_trace_steps steps;
+    tide_stall_series longest[3];
+    uint32_t count = 0;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_ok(tide_trace_longest_stalls(&steps, longest, 3, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(longest[0].count, 3);
+    assert_int_equal(longest[0].longest->step, 4);
+    assert_float_equal(longest[0].seconds, 6e-6, 1e-12);
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+static void an_op_is_slow_by_its_own_median(void **unused)
+{
+    (void)unused;
+    tide_trace_model *model = read_text(TRACE_OP_STEPS);
+    tide_trace_steps steps;
+    tide_slow_op slow[3];
+    uint64_t all = 0;
+    assert_ok(tide_trace_steps_make(model, &steps));
+    assert_ok(tide_trace_slow_ops(&steps, slow, 3, &all));
+    assert_int_equal(all, 1);
+    assert_int_equal(slow[0].event->step, 4); /* by its kernels: 1.6 times theirs */
+    assert_float_equal(slow[0].median_seconds, 1e-6, 1e-12);
+    tide_trace_steps_free(&steps);
+    tide_trace_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_read_as_they_stand),
+        cmocka_unit_test(every_kind_of_event_is_read_with_all_that_it_tells),
+        cmocka_unit_test(events_stand_in_order_of_time_and_equals_in_order_of_lines),
+        cmocka_unit_test(a_step_is_its_line_and_knows_its_pass),
+        cmocka_unit_test(blanks_between_members_are_allowed),
+        cmocka_unit_test(a_step_in_which_something_was_dropped_is_not_whole),
+        cmocka_unit_test(a_step_whose_pass_was_not_kept_is_not_whole),
+        cmocka_unit_test(a_pass_that_was_given_up_makes_no_step_whole),
+        cmocka_unit_test(what_was_told_of_a_step_before_it_was_given_up_counts_for_none),
+        cmocka_unit_test(a_trace_that_breaks_off_anywhere_is_taken_up_to_there),
+        cmocka_unit_test(segments_follow_in_order_of_their_numbers),
+        cmocka_unit_test(segments_that_are_in_the_file_in_part_are_read_once),
+        cmocka_unit_test(what_lies_beside_a_whole_trace_is_not_of_it),
+        cmocka_unit_test(a_fault_in_a_segment_is_told_with_its_name_and_line),
+        cmocka_unit_test(what_is_wrong_is_refused_with_its_line_and_what_would_be_right),
+        cmocka_unit_test(a_file_that_is_none_is_told_as_such),
+        cmocka_unit_test(a_steps_account_is_what_its_events_add_up_to),
+        cmocka_unit_test(sums_of_a_trace_with_gaps_are_not_compared),
+        cmocka_unit_test(figures_that_do_not_add_up_are_named),
+        cmocka_unit_test(the_warm_up_is_not_what_steps_are_like),
+        cmocka_unit_test(the_last_step_of_a_run_is_not_what_steps_are_like),
+        cmocka_unit_test(the_plan_of_a_forward_only_pass_is_none_of_a_steps),
+        cmocka_unit_test(stalls_alike_are_one_series_with_its_longest),
+        cmocka_unit_test(an_op_is_slow_by_its_own_median),
+        cmocka_unit_test(accounts_without_memory_are_not_made),
+        cmocka_unit_test(memory_that_runs_out_is_told_and_nothing_is_kept),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}

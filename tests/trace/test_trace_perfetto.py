@@ -1,0 +1,544 @@
+#!/usr/bin/env python3
+"""tidepool trace perfetto: the file is what ui.perfetto.dev reads: spans nest on every track, arrows lead from copies to the
+ops that needed them, counters and names are there. Read back by a small parser of the wire format, and by PyPI's `perfetto`
+where it is: in this python or in the folder that TIDE_PYPI names (tools/test.sh puts it there). Its trace processor is asked
+where TIDE_TRACE_PROCESSOR says that it is.
+
+usage: test_trace_perfetto.py PROGRAM      prints TAP
+"""
+import os
+import resource
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from trace_runs import Run
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
+from test_program import Tap  # noqa: E402
+
+
+if "TIDE_PYPI" in os.environ:
+    sys.path.append(os.environ["TIDE_PYPI"])
+try:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
+except ImportError:
+    perfetto = None
+
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+# perfetto.protos: {field: (name, what it is)}; a dict is a message, a list a repeated field.
+NOTE = {1: ("name_iid", int), 2: ("bool_value", int), 3: ("uint_value", int), 17: ("string_value_iid", int)}
+TEXT = {1: ("iid", int), 2: ("text", str)}
+EVENT = {4: ("debug_annotations", [NOTE]), 9: ("type", int), 10: ("name_iid", int), 11: ("track_uuid", int),
+         30: ("counter_value", int), 47: ("flow_ids", [int]), 48: ("terminating_flow_ids", [int])}
+INTERNED = {2: ("event_names", [TEXT]), 3: ("debug_annotation_names", [TEXT]), 29: ("debug_annotation_string_values", [TEXT])}
+TRACK = {1: ("uuid", int), 2: ("name", str), 3: ("process", {1: ("pid", int), 6: ("process_name", str)}), 5: ("parent_uuid", int),
+         8: ("counter", {3: ("unit", int), 7: ("y_axis_share_key", str)}), 11: ("child_ordering", int),
+         12: ("sibling_order_rank", int)}
+PACKET = {8: ("timestamp", int), 10: ("trusted_packet_sequence_id", int), 13: ("sequence_flags", int),
+          11: ("track_event", EVENT), 12: ("interned_data", INTERNED), 60: ("track_descriptor", TRACK)}
+TRACE = {1: ("packet", [PACKET])}
+
+# ---- reading ----
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def parse(data, message):
+    """The message as a dict; a field that it does not have is an error."""
+    read, at = {}, 0
+    while at < len(data):
+        key, at = varint(data, at)
+        name, kind = message[key >> 3]
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        elif key & 7 == 1:
+            value, at = struct.unpack_from("<Q", data, at)[0], at + 8
+        else:
+            assert key & 7 == 2, f"wire type {key & 7}"
+            length, at = varint(data, at)
+            assert at + length <= len(data), "a length beyond the end"
+            value, at = data[at:at + length], at + length
+        one = kind[0] if isinstance(kind, list) else kind
+        if isinstance(one, dict):
+            value = parse(value, one)
+        elif one is str:
+            value = value.decode()
+        if isinstance(kind, list):
+            read.setdefault(name, []).append(value)
+        else:
+            assert name not in read, f"{name} twice"
+            read[name] = value
+    return read
+
+
+class Span:
+
+    def __init__(self, name, begin, track, notes, depth):
+        self.name, self.begin, self.track, self.notes, self.depth, self.end = name, begin, track, notes, depth, None
+
+    def __repr__(self):
+        return f"{self.track}/{self.name} [{self.begin}, {self.end}]"
+
+
+class Timeline:
+    """What the UI makes of a file: spans by track, arrows, counters; `faults` is what it would stumble over."""
+
+    def __init__(self, data):
+        self.faults, self.tracks, self.counters, self.spans, self.instants = [], {}, defaultdict(list), [], []
+        self.arrows, self.process = [], None
+        self.open, self.flows, self.texts = defaultdict(list), {}, defaultdict(dict)
+        packets = parse(data, TRACE)["packet"]
+        last = 0
+        self.check(packets[0].get("sequence_flags", 0) & 1, "the first packet clears the sequence's state")
+        for packet in packets:
+            self.check("trusted_packet_sequence_id" in packet and packet["sequence_flags"] & 2,
+                       "packets are of a sequence")
+            for texts in packet.get("interned_data", {}):
+                for text in packet["interned_data"][texts]:
+                    self.check(text["iid"] not in self.texts[texts] and text["iid"] > 0, f"{texts}: {text} is new")
+                    self.texts[texts][text["iid"]] = text["text"]
+            if "track_descriptor" in packet:
+                self.track(packet["track_descriptor"])
+            if "track_event" in packet:
+                self.check(packet["timestamp"] >= last, "packets stand in order of time")
+                last = packet["timestamp"]
+                self.event(last, packet["track_event"])
+        for track, spans in self.open.items():
+            self.check(not spans, f"{self.path(track)}: {spans} never ends")
+        self.check(not self.flows, f"arrows lead nowhere: {self.flows}")
+
+    def check(self, holds, what):
+        if not holds:
+            self.faults.append(what)
+
+    def track(self, told):
+        self.check(told["uuid"] not in self.tracks, f"track {told} is new")
+        self.check("process" in told or told["parent_uuid"] in self.tracks, f"track {told} has a parent that is known")
+        self.tracks[told["uuid"]] = told
+        if "process" in told:
+            self.process = told["process"]
+
+    def path(self, uuid):
+        told = self.tracks[uuid]
+        if "process" in told:
+            return ""
+        above = self.path(told["parent_uuid"])
+        return above + "/" + told["name"] if above else told["name"]
+
+    def notes(self, event):
+        found = {}
+        for note in event.get("debug_annotations", []):
+            name = self.texts["debug_annotation_names"][note["name_iid"]]
+            if "string_value_iid" in note:
+                found[name] = self.texts["debug_annotation_string_values"][note["string_value_iid"]]
+            else:
+                found[name] = note.get("uint_value", note.get("bool_value"))
+        return found
+
+    def event(self, time, event):
+        track = event["track_uuid"]
+        if event["type"] == COUNTER:
+            self.check("counter" in self.tracks[track], f"{self.path(track)} is a counter")
+            self.counters[self.path(track)].append((time, event["counter_value"]))
+            return
+        self.check("counter" not in self.tracks[track], f"{self.path(track)} is no counter")
+        open_spans = self.open[track]
+        if event["type"] == END:
+            span = open_spans.pop()
+            span.end = time
+            self.spans.append(span)
+        else:
+            span = Span(self.texts["event_names"][event["name_iid"]], time, self.path(track), self.notes(event),
+                        len(open_spans))
+        if event["type"] == BEGIN:
+            open_spans.append(span)
+        if event["type"] == INSTANT:
+            span.end = time
+            self.instants.append(span)
+        for flow in event.get("flow_ids", []) + event.get("terminating_flow_ids", []):
+            if flow in self.flows:
+                self.arrows.append((self.flows[flow], span))
+            if flow in event.get("flow_ids", []):
+                self.flows[flow] = span
+            else:
+                self.check(flow in self.flows, f"the arrow that ends at {span} came from somewhere")
+                self.flows.pop(flow, None)
+
+    def on(self, track):
+        return sorted((span for span in self.spans if span.track == track), key=lambda span: (span.begin, span.depth))
+
+    def arrows_between(self, one, other):
+        return [(a, b) for a, b in self.arrows if a.track == one and b.track == other]
+
+
+# ---- what a trace says ----
+
+
+def of_kind(run, kind):
+    return [line for line in run.lines if line.get("event") == kind]
+
+
+def chunk_name(run, chunk):
+    table = next(line for line in run.lines if line.get("table") == "chunk" and line["chunk"] == chunk)
+    first = f"layer{table['index']}.p0" if table["params"] else ""
+    more = f" +{len(table['params']) - 1}" if len(table["params"]) > 1 else ""
+    return f"{table['space']} {table['index']}" + (f": {first}{more}" if first else "")
+
+
+def spans_of(run, kind, **members):
+    return sorted((line["begin_ns"], line["end_ns"]) for line in of_kind(run, kind)
+                  if all(line[name] == value for name, value in members.items()))
+
+
+class Case:
+
+    def __init__(self, program, folder):
+        self.program, self.folder, self.tap = program, folder, Tap()
+
+    def convert(self, path, out="out.pftrace", **more):
+        return subprocess.run(
+            [self.program, "trace", "perfetto",
+             str(path), "-o", str(self.folder / out)], capture_output=True, text=True, check=False, **more)
+
+    def timeline(self, run, **more):
+        run.write(self.folder / "run.trace", **more)
+        result = self.convert(self.folder / "run.trace")
+        assert result.returncode == 0, result.stderr
+        return Timeline((self.folder / "out.pftrace").read_bytes())
+
+    def equal(self, name, found, expected):
+        self.tap.ok(found == expected, name, f"found    {str(found)[:1500]}\nexpected {str(expected)[:1500]}")
+
+    # ---- cases ----
+
+    def spans_are_those_of_the_trace(self):
+        run = Run(chunks=5, device_slots=3, params_of_chunk=2).steps(3)
+        timeline = self.timeline(run)
+        self.equal("nothing that the UI would stumble over", timeline.faults, [])
+        self.equal("the process is the rank", timeline.process, {"pid": 1, "process_name": "tidepool rank 0"})
+        for track, expected in [("compute", spans_of(run, "op")), ("copies in", spans_of(run, "copy", to="device")),
+                                ("copies out", spans_of(run, "copy", to="host")), ("stalls", spans_of(run, "stall")),
+                                ("updates on the host", spans_of(run, "update")), ("moves", spans_of(run, "move")),
+                                ("mapping", spans_of(run, "map")),
+                                ("host", sorted(spans_of(run, "request") + spans_of(run, "work")))]:
+            self.equal(f"{track}: every span of the trace, and no other", [(s.begin, s.end) for s in timeline.on(track)],
+                       expected)
+        self.equal("passes are named by their steps", [s.name for s in timeline.on("passes")],
+                   ["step 1", "step 2", "step 3"])
+        self.equal("copies are named by their chunks", Counter(s.name for s in timeline.on("copies in")),
+                   Counter(chunk_name(run, line["chunk"]) for line in of_kind(run, "copy") if line["to"] == "device"))
+        self.equal("stalls are named by their causes", sorted(s.name for s in timeline.on("stalls")),
+                   sorted(line["cause"] for line in of_kind(run, "stall")))
+        self.equal("copies tell their bytes and reasons",
+                   {(s.notes["bytes"], s.notes["reason"]) for s in timeline.on("copies in")}, {(4096, "demand"),
+                                                                                               (4096, "prefetch")})
+        self.equal("instants of the passes", [s.name for s in timeline.instants if s.track == "passes"], ["plan"])
+
+    def slices_lie_in_their_op(self):
+        run = Run(chunks=3, device_slots=2, slices=3).steps(2)
+        spans = self.timeline(run).on("compute")
+        names = Counter((s.depth, s.name) for s in spans)
+        self.equal("every op of every step has a span", sum(names[key] for key in names if key[0] == 0), 2 * 2 * 3)
+        self.equal("its slices lie in it", [(s.name, s.depth) for s in spans[:5]], [("layer0 forward", 0),
+                                                                                    ("before slices", 1), ("slice 0", 1),
+                                                                                    ("slice 1", 1), ("slice 2", 1)])
+
+    def overlapping_moves_have_lanes(self):
+        run = Run(chunks=6, device_slots=3, eviction_ns=700).steps(2)
+        timeline = self.timeline(run)
+        lanes = [uuid for uuid in timeline.tracks if timeline.path(uuid) == "moves"]
+        self.tap.ok(
+            len(lanes) > 1 and not timeline.faults, "moves that overlap stand on lanes of one name",
+            f"{len(lanes)} lanes, {timeline.faults}")
+        self.equal("none lies in another", {s.depth for s in timeline.on("moves")}, {0})
+
+    def slots_show_who_is_there(self):
+        run = Run(chunks=5, device_slots=3).steps(2)
+        timeline = self.timeline(run)
+        held, since, last = defaultdict(list), {}, max(line.get("end_ns", line.get("t_ns", 0)) for line in run.lines)
+        for line in sorted(of_kind(run, "chunk"), key=lambda line: line["t_ns"]):
+            chunk, slot = line["chunk"], line["device_slot"]
+            if chunk in since and since[chunk][0] != slot:
+                held[since[chunk][0]].append((since[chunk][1], line["t_ns"], chunk_name(run, chunk)))
+                del since[chunk]
+            if slot is not None and chunk not in since:
+                since[chunk] = slot, line["t_ns"]
+        for chunk, (slot, begin) in since.items():
+            held[slot].append((begin, last, chunk_name(run, chunk)))
+        for slot in range(3):
+            spans = timeline.on(f"device slots/slot {slot}")
+            self.equal(f"device slot {slot}: who was there, and when",
+                       [(s.begin, s.end, s.name) for s in spans if s.depth == 0], sorted(held[slot]))
+            states = {s.name for s in spans if s.depth == 1}
+            self.tap.ok({"coming: params", "there: params", "there: params, pinned", "there: gradients, update to come"}
+                        <= states, f"device slot {slot}: in which states", str(states))
+        used = timeline.counters["device memory/slots in use"]
+        self.equal("the counter of slots ends at none and never exceeds them", (max(n for _, n in used), used[-1][1]),
+                   (3, 0))
+        self.equal("bytes in slots are those of the chunks in them", timeline.counters["device memory/bytes in slots"],
+                   [(time, 4096 * slots) for time, slots in used])
+        self.equal("the budget is drawn beside them", {n for _, n in timeline.counters["device memory/budget"]},
+                   {3 * 4096 + 1024})
+
+    def counters_show_the_link(self):
+        run = Run(chunks=5, device_slots=3).steps(2)
+        timeline = self.timeline(run)
+        for to, way in (("device", "in"), ("host", "out")):
+            changes = defaultdict(int)
+            for begin, end in spans_of(run, "copy", to=to):
+                changes[begin] += 4096
+                changes[end] -= 4096
+            expected, bytes_now = [], 0
+            for time in sorted(changes):
+                bytes_now += changes[time]
+                expected.append((time, bytes_now))
+            self.equal(f"bytes under way {way}", timeline.counters[f"link/bytes on their way {way}"], expected)
+
+    def arrows_lead_from_copies_to_ops(self):
+        run = Run(chunks=5, device_slots=3).steps(3)
+        timeline = self.timeline(run)
+        reached = {id(b) for a, b in timeline.arrows if b.track == "compute"}
+        stalls = [line for line in of_kind(run, "stall")]
+        self.equal("every stall has an arrow from the copy that ended it",
+                   len(timeline.arrows_between("copies in", "stalls")), len(stalls))
+        self.tap.ok(all(a.end == b.end for a, b in timeline.arrows_between("copies in", "stalls")),
+                    "which ends when the stall does")
+        self.equal("every stall leads to its op",
+                   sorted((a.end, b.name) for a, b in timeline.arrows_between("stalls", "compute")),
+                   sorted((line["end_ns"], run.lines[self.op_line(run, line["op"])]["name"]) for line in stalls))
+        self.equal("every chunk that was fetched leads to the op that used it", len(reached), self.first_uses(run))
+        wrong = [
+            (a, b) for a, b in timeline.arrows
+            if b.track == "compute" and a.track == "copies in" and a.name.split(".")[0].split()[-1] != b.name.split()[0]
+        ]
+        self.equal("and to no other", wrong, [])
+        demands = [line for line in of_kind(run, "move") if line["move"] == "fetch" and line["reason"] == "demand"]
+        self.equal("a request leads to the fetch that it made necessary", len(timeline.arrows_between("host", "moves")),
+                   len(demands))
+
+    @staticmethod
+    def op_line(run, op):
+        return next(i for i, line in enumerate(run.lines) if line.get("table") == "op" and line["op"] == op)
+
+    @staticmethod
+    def first_uses(run):
+        """How many ops were the first to use a chunk that had been copied in."""
+        count, fresh = 0, set()
+        points = [(line["begin_ns"], 0, line["chunk"]) for line in of_kind(run, "copy") if line["to"] == "device"]
+        layers = {line["op"]: line["params"][0][0] for line in run.lines if line.get("table") == "op"}
+        points += [(line["end_ns"], 1, layers[line["op"]]) for line in of_kind(run, "op")]
+        for _, is_op, chunk in sorted(points):
+            if not is_op:
+                fresh.add(chunk)
+            elif chunk in fresh:
+                fresh.remove(chunk)
+                count += 1
+        return count
+
+    def an_op_that_waits_within_is_reached_at_its_end(self):
+        run = Run(chunks=5, device_slots=3, waits_inside=True).steps(2)
+        timeline = self.timeline(run)
+        late = [(a, b) for a, b in timeline.arrows_between("stalls", "compute") if b.begin < a.end]
+        self.equal("an op that began before its copy is reached from it all the same", (len(late), timeline.faults),
+                   (len(of_kind(run, "stall")), []))
+
+    def nothing_else_has_arrows(self):
+        run = Run(chunks=4, device_slots=4).steps(2)
+        expected = len(self.timeline(run).arrows)
+        last = max((line for line in of_kind(run, "op")), key=lambda line: line["begin_ns"])
+        stall = dict(event="stall", step=2, **{"pass":
+                                               2}, begin_ns=last["begin_ns"] - 1, end_ns=last["begin_ns"], cause="caller",
+                     op=last["op"], slice=None, schedule_step=last["schedule_step"], chunk=None, ended_by=None, predicted=True)
+        update = of_kind(run, "update")[-1]
+        piece = dict(update, piece=1, begin_ns=update["end_ns"], end_ns=update["end_ns"] + 5)
+        run.lines += [stall, piece]
+        timeline = self.timeline(run)
+        self.equal("compute that waits for its caller has no arrow, nor have pieces of one update",
+                   (len(timeline.arrows), timeline.faults), (expected, []))
+        self.tap.ok([s.name for s in timeline.on("stalls")][-1] == "caller"
+                    and timeline.on("updates on the host")[-1].notes["piece"] == 1, "though they are there")
+
+    def activations_lead_to_their_slice(self):
+        run = Run(chunks=3, device_slots=3, slices=3).steps(1)
+        first, used = [
+            next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part) for part in (0, 2)
+        ]
+        run.lines.append(
+            dict(event="copy", step=1, **{"pass":
+                                          1}, begin_ns=first["begin_ns"] - 2, end_ns=first["begin_ns"] - 1, id=999,
+                 to="device", chunk=2 * run.chunks + 2, reason="prefetch", bytes=4096, device_slot=0, host_slot=6))
+        arrows = [b for a, b in self.timeline(run).arrows if a.name == "activation 2"]
+        self.equal("an activation's copy leads to the slice that reads it", [(b.name, b.begin) for b in arrows],
+                   [("slice 2", used["begin_ns"])])
+
+    def a_slot_can_be_taken_over(self):
+        run = Run(chunks=5, device_slots=3).steps(2)
+        expected, swapped = self.timeline(run).on("device slots/slot 0"), 0
+        for i, line in enumerate(run.lines):  # the next chunk is told to come before the last is told to be gone
+            if line.get("event") == "chunk" and line["device"] == "coming" and run.lines[i - 1].get("device") == "none" \
+                    and run.lines[i - 1]["t_ns"] == line["t_ns"]:
+                run.lines[i - 1:i + 1] = line, run.lines[i - 1]
+                swapped += 1
+        timeline = self.timeline(run)
+        self.equal("who comes into a slot ends who was there", [repr(s) for s in timeline.on("device slots/slot 0")],
+                   list(map(repr, expected)))
+        self.tap.ok(swapped > 3 and not timeline.faults, "and nothing is wrong with it", f"{swapped} {timeline.faults}")
+
+    def a_gap_ends_what_was_known(self):
+        run = Run(chunks=4, device_slots=2).steps(2)
+        told, seen = max(line.get("end_ns", 0) for line in run.lines), len(run.lines)
+        run.steps(3)
+        del run.lines[seen:]  # steps 3 to 5 were not kept
+        run.snapshot()
+        run.steps(1)
+        timeline = self.timeline(run)
+        crossing = [s for s in timeline.spans if s.track.startswith("device slots") and s.begin < told and s.end > told]
+        self.equal("nobody is anywhere while nothing is known", (crossing, timeline.faults), ([], []))
+
+    def a_killed_run_can_be_seen(self):
+        run = Run(chunks=4, device_slots=2).steps(2)
+        del run.lines[-7:]
+        timeline = self.timeline(run, end=False)
+        self.equal("a trace without an end has all its spans", (timeline.faults, len(timeline.on("compute"))),
+                   ([], len(of_kind(run, "op"))))
+
+    def ranks_can_be_put_together(self):
+        self.timeline(Run().steps(1))
+        first = (self.folder / "out.pftrace").read_bytes()
+        self.timeline(Run(rank=1).steps(1))
+        both = Timeline(first)
+        second = Timeline((self.folder / "out.pftrace").read_bytes())
+        self.equal("tracks and processes of ranks are different ones",
+                   (set(both.tracks) & set(second.tracks), second.process["pid"]), (set(), 2))
+
+    def files_are_whole_or_as_before(self):
+        path, out = Run(chunks=8, device_slots=3).steps(30).write(self.folder / "run.trace"), self.folder / "kept.pftrace"
+        out.write_text("before")
+        full = self.convert(path, "kept.pftrace", preexec_fn=small_files)
+        self.equal("a file that can't be written whole is as before",
+                   (full.returncode, out.read_text(), self.leftovers("kept"), full.stderr.count("File too large")),
+                   (1, "before", [], 1))
+        result = self.convert(self.folder / "none.trace", "kept.pftrace")
+        self.equal("no trace, no file", (result.returncode, out.read_text(), result.stderr.count("\n")), (1, "before", 1))
+        result = self.convert(path, "no/such/folder")
+        self.equal("a place that is not there is one line", (result.returncode, result.stderr.count("\n")), (1, 1))
+        result = subprocess.run(
+            [self.program, "trace", "perfetto", str(path), "-o", "/dev/null"], capture_output=True, text=True,
+            check=False)
+        self.equal("a device is written at once",
+                   (result.returncode, result.stderr, stat.S_ISCHR(os.stat("/dev/null").st_mode)), (0, "", True))
+        result = subprocess.run([self.program, "trace", "perfetto", str(path)], capture_output=True, text=True,
+                                check=False)
+        self.equal("without -o it says so", (result.returncode, result.stderr.count("-o")), (2, 1))
+
+    def the_trace_itself_is_kept(self):
+        path = Run(chunks=4, device_slots=2).steps(5).write(self.folder / "own.trace")
+        segment, other = self.folder / "own.trace.step-9", self.folder / "own.trace.step-x"
+        before = Path(path).read_bytes()
+        segment.write_bytes(before)
+        os.symlink(path, self.folder / "own.link")
+        os.link(segment, self.folder / "own.hard")
+        for name in ("own.trace", "own.trace.step-9", "own.link", "own.hard", "./own.trace"):
+            result = self.convert(path, name)
+            self.equal(f"-o {name} is refused",
+                       (result.returncode, result.stderr.count("that is the trace itself")), (2, 1))
+        self.equal("and the trace is as before", (Path(path).read_bytes(), segment.read_bytes()), (before, before))
+        self.equal("what is no segment may be written", self.convert(path, other.name).returncode, 0)
+
+    def slots_that_nobody_uses_cost_nothing(self):
+        run = Run(chunks=2, device_slots=2).steps(3)
+        run.lines[0].update(device_slots=60_000_000, host_slots=60_000_000)
+        self.timeline(run)
+        self.equal("a trace that claims millions of slots is drawn in little memory",
+                   resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20, True)
+
+    def leftovers(self, name):
+        return [path.name for path in self.folder.iterdir() if path.name.startswith(name) and "tmp" in path.name]
+
+    def as_perfetto_reads_it(self):
+        name = "perfetto's own classes read the same"
+        if perfetto is None:
+            self.tap.skip(name, "no PyPI perfetto here; tools/test.sh installs it")
+            return
+        self.timeline(Run(chunks=5, device_slots=3, slices=2).steps(3))
+        data = (self.folder / "out.pftrace").read_bytes()
+        trace = perfetto.Trace()
+        trace.ParseFromString(data)
+        self.equal(name, unknown_fields(trace), [])
+        self.equal("and write it back to the byte's number", len(trace.SerializeToString()), len(data))
+        mine = parse(data, TRACE)["packet"]
+        self.equal("event for event", [(p.timestamp, p.track_event.type, p.track_event.track_uuid,
+                                        list(p.track_event.flow_ids), list(p.track_event.terminating_flow_ids))
+                                       for p in trace.packet if p.HasField("track_event")],
+                   [(p["timestamp"], e["type"], e["track_uuid"], e.get("flow_ids", []), e.get("terminating_flow_ids", []))
+                    for p in mine if (e := p.get("track_event"))])
+        self.processed()
+
+    def processed(self):
+        name = "perfetto's trace processor finds every span and arrow"
+        try:
+            from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+            binary = os.environ["TIDE_TRACE_PROCESSOR"]
+            processor = TraceProcessor(trace=str(self.folder / "out.pftrace"),
+                                       config=TraceProcessorConfig(bin_path=binary))
+        except (ImportError, KeyError) as error:
+            self.tap.skip(name, f"no trace processor ({error})")
+            return
+        timeline = Timeline((self.folder / "out.pftrace").read_bytes())
+        spans = next(iter(processor.query("select count(*) as n from slice"))).n
+        arrows = next(iter(processor.query("select count(*) as n from flow"))).n
+        self.equal(name, (spans, arrows), (len(timeline.spans) + len(timeline.instants), len(timeline.arrows)))
+        processor.close()
+
+
+def small_files():
+    """For a child: writing more than a page to a file fails, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+def unknown_fields(message):
+    from google.protobuf import unknown_fields as unknown
+    found = [(message.DESCRIPTOR.name, field.field_number) for field in unknown.UnknownFieldSet(message)]
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in value if isinstance(value, (list, tuple)) or hasattr(value, "add") else [value]:
+                found += unknown_fields(one)
+    return found
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="tidepool-perfetto-") as name:
+        case = Case(sys.argv[1], Path(name))
+        for test in (case.spans_are_those_of_the_trace, case.slices_lie_in_their_op, case.overlapping_moves_have_lanes,
+                     case.slots_show_who_is_there, case.counters_show_the_link, case.arrows_lead_from_copies_to_ops,
+                     case.an_op_that_waits_within_is_reached_at_its_end, case.nothing_else_has_arrows,
+                     case.activations_lead_to_their_slice, case.a_slot_can_be_taken_over, case.a_gap_ends_what_was_known,
+                     case.a_killed_run_can_be_seen, case.ranks_can_be_put_together, case.files_are_whole_or_as_before,
+                     case.the_trace_itself_is_kept,
+                     case.slots_that_nobody_uses_cost_nothing,
+                     case.as_perfetto_reads_it):
+            test()
+    case.tap.done()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""tidepool trace summary: what is on its screen, of traces made up and of traces recorded; what it says of other files.
+
+usage: test_trace_summary.py PROGRAM      prints TAP
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from trace_runs import Run
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
+from test_program import MACHINES, Tap  # noqa: E402
+
+
+LINES_MOST, COLUMNS_MOST = 45, 100
+MS = 1_000_000
+UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+class Bench:
+    def __init__(self, program, folder):
+        self.program, self.folder, self.tap = program, Path(folder), Tap()
+
+    def summary(self, *arguments):
+        return subprocess.run([self.program, "trace", "summary", *map(str, arguments)], capture_output=True, timeout=60)
+
+    def of(self, text):
+        path = self.folder / "run.trace"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return self.summary(path)
+
+    def screen(self, trace):
+        """The text of a trace that is sound."""
+        run = self.of(trace if isinstance(trace, str) else trace.text())
+        assert run.returncode == 0 and not run.stderr, run
+        return run.stdout.decode()
+
+    def ok(self, good, name, detail=""):
+        self.tap.ok(good, name, str(detail))
+
+
+def waiting(layers=8, slots=5, **more):
+    """A run whose ops wait for maps, the link, room and updates, in ms."""
+    settings = dict(chunks=layers, device_slots=slots, params_of_chunk=2, bytes_of_chunk=2 << 20, link=2 * MS, op_ns=2 * MS,
+                    map_ns=MS // 10, update_ns=4 * MS, prefetch=False, split_stalls=True)
+    return Run(**settings | more)
+
+
+def fits(text):
+    """On a screen: what was too long for it is marked, and nothing ends with blanks."""
+    lines = text.splitlines()
+    return len(lines) <= LINES_MOST and all(
+        len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and re.search(r"(\w\.\.\.|until \w+ of \d+(, \w+| \(\w+\)))$", line) for line in lines
+    ) and not re.search(" $", text, re.M)
+
+
+def seconds(text):
+    number, unit = text.split()
+    return float(number) * UNITS[unit]
+
+
+def part(text, name):
+    """Seconds and percent of a line of the split."""
+    found = re.search(rf"^  {name} +([\d.]+ [mun]?s) +([\d.]+)%", text, re.M)
+    return (seconds(found[1]), float(found[2])) if found else (0, 0)
+
+
+def time_is_split(bench):
+    text = bench.screen(waiting().steps(6))
+    bench.ok(fits(text), "a summary fits a screen", text)
+    names = ["compute", *(f"stall: {cause}" for cause in ("link", "capacity", "update", "norm", "map", "caller")), "neither"]
+    shares = [part(text, name)[1] for name in names]
+    bench.ok(abs(sum(shares) - 100) < 0.5, "the parts of a step add up to it", text)
+    bench.ok(all(part(text, f"stall: {cause}")[1] > 0 for cause in ("link", "capacity", "update", "map")),
+             "stalls are told by their causes", text)
+    bench.ok(abs(part(text, "compute")[0] - 16 * 2e-3) < 1e-4, "compute is what kernels took", text)
+    bench.ok("steps 3 to 5, of 6 whole ones" in text, "warm-up and the run's last step are left out", text)
+    bench.ok("warning" not in text, "sums that agree are not told", text)
+
+
+def moves_are_told(bench):
+    text = bench.screen(waiting().steps(6))
+    bench.ok(re.search(r"to the device +12 MiB +4 MiB +2 MiB +0 B +demand 12 MiB", text), "bytes against planned and least",
+             text)
+    bench.ok("of 16 chunks asked for a step, 62.5% were there" in text, "the hit rate is what requests lacked", text)
+    bench.ok(re.search(r"^ +0 +2\.0x +4 MiB layer0\.p0 \+1 ", text, re.M),
+             "chunks that moved most, with their params", text)
+    for cause, layer, end in (("capacity", "2 backward: chunk 2", r"evict of 7 \(promote\)"),
+                              ("update  ", "5 forward: chunk 5", "update of 5, host")):
+        bench.ok(re.search(rf"{cause} step 3, 1 of 3, layer{layer} \(layer\d\.p0 \+1\); until {end}$", text, re.M),
+                 f"a stall has its op, chunk, cause and what ended it: {cause}", text)
+    run = waiting(activations=3).steps(6)
+    text, copied = bench.screen(run), sum(line.get("to") == "device" and line["step"] == 4 for line in run.lines)
+    bench.ok(re.search(r" 16 +2\.0x +4 MiB activations 0$", text, re.M), "activations are told by their names", text)
+    bench.ok(re.search(r"what lies in it\n +4 +3\.0x +6 MiB layer4\.p0 \+1 ", text), "the chunk that moved most comes first", text)
+    bench.ok(re.search(f"to the device +{2 * copied} MiB ", text) and "of 32 chunks asked for a step" in text,
+             "and count as params do", text)
+
+
+def unusual_things_are_told(bench):
+    slow = bench.screen(waiting(4, slow_op={(4, "layer2 forward"): 6 * MS}, works=(("data", 1000), ("save", 2 * MS))).steps(6))
+    bench.ok("median: 1\n" in slow and re.search(r"6\.00 ms, not 2\.00 ms, step 4, layer2 forward", slow),
+             "a slow kernel is told, and no other", slow)
+    bench.ok("between steps: data 6 x 1.00 us, save 6 x 2.00 ms" in slow, "work between steps is told", slow)
+    killed = bench.screen(Run().steps(4).text(end=False))
+    bench.ok("the run was killed" in killed, "a run that was killed is told", killed)
+    wrong = bench.screen(Run().steps(4).text().replace('"busy_ns":1500', '"busy_ns":1000'))
+    bench.ok("warning: 4 of 4 steps" in wrong and "compute_seconds" in wrong and fits(wrong),
+             "sums that don't agree are told", wrong)
+    dropped = Run().steps(4).text().replace('"dropped":0}', '"dropped":12345}')
+    bench.ok("12,345 dropped" in bench.screen(dropped), "dropped events are told", dropped[-200:])
+
+
+def rows_are_cut_between_words(bench):
+    run = waiting().steps(6)
+    for line in run.lines:
+        line.update({"op": None} if line.get("cause") == "update" else {})
+    text = re.sub(r'"name":"(layer\d)', r'"name":"a_very_long_name_of_a_module_inside_another_\1', run.text())
+    text = text.replace('"predicted":true', '"predicted":false')
+    stalls = re.findall(r"^ +[\d.]+ [mun]?s (?:capacity|update) .*", bench.screen(text), re.M)
+    end = r", (\S.*): chunk \d( \(.*\))?, not predicted; until (evict of \d \(promote\)|update of \d, host)$"
+    ended = [re.search(end, row) for row in stalls]
+    bench.ok(len(stalls) == 5 and all(ended) and all(len(row) <= COLUMNS_MOST for row in stalls),
+             "names become shorter so that a row has what ended the stall", "\n".join(stalls))
+    names = [row[1] for row in ended if row]
+    bench.ok(any(name.endswith("between ops") for name in names) and
+             all(name.endswith(("...", "between ops")) for name in names), "and are marked where they do", "\n".join(stalls))
+    works = tuple((f"{letter * 30} some work", 1000) for letter in "abcdef")
+    row = re.search("^between steps: .*", bench.screen(Run(works=works).steps(4)), re.M)[0]
+    bench.ok(len(row) <= COLUMNS_MOST and row.endswith("...") and "a" * 21 + "... 4 x 1.00 us, " in row,
+             "a row that is too long ends with a mark", row)
+
+
+def partly_full_chunks_count_whole(bench):
+    text = waiting().steps(6).text().replace('"bytes":2097152', '"bytes":1048576')
+    bench.ok(re.search(r"to the device +12 MiB +4 MiB +2 MiB +0 B +demand 6 MiB", bench.screen(text)),
+             "what moved is compared with plans in whole chunks, as these count", bench.screen(text))
+
+
+def terminals_are_spared(bench):
+    text = bench.screen(Run(settings={"model": "\x1b[2J\x07" + "é" * 200}).steps(3))
+    bench.ok("\x1b" not in text and "\x07" not in text and fits(text),
+             "control characters of names do not reach the terminal", text)
+
+
+def empty_traces(bench):
+    text = bench.screen(Run())
+    bench.ok("\nno whole step in the trace; " in text and fits(text), "a trace without a step has a summary", text)
+    first = Run().text().splitlines()[0] + "\n"
+    bench.ok("no whole step" in bench.screen(first), "a trace of one line has a summary")
+
+
+def refused(bench, name, run, status, part_of_line):
+    lines = run.stderr.decode(errors="replace").splitlines()
+    good = run.returncode == status and len(lines) == 1 and part_of_line in lines[0] and not run.stdout
+    bench.ok(good, name, run)
+
+
+def what_is_no_trace(bench):
+    text = Run().steps(3).text()
+    lines = text.splitlines()
+    for number, older in ((1, '{"format":1, "tidepool":"0.1.0"}\n'), (2, text.replace('{"trace":3,', '{"trace":2,'))):
+        refused(bench, f"format {number}", bench.of(older), 1, f"run.trace:1: a trace of format {number}, made by an older tidepool "
+                "(this one reads format 3): train again with --trace")
+    refused(bench, "another JSON", bench.of('{"a":1}\n'), 1, "run.trace:1: not a trace")
+    refused(bench, "bytes", bench.of(bytes(range(256)) * 99), 1, "run.trace:1: not a trace")
+    refused(bench, "an empty file", bench.of(""), 1, "the file is empty")
+    refused(bench, "a damaged line", bench.of(text.replace('"chunk":3,', '"chunk":333,', 1)), 1, "run.trace:")
+    lines[200] = lines[200][:-5]
+    refused(bench, "a line that breaks off in the middle", bench.of("\n".join(lines)), 1, "run.trace:201: ")
+    refused(bench, "no such file", bench.summary(bench.folder / "none"), 1, "none: can't be opened: No such file")
+    refused(bench, "no file named", bench.summary(), 2, "FILE is required")
+    refused(bench, "two files", bench.summary("a", "b"), 2, "'b' is one too many")
+    refused(bench, "an unknown option", bench.summary("--metric", "b"), 2, "unknown option --metric")
+    text = bench.summary("--help").stdout.decode()
+    bench.ok("usage: tidepool trace summary FILE" in text and "FILE" in text.split("\n\n")[-1],
+             "help names the operand", text)
+
+
+def other_subcommands(bench):
+    def trace(*arguments):
+        return subprocess.run([bench.program, "trace", *arguments], capture_output=True, timeout=60)
+    refused(bench, "no subcommand", trace(), 2, "a subcommand is missing")
+    refused(bench, "a mistyped subcommand", trace("sumary", "x"), 2, "did you mean summary?")
+    bench.ok(b"summary" in trace("--help").stdout, "help lists the subcommands")
+
+
+def recorded_traces_add_up(bench):
+    """gpt2-large on the null device: with too little memory, and with its updates on the host."""
+    for name, options in (("tight", ("--device-memory", "2GiB", "--recompute", "none")),
+                          ("updates on the host", ("--device-memory", "6GiB", "--recompute", "all", "--clip", "0",
+                                                   "--optimizer-placement", "host"))):
+        trace = bench.folder / "recorded.trace"
+        subprocess.run([bench.program, "train", "--model", "gpt2-large", "--device", "null", "--steps", "8", "--eval-every", "0",
+                        "--sample", "0", "--link-bandwidth", "6GB/s", "--machine", MACHINES / "large.json", *options,
+                        "--trace", trace], check=True, capture_output=True, timeout=120)
+        text = bench.summary(trace).stdout.decode()
+        bench.ok(fits(text) and "a step took" in text and "warning" not in text,
+                 f"{name}: a recorded trace adds up and fits", text)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="tidepool-summary-") as folder:
+        bench = Bench(sys.argv[1], folder)
+        for part_of_test in (time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
+                             partly_full_chunks_count_whole, terminals_are_spared, empty_traces,
+                             what_is_no_trace, other_subcommands, recorded_traces_add_up):
+            part_of_test(bench)
+        return bench.tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

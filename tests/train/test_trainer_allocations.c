@@ -1,0 +1,200 @@
+/* What a training run takes from the system, seen from outside: nothing after its second step.
+ *
+ * It runs as the program runs it, metrics and trace open. malloc and mmap are the test's own (interpose.h) and
+ * count every call of every thread, with one exemption, by name: dnnl_primitive_execute, which makes and frees its
+ * map of operands at each call (kernels/cpu/matmul_onednn.c), whatever it is given. Nothing of it may stay, so a
+ * second test counts these too and asks that all are given back.
+ */
+#include "src/train/metrics.h"
+#include "src/train/trace.h"
+#include "tests/support/interpose.h"
+#include "tests/support/test_trainer_fixture.h"
+
+#include "tide_config.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { FIRST_STEPS = 2, MORE_STEPS = 6, WAITING_MAX = 16, OPERANDS_BYTES = 1024 };
+
+/* --- oneDNN --- */
+
+#if TIDE_HAVE_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+
+typedef dnnl_status_t (*execute_function)(const_dnnl_primitive_t primitive, dnnl_stream_t stream, int count,
+                                          const dnnl_exec_arg_t *arguments);
+
+static execute_function execute;
+static bool execute_is_exempt;
+static uint64_t executions;
+
+__attribute__((visibility("default"))) dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive,
+                                                                            dnnl_stream_t stream, int count,
+                                                                            const dnnl_exec_arg_t *arguments)
+{
+    executions++; /* one at a time: the caller holds a lock */
+    if (execute_is_exempt)
+        interpose_pause();
+    const dnnl_status_t status = execute(primitive, stream, count, arguments);
+    if (execute_is_exempt)
+        interpose_resume();
+    return status;
+}
+
+static void find_execute(void)
+{
+    void *symbol = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+    assert_non_null(symbol);
+    memcpy(&execute, &symbol, sizeof execute);
+}
+#else
+static bool execute_is_exempt;
+
+static void find_execute(void) {}
+#endif
+
+/* --- a run as the program runs it --- */
+
+typedef struct run {
+    tide_trainer *trainer;
+    tide_metrics *metrics;
+    tide_trace *trace;
+    tide_trainer_report waiting[WAITING_MAX]; /* until their counters come */
+    uint64_t reported, lined;
+} run;
+
+static void begin_trace(run *r, const tide_pool_options *options)
+{
+    const tide_trace_head head = {.version = "test",
+                                  .pool = tide_trainer_pool(r->trainer),
+                                  .options = options,
+                                  .plan = &tide_trainer_plan_get(r->trainer)->pool,
+                                  .machine = "test"};
+    ok(tide_trace_begin(r->trace, &head));
+}
+
+static void run_open(run *r, double clip)
+{
+    char path[96];
+    *r = (run){0};
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.clip = clip;
+    options.pool.device_memory_bytes = 4 << 20;
+    options.pool.predict = true;
+    snprintf(path, sizeof path, "%s/metrics", folder);
+    ok(tide_metrics_open(path, &r->metrics));
+    snprintf(path, sizeof path, "%s/trace", folder);
+    const tide_trace_options kept = {.ring_events = TIDE_TRACE_RING_EVENTS, .keep_steps = 2};
+    ok(tide_trace_open(path, &kept, &r->trace));
+    options.pool.trace = tide_trace_record;
+    options.pool.trace_context = r->trace;
+    ok(tide_trainer_create(&options, &r->trainer));
+    ok(tide_metrics_begin(r->metrics, false, 0));
+    begin_trace(r, &options.pool);
+}
+
+static void write_lines(run *r)
+{
+    uint64_t step;
+    tide_pool_counters counters;
+    while (r->lined < r->reported &&
+           tide_pool_step_counters_take(tide_trainer_pool(r->trainer), &step, &counters)) {
+        const tide_trainer_report *report = &r->waiting[r->lined++ % WAITING_MAX];
+        assert_int_equal(report->step, step);
+        ok(tide_metrics_step(r->metrics, report, 256, &counters));
+        tide_trace_step(r->trace, report, 256, &counters);
+    }
+}
+
+static void run_steps(run *r, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        ok(tide_trainer_step(r->trainer, &r->waiting[r->reported++ % WAITING_MAX]));
+        write_lines(r);
+    }
+}
+
+static void run_close(run *r)
+{
+    uint64_t dropped;
+    ok(tide_trace_finish(r->trace, &dropped));
+    assert_int_equal(dropped, 0);
+    ok(tide_metrics_close(r->metrics));
+    tide_trainer_destroy(r->trainer);
+    tide_trace_destroy(r->trace);
+    assert_int_equal(r->lined, FIRST_STEPS + MORE_STEPS);
+    assert_true(r->waiting[FIRST_STEPS % WAITING_MAX].predicted_step_seconds > 0); /* made while counting */
+}
+
+static interpose_counts count_steps(double clip)
+{
+    run r;
+    run_open(&r, clip);
+    run_steps(&r, FIRST_STEPS);
+    ok(tide_pool_drain(tide_trainer_pool(r.trainer)));
+    interpose_arm();
+    run_steps(&r, MORE_STEPS);
+    ok(tide_pool_drain(tide_trainer_pool(r.trainer)));
+    write_lines(&r);
+    const interpose_counts counts = interpose_read();
+    interpose_disarm();
+    run_close(&r);
+    return counts;
+}
+
+/* --- tests --- */
+
+static void skip_unless_interposed(void)
+{
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
+        skip();
+    }
+}
+
+static void after_two_steps_nothing_is_allocated(void **state)
+{
+    (void)state;
+    skip_unless_interposed();
+    execute_is_exempt = true;
+    for (int clip = 0; clip < 2; clip++) {
+        const interpose_counts counts = count_steps(clip);
+        assert_int_equal(counts.allocations, 0);
+        assert_int_equal(counts.live, 0);
+        assert_int_equal(counts.new_maps, 0);
+        assert_int_equal(counts.mapped_bytes, 0);
+    }
+}
+
+static void what_onednn_takes_it_gives_back(void **state)
+{
+    (void)state;
+    skip_unless_interposed();
+    execute_is_exempt = false;
+    const interpose_counts counts = count_steps(1);
+    assert_int_equal(counts.live, 0);
+    assert_int_equal(counts.new_maps, 0);
+    assert_in_range(counts.largest, 0, OPERANDS_BYTES);
+#if TIDE_HAVE_ONEDNN
+    assert_true(counts.allocations == 0 || executions > 0);
+#else
+    assert_int_equal(counts.allocations, 0);
+#endif
+}
+
+int main(void)
+{
+    find_execute();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_two_steps_nothing_is_allocated),
+        cmocka_unit_test(what_onednn_takes_it_gives_back),
+    };
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
+}

@@ -1,0 +1,121 @@
+/* A trainer whose memory runs out at the N-th request while it is created, evaluates, samples and saves: a clear
+ * status each time, nothing half made, and the same call succeeds afterwards. Requests of oneDNN, hwloc and
+ * OpenMP are their own and do not fail here. */
+#include "tests/support/fake_memory.h"
+#include "tests/support/small_model.h"
+#include "tests/support/test_trainer_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static tide_trainer_options plain_options(void)
+{
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    static const char *frozen[2];
+    frozen[0] = family_word("wpe.*", "model.norm.*");
+    frozen[1] = family_word("h.0.*", "model.layers.0.*");
+    options.model.layers = 2;
+    options.freeze = frozen;
+    options.freeze_count = 2;
+    options.pool.hazard_check = options.pool.guard = false;
+    return options;
+}
+
+static void check_failure(tide_status status, const char *what, unsigned request)
+{
+    assert_true(fake_memory_failed());
+    if (status != TIDE_ERROR_NO_MEMORY)
+        fail_msg("%s, request %u: %s: %s", what, request, tide_status_name(status), tide_message());
+}
+
+static void creation_survives_every_failing_request(void **state)
+{
+    (void)state;
+    const tide_trainer_options options = plain_options();
+    tide_status status = TIDE_ERROR_NO_MEMORY;
+    unsigned request = 0;
+    for (; status != TIDE_OK; request++) {
+        tide_trainer *trainer = NULL;
+        fake_memory_fail(request);
+        status = tide_trainer_create(&options, &trainer);
+        if (status == TIDE_OK) {
+            assert_false(fake_memory_failed());
+            fake_memory_clear();
+            ok(tide_trainer_step(trainer, NULL));
+        } else {
+            check_failure(status, "create", request);
+            assert_null(trainer);
+            fake_memory_clear();
+        }
+        tide_trainer_destroy(trainer);
+    }
+    assert_true(request > 50);
+}
+
+static tide_status sample(tide_trainer *trainer)
+{
+    tide_sample_options options;
+    tide_sample_options_default(&options);
+    options.tokens = 2;
+    char *made = NULL;
+    const tide_status status = tide_trainer_sample(trainer, &options, &made);
+    assert_true((made != NULL) == (status == TIDE_OK));
+    free(made);
+    return status;
+}
+
+static tide_status evaluate(tide_trainer *trainer)
+{
+    double loss = -1;
+    const tide_status status = tide_trainer_evaluate(trainer, &loss);
+    assert_true((loss > 0) == (status == TIDE_OK));
+    return status;
+}
+
+static tide_status step(tide_trainer *trainer)
+{
+    return tide_trainer_step(trainer, NULL);
+}
+
+/* How many requests the action makes when all are granted; each refused first. */
+static unsigned survive(tide_trainer *trainer, const char *what, tide_status (*action)(tide_trainer *))
+{
+    for (unsigned request = 0;; request++) {
+        fake_memory_fail(request);
+        const tide_status status = action(trainer);
+        const bool failed = fake_memory_failed();
+        if (status != TIDE_OK)
+            check_failure(status, what, request);
+        fake_memory_clear();
+        ok(action(trainer));
+        if (!failed)
+            return request;
+    }
+}
+
+static void between_steps_every_failing_request_is_survived(void **state)
+{
+    (void)state;
+    const tide_trainer_options options = plain_options();
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    ok(tide_trainer_step(trainer, NULL));
+    assert_int_equal(survive(trainer, "step", step), 0); /* a step asks for nothing */
+    assert_int_equal(survive(trainer, "evaluate", evaluate), 0);
+    assert_true(survive(trainer, "sample", sample) > 3);
+    tide_trainer_destroy(trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(creation_survives_every_failing_request),
+        cmocka_unit_test(between_steps_every_failing_request_is_survived),
+    };
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
+}
