@@ -5,7 +5,7 @@
  *
  *   gpu_count, gpu_read   ask the driver; no context is made, so looking at GPUs in use takes none of their memory
  *   prepare               the context (some 500 MiB of device memory), cuBLASLt's handle; then what is free is read
- *   open                  the device of offload/cuda_device.h on what prepare made
+ *   open                  the device of offload/cuda/cuda_device.h on what prepare made
  *
  * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a later;
  * PTX is compiled by the driver for any GPU from its capability on. A GPU that neither covers is refused here, by
@@ -16,8 +16,8 @@
  */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/module_status.h"
-#include "offload/cuda_device.h"
-#include "offload/cuda_driver.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/cuda/cuda_driver.h"
 #include "offload/topology.h"
 
 #include <assert.h>

@@ -15,7 +15,7 @@
 #define TIDE_CHECKPOINT_CHECKPOINT_H
 
 #include "src/files/files.h"
-#include "src/state/train_state.h"
+#include "src/checkpoint/train_state.h"
 #include "tidepool/types.h"
 
 #include <stdbool.h>

@@ -17,7 +17,7 @@
 
 #include "src/checkpoint/crc32c.h"
 #include "src/files/printable.h"
-#include "src/state/train_state_json.h"
+#include "src/checkpoint/train_state_json.h"
 
 #include <assert.h>
 #include <inttypes.h>

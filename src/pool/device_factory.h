@@ -1,8 +1,8 @@
 /* What a device's name means: where memory and kernels of "host", "null" and "cuda:N" come from.
  *
  *            kernels                  device                memory of its own
- *     host   the CPU's                offload/host_*        none: the machine's, shared with the host tier
- *     null   the CPU's, never called  offload/null_*        none
+ *     host   the CPU's                offload/host/        none: the machine's, shared with the host tier
+ *     null   the CPU's, never called  offload/null/        none
  *     cuda:N the module's             the module's          what the GPU has free, less a reserve
  *
  * The null device plans for the host, or, named so, for a GPU, whose workspaces, least chunks and memory it then has:

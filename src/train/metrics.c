@@ -1,9 +1,9 @@
 /* A line a step: see metrics.h. */
 #include "src/train/metrics.h"
 
-#include "src/train/json_line.h"
+#include "src/files/json_line.h"
 #include "src/train/metrics_trim.h"
-#include "src/train/output_file.h"
+#include "src/files/output_file.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "src/train/trainer_internal.h"
 
 #include "src/pool/device_factory.h"
-#include "src/state/loss_scale.h"
+#include "src/checkpoint/loss_scale.h"
 
 #include <stdlib.h>
 

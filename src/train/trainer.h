@@ -24,7 +24,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/data.h"
 #include "src/model/config.h"
-#include "src/train/export.h"
+#include "src/export/export.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_trainer tide_trainer;

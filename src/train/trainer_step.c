@@ -10,7 +10,7 @@
  */
 #include "src/train/trainer_internal.h"
 
-#include "src/state/loss_scale.h"
+#include "src/checkpoint/loss_scale.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Values from a folder of Hugging Face weights, and to one. */
 #include "src/train/trainer_internal.h"
 
-#include "src/train/weight_list.h"
+#include "src/export/weight_list.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define TIDE_TESTS_BENCH_ADAM_H
 
 #include "kernels/kernels.h"
-#include "offload/host_slots.h"
+#include "offload/host/host_slots.h"
 
 enum { ADAM_ARRAYS = 4, ADAM_PATTERNS = 6 };
 

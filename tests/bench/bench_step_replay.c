@@ -17,7 +17,7 @@
 #include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
 
-#include "offload/host_device.h"
+#include "offload/host/host_device.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
 
-#include "offload/host_device.h"
+#include "offload/host/host_device.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "tests/support/bench.h"
 
 #include "src/model/decoder.h"
-#include "src/train/trace.h"
+#include "src/trace/trace.h"
 #include "src/train/trainer_internal.h"
 
 #include <stdio.h>

@@ -14,9 +14,9 @@
 #include "tests/support/bench_memory.h"
 
 #include "src/model/params.h"
-#include "src/train/export.h"
+#include "src/export/export.h"
 #include "src/train/trainer_internal.h"
-#include "src/train/weight_list.h"
+#include "src/export/weight_list.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "src/data/data.h"
 #include "src/model/family.h"
 #include "src/model/rope.h"
-#include "src/train/config_text.h"
+#include "src/export/config_text.h"
 #include "src/weights/header.h"
 #include "src/weights/index.h"
 #include "src/weights/json.h"

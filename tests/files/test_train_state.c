@@ -1,7 +1,7 @@
 /* The training state of every family, to JSON and back; what another model is refused for; GPT-2's as the first checkpoints
  * have it. */
 #include "src/checkpoint/manifest.h"
-#include "src/state/train_state_json.h"
+#include "src/checkpoint/train_state_json.h"
 #include "tests/support/same_config.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"

@@ -103,7 +103,7 @@ def dropped_calls(text, kernels):
 
 
 def sources(root):
-    for pattern in ('offload/cuda_*.[ch]', 'offload/lane.[ch]', 'kernels/cuda/*.[ch]', 'kernels/cuda/*.cu'):
+    for pattern in ('offload/cuda/*.[ch]', 'offload/lane.[ch]', 'kernels/cuda/*.[ch]', 'kernels/cuda/*.cu'):
         yield from sorted(root.glob(pattern))
 
 

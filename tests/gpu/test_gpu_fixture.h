@@ -10,7 +10,7 @@
 #include "tests/support/assert_ok.h"
 #include "tests/kernels/test_kernels.h"
 
-#include "offload/cuda_device.h"
+#include "offload/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,7 +1,7 @@
 /* When a GPU's commands ended, on the host's clock: cuda_clock.c alone, between a GPU whose events end when the test says
  * so, on a clock that may run at another speed, and a host's clock that the test moves. Times are in microseconds here.
  */
-#include "offload/cuda_clock.h"
+#include "offload/cuda/cuda_clock.h"
 #include "offload/host_link.h"
 #include "tests/support/assert_ok.h"
 

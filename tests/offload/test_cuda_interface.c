@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/cuda/launchers.h"
-#include "offload/cuda_device.h"
+#include "offload/cuda/cuda_device.h"
 #include "offload/module.h"
 #include "tests/gpu/fake_cudart.h"
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #ifdef TEST_ON_CUDA
-#include "offload/cuda_device.h"
+#include "offload/cuda/cuda_device.h"
 #include "tests/gpu/fake_cudart.h"
 
 #include <cuda_runtime_api.h>

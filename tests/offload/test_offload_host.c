@@ -1,7 +1,7 @@
 /* A device keeps what device.h promises: memory and budgets, places, streams, events, sleep. Built for the host device, and
  * with TEST_ON_CUDA for the CUDA device on a fake runtime; what is the host device's alone is left out there.
  */
-#include "offload/host_device.h"
+#include "offload/host/host_device.h"
 #include "test_offload_fixture.h"
 #include "tests/support/interpose.h"
 

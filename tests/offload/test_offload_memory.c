@@ -3,7 +3,7 @@
  */
 #include "offload/host_arena.h"
 #include "offload/host_extent.h"
-#include "offload/host_slots.h"
+#include "offload/host/host_slots.h"
 #include "offload/topology.h"
 #include "tests/support/assert_ok.h"
 

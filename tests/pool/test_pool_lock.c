@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "offload/host_stream.h"
+#include "offload/host/host_stream.h"
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"

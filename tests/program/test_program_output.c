@@ -1,5 +1,5 @@
 /* What the program writes for other programs: JSON lines and metrics. */
-#include "src/train/json_line.h"
+#include "src/files/json_line.h"
 #include "src/train/metrics.h"
 
 #include <fcntl.h>

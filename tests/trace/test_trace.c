@@ -1,6 +1,6 @@
 /* The trace's writer: lines, segments, and what happens when it is too slow or the disk fails. What a run's trace says is
  * test_trace.py's. */
-#include "src/train/trace.h"
+#include "src/trace/trace.h"
 #include "tests/support/assert_ok.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * second test counts these too and asks that all are given back.
  */
 #include "src/train/metrics.h"
-#include "src/train/trace.h"
+#include "src/trace/trace.h"
 #include "tests/support/interpose.h"
 #include "tests/support/test_trainer_fixture.h"
 

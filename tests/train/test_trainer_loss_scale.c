@@ -1,4 +1,4 @@
-#include "src/state/loss_scale.h"
+#include "src/checkpoint/loss_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "src/state/lr_schedule.h"
+#include "src/checkpoint/lr_schedule.h"
 
 #include <math.h>
 #include <setjmp.h>

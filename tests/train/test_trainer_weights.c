@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "src/data/random.h"
 #include "src/train/trainer_internal.h"
-#include "src/train/weight_list.h"
+#include "src/export/weight_list.h"
 #include "src/weights/writer.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"

@@ -5,7 +5,7 @@
  */
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
-#include "src/train/json_line.h"
+#include "src/files/json_line.h"
 #include "tools/checkpoint/checkpoint_options.h"
 #include "tools/command.h"
 #include "tools/plan/model_text.h"

@@ -3,7 +3,7 @@
  * SIGINT and SIGTERM let every later read and write fail: so the export ends as with any failure, and leaves nothing. A second
  * one ends the process at once.
  */
-#include "src/train/export.h"
+#include "src/export/export.h"
 #include "src/checkpoint/folder.h"
 #include "tools/command.h"
 #include "tools/export/export_options.h"

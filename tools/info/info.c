@@ -4,7 +4,7 @@
 #include "offload/topology.h"
 #include "src/perf/rates.h"
 #include "src/pool/device_factory.h"
-#include "src/train/json_line.h"
+#include "src/files/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/info/info_options.h"

@@ -1,5 +1,5 @@
 #include "chunk/layout.h"
-#include "src/train/json_line.h"
+#include "src/files/json_line.h"
 #include "tools/plan/plan_print.h"
 
 enum { JSON_BYTES = 32768 };

@@ -12,7 +12,7 @@
  */
 #include "tools/trace/trace_columns.h"
 
-#include "src/train/trace_fields.h"
+#include "src/trace/trace_fields.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* A trace's events as columns of numbers, for the page that draws them (trace_page/data.js reads them): kind after
  * kind, each column its numbers one after the other, 7 bits a byte, lowest first. The columns are the members that the
- * format gives the kind (src/train/trace_fields.h) less those that no drawing needs; a chunk's place is one number.
+ * format gives the kind (src/trace/trace_fields.h) less those that no drawing needs; a chunk's place is one number.
  *
  *   plan -> description_write (JSON: what is there) -> events_write (base64) -> free
  */

@@ -8,7 +8,7 @@
 #include "tools/trace/trace_model.h"
 
 #include "src/files/files.h"
-#include "src/train/trace_fields.h"
+#include "src/trace/trace_fields.h"
 #include "tools/trace/trace_read.h"
 
 #include <assert.h>

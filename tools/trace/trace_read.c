@@ -1,7 +1,7 @@
 /* Lines, and the events among them: see trace_read.h. */
 #include "tools/trace/trace_read.h"
 
-#include "src/train/trace_fields.h"
+#include "src/trace/trace_fields.h"
 #include "tools/trace/trace_rows.h"
 
 #include <assert.h>

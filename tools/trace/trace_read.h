@@ -1,5 +1,5 @@
 /* Lines of a trace into a model: what trace_model.h is made with. Each line is read by the one list of its members:
- * tables and steps by trace_rows.c, events by src/train/trace_fields.h.
+ * tables and steps by trace_rows.c, events by src/trace/trace_fields.h.
  */
 #ifndef TIDE_TOOLS_TRACE_READ_H
 #define TIDE_TOOLS_TRACE_READ_H

@@ -4,7 +4,7 @@
  */
 #include "tools/trace/trace_rows.h"
 
-#include "src/train/trace_fields.h"
+#include "src/trace/trace_fields.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "src/checkpoint/folder.h"
 #include "src/files/files.h"
-#include "src/train/export.h"
+#include "src/export/export.h"
 
 #include <assert.h>
 #include <dirent.h>

@@ -14,7 +14,7 @@
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/free_space.h"
-#include "src/train/export.h"
+#include "src/export/export.h"
 #include "tools/train/file_use.h"
 #include "tools/train/train_report.h"
 #include "tools/units.h"

@@ -1,7 +1,7 @@
 /* `tidepool train`'s command line: how one option stands to another, and what they mean to the trainer. */
 #include "tools/train/train_options.h"
 
-#include "src/state/loss_scale.h"
+#include "src/checkpoint/loss_scale.h"
 
 #include <stdlib.h>
 #include <string.h>

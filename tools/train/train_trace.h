@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRAIN_TRACE_H
 #define TIDE_TOOLS_TRAIN_TRACE_H
 
-#include "src/train/trace.h"
+#include "src/trace/trace.h"
 #include "tools/train/train_options.h"
 
 /* NULL without --trace. As tide_trace_open. */

@@ -11,7 +11,7 @@
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
-#include "offload/cuda_device.h"
+#include "offload/cuda/cuda_device.h"
 
 #include <stdlib.h>
 

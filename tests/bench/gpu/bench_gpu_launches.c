@@ -1,4 +1,4 @@
-/* What it costs the GPU that an event stands behind a kernel, as the device's clock has it (offload/cuda_clock.h).
+/* What it costs the GPU that an event stands behind a kernel, as the device's clock has it (offload/cuda/cuda_clock.h).
  *
  * KERNELS small kernels run in a row, in five forms that take turns round by round; a figure is the median of the rounds'
  * differences to the first form, for one kernel:
@@ -16,9 +16,9 @@
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include "kernels/cuda/launchers.h"
-#include "offload/cuda_clock.h"
-#include "offload/cuda_device.h"
-#include "offload/cuda_driver.h"
+#include "offload/cuda/cuda_clock.h"
+#include "offload/cuda/cuda_device.h"
+#include "offload/cuda/cuda_driver.h"
 
 enum { KERNELS = 200, FRONT_COPIES = 8, SMALL_ELEMENTS = 256, ROUNDS_MOST = 15 };
 static_assert(KERNELS + 8 < TIDE_CUDA_RING_ENTRIES, "the ring does not fill");

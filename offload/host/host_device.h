@@ -1,0 +1,95 @@
+/* Inside the host device: its one structure, and the operations that its files implement for the table in
+ * host_device.c. Only files of offload/ include this.
+ *
+ *   account.c        memory made at start and the place of each slot, as on every device; calls
+ *   host_setup.c       slots, ranges, region, buffers
+ *   host_residency.c   map, unmap; remap and guard
+ *   host_command.c   launches, copies, events, sleep
+ *   host_device.c    open, close, failure, counters
+ *
+ * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its own.
+ * Memory made at start (slot addresses, the region) is read without a lock afterwards, as device.h allows
+ * creation at start only.
+ */
+#ifndef TIDE_OFFLOAD_HOST_DEVICE_H
+#define TIDE_OFFLOAD_HOST_DEVICE_H
+
+#include "offload/account.h"
+#include "offload/hazard.h"
+#include "offload/host_arena.h"
+#include "offload/host_link.h"
+#include "offload/host_memory.h"
+#include "offload/host/host_slots.h"
+#include "offload/host/host_stream.h"
+
+typedef struct tide_host_device {
+    tide_account account; /* its lock is the memory lock */
+    tide_device_options options;
+    uint32_t threads;
+    tide_host_link link;
+
+    tide_host_memory memory;    /* memory lock for changes; DEVICE tier */
+    tide_host_slots host_slots; /* memory lock for changes */
+    tide_host_arena *arena;     /* memory lock */
+
+    tide_host_streams streams; /* the lock in it guards the rest */
+    tide_hazard *hazard;       /* NULL: off */
+    bool place_lost;                   /* a chunk's place could not be restored: no recovery */
+    tide_device_statistics statistics; /* the streams keep their own part */
+
+    _Atomic(tide_device_describe) describe; /* read by the fault handler, so atomic */
+    _Atomic(void *) describe_context;
+} tide_host_device;
+
+static inline tide_host_device *tide_host_device_of(tide_device *device)
+{
+    return (tide_host_device *)device;
+}
+
+/* host_setup.c */
+tide_status tide_host_slots_make(tide_device *device, tide_tier tier, uint32_t count);
+tide_status tide_host_range_make(tide_device *device, uint64_t bytes, void **base);
+void tide_host_range_undo(tide_device *device, void *base, uint64_t bytes);
+tide_status tide_host_region_make(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_host_part_make(tide_device *device, const char *name);
+tide_status tide_host_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
+tide_status tide_host_events_reserve(tide_device *device, uint32_t capacity);
+void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
+/* Give everything back that these made. */
+void tide_host_setup_undo(tide_host_device *device);
+
+/* host_residency.c */
+tide_status tide_host_place_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_place_unmap(tide_device *device, uint32_t slot, void *place);
+void tide_host_place_lost(tide_device *device, tide_status status);
+tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to);
+bool tide_host_has_capacity(tide_device *device, tide_stream stream, bool wait);
+tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
+
+/* host_command.c */
+tide_status tide_host_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
+                             const void *arguments, size_t argument_bytes);
+tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
+                                tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
+tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
+                                 const void *from, uint64_t bytes, bool to_device);
+tide_status tide_host_event_record(tide_device *device, tide_event event, tide_stream stream);
+tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_event event,
+                                  tide_wait_site site, uint64_t id);
+tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
+tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wait_site site);
+tide_status tide_host_touch(tide_device *device, const tide_work *work);
+/* A command of the device's own (a guard), in stream order; not counted by fault injection, not checked. */
+tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
+                                       uint32_t tag, tide_kernel fn, const void *arguments,
+                                       size_t argument_bytes);
+/* Where copies reach a slot: at its chunk's place while it has one (and the guard is off), else at its own. Takes the
+ * memory lock. */
+void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
+/* Check accesses of the calling thread; a hazard is sticky. Checks nothing while the device has failed: the
+ * caller then only cleans up. The streams' lock is held. */
+tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
+/* Check, as tide_host_check_touch, that a slot's place can be taken away. */
+tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot);
+
+#endif
