@@ -160,7 +160,7 @@ static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_comma
 }
 
 static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
-                           tide_command *command)
+                             tide_command *command)
 {
     uint32_t needs_zero;
     if (!tide_assemble_is_there(t, task, &needs_zero))
@@ -187,7 +187,7 @@ static bool make_device_space(tide_tasks *t, const tide_turn *turn, tide_reason 
 }
 
 static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_command *task,
-                             tide_command *command)
+                               tide_command *command)
 {
     assert(task->kind != TIDE_COMMAND_ACCESS);
     uint32_t missing = 0;

@@ -5,9 +5,10 @@
 #include "chunk/layout.h"
 
 typedef enum tide_command_kind {
-    TIDE_COMMAND_FETCH = 0,  /* map device_slot at the chunk's place unless it stands there (in_place); then copy
+    TIDE_COMMAND_FETCH =
+        0,              /* map device_slot at the chunk's place unless it stands there (in_place); then copy
                                 host_slot in (copy), or zero it (zero) */
-    TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
+    TIDE_COMMAND_EVICT, /* copy device_slot out to host_slot (copy); after the last use unmap */
     TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
     TIDE_COMMAND_UPDATE,     /* optimizer on one piece of a PARAM chunk, on `tier`, slots in task[] */
     TIDE_COMMAND_RESTORE,    /* a piece of a PARAM chunk from its state, on `tier`, slots in task[] */
@@ -56,7 +57,7 @@ typedef struct tide_command {
 /* What a request that is not ready waits for. */
 typedef enum tide_request_wait {
     TIDE_REQUEST_READY = 0, /* nothing, or no request is open */
-    TIDE_REQUEST_PENDING,      /* an update or a restore of one of its chunks */
+    TIDE_REQUEST_PENDING,   /* an update or a restore of one of its chunks */
     TIDE_REQUEST_SLOT,      /* a device slot: fewer are free than it lacks */
     TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
 } tide_request_wait;
@@ -68,7 +69,7 @@ typedef struct tide_manager_counters {
     uint64_t demand_fetches; /* an op had to wait for them */
     uint64_t prefetches;
     uint64_t write_backs;
-    uint64_t promotions;         /* moves because the host was full */
+    uint64_t promotions;     /* moves because the host was full */
     uint64_t re_recordings;  /* a step's ops differed from the recording */
     uint64_t plans;          /* made so far */
     uint64_t zero_gradients; /* trainable params without a gradient at step end */
@@ -78,9 +79,10 @@ typedef struct tide_manager_counters {
 /* One turn of next(): what may be done in it. The manager begins it with everything allowed, the open request narrows it. */
 typedef struct tide_turn {
     bool in_busy, out_busy; /* the link's two ways */
-    bool request_yields;    /* the request waits for an update or a restore: what it has on the device may be taken */
-    uint32_t reserved;      /* free device slots that the request will take */
-    bool assembles;           /* tasks may move chunks for what no request waits for */
+    bool
+        request_yields; /* the request waits for an update or a restore: what it has on the device may be taken */
+    uint32_t reserved; /* free device slots that the request will take */
+    bool assembles;    /* tasks may move chunks for what no request waits for */
     bool prefetches;
 } tide_turn;
 

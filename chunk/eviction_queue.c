@@ -23,17 +23,17 @@ tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims 
 {
     const uint32_t chunks = victims->places->chunk_count;
     *queue = (tide_eviction_queue){.places = victims->places,
-                              .future = victims->future,
-                              .pending = victims->pending,
-                              .victims = victims,
-                              .passed = UINT64_MAX};
+                                   .future = victims->future,
+                                   .pending = victims->pending,
+                                   .victims = victims,
+                                   .passed = UINT64_MAX};
     queue->late = malloc((chunks + LATE_RINGS) * sizeof *queue->late);
     if (!queue->late)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
     for (uint32_t at = 0; at < chunks + LATE_RINGS; at++)
         queue->late[at] = (tide_late_use){.next = at, .previous = at};
     return tide_priority_buckets_create(&queue->buckets, victims->places, BUCKETS,
-                               tide_future_keys(queue->future));
+                                        tide_future_keys(queue->future));
 }
 
 void tide_eviction_queue_destroy(tide_eviction_queue *queue)
@@ -84,7 +84,7 @@ static void let_go(tide_eviction_queue *l, tide_chunk chunk, uint32_t marks, uin
 }
 
 void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count,
-                            uint32_t first_use, uint64_t ends)
+                                   uint32_t first_use, uint64_t ends)
 {
     const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : tide_future_plan(queue->future);
     for (uint32_t i = 0; i < count; i++) {
@@ -217,7 +217,8 @@ static tide_chunk choose_with_copy(const tide_eviction_queue *l, uint32_t marks)
     return l->late[written].ends < l->late[leaves].ends ? written : leaves;
 }
 
-bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy, tide_command *command)
+bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy,
+                              tide_command *command)
 {
     if (queue->places->queued == 0)
         return false;
@@ -226,16 +227,15 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
     const bool copy = chunk == TIDE_CHUNK_NONE;
     if (copy && with_copy)
         chunk = choose_with_copy(queue, marks);
-    if (chunk == TIDE_CHUNK_NONE ||
-        (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
+    if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
         return false;
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason =
         tide_pending_has(queue->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(queue->places, chunk)->marks & TIDE_MARK_EVICTING;
     assert(copy || leaves);
-    tide_moves_out(queue->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,
-                   copy, reason, command);
+    tide_moves_out(queue->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy,
+                   reason, command);
     tide_places_unmark(queue->places, chunk, TIDE_MARKS_QUEUED);
     return true;
 }
@@ -253,7 +253,7 @@ bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
         const uint32_t bucket = bucket_of(queue, chunk);
         if ((place->marks & TIDE_MARKS_QUEUED && stays(queue, chunk)) ||
             !tide_priority_buckets_has(&queue->buckets, chunk, bucket,
-                              bucket == TIDE_BUCKET_NONE ? 0 : key_of(queue, chunk)))
+                                       bucket == TIDE_BUCKET_NONE ? 0 : key_of(queue, chunk)))
             return false;
     }
     return true;

@@ -29,10 +29,11 @@ typedef struct tide_eviction_queue {
     const tide_pending *pending;
     tide_victims *victims;
     tide_priority_buckets buckets; /* of those that may go, and whose use is over */
-    uint64_t epoch;       /* of the future, in which they were sorted */
-    tide_late_use *late;  /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
-    uint64_t ended;       /* ops, so far */
-    uint64_t passed;      /* of those, over on the device */
+    uint64_t epoch;                /* of the future, in which they were sorted */
+    tide_late_use *
+        late; /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
+    uint64_t ended;  /* ops, so far */
+    uint64_t passed; /* of those, over on the device */
 } tide_eviction_queue;
 
 /* An empty queue. NO_MEMORY. Zeroed ones may be destroyed, too. */
@@ -41,15 +42,16 @@ void tide_eviction_queue_destroy(tide_eviction_queue *queue);
 
 /* Uses of chunks have ended that will be over on the device when `ends` ops are; the first of them is `first_use` of the plan
  * (TIDE_USE_NONE: not planned). Those that the plan evicts are queued. */
-void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count, uint32_t first_use,
-                            uint64_t ends);
+void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count,
+                                   uint32_t first_use, uint64_t ends);
 /* So many of all ops that ended are over on the device: manager.h. */
 void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends);
 /* These are requested: they stay, but for those that have to be updated on the host first. */
 void tide_eviction_queue_let_stay(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count);
 /* The next chunk with one of the marks (EVICTING, or WRITING as well): it leaves, or is copied out, with a copy or only without.
  * What leaves without one goes first. */
-bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy, tide_command *command);
+bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy,
+                              tide_command *command);
 
 /* Does every chunk that has not changed meanwhile stand where it belongs? Walks all chunks. */
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue);

@@ -24,13 +24,15 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
     tide_status status = tide_schedule_create(&future->schedule, ops);
     if (status != TIDE_OK)
         return status;
-    const uint32_t uses = future->schedule.use_capacity, schedule_steps = future->schedule.schedule_step_capacity;
+    const uint32_t uses = future->schedule.use_capacity,
+                   schedule_steps = future->schedule.schedule_step_capacity;
     future->live_parts = tide_arrays_add(&future->arrays, chunks, sizeof *future->live_parts);
     future->part_live =
         tide_arrays_add(&future->arrays, tide_layout_parts(ops->layout), sizeof *future->part_live);
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++) {
         future->plans[kind].trace.uses = tide_arrays_add(&future->arrays, uses, sizeof(tide_trace_use));
-        status = tide_planner_create(chunks, uses > schedule_steps ? uses : schedule_steps, &future->plans[kind].planner);
+        status = tide_planner_create(chunks, uses > schedule_steps ? uses : schedule_steps,
+                                     &future->plans[kind].planner);
     }
     if (future->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
@@ -88,7 +90,8 @@ static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count
         uses[i].flags |= f->live_parts[uses[i].chunk] == 0 ? flag : 0;
 }
 
-static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_trace_use *uses, uint32_t count)
+static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_trace_use *uses,
+                        uint32_t count)
 {
     const tide_op_record *op = &f->ops->records[schedule_step.op];
     for (uint32_t i = 0; i < op->activation_count; i++)
@@ -110,8 +113,8 @@ static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_t
 }
 
 /* The uses of one schedule step. */
-static void trace_schedule_step(tide_future *f, const tide_recording *recording, uint32_t number, bool training,
-                         tide_use_trace *trace)
+static void trace_schedule_step(tide_future *f, const tide_recording *recording, uint32_t number,
+                                bool training, tide_use_trace *trace)
 {
     const tide_schedule_step schedule_step = recording->schedule_steps[number];
     const tide_chunk_set *set = tide_ops_step_chunks(f->ops, schedule_step);
@@ -274,7 +277,7 @@ static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
     if (!f->pending->on_device[param_chunk])
         return TIDE_USE_NONE;
     return tide_pending_has(f->pending, param_chunk) ? tide_schedule_next(&f->schedule, param_chunk)
-                                               : tide_schedule_last(&f->schedule, param_chunk);
+                                                     : tide_schedule_last(&f->schedule, param_chunk);
 }
 
 /* The use of which a chunk is next worth having on the device; of a STATE chunk its nearest owner's, and which. */
@@ -284,7 +287,8 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *ow
     uint32_t use = TIDE_USE_NONE;
     assert(f->active);
     if (tide_layout_chunk_space(f->ops->layout, chunk) != TIDE_SPACE_STATE)
-        return tide_pending_must_leave(f->pending, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
+        return tide_pending_must_leave(f->pending, chunk) ? TIDE_USE_NONE
+                                                          : tide_schedule_next(&f->schedule, chunk);
     tide_layout_state_owners(f->ops->layout, chunk, owner, &last);
     for (tide_chunk other = *owner; other <= last; other++) {
         const uint32_t others = state_use(f, other);

@@ -10,8 +10,8 @@
 
 #include "chunk/pending.h"
 #include "chunk/planner.h"
-#include "chunk/schedule.h"
 #include "chunk/priority_buckets.h"
+#include "chunk/schedule.h"
 
 /* A recorded step of one kind, and the plan for it. */
 typedef struct tide_step_plan {
@@ -39,7 +39,7 @@ typedef struct tide_future {
     uint32_t least_slots; /* of what ops need at once */
     uint64_t planned;     /* plans made so far */
     uint64_t rounds;      /* steps that are over */
-    uint64_t epoch;       /* counts changes of what keys mean: another recording, or a step given up in its midst */
+    uint64_t epoch; /* counts changes of what keys mean: another recording, or a step given up in its midst */
     const tide_recording *active; /* what they mean now, NULL: there is no recording; and its number */
     uint32_t active_number;
     uint64_t re_recordings;
@@ -47,8 +47,8 @@ typedef struct tide_future {
 
 /* Nothing recorded. Ops are complete; `pending` is not sealed yet. NO_MEMORY; UNSUPPORTED: a step of
  * more uses than can be numbered. Zeroed ones may be destroyed, too. */
-tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending, uint32_t device_slots,
-                               uint32_t least_slots, bool prefetch);
+tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending,
+                               uint32_t device_slots, uint32_t least_slots, bool prefetch);
 void tide_future_destroy(tide_future *future);
 
 /* --- the step as it comes --- */
@@ -79,7 +79,8 @@ uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk)
 /* The plan for what the schedule now expects, NULL if there is none. */
 static inline const tide_step_plan *tide_future_plan(const tide_future *future)
 {
-    const tide_step_plan *step = future->active ? &future->plans[future->active - future->schedule.recordings] : NULL;
+    const tide_step_plan *step =
+        future->active ? &future->plans[future->active - future->schedule.recordings] : NULL;
     return step && step->plan && step->recorded == future->active_number ? step : NULL;
 }
 

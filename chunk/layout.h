@@ -98,7 +98,8 @@ tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, 
 /* The most that any PARAM chunk has. */
 uint32_t tide_layout_pieces_most(const tide_layout *layout);
 /* First and last PARAM chunk that has a piece of the STATE chunk. */
-void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk, tide_chunk *first, tide_chunk *last);
+void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk, tide_chunk *first,
+                              tide_chunk *last);
 /* Where a plane begins in a STATE chunk. */
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane);
 
@@ -121,7 +122,7 @@ uint32_t tide_layout_activations(const tide_layout *layout);
 /* In bytes. */
 const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation);
 uint32_t tide_layout_parts(const tide_layout *layout); /* of all activations */
-void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part, tide_chunk *first,
-                                   tide_chunk *last);
+void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
+                                   tide_chunk *first, tide_chunk *last);
 
 #endif

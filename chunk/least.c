@@ -39,10 +39,11 @@ struct tide_least {
     uint32_t chunk_capacity, use_capacity, schedule_step_capacity;
     const tide_use_trace *trace;
     uint32_t slots;
-    uint32_t *next;                  /* per chunk: scratch */
-    uint32_t *following;             /* per use: its chunk's next one, in this step or the next */
-    uint32_t *schedule_step_first;          /* per schedule step: its first use */
-    uint32_t *ending, *ending_first; /* uses by the schedule step they end in; per schedule step where its ones begin */
+    uint32_t *next;                /* per chunk: scratch */
+    uint32_t *following;           /* per use: its chunk's next one, in this step or the next */
+    uint32_t *schedule_step_first; /* per schedule step: its first use */
+    uint32_t *ending,
+        *ending_first; /* uses by the schedule step they end in; per schedule step where its ones begin */
 
     uint32_t *until;  /* per use: where the stretch after it ends, TIDE_USE_NONE if there is none */
     uint32_t *crowd;  /* per schedule step: chunks that need a slot and are in no stretch */
@@ -73,7 +74,8 @@ static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
 {
     uint64_t given_up = 0;
-    for (uint32_t use = l->schedule_step_first[schedule_step]; use < l->schedule_step_first[schedule_step + 1]; use++) {
+    for (uint32_t use = l->schedule_step_first[schedule_step];
+         use < l->schedule_step_first[schedule_step + 1]; use++) {
         if (!is_kept(l, use))
             continue;
         tide_bitset_erase(&l->kept, use);
@@ -134,7 +136,8 @@ static uint64_t walk_steps(tide_least *l)
 static uint32_t schedule_steps_between(const tide_least *l, uint32_t use, uint32_t later)
 {
     const tide_trace_use *u = &l->trace->uses[use];
-    const uint32_t from = u->schedule_step + u->held_schedule_steps + 1, to = l->trace->uses[later].schedule_step;
+    const uint32_t from = u->schedule_step + u->held_schedule_steps + 1,
+                   to = l->trace->uses[later].schedule_step;
     return to >= from ? to - from : to + l->trace->schedule_step_count - from;
 }
 
@@ -188,7 +191,7 @@ static uint64_t least_in(tide_least *l)
 typedef struct span {
     uint32_t first, last;
     uint32_t widest, widest_schedule_steps; /* the use before its widest gap */
-    bool goes;                       /* it has to go to the host before its end: a copy for certain */
+    bool goes;                              /* it has to go to the host before its end: a copy for certain */
 } span;
 
 static bool modifies(const tide_trace_use *use)
@@ -236,7 +239,8 @@ static uint64_t least_out(tide_least *l, bool whole)
             continue;
         const span s = span_from(l, use);
         l->certain += s.goes;
-        if (s.goes || s.widest_schedule_steps == 0) /* without a schedule step between its uses it can't be given up */
+        if (s.goes ||
+            s.widest_schedule_steps == 0) /* without a schedule step between its uses it can't be given up */
             continue;
         l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
         for (uint32_t inside = l->following[use]; whole && inside != s.last; inside = l->following[inside])
@@ -274,7 +278,8 @@ static void index_endings(tide_least *l)
     for (uint32_t schedule_step = 0; schedule_step < l->trace->schedule_step_count; schedule_step++)
         l->ending_first[schedule_step + 2] += l->ending_first[schedule_step + 1];
     for (uint32_t use = 0; use < l->trace->use_count; use++)
-        l->ending[l->ending_first[l->trace->uses[use].schedule_step + l->trace->uses[use].held_schedule_steps + 1]++] = use;
+        l->ending[l->ending_first[l->trace->uses[use].schedule_step +
+                                  l->trace->uses[use].held_schedule_steps + 1]++] = use;
 }
 
 /* Per use its chunk's next one. */

@@ -27,7 +27,8 @@ typedef struct tide_least tide_least;
 
 /* For traces of at most so many chunks, uses and schedule steps. NO_MEMORY, *least unchanged. Freed with tide_least_destroy
  * (NULL allowed). */
-tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count, tide_least **least);
+tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count,
+                              tide_least **least);
 void tide_least_destroy(tide_least *least);
 
 /* Whoever makes the trace's uses step after step, in order, with `slots` device slots (at least as many as the chunks

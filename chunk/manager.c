@@ -115,8 +115,8 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     const uint32_t slots[TIDE_TIER_COUNT] = {options->device_slots, options->host_slots};
     status = tide_places_create(&m->places, tide_layout_chunk_count(m->layout), slots);
     if (status == TIDE_OK)
-        status = tide_future_create(&m->future, &m->ops, &m->pending, options->device_slots, needs.device_slots,
-                                    options->prefetch);
+        status = tide_future_create(&m->future, &m->ops, &m->pending, options->device_slots,
+                                    needs.device_slots, options->prefetch);
     if (status == TIDE_OK)
         status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->pending);
     if (status == TIDE_OK)
@@ -280,7 +280,7 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
     if (request->open && !request->ready) {
         const bool pending = tide_request_waits_for_pending(request);
         const uint32_t free = tide_places_free(&manager->places, TIDE_TIER_DEVICE);
-        wait = pending                                    ? TIDE_REQUEST_PENDING
+        wait = pending                                 ? TIDE_REQUEST_PENDING
                : tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT
                                                        : TIDE_REQUEST_MOVE;
     }
@@ -324,10 +324,11 @@ bool tide_manager_is_valid(const tide_manager *manager)
         return false;
     if (m->request.open && !tide_manager_step_is_open(m))
         return false;
-    return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_pending_is_valid(&m->pending) &&
-                               tide_gradients_is_valid(&m->ops.gradients) &&
-                               tide_victims_is_valid(&m->victims) && tide_eviction_queue_is_valid(&m->eviction_queue) &&
-                               tide_tasks_is_valid(&m->tasks) && tide_prefetch_is_valid(&m->prefetch));
+    return !m->deep_checks ||
+           (tide_tensors_is_valid(&m->tensors) && tide_pending_is_valid(&m->pending) &&
+            tide_gradients_is_valid(&m->ops.gradients) && tide_victims_is_valid(&m->victims) &&
+            tide_eviction_queue_is_valid(&m->eviction_queue) && tide_tasks_is_valid(&m->tasks) &&
+            tide_prefetch_is_valid(&m->prefetch));
 }
 
 void tide_manager_changed(tide_manager *manager)

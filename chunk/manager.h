@@ -178,7 +178,7 @@ typedef enum tide_stand {
     TIDE_STAND_COMING, /* it has a slot, but not its content yet */
     TIDE_STAND_THERE,
     TIDE_STAND_EVICTING, /* of the device: it is being evicted, or copied out */
-    TIDE_STAND_STALE,   /* of the device: the slot waits while the host changes the chunk */
+    TIDE_STAND_STALE,    /* of the device: the slot waits while the host changes the chunk */
 } tide_stand;
 
 typedef enum tide_content {
@@ -196,7 +196,7 @@ typedef struct tide_chunk_view {
     tide_content content;
     uint32_t closed; /* of a PARAM chunk: its params whose gradient is complete */
     bool pinned;     /* an op or a task holds it */
-    bool pending;       /* an update or restore of it */
+    bool pending;    /* an update or restore of it */
 } tide_chunk_view;
 
 /* A chunk that may look different than when it was asked about last; false: there is none. Each is handed out once until

@@ -36,10 +36,10 @@ struct tide_manager {
     bool sealed;
     bool deep_checks; /* walk every structure at every mutation; for tests */
     tide_step_phase phase;
-    bool updates_wait;       /* of the open training step */
-    uint64_t step;           /* counts steps of both kinds */
-    bool in_busy, out_busy;  /* the link's two ways */
-    bool idle;               /* next had nothing, and nothing happened since */
+    bool updates_wait;      /* of the open training step */
+    uint64_t step;          /* counts steps of both kinds */
+    bool in_busy, out_busy; /* the link's two ways */
+    bool idle;              /* next had nothing, and nothing happened since */
     tide_manager_counters counters;
 };
 

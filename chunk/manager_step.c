@@ -55,9 +55,10 @@ tide_status tide_manager_step_end(tide_manager *manager)
     if (gradients != TIDE_OK)
         return gradients;
     /* The step before's update may still be pending for a chunk that no op of this step used. */
-    if (manager->phase == TIDE_PHASE_TRAINING && tide_pending_has_older(&manager->pending, manager->step, &older))
-        return tide_fail(TIDE_ERROR_STATE, "step end: the update of chunk %u from the step before is still pending",
-                         older);
+    if (manager->phase == TIDE_PHASE_TRAINING &&
+        tide_pending_has_older(&manager->pending, manager->step, &older))
+        return tide_fail(TIDE_ERROR_STATE,
+                         "step end: the update of chunk %u from the step before is still pending", older);
     manager->counters.calls++;
     if (manager->phase == TIDE_PHASE_TRAINING)
         end_training(manager);
@@ -150,8 +151,8 @@ tide_status tide_manager_end(tide_manager *manager)
     for (uint32_t i = 0; i < record->param_count; i++)
         end_param(manager, op, &record->params[i]);
     tide_gradients_end(&manager->ops.gradients, op);
-    tide_eviction_queue_use_ended(&manager->eviction_queue, record->chunks.list, record->chunks.count, request->param_use,
-                           ends);
+    tide_eviction_queue_use_ended(&manager->eviction_queue, record->chunks.list, record->chunks.count,
+                                  request->param_use, ends);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -212,7 +213,8 @@ static bool gives_up_training(const tide_manager *m)
 {
     if (tide_manager_step_is_open(m))
         return m->phase == TIDE_PHASE_TRAINING;
-    return m->phase == TIDE_PHASE_RELEASE_PENDING || tide_pending_has_step(&m->pending, m->pending.training_step);
+    return m->phase == TIDE_PHASE_RELEASE_PENDING ||
+           tide_pending_has_step(&m->pending, m->pending.training_step);
 }
 
 /* The end of the open op may have begun: what it would have rounded into places has to be restored too. */

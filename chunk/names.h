@@ -21,7 +21,7 @@ typedef struct tide_named {
     uint32_t parts;      /* of a param 1 */
     uint32_t first_part; /* parts of those before it */
     uint64_t size;       /* of a part */
-    uint64_t offset;     /* of the first part, from the space's start; of a param until seal from its class's */
+    uint64_t offset; /* of the first part, from the space's start; of a param until seal from its class's */
 } tide_named;
 
 /* All zero but for `kind`: none. Written by names.c alone, but for params' offsets at seal. */

@@ -26,7 +26,7 @@ typedef struct tide_op_record {
     uint32_t activation_count;
     uint32_t slices;
     tide_chunk_set chunks; /* of all its params */
-    bool *modifies;        /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */
+    bool *modifies; /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */
     tide_chunk_set *slice_chunks;
     uint32_t needed; /* the gradients' own: found to be needed in this look of theirs */
 } tide_op_record;

@@ -161,7 +161,8 @@ static void restore(tide_pending *pending, tide_chunk chunk)
     }
     if (update->kind != TIDE_PENDING_NONE || update->pieces == 0)
         return;
-    tide_places_unmark(pending->tensors->places, chunk, TIDE_MARK_EVICTING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
+    tide_places_unmark(pending->tensors->places, chunk,
+                       TIDE_MARK_EVICTING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
     if (tide_tensors_has_gradient(pending->tensors, chunk, step))
         start(pending, chunk, TIDE_PENDING_RESTORE, false);
     else
@@ -278,7 +279,8 @@ static void place(tide_pending *pending)
         if (pending->chunks[i].pieces == 0)
             continue;
         const uint32_t slots = own_states(pending, i);
-        const bool fits = pending->placement == TIDE_PLACEMENT_AUTO && has_capacity && slots <= margin && wanted > 0;
+        const bool fits =
+            pending->placement == TIDE_PLACEMENT_AUTO && has_capacity && slots <= margin && wanted > 0;
         margin -= fits ? slots : 0;
         has_capacity = fits;
         wanted -= fits;

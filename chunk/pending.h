@@ -15,7 +15,11 @@
 
 #include "chunk/tensors.h"
 
-typedef enum tide_pending_kind { TIDE_PENDING_NONE = 0, TIDE_PENDING_UPDATE, TIDE_PENDING_RESTORE } tide_pending_kind;
+typedef enum tide_pending_kind {
+    TIDE_PENDING_NONE = 0,
+    TIDE_PENDING_UPDATE,
+    TIDE_PENDING_RESTORE
+} tide_pending_kind;
 
 typedef struct tide_pending_update {
     tide_pending_kind kind;
@@ -24,20 +28,20 @@ typedef struct tide_pending_update {
     bool descends;   /* the last piece first */
     uint32_t done;   /* pieces */
     uint32_t pieces; /* 0: frozen */
-    uint64_t step;  /* whose gradients; of the last one, when nothing is pending */
+    uint64_t step;   /* whose gradients; of the last one, when nothing is pending */
 } tide_pending_update;
 
 typedef struct tide_pending {
     tide_arrays arrays;
     const tide_layout *layout;
     tide_tensors *tensors;
-    tide_pending_update *chunks;       /* per PARAM chunk */
-    uint32_t trained;       /* chunks that are not frozen */
-    uint32_t count;         /* chunks with a pending update */
-    uint32_t pieces_open;   /* tasks not done */
-    uint64_t training_step; /* whose gradients updates pending from now on are about */
-    uint32_t begun;         /* updates of it that were handed out and not cancelled */
-    bool failed;            /* an update changed params without finishing */
+    tide_pending_update *chunks; /* per PARAM chunk */
+    uint32_t trained;            /* chunks that are not frozen */
+    uint32_t count;              /* chunks with a pending update */
+    uint32_t pieces_open;        /* tasks not done */
+    uint64_t training_step;      /* whose gradients updates pending from now on are about */
+    uint32_t begun;              /* updates of it that were handed out and not cancelled */
+    bool failed;                 /* an update changed params without finishing */
 
     uint32_t slots[TIDE_TIER_COUNT];
     tide_placement placement;
@@ -51,7 +55,8 @@ typedef struct tide_pending {
 tide_status tide_pending_create(tide_pending *pending, const tide_layout *layout, tide_tensors *tensors);
 void tide_pending_destroy(tide_pending *pending);
 /* Slots and placement are fixed: place all updates. */
-void tide_pending_seal(tide_pending *pending, const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement);
+void tide_pending_seal(tide_pending *pending, const uint32_t slots[TIDE_TIER_COUNT],
+                       tide_placement placement);
 
 static inline bool tide_pending_is_param_chunk(const tide_pending *pending, tide_chunk chunk)
 {

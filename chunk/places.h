@@ -30,13 +30,13 @@
 
 /* Marks. */
 enum {
-    TIDE_MARK_REQUESTED = 1u << 0,     /* the open op or slice wants it on the device */
-    TIDE_MARK_FIRST = 1u << 1,         /* a request waits for this PARAM chunk's pending update */
+    TIDE_MARK_REQUESTED = 1u << 0,       /* the open op or slice wants it on the device */
+    TIDE_MARK_FIRST = 1u << 1,           /* a request waits for this PARAM chunk's pending update */
     TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled */
     TIDE_MARK_ASSEMBLE_HOST = 1u << 3,
     TIDE_MARK_EVICTING = 1u << 4, /* it leaves the device as soon as it can */
-    TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
-    TIDE_MARK_KEPT = 1u << 6,    /* its device slot waits while the host updates it */
+    TIDE_MARK_WRITING = 1u << 5,  /* it is copied out as soon as it can, and keeps its slot */
+    TIDE_MARK_KEPT = 1u << 6,     /* its device slot waits while the host updates it */
     TIDE_MARK_ACCESSED = 1u << 7, /* the last host request began with it */
     TIDE_MARKS_QUEUED = TIDE_MARK_EVICTING | TIDE_MARK_WRITING,
 };
@@ -95,7 +95,8 @@ typedef struct tide_places {
 } tide_places;
 
 /* NO_MEMORY. Nothing to free on failure. */
-tide_status tide_places_create(tide_places *places, uint32_t chunk_count, const uint32_t slots[TIDE_TIER_COUNT]);
+tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
+                               const uint32_t slots[TIDE_TIER_COUNT]);
 void tide_places_destroy(tide_places *places);
 
 /* --- what stands where --- */
@@ -132,7 +133,8 @@ static inline bool tide_place_is_movable(const tide_place *place)
 /* Its host copy may be dropped at once because the device has one. */
 static inline bool tide_place_is_duplicate(const tide_place *place)
 {
-    return tide_place_is_resident(place) && tide_place_has(place, TIDE_TIER_HOST) && place->pins[TIDE_TIER_HOST] == 0;
+    return tide_place_is_resident(place) && tide_place_has(place, TIDE_TIER_HOST) &&
+           place->pins[TIDE_TIER_HOST] == 0;
 }
 
 static inline const tide_place *tide_place_of(const tide_places *places, tide_chunk chunk)

@@ -12,7 +12,7 @@ enum {
     STEPS_MIN = 3,             /* however large they are: the first begins with an empty device */
     PLAYED_USES = 1 << 21,     /* in one build, beyond which neither more steps nor more rules are played */
     LOOK_AHEAD_STEP = 1 << 19, /* uses played out for decisions, in one step */
-    FITTED_STEPS = 1 << 18,  /* looked at for room, in one plan */
+    FITTED_STEPS = 1 << 18,    /* looked at for room, in one plan */
 };
 
 struct tide_planner {
@@ -46,7 +46,8 @@ static void keep_if_it_fits(tide_planner *p, uint32_t use)
          schedule_step = tide_play_schedule_step_after(&p->play, schedule_step), p->fitted++)
         if (p->crowd[schedule_step] >= p->play.slots)
             return;
-    for (uint32_t schedule_step = from; schedule_step != until; schedule_step = tide_play_schedule_step_after(&p->play, schedule_step))
+    for (uint32_t schedule_step = from; schedule_step != until;
+         schedule_step = tide_play_schedule_step_after(&p->play, schedule_step))
         p->crowd[schedule_step]++;
     p->play.fetched[next] = false;
 }
@@ -60,7 +61,8 @@ static void count_crowds(tide_planner *p)
         const uint32_t next = p->play.following[use];
         const bool stays = !p->play.fetched[next];
         p->crowd[u->schedule_step]++;
-        p->crowd[stays ? p->play.trace->uses[next].schedule_step : u->schedule_step + u->held_schedule_steps + 1]--;
+        p->crowd[stays ? p->play.trace->uses[next].schedule_step
+                       : u->schedule_step + u->held_schedule_steps + 1]--;
         p->crowd[0] += stays && next <= use;
     }
     for (uint32_t schedule_step = 1; schedule_step < p->play.trace->schedule_step_count; schedule_step++)
@@ -178,7 +180,8 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
     for (uint32_t schedule_step = 0; schedule_step < play->trace->schedule_step_count; schedule_step++) {
         /* `available` holds what was released up to two schedule steps ago. */
-        for (; fetch < plan->fetch_count && play->trace->uses[plan->fetches[fetch]].schedule_step == schedule_step;
+        for (; fetch < plan->fetch_count &&
+               play->trace->uses[plan->fetches[fetch]].schedule_step == schedule_step;
              fetch++) {
             const bool takes_slot = !plan->in_place[plan->fetches[fetch]];
             tight += takes_slot && with_slot >= available;

@@ -55,7 +55,8 @@ typedef struct tide_plan {
     bool *leaves; /* per use: the chunk gives its slot up after it */
     uint32_t fetch_count;
     uint32_t *fetches; /* uses that need a fetch (with or without a copy), in order */
-    bool *in_place;    /* per use: its fetch needs no slot, for the chunk has waited in its own while it was changed */
+    bool *
+        in_place; /* per use: its fetch needs no slot, for the chunk has waited in its own while it was changed */
     uint32_t free_slots;            /* when a step begins */
     uint64_t copies_in, copies_out; /* chunks a step, in the steady state */
     bool steady;                    /* the step begins as it ends; false: the last of the steps played out */

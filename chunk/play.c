@@ -131,7 +131,8 @@ static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
     return use >= from ? use - from : use + p->trace->use_count - from;
 }
 
-static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty, bool *dirty_goes);
+static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
+                       bool *dirty_goes);
 
 /* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are uses). */
 static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
@@ -164,7 +165,8 @@ static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 static uint32_t hold_present(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     uint32_t missing = 0;
-    for (uint32_t use = p->schedule_step_first[schedule_step]; use < p->schedule_step_first[schedule_step + 1]; use++) {
+    for (uint32_t use = p->schedule_step_first[schedule_step];
+         use < p->schedule_step_first[schedule_step + 1]; use++) {
         const tide_chunk chunk = p->trace->uses[use].chunk;
         const chunk_state state = (chunk_state)p->states[chunk];
         missing += state == ABSENT;
@@ -182,7 +184,8 @@ static void play_schedule_step(tide_play *p, uint32_t schedule_step, bool decidi
     const uint32_t missing = hold_present(p, schedule_step, deciding);
     while (p->resident + missing > p->slots)
         leave(p, p->trace->uses[p->ranked[victim(p, schedule_step, deciding)]].chunk);
-    for (uint32_t use = p->schedule_step_first[schedule_step]; use < p->schedule_step_first[schedule_step + 1]; use++) {
+    for (uint32_t use = p->schedule_step_first[schedule_step];
+         use < p->schedule_step_first[schedule_step + 1]; use++) {
         const tide_trace_use *u = &p->trace->uses[use];
         const bool fetch = p->states[u->chunk] == ABSENT;
         if (deciding)
@@ -224,7 +227,8 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_ste
 }
 
 /* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to see. */
-static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty, bool *dirty_goes)
+static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
+                       bool *dirty_goes)
 {
     const uint32_t until = p->next[clean];
     const uint32_t uses = 2 * distance(p, p->schedule_step_first[schedule_step], until);
@@ -253,7 +257,8 @@ static void index_schedule_steps(tide_play *p)
     const tide_use_trace *trace = p->trace;
     uint32_t schedule_step = 0;
     for (uint32_t use = 0; use < trace->use_count; use++) {
-        assert(trace->uses[use].schedule_step < trace->schedule_step_count && trace->uses[use].chunk < trace->chunk_count);
+        assert(trace->uses[use].schedule_step < trace->schedule_step_count &&
+               trace->uses[use].chunk < trace->chunk_count);
         for (; schedule_step <= trace->uses[use].schedule_step; schedule_step++)
             p->schedule_step_first[schedule_step] = use;
     }
@@ -268,13 +273,15 @@ static void index_endings(tide_play *p)
     const tide_use_trace *trace = p->trace;
     memset(p->ending_first, 0, (trace->schedule_step_count + 1u) * sizeof *p->ending_first);
     for (uint32_t use = 0; use < trace->use_count; use++) {
-        assert(trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps < trace->schedule_step_count);
+        assert(trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps <
+               trace->schedule_step_count);
         p->ending_first[trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps + 1]++;
     }
     for (uint32_t schedule_step = 0; schedule_step < trace->schedule_step_count; schedule_step++)
         p->ending_first[schedule_step + 1] += p->ending_first[schedule_step];
     for (uint32_t use = 0; use < trace->use_count; use++)
-        p->ending[p->ending_first[trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps]++] = use;
+        p->ending[p->ending_first[trace->uses[use].schedule_step + trace->uses[use].held_schedule_steps]++] =
+            use;
     for (uint32_t schedule_step = trace->schedule_step_count; schedule_step > 0; schedule_step--)
         p->ending_first[schedule_step] = p->ending_first[schedule_step - 1];
     p->ending_first[0] = 0;

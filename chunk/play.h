@@ -28,23 +28,24 @@ enum { TIDE_PLAY_ABSENT = 0, TIDE_PLAY_SETS = 5 }; /* the states whose chunks ma
 typedef struct tide_play {
     uint32_t chunk_capacity, use_capacity;
     const tide_use_trace *trace;
-    uint32_t *schedule_step_first;          /* per schedule step: its first use */
-    uint32_t *following;             /* per use: its chunk's next one, in this step or the next */
-    uint32_t *ending, *ending_first; /* uses by the schedule step in which they end; per schedule step where its ones begin */
-    uint32_t *rank, *ranked;         /* per next use: its place in the rule's order; per place: the use */
+    uint32_t *schedule_step_first; /* per schedule step: its first use */
+    uint32_t *following;           /* per use: its chunk's next one, in this step or the next */
+    uint32_t *ending,
+        *ending_first; /* uses by the schedule step in which they end; per schedule step where its ones begin */
+    uint32_t *rank, *ranked; /* per next use: its place in the rule's order; per place: the use */
     uint32_t slots;
     tide_play_rule rule;
 
-    uint8_t *states;                       /* per chunk */
-    uint32_t *next;                        /* per chunk: its next use */
-    tide_bitset sets[TIDE_PLAY_SETS];     /* per state, but for ABSENT: ranks of next uses */
-    uint32_t resident;                     /* chunks */
-    uint32_t absent;                       /* chunks that will have to be copied in again */
-    uint64_t copies_in, copies_out;        /* in the step played last */
-    bool *fetched, *refreshed;             /* per use, in that step: into a slot, or in place */
-    bool contested;                        /* the rule has been asked, so another one may do better */
-    uint32_t look_ahead_left;              /* uses */
-    struct tide_play_change *journal;      /* what looking ahead takes back */
+    uint8_t *states;                  /* per chunk */
+    uint32_t *next;                   /* per chunk: its next use */
+    tide_bitset sets[TIDE_PLAY_SETS]; /* per state, but for ABSENT: ranks of next uses */
+    uint32_t resident;                /* chunks */
+    uint32_t absent;                  /* chunks that will have to be copied in again */
+    uint64_t copies_in, copies_out;   /* in the step played last */
+    bool *fetched, *refreshed;        /* per use, in that step: into a slot, or in place */
+    bool contested;                   /* the rule has been asked, so another one may do better */
+    uint32_t look_ahead_left;         /* uses */
+    struct tide_play_change *journal; /* what looking ahead takes back */
     uint32_t journal_capacity, journal_length;
     bool journaling;
 } tide_play;

@@ -24,9 +24,9 @@
 #ifndef TIDE_CHUNK_PREFETCH_H
 #define TIDE_CHUNK_PREFETCH_H
 
+#include "chunk/bitset.h"
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/bitset.h"
 
 typedef struct tide_prefetch {
     tide_places *places;
@@ -42,13 +42,13 @@ typedef struct tide_prefetch {
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
     uint32_t *aside;      /* the tree, of fetches numbered from 1 */
     bool *is_aside;       /* per fetch: a free slot is set aside for it */
-    tide_bitset sets[2]; /* of fetches: prefetch.c */
+    tide_bitset sets[2];  /* of fetches: prefetch.c */
     uint64_t *words;
 } tide_prefetch;
 
 /* Nothing to fetch. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves, const tide_future *future,
-                                 const tide_pending *pending);
+tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
+                                 const tide_future *future, const tide_pending *pending);
 void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);

@@ -4,8 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places, uint32_t count,
-                                uint32_t key_count)
+tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places,
+                                         uint32_t count, uint32_t key_count)
 {
     assert(count <= TIDE_BUCKETS_MAX);
     *buckets = (tide_priority_buckets){.places = places, .count = count, .key_count = key_count};
@@ -35,7 +35,8 @@ void tide_priority_buckets_clear(tide_priority_buckets *buckets)
         buckets->entries[chunk].bucket = TIDE_BUCKET_NONE;
 }
 
-void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket, uint32_t key)
+void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket,
+                               uint32_t key)
 {
     tide_bucket_entry *entry = &buckets->entries[chunk];
     assert((bucket < buckets->count && key < buckets->key_count) || bucket == TIDE_BUCKET_NONE);
@@ -95,7 +96,8 @@ static tide_chunk lowest_of(const tide_priority_buckets *s, uint32_t among, uint
     return found;
 }
 
-tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon h, uint32_t spared)
+tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among,
+                                          tide_horizon h, uint32_t spared)
 {
     tide_chunk chunk = highest_of(buckets, among, h.never, buckets->key_count, spared);
     if (chunk == TIDE_CHUNK_NONE)
@@ -103,7 +105,8 @@ tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, 
     return chunk != TIDE_CHUNK_NONE ? chunk : highest_of(buckets, among, h.from, h.never, spared);
 }
 
-tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon h, uint32_t spared)
+tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon h,
+                                         uint32_t spared)
 {
     tide_chunk chunk = lowest_of(buckets, among, h.from, h.never, spared);
     if (chunk == TIDE_CHUNK_NONE)

@@ -13,8 +13,8 @@
 #ifndef TIDE_CHUNK_PRIORITY_BUCKETS_H
 #define TIDE_CHUNK_PRIORITY_BUCKETS_H
 
-#include "chunk/places.h"
 #include "chunk/bitset.h"
+#include "chunk/places.h"
 
 enum { TIDE_BUCKETS_MAX = 8, TIDE_BUCKET_NONE = 255 };
 
@@ -33,18 +33,21 @@ typedef struct tide_priority_buckets {
     tide_bitset sets[TIDE_BUCKETS_MAX];
     uint32_t count, key_count;
     uint64_t *words;
-    tide_chunk *holder;       /* per key */
+    tide_chunk *holder;         /* per key */
     tide_bucket_entry *entries; /* per chunk */
 } tide_priority_buckets;
 
 /* `count` empty buckets for keys below `key_count`. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places, uint32_t count, uint32_t key_count);
+tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places,
+                                         uint32_t count, uint32_t key_count);
 void tide_priority_buckets_destroy(tide_priority_buckets *buckets);
 void tide_priority_buckets_clear(tide_priority_buckets *buckets);
-void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket, uint32_t key);
+void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket,
+                               uint32_t key);
 
 /* Is it there? In none, whatever the key. */
-static inline bool tide_priority_buckets_has(const tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket, uint32_t key)
+static inline bool tide_priority_buckets_has(const tide_priority_buckets *buckets, tide_chunk chunk,
+                                             uint32_t bucket, uint32_t key)
 {
     const tide_bucket_entry *entry = &buckets->entries[chunk];
     return entry->bucket == bucket && (bucket == TIDE_BUCKET_NONE || entry->key == key);
@@ -52,7 +55,9 @@ static inline bool tide_priority_buckets_has(const tide_priority_buckets *bucket
 
 /* The farthest, or nearest, chunk in some buckets (bit i: bucket i) without any of the `spared` marks; TIDE_CHUNK_NONE if there
  * is none. Few chunks have those marks. */
-tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon horizon, uint32_t spared);
-tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among, tide_horizon horizon, uint32_t spared);
+tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among,
+                                          tide_horizon horizon, uint32_t spared);
+tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among,
+                                         tide_horizon horizon, uint32_t spared);
 
 #endif

@@ -14,8 +14,8 @@ enum {
     SETS,
 };
 
-tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_eviction_queue *eviction_queue,
-                                tide_tasks *tasks)
+tide_status tide_request_create(tide_request *request, const tide_ops *ops,
+                                tide_eviction_queue *eviction_queue, tide_tasks *tasks)
 {
     tide_op op;
     const uint32_t most = tide_ops_largest(ops, &op);
@@ -54,8 +54,8 @@ static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
     const bool pending = tide_pending_has(r->pending, chunk), rests = tide_place_is_resident(place);
     const bool slotless = place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
     const bool missing = !pending && !place->busy && !tide_place_has(place, TIDE_TIER_DEVICE);
-    return (uint32_t)(!rests || pending) << LACKING | (uint32_t)pending << PENDING | (uint32_t)slotless << SLOTLESS |
-           (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
+    return (uint32_t)(!rests || pending) << LACKING | (uint32_t)pending << PENDING |
+           (uint32_t)slotless << SLOTLESS | (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
 }
 
 static void sort(tide_request *r, uint32_t pin)
@@ -265,8 +265,8 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
         tide_tensors_set_part(request->tensors, op->activations[i].tensor, request->slice,
                               tide_state_after_slice(&op->activations[i]));
     request->slice = TIDE_SLICE_NONE;
-    tide_eviction_queue_use_ended(request->eviction_queue, request->pins + request->param_pins, count, request->slice_use,
-                           ends);
+    tide_eviction_queue_use_ended(request->eviction_queue, request->pins + request->param_pins, count,
+                                  request->slice_use, ends);
 }
 
 void tide_request_close(tide_request *request)

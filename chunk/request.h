@@ -25,22 +25,24 @@ typedef struct tide_request {
     bool open;
     bool ready;
     tide_op op;
-    uint32_t slice;         /* TIDE_SLICE_NONE: none is open */
-    uint32_t param_pins;    /* pins [0, param_pins) are its params', the rest the open slice's */
+    uint32_t slice;      /* TIDE_SLICE_NONE: none is open */
+    uint32_t param_pins; /* pins [0, param_pins) are its params', the rest the open slice's */
     uint32_t pin_count;
-    uint32_t pinned_count;  /* all of one request are pinned at once: 0, param_pins or pin_count */
+    uint32_t pinned_count; /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
-    bool tracked;           /* what its pins lack, from pinned_count on, is known: */
-    uint32_t slotless;      /* pins that have no device slot */
-    uint8_t *lacks;         /* per pin: which of the sets it is in */
-    uint32_t *position;     /* per chunk: which pin it is, or was */
-    tide_bitset sets[5];   /* of pins: request.c */
+    bool tracked;        /* what its pins lack, from pinned_count on, is known: */
+    uint32_t slotless;   /* pins that have no device slot */
+    uint8_t *lacks;      /* per pin: which of the sets it is in */
+    uint32_t *position;  /* per chunk: which pin it is, or was */
+    tide_bitset sets[5]; /* of pins: request.c */
     uint64_t *words;
-    uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
+    uint32_t param_use,
+        slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;
 
 /* None open. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_eviction_queue *eviction_queue, tide_tasks *tasks);
+tide_status tide_request_create(tide_request *request, const tide_ops *ops,
+                                tide_eviction_queue *eviction_queue, tide_tasks *tasks);
 void tide_request_destroy(tide_request *request);
 
 /* Open the op, whose turn has come (tide_future_schedule_step); no other is. */

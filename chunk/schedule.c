@@ -9,10 +9,12 @@ enum { STEP_SPARE_FACTOR = 2 };
 
 static void allocate(tide_schedule *s, tide_recording *recording)
 {
-    recording->schedule_steps = tide_arrays_add(&s->arrays, s->schedule_step_capacity, sizeof *recording->schedule_steps);
+    recording->schedule_steps =
+        tide_arrays_add(&s->arrays, s->schedule_step_capacity, sizeof *recording->schedule_steps);
     recording->schedule_step_first =
         tide_arrays_add(&s->arrays, s->schedule_step_capacity + 1u, sizeof *recording->schedule_step_first);
-    recording->schedule_step_of = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->schedule_step_of);
+    recording->schedule_step_of =
+        tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->schedule_step_of);
     recording->uses = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->uses);
     recording->first = tide_arrays_add(&s->arrays, s->chunk_count + 1u, sizeof *recording->first);
 }
@@ -205,5 +207,5 @@ uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use)
     assert(use < recording->schedule_step_first[recording->length]);
     const uint32_t schedule_step = recording->schedule_step_of[use];
     return schedule_step >= schedule->cursor ? schedule_step - schedule->cursor
-                                      : schedule_step + recording->length - schedule->cursor;
+                                             : schedule_step + recording->length - schedule->cursor;
 }

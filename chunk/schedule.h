@@ -18,18 +18,18 @@
 #define TIDE_CHUNK_SCHEDULE_H
 
 #include "chunk/array.h"
-#include "chunk/ops.h"
 #include "chunk/bitset.h"
+#include "chunk/ops.h"
 
 typedef struct tide_recording {
     tide_schedule_step *schedule_steps;
     uint32_t length;
     uint32_t *schedule_step_first; /* per schedule step (and one more): the number of its first use */
     uint32_t *schedule_step_of;    /* per use */
-    uint32_t *uses;         /* their numbers, chunk by chunk, ascending */
-    uint32_t *first;        /* per chunk (and one more): where its uses begin */
-    uint32_t number; /* of recordings made so far: tells this one from the one before */
-    bool valid;      /* complete and indexed */
+    uint32_t *uses;                /* their numbers, chunk by chunk, ascending */
+    uint32_t *first;               /* per chunk (and one more): where its uses begin */
+    uint32_t number;               /* of recordings made so far: tells this one from the one before */
+    bool valid;                    /* complete and indexed */
 } tide_recording;
 
 enum { TIDE_SCHEDULE_FORWARD = 0, TIDE_SCHEDULE_TRAINING, TIDE_SCHEDULE_KINDS };

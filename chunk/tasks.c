@@ -66,7 +66,8 @@ static uint32_t entry_of(const tide_tasks *t, tide_chunk chunk)
     if (update->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
     const tide_command task = pending_task(t, chunk);
-    const uint32_t ready = tide_assemble_is_there(t, &task, &needs_zero) ? 1u << TIDE_TASK_READY << needs_zero : 0;
+    const uint32_t ready =
+        tide_assemble_is_there(t, &task, &needs_zero) ? 1u << TIDE_TASK_READY << needs_zero : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
 
@@ -115,7 +116,8 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     return true;
 }
 
-bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
+bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only,
+                              tide_command *command)
 {
     if (tasks->pending->count == 0)
         return false;

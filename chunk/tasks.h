@@ -12,7 +12,9 @@
 
 #include "chunk/victims.h"
 
-enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
+enum {
+    TIDE_OPEN_TASKS_MAX = 2
+}; /* updates and restores handed out at a time, per tier: one runs, one follows */
 
 /* Waiting on the device, on the host; on the host with 0 to 2 chunks that need zeros. Then the same of those a request waits for. */
 enum {
@@ -31,24 +33,26 @@ typedef struct tide_tasks {
     tide_moves *moves;
     tide_victims *victims;
     tide_command assembling[TIDE_TIER_COUNT]; /* task_count 0: none is */
-    uint32_t running[TIDE_TIER_COUNT];      /* updates and restores */
-    tide_bitset sets[TIDE_TASK_SETS];      /* of PARAM chunks */
+    uint32_t running[TIDE_TIER_COUNT];        /* updates and restores */
+    tide_bitset sets[TIDE_TASK_SETS];         /* of PARAM chunks */
     uint64_t *words;
-    uint16_t *entries; /* per PARAM chunk: bit i: it is in set i */
+    uint16_t *entries;   /* per PARAM chunk: bit i: it is in set i */
     tide_command access; /* task_count 0: none */
     bool access_running;
     tide_chunk accessed; /* has the mark; NONE: none yet */
 } tide_tasks;
 
 /* No task. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_pending *pending);
+tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors,
+                              tide_pending *pending);
 void tide_tasks_destroy(tide_tasks *tasks);
 
 /* The next task whose chunks are all on the host, if the executor may have another; with `first_only` of chunks that a request
  * waits for. */
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
 /* The next move towards a task, or a task that it completes; likewise. */
-bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command);
+bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only,
+                              tide_command *command);
 /* The same for an open host request that is not handed out, and its chunks' pending updates. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
@@ -66,7 +70,8 @@ void tide_tasks_close_access(tide_tasks *tasks);
 /* Is all of a host task where it is wanted, but for `*needs_zero` chunks that need a slot? */
 bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *needs_zero);
 /* The next move towards the task; or, if all of it is there, the task. */
-bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task, tide_command *command);
+bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task,
+                        tide_command *command);
 /* All is there, and slots are free for the chunks that need zeros: pin, and let the executor have it. */
 void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
 /* No task is being assembled any more. */

@@ -9,15 +9,17 @@ enum {
     TIDE_TRACE_CREATES = 1u << 0,  /* the chunk had no content: nothing to copy in */
     TIDE_TRACE_MODIFIES = 1u << 1, /* a copy on the host is worth nothing afterwards */
     TIDE_TRACE_ENDS = 1u << 2,     /* no content afterwards: nothing to copy out */
-    TIDE_TRACE_LEAVES = 1u << 3,   /* has to go to the host afterwards, with a copy if modified, and is changed there
+    TIDE_TRACE_LEAVES =
+        1u << 3, /* has to go to the host afterwards, with a copy if modified, and is changed there
                                       (its update); the next use copies it in again */
 };
 
 typedef struct tide_trace_use {
     uint32_t schedule_step;
     tide_chunk chunk;
-    uint32_t flags;        /* take effect when the use ends */
-    uint32_t held_schedule_steps; /* it lasts so many schedule steps beyond its own: an op holds its params through its slices */
+    uint32_t flags; /* take effect when the use ends */
+    uint32_t
+        held_schedule_steps; /* it lasts so many schedule steps beyond its own: an op holds its params through its slices */
 } tide_trace_use;
 
 /* One step. Uses are in order of schedule steps; a chunk is used at most once at a time. All chunks used at a schedule step have to be

@@ -17,11 +17,12 @@ enum { QUEUED_MARKS = TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
                                 tide_moves *moves, const tide_future *future, const tide_pending *pending)
 {
-    *victims =
-        (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .pending = pending};
+    *victims = (tide_victims){
+        .layout = layout, .places = places, .moves = moves, .future = future, .pending = pending};
     const uint32_t keys = tide_future_keys(future);
     const tide_status status = tide_priority_buckets_create(&victims->device, places, DEVICE_BUCKETS, keys);
-    return status != TIDE_OK ? status : tide_priority_buckets_create(&victims->copies, places, COPY_BUCKETS, keys);
+    return status != TIDE_OK ? status
+                             : tide_priority_buckets_create(&victims->copies, places, COPY_BUCKETS, keys);
 }
 
 void tide_victims_destroy(tide_victims *victims)
@@ -102,7 +103,8 @@ static void look_again(tide_victims *v)
         begin_anew(v);
     while ((chunk = tide_places_next_changed(v->places, TIDE_SUBSCRIBER_VICTIMS)) != TIDE_CHUNK_NONE) {
         sort(v, chunk);
-        if (v->future->active && tide_pending_is_param_chunk(v->pending, chunk) && v->pending->on_device[chunk])
+        if (v->future->active && tide_pending_is_param_chunk(v->pending, chunk) &&
+            v->pending->on_device[chunk])
             sort_states(v, chunk);
     }
 }
@@ -127,7 +129,7 @@ static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk vi
 }
 
 bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
-                              tide_command *command)
+                                    tide_command *command)
 {
     look_again(victims);
     const tide_chunk dead = farthest(victims, rule, 1u << DEAD);
@@ -217,9 +219,11 @@ bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_com
 
 /* --- validity --- */
 
-static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket)
+static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, tide_chunk chunk,
+                   uint32_t bucket)
 {
-    return tide_priority_buckets_has(buckets, chunk, bucket, bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
+    return tide_priority_buckets_has(buckets, chunk, bucket,
+                                     bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
 }
 
 /* Of state beside a PARAM chunk that changed, only when that is looked at. */

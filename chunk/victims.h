@@ -32,13 +32,13 @@ typedef struct tide_victims {
     const tide_pending *pending;
     tide_priority_buckets device; /* who may leave the device */
     tide_priority_buckets copies; /* whose host slot may be had */
-    uint64_t epoch;      /* of the future, in which they were sorted */
-    uint64_t since;      /* without a recording: the last use that counts as long ago */
+    uint64_t epoch;               /* of the future, in which they were sorted */
+    uint64_t since;               /* without a recording: the last use that counts as long ago */
 } tide_victims;
 
 /* Nobody stands anywhere. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places, tide_moves *moves,
-                                const tide_future *future, const tide_pending *pending);
+tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
+                                tide_moves *moves, const tide_future *future, const tide_pending *pending);
 void tide_victims_destroy(tide_victims *victims);
 
 typedef struct tide_victim_rule {
@@ -48,9 +48,11 @@ typedef struct tide_victim_rule {
 } tide_victim_rule;
 
 /* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */
-bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
+bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
+                                    tide_command *command);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
-bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
+bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
+                        tide_command *command);
 /* Make a host slot free, dropping a duplicate if need be. False if there is none. */
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared` marks. */

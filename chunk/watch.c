@@ -81,7 +81,7 @@ bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, t
             continue;
         *i = pin + 1 - request->pinned_count;
         *chunk = request->pins[pin];
-        *wait = pending                                              ? TIDE_REQUEST_PENDING
+        *wait = pending                                           ? TIDE_REQUEST_PENDING
                 : place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? TIDE_REQUEST_SLOT
                                                                   : TIDE_REQUEST_MOVE;
         return true;

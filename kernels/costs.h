@@ -77,7 +77,9 @@ static inline uint64_t tide_rope_bytes(const tide_rope_args *args)
 
 static inline uint64_t tide_matmul_flops(const tide_matmul_args *args)
 {
-    const uint64_t gelu = args->gelu == TIDE_MATMUL_GELU_NONE ? 0 : args->gelu == TIDE_MATMUL_GELU_FORWARD ? 20 : 30;
+    const uint64_t gelu = args->gelu == TIDE_MATMUL_GELU_NONE      ? 0
+                          : args->gelu == TIDE_MATMUL_GELU_FORWARD ? 20
+                                                                   : 30;
     return (2 * (uint64_t)args->k + gelu) * args->m * args->n;
 }
 

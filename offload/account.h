@@ -28,7 +28,8 @@ typedef struct tide_account_makers {
     tide_status (*range)(tide_device *device, uint64_t bytes, void **base);
     void (*range_undo)(tide_device *device, void *base, uint64_t bytes);
     tide_status (*region)(tide_device *device, uint64_t bytes, void **address);
-    tide_status (*part)(tide_device *device, const char *name); /* NULL: parts of the region are numbered only */
+    tide_status (*part)(tide_device *device,
+                        const char *name); /* NULL: parts of the region are numbered only */
     tide_status (*buffer)(tide_device *device, const char *name, uint64_t bytes, void **address);
     /* Be ready for `capacity` events, under commands_lock. NULL: it needs nothing. */
     tide_status (*events)(tide_device *device, uint32_t capacity);
@@ -51,10 +52,12 @@ typedef struct tide_account {
     tide_extent region; /* in bytes as asked for */
     uint32_t region_part_count;
 
-    pthread_mutex_t *commands_lock; /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
-    tide_extent *buffers;           /* [object] */
+    pthread_mutex_t
+        *commands_lock;   /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
+    tide_extent *buffers; /* [object] */
     uint32_t buffer_count;
-    tide_stream_point *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
+    tide_stream_point
+        *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
     uint32_t event_count;
     uint32_t event_capacity;
     uint64_t maps, unmaps;
@@ -90,7 +93,7 @@ void tide_account_set_fault(tide_device *device, uint32_t mask, uint64_t countdo
 void tide_account_count(tide_account *account, uint64_t *counter);
 
 /* ARGUMENT unless the two sides of a copy lie in the region and in one buffer. With a commands_lock, takes it. */
-tide_status tide_account_copy_check(tide_account *account, const tide_work *work, const void *to, const void *from,
-                                    uint64_t bytes, bool to_device);
+tide_status tide_account_copy_check(tide_account *account, const tide_work *work, const void *to,
+                                    const void *from, uint64_t bytes, bool to_device);
 
 #endif

@@ -130,7 +130,8 @@ typedef void (*tide_device_describe)(void *context, const void *address, char *t
 
 /* Called while memory is made that takes seconds (slots, the region): of `total_bytes` of `what`, a constant, `done_bytes`
  * are there. On threads of the device's own too, one call at a time; must not call the device. */
-typedef void (*tide_device_progress)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+typedef void (*tide_device_progress)(void *context, const char *what, uint64_t done_bytes,
+                                     uint64_t total_bytes);
 
 /* Which operations fault injection counts. */
 enum {
@@ -155,8 +156,9 @@ typedef struct tide_device_options {
     uint64_t device_memory_bytes; /* hard budget of the DEVICE tier: slots and region */
     uint64_t host_memory_bytes;   /* hard budget of the HOST tier: slots and buffers */
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
-    uint32_t threads;             /* of the host executor and of kernels; 0: one per core, cuda: the executor two fewer */
-    void (*threads_set)(int);     /* cuda only: omp_set_num_threads of the process, which the module, loaded with names of its
+    uint32_t threads; /* of the host executor and of kernels; 0: one per core, cuda: the executor two fewer */
+    void (*threads_set)(
+        int); /* cuda only: omp_set_num_threads of the process, which the module, loaded with names of its
                                      own, may not find; NULL: it looks */
 
     /* host device only, up to delay_max_us (a GPU refuses them: UNSUPPORTED) */
@@ -176,9 +178,9 @@ typedef struct tide_device_options {
     double host_bytes_per_second;
     double link_out_bytes_per_second; /* device to host; 0: as the other way */
     uint64_t map_ns;
-    uint64_t unmap_ns; /* 0: as map_ns */
+    uint64_t unmap_ns;               /* 0: as map_ns */
     const tide_slowdowns *slowdowns; /* as long-lived as the device; NULL: no stream slows another */
-    tide_kernel_time kernel_time; /* NULL: by the rates */
+    tide_kernel_time kernel_time;    /* NULL: by the rates */
     void *kernel_time_context;
 
     tide_device_observer observer; /* may be NULL */

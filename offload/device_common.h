@@ -40,12 +40,13 @@ typedef struct tide_command_name {
 
 static inline tide_command_name tide_command_name_of(const tide_work *work)
 {
-    return (tide_command_name){work->label, work->op, work->tag, work->timer, work->id, work->flops, work->bytes};
+    return (tide_command_name){work->label, work->op,    work->tag,  work->timer,
+                               work->id,    work->flops, work->bytes};
 }
 
 /* Call what a command runs, or launches on `native_stream`. The message of a failure begins with the command's name. */
-tide_status tide_command_call(const tide_command_name *name, tide_stream stream, void *native_stream, tide_kernel run,
-                              const void *arguments);
+tide_status tide_command_call(const tide_command_name *name, tide_stream stream, void *native_stream,
+                              tide_kernel run, const void *arguments);
 
 tide_status tide_copy_check(tide_stream stream, const tide_work *work);
 /* A point on a stream: behind its `sequence`-th command. 0: the beginning, always passed. */

@@ -46,10 +46,10 @@ static void system_sleep_until(void *context, uint64_t ns)
 const tide_free_memory_machine *tide_free_memory_machine_system(void)
 {
     static const tide_free_memory_machine machine = {.available_bytes = system_available_bytes,
-                                              .limit_bytes = system_limit_bytes,
-                                              .dormant_bytes = system_dormant_bytes,
-                                              .now_ns = system_now_ns,
-                                              .sleep_until = system_sleep_until};
+                                                     .limit_bytes = system_limit_bytes,
+                                                     .dormant_bytes = system_dormant_bytes,
+                                                     .now_ns = system_now_ns,
+                                                     .sleep_until = system_sleep_until};
     return &machine;
 }
 
@@ -112,17 +112,18 @@ static tide_status bounds_check(const tide_free_memory *memory)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
                          "%s: %" PRIu64 " bytes wanted and %" PRIu64 " for others, the machine has %" PRIu64
                          " available and %" PRIu64 " that it does not use yet",
-                         memory->what, memory->wanted_bytes, memory->margin_bytes, available_bytes, dormant_bytes);
+                         memory->what, memory->wanted_bytes, memory->margin_bytes, available_bytes,
+                         dormant_bytes);
     return TIDE_OK;
 }
 
 tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, uint64_t wanted_bytes,
-                           const tide_free_memory_machine *machine)
+                                  const tide_free_memory_machine *machine)
 {
     tide_free_memory made = {.machine = machine,
-                      .what = what,
-                      .wanted_bytes = wanted_bytes,
-                      .margin_bytes = at_most(wanted_bytes / 4, margin_most_bytes)};
+                             .what = what,
+                             .wanted_bytes = wanted_bytes,
+                             .margin_bytes = at_most(wanted_bytes / 4, margin_most_bytes)};
     const tide_status status = bounds_check(&made);
     if (status != TIDE_OK)
         return status;
@@ -140,7 +141,8 @@ void tide_free_memory_close(tide_free_memory *memory)
 /* Rule 1: how much may be touched now; 0: nothing. */
 static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
 {
-    memory->free_bytes = less(memory->machine->available_bytes(memory->machine->context), memory->untouched_bytes);
+    memory->free_bytes =
+        less(memory->machine->available_bytes(memory->machine->context), memory->untouched_bytes);
     const uint64_t step = at_most(most_bytes, step_most_bytes),
                    room_bytes = less(memory->free_bytes, memory->margin_bytes);
     if (room_bytes >= step)
@@ -162,8 +164,8 @@ static tide_status refuse(const tide_free_memory *memory)
                      " more available, of which %" PRIu64
                      " stay for others, and did not grow while that was waited for; a host "
                      "budget of %" PRIu64 " bytes would do",
-                     memory->what, memory->wanted_bytes, touched_bytes, memory->free_bytes, memory->margin_bytes,
-                     touched_bytes + less(memory->free_bytes, memory->margin_bytes));
+                     memory->what, memory->wanted_bytes, touched_bytes, memory->free_bytes,
+                     memory->margin_bytes, touched_bytes + less(memory->free_bytes, memory->margin_bytes));
 }
 
 static void sleep_a_little(tide_free_memory *memory)

@@ -63,7 +63,8 @@ uint64_t tide_free_memory_most_bytes(const tide_free_memory_machine *machine);
 
 /* `wanted_bytes` are going to be touched by any threads; `what`, a constant, is for messages. NO_MEMORY, and nothing to
  * close: so much can't be had. */
-tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, uint64_t wanted_bytes, const tide_free_memory_machine *machine);
+tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, uint64_t wanted_bytes,
+                                  const tide_free_memory_machine *machine);
 void tide_free_memory_close(tide_free_memory *memory);
 bool tide_free_memory_is_valid(const tide_free_memory *memory);
 

@@ -36,8 +36,8 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t bytes, siz
     const tide_host_arena *arena = (const tide_host_arena *)hooks;
     (void)index;
     void *base;
-    if (wanted != NULL ||
-        tide_host_extent_back("extent of buffers", bytes, alignment_bytes, arena->pinning.node, &base) != TIDE_OK)
+    if (wanted != NULL || tide_host_extent_back("extent of buffers", bytes, alignment_bytes,
+                                                arena->pinning.node, &base) != TIDE_OK)
         return NULL;
     *zero = true;
     *commit = true;

@@ -9,7 +9,8 @@
 
 bool tide_host_executor_is_valid(const tide_host_executor *executor)
 {
-    return executor->completed <= executor->enqueued && executor->enqueued - executor->completed <= TIDE_HOST_EXECUTOR_COMMANDS;
+    return executor->completed <= executor->enqueued &&
+           executor->enqueued - executor->completed <= TIDE_HOST_EXECUTOR_COMMANDS;
 }
 
 static void lock(tide_host_executor *executor)
@@ -30,8 +31,8 @@ static tide_host_executor_command *command_at(tide_host_executor *executor, uint
 
 /* --- the caller's side --- */
 
-void tide_host_executor_push(tide_host_executor *executor, const tide_work *work, tide_kernel run, const void *arguments,
-                    size_t argument_bytes)
+void tide_host_executor_push(tide_host_executor *executor, const tide_work *work, tide_kernel run,
+                             const void *arguments, size_t argument_bytes)
 {
     assert(argument_bytes <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
     lock(executor);
@@ -114,7 +115,8 @@ uint32_t tide_host_executor_threads(const tide_host_executor *executor)
     return executor->threads;
 }
 
-void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands, uint64_t *pending)
+void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands,
+                                   uint64_t *pending)
 {
     lock(executor);
     *busy_ns = executor->busy_ns;
@@ -126,7 +128,8 @@ void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_
 /* --- the thread --- */
 
 /* Without the lock. Returns how long it ran. */
-static uint64_t command_do(tide_host_executor *executor, const tide_host_executor_command *command, tide_status *status)
+static uint64_t command_do(tide_host_executor *executor, const tide_host_executor_command *command,
+                           tide_status *status)
 {
     const tide_host_executor_options *options = &executor->options;
     const uint64_t begin_ns = tide_host_now_ns();

@@ -41,7 +41,8 @@ typedef struct tide_host_executor_command {
 typedef struct tide_host_executor {
     tide_host_executor_options options;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the rest; a command between completed and enqueued is the thread's to read */
+    pthread_mutex_t
+        lock; /* guards the rest; a command between completed and enqueued is the thread's to read */
     pthread_cond_t work;
     pthread_cond_t progress;
     tide_host_executor_command ring[TIDE_HOST_EXECUTOR_COMMANDS];
@@ -60,8 +61,8 @@ void tide_host_executor_stop(tide_host_executor *executor);
 bool tide_host_executor_is_valid(const tide_host_executor *executor);
 
 /* Enqueue run(NULL, copy of the arguments), at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES. Waits for room. */
-void tide_host_executor_push(tide_host_executor *executor, const tide_work *work, tide_kernel run, const void *arguments,
-                    size_t argument_bytes);
+void tide_host_executor_push(tide_host_executor *executor, const tide_work *work, tide_kernel run,
+                             const void *arguments, size_t argument_bytes);
 /* Is there room for `commands` more? `oldest`, if not: the moment that has to pass first. */
 bool tide_host_executor_has_capacity(tide_host_executor *executor, uint64_t commands, uint64_t *oldest);
 /* The moment behind the last one pushed; `passed` is called when it has passed, unless it has already. */
@@ -76,6 +77,7 @@ bool tide_host_executor_idle(tide_host_executor *executor);
 void tide_host_executor_forgive(tide_host_executor *executor);
 /* Of a team that a function makes: those asked for, or as many as the node has processors if there are fewer. */
 uint32_t tide_host_executor_threads(const tide_host_executor *executor);
-void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands, uint64_t *pending);
+void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands,
+                                   uint64_t *pending);
 
 #endif

@@ -263,8 +263,8 @@ static bool memory_bind(void *address, uint64_t bytes, int32_t wanted)
 {
     hwloc_bitmap_t usable = usable_processors();
     hwloc_obj_t node = node_find(wanted, usable);
-    bool bound = node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
-                                                        HWLOC_MEMBIND_BYNODESET) == 0;
+    bool bound = node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset,
+                                                        HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0;
     hwloc_bitmap_free(usable);
     return bound;
 }
@@ -275,8 +275,8 @@ static bool thread_bind(int32_t wanted)
 {
     hwloc_bitmap_t usable = usable_processors();
     hwloc_obj_t node = node_find(wanted, usable);
-    bool bound = node != NULL && node->cpuset != NULL && hwloc_bitmap_and(usable, usable, node->cpuset) == 0 &&
-                 !hwloc_bitmap_iszero(usable) &&
+    bool bound = node != NULL && node->cpuset != NULL &&
+                 hwloc_bitmap_and(usable, usable, node->cpuset) == 0 && !hwloc_bitmap_iszero(usable) &&
                  hwloc_set_cpubind(loaded, usable, HWLOC_CPUBIND_THREAD) == 0;
     hwloc_bitmap_free(usable);
     return bound;

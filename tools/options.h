@@ -40,15 +40,16 @@ char *tide_option_texts_join(const tide_option_texts *texts);
 typedef struct tide_option {
     const char *name; /* "--steps"; NULL begins a group in the help and `help` is its title */
     tide_option_kind kind;
-    size_t offset;          /* of the value in the caller's struct */
-    const char *metavar;    /* "N", "SIZE", "PATH"; CHOICE: "auto|none|all"; NULL for FLAG and SWITCH */
-    const char *value;      /* the default as text; NULL: none, the struct's zero stands */
-    double least, most;     /* COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
-    bool required;          /* a command line without it is an error */
-    bool operand;           /* an argument without dashes is its value: of several, in order. `name` is "FILE", kind no
+    size_t offset;       /* of the value in the caller's struct */
+    const char *metavar; /* "N", "SIZE", "PATH"; CHOICE: "auto|none|all"; NULL for FLAG and SWITCH */
+    const char *value;   /* the default as text; NULL: none, the struct's zero stands */
+    double least, most;  /* COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
+    bool required;       /* a command line without it is an error */
+    bool operand; /* an argument without dashes is its value: of several, in order. `name` is "FILE", kind no
                                FLAG, metavar NULL */
     const char *value_help; /* shown as the default where `value` is NULL, e.g. "what the run needs" */
-    const char *words; /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
+    const char
+        *words; /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
     const char *help;
 } tide_option;
 

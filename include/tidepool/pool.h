@@ -51,7 +51,8 @@ typedef struct tide_trace_event tide_trace_event;       /* section 11 */
 
 /* Your optimizer: section 10. */
 typedef tide_status (*tide_update_callback)(void *context, const tide_step_options *step, uint64_t update,
-                                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
+                                            float gradient_scale, const tide_update_segment *segments,
+                                            uint32_t count);
 
 /* Section 11. From the caller's and the pool's threads, several at once, some with the pool's lock; must be short, and
  * must not call the pool. */
@@ -60,7 +61,8 @@ typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event
 /* Reports work that takes seconds: memory that tide_pool_seal allocates ("host slots", say); the trainer
  * reports the values that it loads. Of `total_bytes` of `what`, a constant string, `done_bytes` are done.
  * Called from threads of the pool, too, one call at a time; must not call the pool. */
-typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes,
+                                       uint64_t total_bytes);
 
 /* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second.
  * Finite. With a rate of 0 that work takes no time. */
@@ -79,7 +81,7 @@ enum {
 };
 
 typedef struct tide_pool_options {
-    const char *device; /* "host", "null", "cuda:N"; copied */
+    const char *device;           /* "host", "null", "cuda:N"; copied */
     uint64_t device_memory_bytes; /* hard budgets; 0: enough to keep everything where it is used, on a GPU at
                                      most its free memory when the pool is created */
     uint64_t host_memory_bytes;
@@ -89,12 +91,15 @@ typedef struct tide_pool_options {
     uint64_t staging_bytes;  /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
     bool prefetch;
     bool predict; /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
-    tide_placement placement;     /* never DEVICE with `update` */
-    uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
+    tide_placement placement; /* never DEVICE with `update` */
+    uint32_t
+        threads; /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
                                      optimizer beside a GPU two fewer, at least one */
-    double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
-    tide_machine machine;         /* null device only */
-    tide_update_callback update;  /* NULL: the built-in AdamW. It runs on the host, whatever AUTO would choose; with
+    double
+        link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
+    tide_machine machine;      /* null device only */
+    tide_update_callback
+        update; /* NULL: the built-in AdamW. It runs on the host, whatever AUTO would choose; with
                                      TIDE_PLACEMENT_DEVICE create refuses it, ARGUMENT */
     void *update_context;
     tide_trace_callback trace; /* may be NULL */
@@ -104,11 +109,12 @@ typedef struct tide_pool_options {
 
     /* Checks, for tests and debugging: all off by default, and worth turning on while you write a model. Host device; a GPU
      * refuses these, and link_bytes_per_second, at seal. */
-    bool hazard_check;     /* prove every ordering between streams, and that OVERWRITE writes all; costs host time */
-    bool guard;            /* a use after the last holder's end faults at once */
-    bool fault_handler;    /* a fault first names the chunk, param, op and kernel */
-    uint64_t delay_seed;   /* adversarial delays on every stream */
-    uint32_t delay_max_us; /* 0: none; at most TIDE_DELAY_MAX_US */
+    bool
+        hazard_check; /* prove every ordering between streams, and that OVERWRITE writes all; costs host time */
+    bool guard;       /* a use after the last holder's end faults at once */
+    bool fault_handler;      /* a fault first names the chunk, param, op and kernel */
+    uint64_t delay_seed;     /* adversarial delays on every stream */
+    uint32_t delay_max_us;   /* 0: none; at most TIDE_DELAY_MAX_US */
     uint32_t skip_wait_site; /* break the ordering at this site on purpose */
 } tide_pool_options;
 
@@ -135,13 +141,13 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
  * updates every param that is not frozen; one at least is not. A frozen one has neither decay nor state. A
  * state that is not AdamW's needs an optimizer of your own: section 10. Params with the same state share
  * chunks, frozen params share others; there are at most 8 such groups, each of at most 2^48 elements. */
-TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
-                                         const tide_param_class *of_class, tide_param *param);
+TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape,
+                                         uint32_t rank, const tide_param_class *of_class, tide_param *param);
 
 /* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` (at least 1)
  * each; all together have at most 2^50 bytes. The name is copied, and unique among activations. */
-TIDE_API tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
-                                              tide_activation *activation);
+TIDE_API tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t parts,
+                                              uint64_t part_bytes, tide_activation *activation);
 
 /* An op (tide_op_description in types.h: pass, params and activations with access, slices, workspace). ARGUMENT, naming
  * op and tensor: no name; an unknown pass; a tensor that is not registered or named twice; an access that does not fit;
@@ -157,8 +163,9 @@ TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); 
 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
-    uint64_t params;      /* elements of all params */
-    uint64_t model_bytes; /* of their values and state: AdamW's 14 (bf16, fp16) or 16 (fp32) an element, frozen 2 or 4 */
+    uint64_t params; /* elements of all params */
+    uint64_t
+        model_bytes; /* of their values and state: AdamW's 14 (bf16, fp16) or 16 (fp32) an element, frozen 2 or 4 */
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
@@ -173,15 +180,17 @@ typedef struct tide_pool_plan {
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
     uint64_t full_host_bytes;               /* host budget that a run uses up beside this device budget, where
                                                the device updates what it has room for */
-    uint64_t device_available_bytes;        /* the largest default device budget: a GPU's free memory, less the part that
+    uint64_t
+        device_available_bytes; /* the largest default device budget: a GPU's free memory, less the part that
                                                pinning the host budget takes. UINT64_MAX: no memory of its own */
-    const char *largest_op;                 /* the op that decides least_device_bytes; pool's string */
-    uint64_t largest_op_bytes;              /* its chunks */
-    uint64_t device_memory_bytes;           /* budgets in force */
+    const char *largest_op;     /* the op that decides least_device_bytes; pool's string */
+    uint64_t largest_op_bytes;  /* its chunks */
+    uint64_t device_memory_bytes; /* budgets in force */
     uint64_t host_memory_bytes;
     uint32_t device_slots;
     uint32_t host_slots;
-    uint32_t device_updates; /* PARAM chunks whose optimizer state lives on the device, at seal: measured steps may
+    uint32_t
+        device_updates; /* PARAM chunks whose optimizer state lives on the device, at seal: measured steps may
                                 move some of it to the host */
 } tide_pool_plan;
 
@@ -191,7 +200,8 @@ typedef struct tide_pool_plan {
  * sizes are too large to count. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
-TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes);
+TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
+                                           uint64_t host_memory_bytes);
 /* Fix every address and every byte, allocate everything, start the engine: nothing is allocated afterwards. STATE as for
  * the plan, or sealed already. BUDGET names the op, its need, the budget, the least budget that works and, where there is
  * one, a chunk size with which the given one would. UNSUPPORTED: a check that this device has not. NO_MEMORY, DEVICE.
@@ -208,12 +218,12 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
  * does; on a poisoned one (section 9) get is STATE, and sets of everything recover it. A set that fails otherwise may
  * have set a part of the range: repeat it. tide_param_set_as takes values of another dtype, as files of
  * weights have them. */
-TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
-                                    const float *values);
-TIDE_API tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
-                                       tide_dtype dtype, const void *values);
-TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
-                                    float *values);
+TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
+                                    uint64_t count, const float *values);
+TIDE_API tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
+                                       uint64_t count, tide_dtype dtype, const void *values);
+TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
+                                    uint64_t count, float *values);
 
 /* How many updates the params have seen: bias correction counts from it. Part of a saved run, like the values. The step
  * that ended last counts once its norm is known (tide_step_result_get). Setting it (at most TIDE_UPDATES_MAX) waits for
@@ -253,13 +263,15 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  * waits for those of its own params only.
  */
 struct tide_step_options {
-    bool training; /* false: a forward-only pass (FORWARD ops, no updates); the rest is not looked at */
-    float learning_rate;         /* finite, at least 0 */
+    bool training;       /* false: a forward-only pass (FORWARD ops, no updates); the rest is not looked at */
+    float learning_rate; /* finite, at least 0 */
     float beta1, beta2, epsilon; /* [0, 1), [0, 1), above 0 and finite */
     float weight_decay;          /* decoupled; finite, at least 0 */
-    float clip_norm;  /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
+    float
+        clip_norm; /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
                          for the norm, so that a step that is not finite is skipped */
-    float loss_scale; /* the factor by which you have multiplied the gradient of your loss, so that small gradients keep
+    float
+        loss_scale; /* the factor by which you have multiplied the gradient of your loss, so that small gradients keep
                          their digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
 }; /* where the optimizer is your own, all but training, clip_norm and loss_scale are its own: handed on unlooked-at */
 
@@ -339,8 +351,10 @@ TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param
 
 /* ==== 7  The region: device memory that never moves ==== */
 
-TIDE_API void *tide_region(const tide_pool *pool);    /* your nonmodel_bytes, 256-byte aligned; NULL before seal */
-TIDE_API void *tide_workspace(const tide_pool *pool); /* the open op's workspace_bytes, content undefined; else NULL */
+TIDE_API void *
+tide_region(const tide_pool *pool); /* your nonmodel_bytes, 256-byte aligned; NULL before seal */
+TIDE_API void *
+tide_workspace(const tide_pool *pool); /* the open op's workspace_bytes, content undefined; else NULL */
 /* Copy `bytes` between your memory and your nonmodel_bytes of the region, in order with kernels. A write's source may be
  * reused at once; a read waits for the kernels before it. ARGUMENT: not inside. A write enqueued behind a kernel that
  * fails may be dropped with it: the failure is met by a later call. In or between steps. */
@@ -351,10 +365,12 @@ TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region
 
 typedef struct tide_step_result {
     double gradient_norm; /* global, before clipping; of the gradients without the loss scale */
-    float gradient_scale; /* factor of all gradients in the update: clip factor over loss scale; 0 if skipped */
-    float loss_scale;     /* as given at the step's begin; 1 if none */
-    bool skipped;         /* the norm was not finite: params unchanged */
-    uint32_t skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
+    float
+        gradient_scale; /* factor of all gradients in the update: clip factor over loss scale; 0 if skipped */
+    float loss_scale;   /* as given at the step's begin; 1 if none */
+    bool skipped;       /* the norm was not finite: params unchanged */
+    uint32_t
+        skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
     uint64_t zero_gradients; /* params, not frozen, that no op gave a gradient in this step */
 } tide_step_result;
 
@@ -409,11 +425,12 @@ struct tide_update_segment { /* consecutive elements of a param. All pointers ar
     uint64_t first_element; /* counted from the param's start */
     uint64_t elements;
     void *values; /* pool dtype: the gradient on entry, the new param on return */
-    void *state[TIDE_STATE_PLANES_MAX]; /* its planes, read and written, fp32 or pool dtype; NULL: it has no more. MASTER is
+    void *state
+        [TIDE_STATE_PLANES_MAX]; /* its planes, read and written, fp32 or pool dtype; NULL: it has no more. MASTER is
                                            as set, the others are zero before the first update. On return `values` is
                                            the first plane, rounded */
-    bool zero_gradient; /* no op made a gradient: take it as zero, `values` holds the param */
-    bool decay;         /* the param was registered with weight decay */
+    bool zero_gradient;          /* no op made a gradient: take it as zero, `values` holds the param */
+    bool decay;                  /* the param was registered with weight decay */
 };
 
 /* ==== 11  What it did ==== */
@@ -421,11 +438,11 @@ struct tide_update_segment { /* consecutive elements of a param. All pointers ar
 /* Why compute stood still within steps. */
 typedef enum tide_stall_cause {
     TIDE_STALL_LINK = 0, /* a copy of the chunk that it needs was under way */
-    TIDE_STALL_CAPACITY,     /* no device slot was free for the chunk that it needs: one was being emptied */
+    TIDE_STALL_CAPACITY, /* no device slot was free for the chunk that it needs: one was being emptied */
     TIDE_STALL_UPDATE,   /* the chunk that it needs had not been updated or restored */
     TIDE_STALL_NORM,     /* the step before was not over until its gradient norm was on the host */
     TIDE_STALL_MAP,      /* the chunk that it needs was being mapped, or a slot for it unmapped */
-    TIDE_STALL_CALLER,   /* nothing held it: within a training step the caller was late to enqueue an op's next kernel (on the
+    TIDE_STALL_CALLER, /* nothing held it: within a training step the caller was late to enqueue an op's next kernel (on the
                             host device including the time in which its threads wake) */
     TIDE_STALL_CAUSE_COUNT,
 } tide_stall_cause;
@@ -446,19 +463,19 @@ typedef enum tide_trace_kind {
     TIDE_TRACE_PLAN,    /* a recorded pass has been planned (anew) */
     TIDE_TRACE_REQUEST, /* an op or slice asked for its chunks, and had them */
     TIDE_TRACE_WAIT,    /* one of those was not there */
-    TIDE_TRACE_OP,      /* kernels of an op or slice, of the pool's own work around ops, or launched between ops */
-    TIDE_TRACE_NORM,    /* the gradient norm's way to the host */
-    TIDE_TRACE_MOVE,    /* a chunk was fetched, evicted or written back */
-    TIDE_TRACE_MAP,     /* a slot was mapped, unmapped, or both at once */
-    TIDE_TRACE_COPY,    /* over the link */
-    TIDE_TRACE_ZERO,    /* of a chunk without content */
-    TIDE_TRACE_UPDATE,  /* the optimizer, on one piece of a chunk */
-    TIDE_TRACE_RESTORE, /* params from their state, one piece of a chunk */
-    TIDE_TRACE_ACCESS,  /* values set or read on the host */
-    TIDE_TRACE_STALL,   /* compute stood still */
-    TIDE_TRACE_CHUNK,   /* where a chunk is, and what it holds, from now on */
-    TIDE_TRACE_PARAM,   /* content of a param's place from now on: values or gradient */
-    TIDE_TRACE_WORK,    /* the caller's own: tide_pool_trace_work */
+    TIDE_TRACE_OP, /* kernels of an op or slice, of the pool's own work around ops, or launched between ops */
+    TIDE_TRACE_NORM,     /* the gradient norm's way to the host */
+    TIDE_TRACE_MOVE,     /* a chunk was fetched, evicted or written back */
+    TIDE_TRACE_MAP,      /* a slot was mapped, unmapped, or both at once */
+    TIDE_TRACE_COPY,     /* over the link */
+    TIDE_TRACE_ZERO,     /* of a chunk without content */
+    TIDE_TRACE_UPDATE,   /* the optimizer, on one piece of a chunk */
+    TIDE_TRACE_RESTORE,  /* params from their state, one piece of a chunk */
+    TIDE_TRACE_ACCESS,   /* values set or read on the host */
+    TIDE_TRACE_STALL,    /* compute stood still */
+    TIDE_TRACE_CHUNK,    /* where a chunk is, and what it holds, from now on */
+    TIDE_TRACE_PARAM,    /* content of a param's place from now on: values or gradient */
+    TIDE_TRACE_WORK,     /* the caller's own: tide_pool_trace_work */
     TIDE_TRACE_SNAPSHOT, /* in files alone, as is the next: where a chunk is as a segment begins */
     TIDE_TRACE_DROPPED,  /* events were lost */
     TIDE_TRACE_KIND_COUNT,
@@ -478,12 +495,12 @@ struct tide_trace_event {
     uint64_t busy_ns; /* of the span, in which kernels ran */
     uint64_t number;  /* of a training step; of events lost */
     uint32_t op, slice;
-    uint32_t schedule_step;           /* ops and slices begun in the pass so far */
-    uint32_t chunk;            /* numbered through all spaces: PARAM, STATE, ACTIVATION */
+    uint32_t schedule_step;      /* ops and slices begun in the pass so far */
+    uint32_t chunk;              /* numbered through all spaces: PARAM, STATE, ACTIVATION */
     uint32_t state_chunk, piece; /* of a task */
     uint32_t device_slot, host_slot;
     uint32_t param;
-    uint32_t chunks, lacked;   /* asked for; of those not there */
+    uint32_t chunks, lacked;                               /* asked for; of those not there */
     uint32_t planned_in, planned_out, least_in, least_out; /* chunks a step */
     const char *what;
     const char *reason;
@@ -500,9 +517,10 @@ TIDE_API void tide_pool_trace_work(const tide_pool *pool, const char *what, uint
 /* Sums since seal. Seconds of the null device are virtual. */
 typedef struct tide_pool_counters {
     uint64_t steps;
-    double seconds; /* the device's clock, for differences */
+    double seconds;         /* the device's clock, for differences */
     double compute_seconds; /* its stream's, without the norm's copy to the host, which is a stall */
-    double stall_seconds; /* in which compute stood still though a step was on: the sum of the next, exactly */
+    double
+        stall_seconds; /* in which compute stood still though a step was on: the sum of the next, exactly */
     double stall_seconds_by[TIDE_STALL_CAUSE_COUNT];
     double adam_host_seconds;
     double adam_device_seconds;

@@ -82,7 +82,8 @@ static __device__ __forceinline__ bool is_aligned(const void *address)
 static __device__ __forceinline__ void floats_load(float *values, const float *from)
 {
     for (unsigned part = 0; part < RUN; part += tide_cuda_fp32::per_16_bytes) {
-        const tide_cuda_vector<tide_cuda_fp32> vector = *(const tide_cuda_vector<tide_cuda_fp32> *)(from + part);
+        const tide_cuda_vector<tide_cuda_fp32> vector =
+            *(const tide_cuda_vector<tide_cuda_fp32> *)(from + part);
         for (unsigned e = 0; e < tide_cuda_fp32::per_16_bytes; e++)
             values[part + e] = vector.element[e];
     }
@@ -108,7 +109,8 @@ static __device__ __forceinline__ void params_load(float *values, const typename
     }
 }
 
-template <typename T> static __device__ __forceinline__ void params_store(typename T::stored *to, const float *values)
+template <typename T>
+static __device__ __forceinline__ void params_store(typename T::stored *to, const float *values)
 {
     for (unsigned part = 0; part < RUN; part += T::per_16_bytes) {
         tide_cuda_vector<T> vector;
@@ -122,7 +124,8 @@ template <typename T> static __device__ __forceinline__ void params_store(typena
 
 template <typename T>
 static __device__ __forceinline__ void update_run(typename T::stored *param, float *master, float *momentum,
-                                                  float *variance, const tide_adam_factors &factors, float decay)
+                                                  float *variance, const tide_adam_factors &factors,
+                                                  float decay)
 {
     float g[RUN], w[RUN], m[RUN], v[RUN];
     params_load<T>(g, param);
@@ -139,7 +142,8 @@ static __device__ __forceinline__ void update_run(typename T::stored *param, flo
 
 template <typename T>
 static __device__ __forceinline__ void update_one(typename T::stored *param, float *master, float *momentum,
-                                                  float *variance, const tide_adam_factors &factors, float decay)
+                                                  float *variance, const tide_adam_factors &factors,
+                                                  float decay)
 {
     float m = *momentum, v = *variance;
     const float w = tide_adam_update(&factors, decay, T::load(*param), *master, &m, &v);
@@ -149,7 +153,8 @@ static __device__ __forceinline__ void update_one(typename T::stored *param, flo
     *param = T::store(w);
 }
 
-template <typename T> static __global__ void __launch_bounds__(THREADS) adamw_segments(const packed_segments all)
+template <typename T>
+static __global__ void __launch_bounds__(THREADS) adamw_segments(const packed_segments all)
 {
     const packed_segment &segment = all.segment[find_segment(all)];
     const run_range run = find_run(segment);
@@ -167,7 +172,8 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) adamw_se
 
 /* ---- restore ---- */
 
-template <typename T> static __global__ void __launch_bounds__(THREADS) restore_segments(const packed_segments all)
+template <typename T>
+static __global__ void __launch_bounds__(THREADS) restore_segments(const packed_segments all)
 {
     const packed_segment &segment = all.segment[find_segment(all)];
     const run_range run = find_run(segment);
@@ -193,8 +199,8 @@ static unsigned segment_blocks(const packed_segment *segment)
 /* Pack segments from *next on, as many as fit; *next goes behind them. `factors` is NULL for restore, which uses no
  * decay. Returns the number of blocks, 0 for no elements. */
 template <typename T>
-static unsigned pack_segments(packed_segments *packed, const tide_adamw_segment *segments, size_t segment_count,
-                              const tide_adam_factors *factors, size_t *next)
+static unsigned pack_segments(packed_segments *packed, const tide_adamw_segment *segments,
+                              size_t segment_count, const tide_adam_factors *factors, size_t *next)
 {
     unsigned blocks = 0;
     packed->count = 0;
@@ -221,10 +227,12 @@ template <typename T> static tide_status adamw(void *stream, const tide_adamw_ar
     packed_segments packed = {};
     packed.factors = args->factors;
     for (size_t next = 0; next < args->segment_count;) {
-        const unsigned blocks = pack_segments<T>(&packed, args->segments, args->segment_count, &args->factors, &next);
+        const unsigned blocks =
+            pack_segments<T>(&packed, args->segments, args->segment_count, &args->factors, &next);
         if (blocks == 0)
             break;
-        const tide_status status = TIDE_CUDA_LAUNCH("adamw", (adamw_segments<T>), blocks, THREADS, stream, packed);
+        const tide_status status =
+            TIDE_CUDA_LAUNCH("adamw", (adamw_segments<T>), blocks, THREADS, stream, packed);
         if (status != TIDE_OK)
             return status;
     }

@@ -44,8 +44,8 @@ template <int M, int COLUMNS> struct forward_state {
 
 /* Scores of keys later than their query, or of an earlier document, are minus infinity. */
 template <int ROWS>
-static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4], int first_query, int first_key,
-                                                   const tide_starts &starts)
+static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4], int first_query,
+                                                   int first_key, const tide_starts &starts)
 {
     const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
     const int start[2] = {starts.at(query), starts.at(query + 8)};
@@ -62,8 +62,9 @@ static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4],
 /* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. If no row
  * of the warp has a new maximum, every factor is 1, and `out` is left as it is. */
 template <typename T, int ROWS, int COLUMNS>
-static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
-                                              float (&maximum)[2], float (&sum)[2], float scale_log2)
+static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][4],
+                                                      float (&out)[COLUMNS / 8][4], float (&maximum)[2],
+                                                      float (&sum)[2], float scale_log2)
 {
     float shrink[2];
 #pragma unroll
@@ -101,8 +102,8 @@ static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][
 template <typename T, int COLUMNS>
 static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4], const float (&maximum)[2],
                                               const float (&sum)[2], const tide_attention_shape &shape,
-                                              const tide_head_rows<typename T::stored> &rows, int first_row, int part,
-                                              float *logsumexp)
+                                              const tide_head_rows<typename T::stored> &rows, int first_row,
+                                              int part, float *logsumexp)
 {
     float factor[2];
 #pragma unroll
@@ -159,8 +160,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
             const int first = warp_first + 16 * m;
             if (first_key + plan::step - 1 > first || first_key < starts.at(first + 15))
                 mask_unseen<plan::step>(scores[m], first, first_key, starts);
-            online_softmax<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m], state.sum[m],
-                                                 shape.scale_log2);
+            online_softmax<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m],
+                                                         state.sum[m], shape.scale_log2);
         }
         tide_multiply_weights<T, W, plan::m, plan::step, plan::columns>(
             state.out, scores, tile, values, place.part * (plan::columns / TIDE_GRANULE));
@@ -174,23 +175,26 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
         tide_head_of(out, place.head, shape.heads, shape.out_row, shape);
 #pragma unroll
     for (int m = 0; m < plan::m; m++)
-        finish<T, plan::columns>(state.out[m], state.maximum[m], state.sum[m], shape, out_rows, warp_first + 16 * m,
-                                 place.part, logsumexp + (size_t)place.head * (size_t)shape.length);
+        finish<T, plan::columns>(state.out[m], state.maximum[m], state.sum[m], shape, out_rows,
+                                 warp_first + 16 * m, place.part,
+                                 logsumexp + (size_t)place.head * (size_t)shape.length);
 }
 
 template <typename T, int W> static tide_status attend_padded(void *stream, const tide_attention_args *args)
 {
     typedef forward_plan<T, W> plan;
     typedef const typename T::stored *elements;
-    const uintptr_t addresses = (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->out;
+    const uintptr_t addresses =
+        (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->out;
     tide_attention_shape shape = tide_attention_shape_of<T>(args, 0, addresses);
     unsigned blocks = 0;
-    const tide_status status = tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
+    const tide_status status =
+        tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK || blocks == 0)
         return status;
     const auto kernel = shape.vectors ? attention_kernel<T, W, !plan::wide> : attention_kernel<T, W, false>;
-    return TIDE_CUDA_LAUNCH("attention", (kernel), blocks, TIDE_ATTENTION_THREADS, stream,
-                            (elements)args->q, (elements)args->k, (elements)args->v, (typename T::stored *)args->out,
+    return TIDE_CUDA_LAUNCH("attention", (kernel), blocks, TIDE_ATTENTION_THREADS, stream, (elements)args->q,
+                            (elements)args->k, (elements)args->v, (typename T::stored *)args->out,
                             args->logsumexp, shape);
 }
 

@@ -68,7 +68,8 @@ struct tide_attention_shape {
 
 /* What both kinds of arguments say. `addresses`: all matrices', or-ed. */
 template <typename T, typename Args>
-static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gradient_row, uintptr_t addresses)
+static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gradient_row,
+                                                    uintptr_t addresses)
 {
     const size_t columns = args->head_width | args->qk_row | args->v_row | gradient_row;
     tide_attention_shape shape = {};
@@ -95,21 +96,24 @@ static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gra
  * ARGUMENT for what no kernel here can do: heads wider than 256, and more blocks than a grid has (2^31 - 1: more tokens
  * than any GPU holds). */
 template <typename T>
-static tide_status tide_attention_blocks(tide_attention_shape *shape, size_t batch, bool owns_queries, int own,
-                                         int parts, unsigned *blocks)
+static tide_status tide_attention_blocks(tide_attention_shape *shape, size_t batch, bool owns_queries,
+                                         int own, int parts, unsigned *blocks)
 {
     const size_t rows = (size_t)shape->length, group = (size_t)shape->group;
     const size_t heads = (size_t)(owns_queries ? shape->heads : shape->kv_heads);
-    const size_t streamed = 2 * rows * (size_t)shape->width * sizeof(typename T::stored) * (owns_queries ? 1 : group);
+    const size_t streamed =
+        2 * rows * (size_t)shape->width * sizeof(typename T::stored) * (owns_queries ? 1 : group);
     const size_t fitting = TIDE_ATTENTION_CACHE_BYTES / (streamed ? streamed : 1);
     const size_t together = (fitting < 1 ? 1 : fitting) * (owns_queries ? group : 1);
     const size_t tiles = (rows + (size_t)own - 1) / (size_t)own;
     const size_t all = batch * heads * tiles * (size_t)parts;
     if (shape->width > 256)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "attention: heads of width %d; on CUDA at most 256", shape->width);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "attention: heads of width %d; on CUDA at most 256",
+                         shape->width);
     if (all > 0x7fffffffu)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "attention: %zu sequences x %zu heads x %zu tiles are more than a grid",
-                         batch, heads, tiles);
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "attention: %zu sequences x %zu heads x %zu tiles are more than a grid", batch,
+                         heads, tiles);
     shape->sequence_heads = (unsigned)(batch * heads);
     shape->together = (unsigned)(together < batch * heads ? together : batch * heads);
     *blocks = (unsigned)all;
@@ -147,8 +151,8 @@ template <typename Stored> struct tide_head_rows {
 
 /* Head `head` (sequence x heads + number) of a matrix with so many heads a row, rows `row` elements apart. */
 template <typename Stored>
-static __device__ __forceinline__ tide_head_rows<Stored> tide_head_of(Stored *matrix, unsigned head, int heads,
-                                                                      size_t row, const tide_attention_shape &shape)
+static __device__ __forceinline__ tide_head_rows<Stored>
+tide_head_of(Stored *matrix, unsigned head, int heads, size_t row, const tide_attention_shape &shape)
 {
     const size_t sequence = head / (unsigned)heads, number = head % (unsigned)heads;
     return {matrix + sequence * (size_t)shape.length * row + number * (size_t)shape.width, row, shape.length,
@@ -191,7 +195,8 @@ struct tide_starts {
 
 /* A vector of the first `inside` elements at `from`, zeros after them; one by one, for any address. */
 template <typename T>
-static __device__ __forceinline__ tide_cuda_vector<T> tide_vector_load(const typename T::stored *from, int inside)
+static __device__ __forceinline__ tide_cuda_vector<T> tide_vector_load(const typename T::stored *from,
+                                                                       int inside)
 {
     tide_cuda_vector<T> value = {};
 #pragma unroll
@@ -223,8 +228,8 @@ static __device__ __forceinline__ void tide_granule_load(tide_pair<T> (&granule)
 
 template <typename T>
 static __device__ __forceinline__ void tide_granule_store(const tide_pair<T> (&granule)[4],
-                                                          const tide_head_rows<typename T::stored> &rows, int row,
-                                                          int column)
+                                                          const tide_head_rows<typename T::stored> &rows,
+                                                          int row, int column)
 {
     typename T::stored *to = rows.first + (size_t)row * rows.row_elements + column;
     const int inside = row < rows.length ? rows.width - column : 0;
@@ -247,9 +252,9 @@ static __device__ __forceinline__ void tide_granule_store(const tide_pair<T> (&g
 
 /* Two As: 32 columns of 16 rows, `first_row` being lane 0's. */
 template <typename T>
-static __device__ __forceinline__ void tide_fragments_load(tide_pair<T> (&a)[2][4],
-                                                           const tide_head_rows<const typename T::stored> &rows,
-                                                           int first_row, int chunk)
+static __device__ __forceinline__ void
+tide_fragments_load(tide_pair<T> (&a)[2][4], const tide_head_rows<const typename T::stored> &rows,
+                    int first_row, int chunk)
 {
     const int g = tide_lane() / 4, t = tide_lane() % 4;
 #pragma unroll
@@ -305,9 +310,9 @@ template <typename T, int W> struct tide_own_rows<T, W, false> {
 
 /* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on; factors of rows g and g + 8. */
 template <typename T, int COLUMNS>
-static __device__ __forceinline__ void tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
-                                                       const tide_head_rows<typename T::stored> &rows, int first_row,
-                                                       int column)
+static __device__ __forceinline__ void
+tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
+                const tide_head_rows<typename T::stored> &rows, int first_row, int column)
 {
     const int g = tide_lane() / 4, t = tide_lane() % 4;
 #pragma unroll
@@ -344,8 +349,8 @@ template <typename T, int W, int ROWS> struct tide_stream {
 /* A vector for any address: the first `inside` elements, zeros after them. A loop, since it must not cost the other
  * case a register. */
 template <typename T>
-static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at, const typename T::stored *from,
-                                                          int inside)
+static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at,
+                                                          const typename T::stored *from, int inside)
 {
 #pragma unroll 1
     for (int i = 0; i < T::per_16_bytes; i++)
@@ -368,8 +373,8 @@ template <typename T, int W, int ROWS> struct tide_tile_source {
     {
         return (int)threadIdx.x % row_vectors * T::per_16_bytes;
     }
-    static __device__ __forceinline__ tide_tile_source of(const tide_head_rows<const typename T::stored> &rows,
-                                                          int tile)
+    static __device__ __forceinline__ tide_tile_source
+    of(const tide_head_rows<const typename T::stored> &rows, int tile)
     {
         return {rows.first + (size_t)(tile * ROWS) * rows.row_elements, rows.row_elements, rows.vectors};
     }
@@ -411,7 +416,7 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
     const int own = tide_tile_at<W>(source::row(), column / TIDE_GRANULE) + column % TIDE_GRANULE;
     tide_async_copies<T> copies{tile};
     source sources[2] = {source::of(first, begin), source::of(second, begin)};
-    int head = 0, number = begin, base = 0; /* what is used next, and where it lies */
+    int head = 0, number = begin, base = 0;      /* what is used next, and where it lies */
     int rows_left = first.length - begin * ROWS; /* from the next tile's first on */
     const auto send = [&](int to) {
         const int at = to + own, left = inside > 0 ? rows_left - source::row() : 0;

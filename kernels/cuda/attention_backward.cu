@@ -38,9 +38,10 @@ template <typename T, int W> struct backward_plan {
         columns = W / parts,
         own = 16 * TIDE_ATTENTION_WARPS,
         rows = tide_stream_rows<T, W>::rows,
-        query_step = rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S at a time, when a warp owns queries */
-        key_step = 16,                                         /* and of S^T, when it owns keys */
-        blocks = W == 64 && !wide ? 3 : 2,                     /* that a multiprocessor's registers must hold */
+        query_step =
+            rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S at a time, when a warp owns queries */
+        key_step = 16,                                /* and of S^T, when it owns keys */
+        blocks = W == 64 && !wide ? 3 : 2,            /* that a multiprocessor's registers must hold */
     };
 };
 
@@ -57,8 +58,9 @@ template <int COLUMNS> static __device__ __forceinline__ void clear(float (&sums
 
 /* dO . O of a lane's two rows, whole in each of the quad's lanes. */
 template <typename T, int W, typename Own>
-static __device__ __forceinline__ void
-multiply_out(float (&means)[2], const Own &dout, const tide_head_rows<const typename T::stored> &out, int first_row)
+static __device__ __forceinline__ void multiply_out(float (&means)[2], const Own &dout,
+                                                    const tide_head_rows<const typename T::stored> &out,
+                                                    int first_row)
 {
     means[0] = means[1] = 0.0f;
 #pragma unroll
@@ -83,7 +85,8 @@ multiply_out(float (&means)[2], const Own &dout, const tide_head_rows<const type
 template <typename T, int STEP>
 static __device__ __forceinline__ void
 differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4], const float (&top)[2],
-              const float (&means)[2], const int (&start)[2], int first_query, int first_key, float scale_log2)
+              const float (&means)[2], const int (&start)[2], int first_query, int first_key,
+              float scale_log2)
 {
     const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
 #pragma unroll
@@ -123,7 +126,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     own_q[0].take(tide_head_of(q, place.head, shape.heads, shape.q_row, shape), first);
     own_dout[0].take(tide_head_of(dout, place.head, shape.heads, shape.out_row, shape), first);
     clear<plan::columns>(sums);
-    multiply_out<T, W>(means, own_dout[0], tide_head_of(out, place.head, shape.heads, shape.out_row, shape), first);
+    multiply_out<T, W>(means, own_dout[0], tide_head_of(out, place.head, shape.heads, shape.out_row, shape),
+                       first);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = first + tide_lane() / 4 + 8 * half;
@@ -152,8 +156,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 
     const float factor[2] = {shape.scale, shape.scale};
     tide_sums_store<T, plan::columns>(sums[0], factor,
-                                      tide_head_of(dq, place.head, shape.heads, shape.gradient_row, shape), first,
-                                      place.part * plan::columns);
+                                      tide_head_of(dq, place.head, shape.heads, shape.gradient_row, shape),
+                                      first, place.part * plan::columns);
 }
 
 /* ---- 2. dK and dV ---- */
@@ -173,9 +177,9 @@ static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8]
 
 /* scores become weights, a lane's rows being keys. */
 template <typename T, int STEP>
-static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const float (&logsumexp)[STEP / 8][2],
-                                             int first_key, int first_query, const tide_starts &starts,
-                                             float scale_log2)
+static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4],
+                                             const float (&logsumexp)[STEP / 8][2], int first_key,
+                                             int first_query, const tide_starts &starts, float scale_log2)
 {
     const int key = first_key + tide_lane() / 4, query = first_query + tide_lane() % 4 * 2;
 #pragma unroll
@@ -200,9 +204,9 @@ static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const
 
 template <typename T, int W, bool VECTORS>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
-    attention_dkv_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
-                         const typename T::stored *dout, const float *logsumexp, const float *all_means,
-                         typename T::stored *dk, typename T::stored *dv, float *parts,
+    attention_dkv_kernel(const typename T::stored *q, const typename T::stored *k,
+                         const typename T::stored *v, const typename T::stored *dout, const float *logsumexp,
+                         const float *all_means, typename T::stored *dk, typename T::stored *dv, float *parts,
                          tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
@@ -242,14 +246,15 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
         tide_multiply_rows<T, W, 1, plan::key_step>(weights, own_k, tile, queries);
         tide_multiply_rows<T, W, 1, plan::key_step>(dscores, own_v, tile, streamed_dout);
         weigh<T, plan::key_step>(weights[0], sums, first, first_query, starts, shape.scale_log2);
-        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(value_sums, weights, tile, streamed_dout,
-                                                                      granule);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(value_sums, weights, tile,
+                                                                      streamed_dout, granule);
 #pragma unroll
         for (int i = 0; i < plan::key_step / 8; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 dscores[0][i][e] = weights[0][i][e] * (dscores[0][i][e] - means[i][e % 2]);
-        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(key_sums, dscores, tile, queries, granule);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(key_sums, dscores, tile, queries,
+                                                                      granule);
     };
     tide_stream_tiles<T, W, plan::rows, plan::key_step>(
         tile, tide_head_of(q, first_head, shape.heads, shape.q_row, shape),
@@ -269,11 +274,11 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
         return;
     }
     tide_sums_store<T, plan::columns>(key_sums[0], scale,
-                                      tide_head_of(dk, place.head, shape.kv_heads, shape.gradient_row, shape), first,
-                                      column);
+                                      tide_head_of(dk, place.head, shape.kv_heads, shape.gradient_row, shape),
+                                      first, column);
     tide_sums_store<T, plan::columns>(value_sums[0], one,
-                                      tide_head_of(dv, place.head, shape.kv_heads, shape.gradient_row, shape), first,
-                                      column);
+                                      tide_head_of(dv, place.head, shape.kv_heads, shape.gradient_row, shape),
+                                      first, column);
 }
 
 /* ---- 3. the sum of the splits ---- */
@@ -281,8 +286,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 /* A block adds one token's rows. */
 template <typename T>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
-    attention_add_splits_kernel(const float *parts, typename T::stored *dk, typename T::stored *dv, int splits,
-                                unsigned columns, size_t gradient_row)
+    attention_add_splits_kernel(const float *parts, typename T::stored *dk, typename T::stored *dv,
+                                int splits, unsigned columns, size_t gradient_row)
 {
     const size_t elements = (size_t)gridDim.x * columns, token = blockIdx.x;
     for (unsigned column = threadIdx.x; column < columns; column += TIDE_ATTENTION_THREADS) {
@@ -318,17 +323,18 @@ static tide_status differentiate_padded(void *stream, const tide_attention_backw
     float *const parts = means + tide_gpu_attention_means_bytes(args) / sizeof(float);
     assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
     const auto dq = shape.vectors ? attention_dq_kernel<T, W, !plan::wide> : attention_dq_kernel<T, W, false>;
-    const auto dkv = shape.vectors ? attention_dkv_kernel<T, W, !plan::wide> : attention_dkv_kernel<T, W, false>;
-    status = TIDE_CUDA_LAUNCH("attention backward (dq)", (dq), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v, out,
-                              dout, args->logsumexp, (stored *)args->dq, means, shape);
+    const auto dkv =
+        shape.vectors ? attention_dkv_kernel<T, W, !plan::wide> : attention_dkv_kernel<T, W, false>;
+    status = TIDE_CUDA_LAUNCH("attention backward (dq)", (dq), blocks, TIDE_ATTENTION_THREADS, stream, q, k,
+                              v, out, dout, args->logsumexp, (stored *)args->dq, means, shape);
     shape.splits = (int)tide_gpu_attention_splits(args);
     if (status == TIDE_OK)
-        status =
-            tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts * shape.splits, &blocks);
+        status = tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts * shape.splits,
+                                          &blocks);
     if (status != TIDE_OK)
         return status;
-    status = TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (dkv), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v,
-                              dout, args->logsumexp, (const float *)means, (stored *)args->dk,
+    status = TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (dkv), blocks, TIDE_ATTENTION_THREADS, stream, q,
+                              k, v, dout, args->logsumexp, (const float *)means, (stored *)args->dk,
                               (stored *)args->dv, parts, shape);
     if (status != TIDE_OK || shape.splits == 1)
         return status;

@@ -70,7 +70,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <typename T, bool WHOLE> static tide_status forward_launch(void *stream, const tide_embedding_args *args)
+template <typename T, bool WHOLE>
+static tide_status forward_launch(void *stream, const tide_embedding_args *args)
 {
     typedef const typename T::stored *elements;
     return TIDE_CUDA_LAUNCH("embedding", (embed_rows<T, WHOLE>), (unsigned)((args->rows + WARPS - 1) / WARPS),
@@ -80,7 +81,8 @@ template <typename T, bool WHOLE> static tide_status forward_launch(void *stream
 
 template <typename T> static tide_status forward(void *stream, const tide_embedding_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->wte, args->width) && pack_whole_rows<T>(args->wpe, args->width) &&
+    const bool whole = pack_whole_rows<T>(args->wte, args->width) &&
+                       pack_whole_rows<T>(args->wpe, args->width) &&
                        pack_whole_rows<T>(args->out, args->width);
     return whole ? forward_launch<T, true>(stream, args) : forward_launch<T, false>(stream, args);
 }
@@ -98,8 +100,8 @@ tide_status tide_cuda_embedding(void *stream, const void *arguments)
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(POSITION_THREADS)
-    add_to_positions(const typename T::stored *__restrict__ dout, float *dwpe, size_t rows, size_t sequence_length,
-                     size_t width)
+    add_to_positions(const typename T::stored *__restrict__ dout, float *dwpe, size_t rows,
+                     size_t sequence_length, size_t width)
 {
     const size_t position = blockIdx.x;
     const size_t begin = ((size_t)blockIdx.y * POSITION_THREADS + threadIdx.x) * T::per_16_bytes;
@@ -125,9 +127,9 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
 /* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, but for those of `padding` (-1:
  * no token). Returns its new length. A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
 template <typename Rows, typename Tokens, typename Counts>
-static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows,
-                                                        unsigned classes, int32_t padding, unsigned listed, Rows &list_rows,
-                                                        Tokens &list_tokens, Counts &counts)
+static __device__ __forceinline__ unsigned
+collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows, unsigned classes, int32_t padding,
+             unsigned listed, Rows &list_rows, Tokens &list_tokens, Counts &counts)
 {
     const unsigned lane = threadIdx.x % WARP_LANES, warp = threadIdx.x / WARP_LANES;
     int32_t token[TILE_PER_LANE];
@@ -141,7 +143,8 @@ static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restric
     }
 #pragma unroll
     for (unsigned i = 0; i < TILE_PER_LANE; i++) {
-        votes[i] = __ballot_sync(WARP_ALL, token[i] >= 0 && ((unsigned)token[i] & (classes - 1)) == blockIdx.x);
+        votes[i] =
+            __ballot_sync(WARP_ALL, token[i] >= 0 && ((unsigned)token[i] & (classes - 1)) == blockIdx.x);
         mine += (unsigned)__popc(votes[i]);
     }
     if (lane == 0)
@@ -168,7 +171,8 @@ static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restric
 
 /* The warp's lanes with an entry in [from, from + 32), before `end`, of this token. */
 template <typename Tokens>
-static __device__ __forceinline__ unsigned entries_of(int32_t token, Tokens &list_tokens, unsigned from, unsigned end)
+static __device__ __forceinline__ unsigned entries_of(int32_t token, Tokens &list_tokens, unsigned from,
+                                                      unsigned end)
 {
     const unsigned at = from + threadIdx.x % WARP_LANES;
     int32_t there = -1;
@@ -211,8 +215,8 @@ static __device__ __forceinline__ void add_found(float *sums, const typename T::
 /* Step 2 for one entry and slice, by one warp. */
 template <typename T, bool WHOLE, typename Rows, typename Tokens>
 static __device__ __forceinline__ void add_to_token(const typename T::stored *__restrict__ dout, float *dwte,
-                                                    size_t width, unsigned entry, unsigned slice, unsigned listed,
-                                                    Rows &list_rows, Tokens &list_tokens)
+                                                    size_t width, unsigned entry, unsigned slice,
+                                                    unsigned listed, Rows &list_rows, Tokens &list_tokens)
 {
     const int32_t token = list_tokens[entry];
     const size_t begin = ((size_t)slice * WARP_LANES + threadIdx.x % WARP_LANES) * T::per_16_bytes;
@@ -220,14 +224,15 @@ static __device__ __forceinline__ void add_to_token(const typename T::stored *__
         return;
     float sums[T::per_16_bytes] = {};
     for (unsigned from = entry; from < listed; from += WARP_LANES)
-        add_found<T, WHOLE>(sums, dout, width, begin, entries_of(token, list_tokens, from, listed), from, list_rows);
+        add_found<T, WHOLE>(sums, dout, width, begin, entries_of(token, list_tokens, from, listed), from,
+                            list_rows);
     pack_accumulate<T, WHOLE>(dwte + (size_t)token * width, begin, width, sums);
 }
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(THREADS)
-    add_to_tokens(const int32_t *__restrict__ tokens, const typename T::stored *__restrict__ dout, float *dwte,
-                  size_t rows, size_t width, unsigned classes, unsigned slices, int32_t padding)
+    add_to_tokens(const int32_t *__restrict__ tokens, const typename T::stored *__restrict__ dout,
+                  float *dwte, size_t rows, size_t width, unsigned classes, unsigned slices, int32_t padding)
 {
     TIDE_CUDA_SHARED(unsigned, list_rows, LIST);
     TIDE_CUDA_SHARED(int32_t, list_tokens, LIST);
@@ -237,10 +242,11 @@ static __global__ void __launch_bounds__(THREADS)
     for (size_t begin = 0; begin < rows;) {
         unsigned listed = 0;
         for (; begin < rows && listed + TILE <= LIST; begin += TILE)
-            listed = collect_tile(tokens, begin, rows, classes, padding, listed, list_rows, list_tokens, counts);
+            listed =
+                collect_tile(tokens, begin, rows, classes, padding, listed, list_rows, list_tokens, counts);
         for (unsigned item = threadIdx.x / WARP_LANES; item < listed * here; item += WARPS)
-            add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed, list_rows,
-                                   list_tokens);
+            add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed,
+                                   list_rows, list_tokens);
         /* The next list is written, and dwte read again, behind the first barrier of collect_tile. */
     }
 }
@@ -263,8 +269,8 @@ static tide_status backward_launch(void *stream, const tide_embedding_backward_a
     tide_status status = TIDE_OK;
     if (args->dwte)
         status = TIDE_CUDA_LAUNCH("embedding_backward tokens", (add_to_tokens<T, WHOLE>),
-                                  dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream, args->tokens, dout,
-                                  args->dwte, args->rows, args->width, classes, slices,
+                                  dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream,
+                                  args->tokens, dout, args->dwte, args->rows, args->width, classes, slices,
                                   (int32_t)args->padding_row - 1);
     if (status != TIDE_OK || !args->dwpe)
         return status;

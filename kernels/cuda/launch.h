@@ -55,7 +55,8 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
         cudaGetDevice(&device) == cudaSuccess &&
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
         bytes + arrays_bytes <= (size_t)most &&
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
+            cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
     /* Else the launch that does without would seem to fail. */
@@ -66,7 +67,8 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
 
 template <typename E> using tide_cuda_shared = E *;
 
-template <typename V, typename E> __device__ __forceinline__ V tide_cuda_shared_load(const E *from, size_t index)
+template <typename V, typename E>
+__device__ __forceinline__ V tide_cuda_shared_load(const E *from, size_t index)
 {
     return *reinterpret_cast<const V *>(from + index);
 }
@@ -85,13 +87,22 @@ __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, cons
 struct tide_cuda_fp32 {
     typedef float stored;
     enum { per_16_bytes = 4 };
-    static __device__ __forceinline__ float load(stored value) { return value; }
-    static __device__ __forceinline__ stored store(float value) { return value; }
+    static __device__ __forceinline__ float load(stored value)
+    {
+        return value;
+    }
+    static __device__ __forceinline__ stored store(float value)
+    {
+        return value;
+    }
 };
 struct tide_cuda_bf16 {
     typedef tide_bf16 stored;
     enum { per_16_bytes = 8 };
-    static __device__ __forceinline__ float load(stored value) { return tide_bf16_to_float(value); }
+    static __device__ __forceinline__ float load(stored value)
+    {
+        return tide_bf16_to_float(value);
+    }
     static __device__ __forceinline__ stored store(float value)
     {
 #if defined(__CUDA_ARCH__)

@@ -21,8 +21,8 @@
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
     norm_rows(const typename T::stored *__restrict__ in, const typename T::stored *__restrict__ weight,
-              const typename T::stored *__restrict__ bias, typename T::stored *out, float *means, float *rstds,
-              size_t rows, size_t width, float epsilon, unsigned lanes)
+              const typename T::stored *__restrict__ bias, typename T::stored *out, float *means,
+              float *rstds, size_t rows, size_t width, float epsilon, unsigned lanes)
 {
     TIDE_CUDA_SHARED(float, sum_partial, ROW_WARPS_MAX);
     TIDE_CUDA_SHARED(float, square_partial, ROW_WARPS_MAX);
@@ -67,20 +67,22 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     }
 }
 
-template <typename T, bool WHOLE> static tide_status forward_launch(void *stream, const tide_layer_norm_args *args)
+template <typename T, bool WHOLE>
+static tide_status forward_launch(void *stream, const tide_layer_norm_args *args)
 {
     typedef const typename T::stored *elements;
     const unsigned lanes = row_lanes(pack_count<T>(args->width));
-    return TIDE_CUDA_LAUNCH("layer_norm", (norm_rows<T, WHOLE>), row_grid(args->rows, lanes), row_threads(lanes),
-                            stream, (elements)args->in, (elements)args->weight, (elements)args->bias,
-                            (typename T::stored *)args->out, args->mean, args->rstd, args->rows, args->width,
-                            args->epsilon, lanes);
+    return TIDE_CUDA_LAUNCH("layer_norm", (norm_rows<T, WHOLE>), row_grid(args->rows, lanes),
+                            row_threads(lanes), stream, (elements)args->in, (elements)args->weight,
+                            (elements)args->bias, (typename T::stored *)args->out, args->mean, args->rstd,
+                            args->rows, args->width, args->epsilon, lanes);
 }
 
 template <typename T> static tide_status forward(void *stream, const tide_layer_norm_args *args)
 {
     const bool whole = row_is_whole<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width) &&
-                       pack_whole_rows<T>(args->weight, args->width) && pack_whole_rows<T>(args->bias, args->width);
+                       pack_whole_rows<T>(args->weight, args->width) &&
+                       pack_whole_rows<T>(args->bias, args->width);
     return whole ? forward_launch<T, true>(stream, args) : forward_launch<T, false>(stream, args);
 }
 
@@ -102,10 +104,11 @@ tide_status tide_cuda_layer_norm(void *stream, const void *arguments)
  * other. */
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
-    norm_backward_rows(const typename T::stored *__restrict__ in, const typename T::stored *__restrict__ weight,
-                       const typename T::stored *dout, const float *__restrict__ means,
-                       const float *__restrict__ rstds, typename T::stored *din, float *weight_parts,
-                       float *bias_parts, size_t rows, size_t width, bool accumulate, unsigned lanes)
+    norm_backward_rows(const typename T::stored *__restrict__ in,
+                       const typename T::stored *__restrict__ weight, const typename T::stored *dout,
+                       const float *__restrict__ means, const float *__restrict__ rstds,
+                       typename T::stored *din, float *weight_parts, float *bias_parts, size_t rows,
+                       size_t width, bool accumulate, unsigned lanes)
 {
     TIDE_CUDA_SHARED(float, sum_partial, ROW_WARPS_MAX);
     TIDE_CUDA_SHARED(float, product_partial, ROW_WARPS_MAX);
@@ -122,8 +125,8 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
 
         float sum = 0.0f, products = 0.0f;
         x.each_summed(dy, weight_sums,
-                      [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients,
-                          float *columns) {
+                      [&](size_t begin, const tide_cuda_vector<T> &values,
+                          const tide_cuda_vector<T> &gradients, float *columns) {
                           const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
                           for (unsigned e = 0; e < T::per_16_bytes; e++) { /* 0 where an element is absent */
                               const float product =
@@ -133,19 +136,20 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
                               products = fmaf(T::load(w.element[e]), product, products);
                           }
                       });
-        dy.each_summed(dy, bias_sums,
-                       [&](size_t, const tide_cuda_vector<T> &gradients, const tide_cuda_vector<T> &,
-                           float *columns) {
-                           for (unsigned e = 0; e < T::per_16_bytes; e++)
-                               columns[e] += T::load(gradients.element[e]);
-                       });
+        dy.each_summed(
+            dy, bias_sums,
+            [&](size_t, const tide_cuda_vector<T> &gradients, const tide_cuda_vector<T> &, float *columns) {
+                for (unsigned e = 0; e < T::per_16_bytes; e++)
+                    columns[e] += T::load(gradients.element[e]);
+            });
         const float g_mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
         const float product_mean = lanes_sum(products, product_partial, lanes) / (float)width;
         if (!din)
             continue;
 
         typename T::stored *const to = din + row * width;
-        x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients) {
+        x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values,
+                            const tide_cuda_vector<T> &gradients) {
             const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
             tide_cuda_vector<T> before = {}, result;
             if (accumulate)
@@ -179,7 +183,8 @@ static tide_status backward_launch(void *stream, const tide_layer_norm_backward_
     typedef const typename T::stored *elements;
     const unsigned lanes = row_lanes(pack_count<T>(args->width), HELD_HALF);
     const size_t parts = tide_gpu_norm_parts(args->rows, 2 * args->width);
-    float *const weight_parts = (float *)args->workspace, *const bias_parts = weight_parts + parts * args->width;
+    float *const weight_parts = (float *)args->workspace, *const bias_parts =
+                                                              weight_parts + parts * args->width;
     tide_status status =
         TIDE_CUDA_LAUNCH("layer_norm_backward", (norm_backward_rows<T, WHOLE>), part_grid(parts, lanes),
                          row_threads(lanes), stream, (elements)args->in, (elements)args->weight,
@@ -194,8 +199,9 @@ static tide_status backward_launch(void *stream, const tide_layer_norm_backward_
 
 template <typename T> static tide_status backward(void *stream, const tide_layer_norm_backward_args *args)
 {
-    const bool whole = row_is_whole<T>(args->in, args->width, HELD_HALF) && pack_whole_rows<T>(args->dout, args->width) &&
-                       pack_whole_rows<T>(args->din, args->width) && pack_whole_rows<T>(args->weight, args->width);
+    const bool whole =
+        row_is_whole<T>(args->in, args->width, HELD_HALF) && pack_whole_rows<T>(args->dout, args->width) &&
+        pack_whole_rows<T>(args->din, args->width) && pack_whole_rows<T>(args->weight, args->width);
     return whole ? backward_launch<T, true>(stream, args) : backward_launch<T, false>(stream, args);
 }
 

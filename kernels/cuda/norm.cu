@@ -88,8 +88,8 @@ template <typename T> static tide_status gradient_norm(void *stream, const tide_
     if (pack_whole_rows<T>(gradient, args->elements))
         return TIDE_CUDA_LAUNCH("gradient_norm", (block_squares<T, true>), grid, LEAVES, stream, gradient,
                                 args->blocks, first, last);
-    return TIDE_CUDA_LAUNCH("gradient_norm", (block_squares<T, false>), grid, LEAVES, stream, gradient, args->blocks,
-                            first, last);
+    return TIDE_CUDA_LAUNCH("gradient_norm", (block_squares<T, false>), grid, LEAVES, stream, gradient,
+                            args->blocks, first, last);
 }
 
 tide_status tide_cuda_gradient_norm(void *stream, const void *arguments)
@@ -109,7 +109,8 @@ static __global__ void __launch_bounds__(TIDE_NORM_SUM_LANES)
 {
     TIDE_CUDA_SHARED(double, lanes, TIDE_NORM_SUM_LANES);
     double lane = 0.0;
-    for (size_t first = threadIdx.x; first < blocks_count; first += (size_t)SUM_IN_FLIGHT * TIDE_NORM_SUM_LANES) {
+    for (size_t first = threadIdx.x; first < blocks_count;
+         first += (size_t)SUM_IN_FLIGHT * TIDE_NORM_SUM_LANES) {
         double next[SUM_IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < SUM_IN_FLIGHT; i++) {

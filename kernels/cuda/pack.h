@@ -52,8 +52,8 @@ static __device__ __forceinline__ void pack_store(typename T::stored *row, size_
 #if defined(__CUDA_ARCH__)
             uint4 words;
             memcpy(&words, &pack, sizeof words);
-            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(row + begin), "r"(words.x), "r"(words.y),
-                         "r"(words.z), "r"(words.w)
+            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(row + begin), "r"(words.x),
+                         "r"(words.y), "r"(words.z), "r"(words.w)
                          : "memory");
 #else
             *(tide_cuda_vector<T> *)(row + begin) = pack;
@@ -90,7 +90,8 @@ template <typename T> static __device__ __forceinline__ void pack_values(const u
     for (unsigned e = 0; e < T::per_16_bytes; e++)
         values[e] = T::load(pack.element[e]);
 }
-template <typename T> static __device__ __forceinline__ tide_cuda_vector<T> pack_of_values(const float *values)
+template <typename T>
+static __device__ __forceinline__ tide_cuda_vector<T> pack_of_values(const float *values)
 {
     tide_cuda_vector<T> pack;
     for (unsigned e = 0; e < T::per_16_bytes; e++)
@@ -107,7 +108,8 @@ template <> __device__ __forceinline__ void pack_values<tide_cuda_bf16>(const ui
     }
 }
 template <>
-__device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of_values<tide_cuda_bf16>(const float *values)
+__device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16>
+pack_of_values<tide_cuda_bf16>(const float *values)
 {
     uint32_t words[4];
     for (unsigned i = 0; i < 4; i++)
@@ -129,7 +131,8 @@ template <typename T> static __device__ __forceinline__ void pack_add(float *sum
 
 /* row[begin + e] += sums[e] for the fp32 numbers that stand where one pack of T does: one or two packs of fp32. */
 template <typename T, bool WHOLE>
-static __device__ __forceinline__ void pack_accumulate(float *row, size_t begin, size_t end, const float *sums)
+static __device__ __forceinline__ void pack_accumulate(float *row, size_t begin, size_t end,
+                                                       const float *sums)
 {
     for (unsigned part = 0; part < T::per_16_bytes; part += tide_cuda_fp32::per_16_bytes) {
         tide_cuda_vector<tide_cuda_fp32> total = pack_load<tide_cuda_fp32, WHOLE>(row, begin + part, end);

@@ -48,18 +48,20 @@ static bool is_aligned(const void *a, const void *b, const void *c)
 
 /* Elements that a thread takes at once where T and U take part. */
 template <typename T, typename U> struct unit {
-    enum { elements = (int)T::per_16_bytes > (int)U::per_16_bytes ? (int)T::per_16_bytes : (int)U::per_16_bytes };
+    enum {
+        elements = (int)T::per_16_bytes > (int)U::per_16_bytes ? (int)T::per_16_bytes : (int)U::per_16_bytes
+    };
 };
 
 /* to[0, N) = from[begin, begin + N), zeros at and past `end`. `whole`: in accesses of 16 bytes. */
 template <typename T, unsigned N>
-static __device__ __forceinline__ void unit_load(float *to, const typename T::stored *from, size_t begin, size_t end,
-                                                 bool whole)
+static __device__ __forceinline__ void unit_load(float *to, const typename T::stored *from, size_t begin,
+                                                 size_t end, bool whole)
 {
 #pragma unroll
     for (unsigned part = 0; part < N; part += T::per_16_bytes) {
-        const tide_cuda_vector<T> pack =
-            whole ? pack_load<T, true>(from, begin + part, end) : pack_load<T, false>(from, begin + part, end);
+        const tide_cuda_vector<T> pack = whole ? pack_load<T, true>(from, begin + part, end)
+                                               : pack_load<T, false>(from, begin + part, end);
 #pragma unroll
         for (unsigned e = 0; e < T::per_16_bytes; e++)
             to[part + e] = T::load(pack.element[e]);
@@ -68,8 +70,8 @@ static __device__ __forceinline__ void unit_load(float *to, const typename T::st
 
 /* The reverse; what is at or past `end` is not written. */
 template <typename T, unsigned N>
-static __device__ __forceinline__ void unit_store(typename T::stored *to, const float *from, size_t begin, size_t end,
-                                                  bool whole)
+static __device__ __forceinline__ void unit_store(typename T::stored *to, const float *from, size_t begin,
+                                                  size_t end, bool whole)
 {
 #pragma unroll
     for (unsigned part = 0; part < N; part += T::per_16_bytes) {
@@ -88,19 +90,34 @@ static __device__ __forceinline__ void unit_store(typename T::stored *to, const 
 
 /* e^x and a / b, as a type needs them. */
 struct accurate {
-    static __device__ __forceinline__ float exponential(float x) { return expf(x); }
-    static __device__ __forceinline__ float quotient(float a, float b) { return a / b; }
+    static __device__ __forceinline__ float exponential(float x)
+    {
+        return expf(x);
+    }
+    static __device__ __forceinline__ float quotient(float a, float b)
+    {
+        return a / b;
+    }
 };
 struct quick {
-    static __device__ __forceinline__ float exponential(float x) { return __expf(x); }
-    static __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
+    static __device__ __forceinline__ float exponential(float x)
+    {
+        return __expf(x);
+    }
+    static __device__ __forceinline__ float quotient(float a, float b)
+    {
+        return __fdividef(a, b);
+    }
 };
-template <typename T> struct arithmetic : quick {};
-template <> struct arithmetic<tide_cuda_fp32> : accurate {};
+template <typename T> struct arithmetic : quick {
+};
+template <> struct arithmetic<tide_cuda_fp32> : accurate {
+};
 
 #define GELU_SLOPE 1.5957691216f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
-#define GELU_LARGEST 80.0f /* e^80 is 5.5e34; the GPU's quick quotient gives 0 for divisors over 2^126 = 8.5e37 */
+#define GELU_LARGEST                                                                                         \
+    80.0f /* e^80 is 5.5e34; the GPU's quick quotient gives 0 for divisors over 2^126 = 8.5e37 */
 
 /* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3), kept finite so that the quotients stay numbers. */
 template <typename T> static __device__ __forceinline__ float gelu_exponential(float x)
@@ -128,15 +145,18 @@ template <typename T> struct gelu_gradient {
 };
 
 template <typename T> struct sum {
-    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
+    static __device__ __forceinline__ float of(float a, float b)
+    {
+        return a + b;
+    }
 };
 
 /* ---- out = F(a, b), all of one type; b may be NULL ---- */
 
 template <typename T, typename F>
 static __global__ void __launch_bounds__(THREADS)
-    map_kernel(const typename T::stored *a, const typename T::stored *b, typename T::stored *out, size_t elements,
-               bool aligned)
+    map_kernel(const typename T::stored *a, const typename T::stored *b, typename T::stored *out,
+               size_t elements, bool aligned)
 {
     enum { N = T::per_16_bytes };
     for (size_t begin = thread_of_grid() * N; begin < elements; begin += threads_of_grid() * N) {
@@ -160,9 +180,9 @@ static tide_status map_launch(const char *label, void *stream, const void *a, co
     if (elements == 0)
         return TIDE_OK;
     assert(a && out);
-    return TIDE_CUDA_LAUNCH(label, (map_kernel<T, F>), grid_for((elements + T::per_16_bytes - 1) / T::per_16_bytes),
-                            THREADS, stream, (const stored *)a, (const stored *)b, (stored *)out, elements,
-                            is_aligned(a, b, out));
+    return TIDE_CUDA_LAUNCH(
+        label, (map_kernel<T, F>), grid_for((elements + T::per_16_bytes - 1) / T::per_16_bytes), THREADS,
+        stream, (const stored *)a, (const stored *)b, (stored *)out, elements, is_aligned(a, b, out));
 }
 
 template <typename T> static tide_status add_launch(void *stream, const tide_add_args *args)
@@ -187,9 +207,11 @@ tide_status tide_cuda_gelu(void *stream, const void *arguments)
     return TIDE_CUDA_BY_DTYPE(args->dtype, gelu_launch, stream, args);
 }
 
-template <typename T> static tide_status gelu_backward_launch(void *stream, const tide_gelu_backward_args *args)
+template <typename T>
+static tide_status gelu_backward_launch(void *stream, const tide_gelu_backward_args *args)
 {
-    return map_launch<T, gelu_gradient<T>>("gelu_backward", stream, args->in, args->dout, args->din, args->elements);
+    return map_launch<T, gelu_gradient<T>>("gelu_backward", stream, args->in, args->dout, args->din,
+                                           args->elements);
 }
 
 tide_status tide_cuda_gelu_backward(void *stream, const void *arguments)
@@ -214,7 +236,8 @@ template <typename T> struct logistic {
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(SHARE_THREADS)
-    swiglu_kernel(const typename T::stored *__restrict__ in, typename T::stored *out, row_share share, size_t width)
+    swiglu_kernel(const typename T::stored *__restrict__ in, typename T::stored *out, row_share share,
+                  size_t width)
 {
     row_share_each(share, [&](size_t row, unsigned unit) {
         const size_t begin = (size_t)unit * T::per_16_bytes;
@@ -234,13 +257,15 @@ static __global__ void __launch_bounds__(SHARE_THREADS)
 template <typename T, bool WHOLE> static tide_status swiglu_launch(void *stream, const tide_swiglu_args *args)
 {
     const row_share share = row_share_of(args->rows, pack_count<T>(args->width));
-    return TIDE_CUDA_LAUNCH("swiglu", (swiglu_kernel<T, WHOLE>), row_share_blocks(share), SHARE_THREADS, stream,
-                            (const typename T::stored *)args->in, (typename T::stored *)args->out, share, args->width);
+    return TIDE_CUDA_LAUNCH("swiglu", (swiglu_kernel<T, WHOLE>), row_share_blocks(share), SHARE_THREADS,
+                            stream, (const typename T::stored *)args->in, (typename T::stored *)args->out,
+                            share, args->width);
 }
 
 template <typename T> static tide_status swiglu(void *stream, const tide_swiglu_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width);
+    const bool whole =
+        pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width);
     return whole ? swiglu_launch<T, true>(stream, args) : swiglu_launch<T, false>(stream, args);
 }
 
@@ -290,9 +315,11 @@ static tide_status swiglu_backward_launch(void *stream, const tide_swiglu_backwa
 
 template <typename T> static tide_status swiglu_backward(void *stream, const tide_swiglu_backward_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->dout, args->width) &&
+    const bool whole = pack_whole_rows<T>(args->in, args->width) &&
+                       pack_whole_rows<T>(args->dout, args->width) &&
                        pack_whole_rows<T>(args->din, args->width);
-    return whole ? swiglu_backward_launch<T, true>(stream, args) : swiglu_backward_launch<T, false>(stream, args);
+    return whole ? swiglu_backward_launch<T, true>(stream, args)
+                 : swiglu_backward_launch<T, false>(stream, args);
 }
 
 tide_status tide_cuda_swiglu_backward(void *stream, const void *arguments)
@@ -319,16 +346,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <typename From, typename To>
-static tide_status cast_launch(void *stream, const tide_cast_args *args)
+template <typename From, typename To> static tide_status cast_launch(void *stream, const tide_cast_args *args)
 {
     enum { N = unit<From, To>::elements };
     if (args->elements == 0)
         return TIDE_OK;
     assert(args->in && args->out);
-    return TIDE_CUDA_LAUNCH("cast", (cast_kernel<From, To>), grid_for((args->elements + N - 1) / N), THREADS, stream,
-                            (const typename From::stored *)args->in, (typename To::stored *)args->out, args->elements,
-                            is_aligned(args->in, args->out, NULL));
+    return TIDE_CUDA_LAUNCH("cast", (cast_kernel<From, To>), grid_for((args->elements + N - 1) / N), THREADS,
+                            stream, (const typename From::stored *)args->in, (typename To::stored *)args->out,
+                            args->elements, is_aligned(args->in, args->out, NULL));
 }
 
 template <typename From> static tide_status cast_from(void *stream, const tide_cast_args *args)

@@ -45,8 +45,8 @@ template <typename T> static bool whole_heads(const void *base, size_t row, size
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
     rms_heads(const typename T::stored *__restrict__ in, const typename T::stored *__restrict__ weight,
-              typename T::stored *out, float *rstds, unsigned count, head_places from, head_places to, float epsilon,
-              unsigned lanes)
+              typename T::stored *out, float *rstds, unsigned count, head_places from, head_places to,
+              float epsilon, unsigned lanes)
 {
     TIDE_CUDA_SHARED(float, partial, ROW_WARPS_MAX);
     const unsigned head = (unsigned)row_index(lanes);
@@ -75,16 +75,18 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
         rstds[head] = rstd;
 }
 
-template <typename T, bool WHOLE> static tide_status forward_launch(void *stream, const tide_rms_norm_args *args)
+template <typename T, bool WHOLE>
+static tide_status forward_launch(void *stream, const tide_rms_norm_args *args)
 {
     typedef const typename T::stored *elements;
     const unsigned lanes = head_lanes(pack_count<T>(args->width)), heads = (unsigned)args->heads;
     const size_t count = args->rows * args->heads;
     const head_places from = {args->in_row, heads, (unsigned)args->width};
     const head_places to = {args->out_row, heads, (unsigned)args->width};
-    return TIDE_CUDA_LAUNCH("rms_norm", (rms_heads<T, WHOLE>), row_grid(count, lanes), row_threads(lanes), stream,
-                            (elements)args->in, (elements)args->weight, (typename T::stored *)args->out, args->rstd,
-                            (unsigned)count, from, to, args->epsilon, lanes);
+    return TIDE_CUDA_LAUNCH("rms_norm", (rms_heads<T, WHOLE>), row_grid(count, lanes), row_threads(lanes),
+                            stream, (elements)args->in, (elements)args->weight,
+                            (typename T::stored *)args->out, args->rstd, (unsigned)count, from, to,
+                            args->epsilon, lanes);
 }
 
 template <typename T> static tide_status forward(void *stream, const tide_rms_norm_args *args)
@@ -101,7 +103,8 @@ tide_status tide_cuda_rms_norm(void *stream, const void *arguments)
     if (args->rows * args->heads == 0)
         return TIDE_OK;
     assert(args->in && args->weight && args->out && args->width > 0);
-    assert(args->rows * args->heads <= UINT32_MAX - NARROW_THREADS); /* heads past the last have numbers too */
+    assert(args->rows * args->heads <=
+           UINT32_MAX - NARROW_THREADS); /* heads past the last have numbers too */
     assert(args->in_row >= args->heads * args->width && args->out_row >= args->heads * args->width);
     return TIDE_CUDA_BY_DTYPE(args->dtype, forward, stream, args);
 }

@@ -10,8 +10,8 @@
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(SHARE_THREADS)
-    turn_heads(typename T::stored *data, const float *__restrict__ table, row_share share, size_t row_elements,
-               size_t sequence_length, unsigned half, float direction)
+    turn_heads(typename T::stored *data, const float *__restrict__ table, row_share share,
+               size_t row_elements, size_t sequence_length, unsigned half, float direction)
 {
     enum { N = T::per_16_bytes };
     const unsigned packs = pack_count<T>(half); /* of half a head */
@@ -20,11 +20,14 @@ static __global__ void __launch_bounds__(SHARE_THREADS)
         typename T::stored *const first = data + row * row_elements + head * 2 * (size_t)half;
         typename T::stored *const second = first + half;
         const float *const cosines = table + row % sequence_length * 2 * half, *const sines = cosines + half;
-        tide_cuda_vector<T> x = pack_load<T, WHOLE>(first, begin, half), y = pack_load<T, WHOLE>(second, begin, half);
+        tide_cuda_vector<T> x = pack_load<T, WHOLE>(first, begin, half),
+                            y = pack_load<T, WHOLE>(second, begin, half);
 #pragma unroll
         for (unsigned part = 0; part < N; part += tide_cuda_fp32::per_16_bytes) {
-            const tide_cuda_vector<tide_cuda_fp32> c = pack_load<tide_cuda_fp32, WHOLE>(cosines, begin + part, half);
-            const tide_cuda_vector<tide_cuda_fp32> s = pack_load<tide_cuda_fp32, WHOLE>(sines, begin + part, half);
+            const tide_cuda_vector<tide_cuda_fp32> c =
+                pack_load<tide_cuda_fp32, WHOLE>(cosines, begin + part, half);
+            const tide_cuda_vector<tide_cuda_fp32> s =
+                pack_load<tide_cuda_fp32, WHOLE>(sines, begin + part, half);
 #pragma unroll
             for (unsigned e = 0; e < tide_cuda_fp32::per_16_bytes; e++) {
                 const float a = T::load(x.element[part + e]), b = T::load(y.element[part + e]);
@@ -43,14 +46,14 @@ template <typename T, bool WHOLE> static tide_status turn_launch(void *stream, c
     const size_t half = args->head_width / 2;
     const row_share share = row_share_of(args->rows, args->heads * pack_count<T>(half));
     return TIDE_CUDA_LAUNCH("rope", (turn_heads<T, WHOLE>), row_share_blocks(share), SHARE_THREADS, stream,
-                            (typename T::stored *)args->data, args->table, share, args->row, args->sequence_length,
-                            (unsigned)half, args->backward ? -1.0f : 1.0f);
+                            (typename T::stored *)args->data, args->table, share, args->row,
+                            args->sequence_length, (unsigned)half, args->backward ? -1.0f : 1.0f);
 }
 
 template <typename T> static tide_status turn(void *stream, const tide_rope_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->data, args->head_width / 2) && args->row % T::per_16_bytes == 0 &&
-                       (uintptr_t)args->table % 16 == 0;
+    const bool whole = pack_whole_rows<T>(args->data, args->head_width / 2) &&
+                       args->row % T::per_16_bytes == 0 && (uintptr_t)args->table % 16 == 0;
     return whole ? turn_launch<T, true>(stream, args) : turn_launch<T, false>(stream, args);
 }
 

@@ -27,7 +27,8 @@ static inline unsigned row_share_blocks(const row_share &share)
 }
 
 /* visit(row, unit) for each of this thread's. */
-template <typename Visit> static __device__ __forceinline__ void row_share_each(const row_share &share, Visit visit)
+template <typename Visit>
+static __device__ __forceinline__ void row_share_each(const row_share &share, Visit visit)
 {
     const size_t first = (size_t)blockIdx.x * share.each, left = share.rows - first;
     const unsigned rows = left < share.each ? (unsigned)left : share.each;

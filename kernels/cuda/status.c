@@ -9,5 +9,6 @@ tide_status tide_cuda_launched(const char *label, int error)
     const cudaError_t code = (cudaError_t)error;
     if (code == cudaSuccess)
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_DEVICE, "%s: %s (%s)", label, cudaGetErrorString(code), cudaGetErrorName(code));
+    return tide_fail(TIDE_ERROR_DEVICE, "%s: %s (%s)", label, cudaGetErrorString(code),
+                     cudaGetErrorName(code));
 }

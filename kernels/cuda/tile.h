@@ -170,7 +170,8 @@ static __device__ __forceinline__ void tide_multiply_plain(float (&c)[4], const 
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                              \
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                            \
-                 : "r"(a[0].bits), "r"(a[1].bits), "r"(a[2].bits), "r"(a[3].bits), "r"(b0.bits), "r"(b1.bits))
+                 : "r"(a[0].bits), "r"(a[1].bits), "r"(a[2].bits), "r"(a[3].bits), "r"(b0.bits),             \
+                   "r"(b1.bits))
 
 static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_pair<tide_cuda_bf16> (&a)[4],
                                                      const tide_pair<tide_cuda_bf16> &b0,
@@ -218,7 +219,8 @@ template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int
  * lane / 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column
  * g. */
 template <typename T, bool TURNED>
-static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
+static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile,
+                                                                int own)
 {
     const int lane = tide_lane(), g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -292,9 +294,9 @@ static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8
 /* c[m] += weights[m] tile, for COLUMNS of the tile from granule `first` on. weights[m] is [16 x ROWS] as products
  * leave it, rounded to T here; the tile's row is k. */
 template <typename T, int W, int M, int ROWS, int COLUMNS>
-static __device__ __forceinline__ void
-tide_multiply_weights(float (&c)[M][COLUMNS / 8][4], const float (&weights)[M][ROWS / 8][4], tide_tile<T> tile,
-                      int base, int first)
+static __device__ __forceinline__ void tide_multiply_weights(float (&c)[M][COLUMNS / 8][4],
+                                                             const float (&weights)[M][ROWS / 8][4],
+                                                             tide_tile<T> tile, int base, int first)
 {
     const int lane = tide_lane(), own = base + tide_tile_at<W>(lane % 16, first + lane / 16);
 #pragma unroll
@@ -367,9 +369,7 @@ template <typename T> struct tide_async_copies {
     pending late[MOST];
     int count, committed, latest; /* latest: where the last committed group begins */
 
-    explicit tide_async_copies(tide_tile<T> into) : tile(into), count(0), committed(0), latest(0)
-    {
-    }
+    explicit tide_async_copies(tide_tile<T> into) : tile(into), count(0), committed(0), latest(0) {}
     void copy(int at, const typename T::stored *from, bool inside)
     {
         const pending copy = {at, inside ? from : NULL};

@@ -66,8 +66,9 @@ static tide_status events_create(tide_cuda_clock *clock)
 {
     tide_status status = TIDE_OK;
     while (clock->event_count < TIDE_CUDA_RING_ENTRIES && status == TIDE_OK) {
-        status = tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventDefault),
-                                 "cudaEventCreateWithFlags");
+        status =
+            tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventDefault),
+                            "cudaEventCreateWithFlags");
         clock->event_count += status == TIDE_OK;
     }
     return status;
@@ -129,7 +130,8 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock)
         return TIDE_OK;
     const uint64_t last = atomic_load(&clock->enqueued);
     tide_cuda_entry *entry = entry_at(clock, last);
-    const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
+    const tide_status status =
+        tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
     if (status != TIDE_OK) {
         atomic_store(&clock->enqueued, atomic_load(&clock->marked));
         return status;
@@ -184,7 +186,8 @@ static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
 }
 
 /* When an entry ended on the host's clock. Never before the one ahead of it, which ended before `now_ns`. */
-static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms, uint64_t now_ns)
+static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms,
+                       uint64_t now_ns)
 {
     const double elapsed_ns = elapsed_ms > 0 ? (double)elapsed_ms * 1e6 : 0;
     const uint64_t earliest_ns = larger(clock->end_ns, larger(entry->enqueued_ns, clock->unfinished_ns));
@@ -289,15 +292,16 @@ void tide_cuda_clock_drop(tide_cuda_clock *clock)
     pthread_mutex_unlock(&clock->harvest);
 }
 
-tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter, bool *entered)
+tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter,
+                                 bool *entered)
 {
     /* With the lock held no place of the ring is used anew, so the CUDA event is still that moment's. */
     pthread_mutex_lock(&clock->harvest);
     const bool wanted = !tide_cuda_clock_passed(clock, sequence);
     tide_status status = TIDE_OK;
     if (wanted)
-        status =
-            tide_cuda_check(cudaStreamWaitEvent(waiter, entry_at(clock, sequence)->done, 0), "cudaStreamWaitEvent");
+        status = tide_cuda_check(cudaStreamWaitEvent(waiter, entry_at(clock, sequence)->done, 0),
+                                 "cudaStreamWaitEvent");
     pthread_mutex_unlock(&clock->harvest);
     if (status == TIDE_OK)
         *entered = wanted;

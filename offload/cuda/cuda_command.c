@@ -89,7 +89,7 @@ unlock:
 }
 
 static tide_status launch_on_executor(tide_cuda_device *device, const tide_work *work, tide_kernel fn,
-                                  const void *arguments, size_t argument_bytes)
+                                      const void *arguments, size_t argument_bytes)
 {
     tide_status status = tide_cuda_failure(device);
     if (status == TIDE_OK)
@@ -250,8 +250,8 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
 }
 
 /* Hold the stream until the moment has passed; an entry of its clock's own, as it takes time. */
-static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site,
-                        uint64_t id)
+static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment,
+                        tide_wait_site site, uint64_t id)
 {
     tide_cuda_stream *it = &device->streams[stream];
     const tide_work wait = {.label = "wait", .tag = site, .id = id};

@@ -287,13 +287,13 @@ static tide_status executor_open(tide_cuda_device *device)
 {
     const uint32_t threads = tide_cuda_executor_threads(device->options.threads, tide_topology_processors());
     const tide_host_executor_options executor = {.threads = threads,
-                                    .threads_set = device->options.threads_set,
-                                    .node = device->node,
-                                    .observer = device->options.observer,
-                                    .observer_context = device->options.observer_context,
-                                    .passed = executor_passed,
-                                    .failed = executor_failed,
-                                    .context = device};
+                                                 .threads_set = device->options.threads_set,
+                                                 .node = device->node,
+                                                 .observer = device->options.observer,
+                                                 .observer_context = device->options.observer_context,
+                                                 .passed = executor_passed,
+                                                 .failed = executor_failed,
+                                                 .context = device};
     return tide_host_executor_start(&device->executor, &executor);
 }
 

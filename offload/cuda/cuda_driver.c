@@ -37,7 +37,8 @@ tide_status tide_cuda_check(cudaError_t error, const char *what)
     if (error == cudaSuccess)
         return TIDE_OK;
     last_error_forget();
-    return tide_fail(status_of(error), "%s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
+    return tide_fail(status_of(error), "%s: %s: %s", what, cudaGetErrorName(error),
+                     cudaGetErrorString(error));
 }
 
 bool tide_cuda_is_pending(cudaError_t error)
@@ -60,8 +61,8 @@ tide_status tide_cuda_driver_check(const tide_cuda_driver *driver, CUresult erro
 {
     if (error == CUDA_SUCCESS)
         return TIDE_OK;
-    return tide_fail(error == CUDA_ERROR_OUT_OF_MEMORY ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_DEVICE, "%s: %s", what,
-                     driver_error_name(driver, error));
+    return tide_fail(error == CUDA_ERROR_OUT_OF_MEMORY ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_DEVICE, "%s: %s",
+                     what, driver_error_name(driver, error));
 }
 
 /* One such remark is enough: the first names what went wrong, the others mostly follow from it. */
@@ -91,7 +92,8 @@ void tide_cuda_driver_undo(const tide_cuda_driver *driver, CUresult error, const
 /* Does CUDA say with this that the driver has no such call? It may also answer so without an error. */
 static bool is_missing(cudaError_t error)
 {
-    return error == cudaErrorSymbolNotFound || error == cudaErrorNotSupported || error == cudaErrorInvalidValue;
+    return error == cudaErrorSymbolNotFound || error == cudaErrorNotSupported ||
+           error == cudaErrorInvalidValue;
 }
 
 /* `entry` is where a pointer to a function is kept. CUDA, as dlsym, gives it as a pointer to an object. */
@@ -159,9 +161,9 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
                                  (CUdevice)ordinal),
         "cuDeviceGetAttribute");
     if (status == TIDE_OK && supported != 0)
-        status =
-            tide_cuda_driver_check(driver, driver->granularity(&least, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                                   "cuMemGetAllocationGranularity");
+        status = tide_cuda_driver_check(
+            driver, driver->granularity(&least, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+            "cuMemGetAllocationGranularity");
     if (status == TIDE_OK)
         *bytes = least;
     return status;

@@ -38,8 +38,8 @@ typedef struct tide_cuda_device {
     tide_account account; /* its lock is the memory lock */
     tide_device_options options;
     uint32_t ordinal;
-    char name[112]; /* "GPU 0 (NVIDIA H200)" */
-    int32_t node;   /* topology.h */
+    char name[112];   /* "GPU 0 (NVIDIA H200)" */
+    int32_t node;     /* topology.h */
     uint32_t threads; /* that make memory, at start, where nothing else runs */
     tide_cuda_driver driver;
 
@@ -57,8 +57,8 @@ typedef struct tide_cuda_device {
     uint32_t asleep;   /* threads parked for events with nothing to look at: recording one wakes them */
     tide_status failure;
     char failure_message[TIDE_CUDA_MESSAGE_BYTES];
-    bool place_lost;          /* a chunk's place could not be restored: no recovery */
-    _Atomic bool broken;      /* a CUDA call failed: no more queries of the streams until recovery */
+    bool place_lost;     /* a chunk's place could not be restored: no recovery */
+    _Atomic bool broken; /* a CUDA call failed: no more queries of the streams until recovery */
     uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
@@ -118,13 +118,13 @@ void tide_cuda_setup_undo(tide_cuda_device *device);
 bool tide_cuda_has_capacity(tide_device *device, tide_stream stream, bool wait);
 tide_status tide_cuda_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                              const void *arguments, size_t argument_bytes);
-tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work, tide_tier to_tier,
-                                uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
+tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
+                                tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
 tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
                                  const void *from, uint64_t bytes, bool to_device);
 tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_stream stream);
-tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
-                                  uint64_t id);
+tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event,
+                                  tide_wait_site site, uint64_t id);
 tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 

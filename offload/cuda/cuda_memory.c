@@ -31,7 +31,8 @@ void *tide_cuda_memory_slot(const tide_cuda_memory *memory, uint32_t slot)
 
 /* --- a handle at a place --- */
 
-static tide_status place_fill(const tide_cuda_memory *memory, CUdeviceptr place, CUmemGenericAllocationHandle handle)
+static tide_status place_fill(const tide_cuda_memory *memory, CUdeviceptr place,
+                              CUmemGenericAllocationHandle handle)
 {
     const tide_cuda_driver *driver = memory->driver;
     const CUmemAccessDesc access = {.location = tide_cuda_allocation(memory->ordinal).location,
@@ -40,15 +41,16 @@ static tide_status place_fill(const tide_cuda_memory *memory, CUdeviceptr place,
         tide_cuda_driver_check(driver, driver->map(place, memory->chunk_bytes, 0, handle, 0), "cuMemMap");
     if (status != TIDE_OK)
         return status;
-    status =
-        tide_cuda_driver_check(driver, driver->set_access(place, memory->chunk_bytes, &access, 1), "cuMemSetAccess");
+    status = tide_cuda_driver_check(driver, driver->set_access(place, memory->chunk_bytes, &access, 1),
+                                    "cuMemSetAccess");
     if (status == TIDE_OK)
         return TIDE_OK;
     const CUresult undone = driver->unmap(place, memory->chunk_bytes);
     if (undone == CUDA_SUCCESS)
         return status;
     tide_cuda_driver_undo(driver, undone, "cuMemUnmap");
-    return tide_fail(TIDE_ERROR_INTERNAL, "the place %p was lost: %s", (void *)(uintptr_t)place, tide_message());
+    return tide_fail(TIDE_ERROR_INTERNAL, "the place %p was lost: %s", (void *)(uintptr_t)place,
+                     tide_message());
 }
 
 tide_status tide_cuda_memory_map(const tide_cuda_memory *memory, uint32_t slot, void *place)
@@ -57,7 +59,8 @@ tide_status tide_cuda_memory_map(const tide_cuda_memory *memory, uint32_t slot, 
     const tide_status status = place_fill(memory, device_address(place), memory->handles[slot]);
     if (status == TIDE_OK)
         return TIDE_OK;
-    return tide_fail(status, "device slot %" PRIu32 " could not be mapped at %p: %s", slot, place, tide_message());
+    return tide_fail(status, "device slot %" PRIu32 " could not be mapped at %p: %s", slot, place,
+                     tide_message());
 }
 
 tide_status tide_cuda_memory_unmap(const tide_cuda_memory *memory, uint32_t slot, void *place)
@@ -85,7 +88,8 @@ tide_status tide_cuda_memory_reserve(const tide_cuda_memory *memory, uint64_t by
     const tide_status status = tide_cuda_driver_check(
         memory->driver, memory->driver->address_reserve(&base, bytes, 0, 0, 0), "cuMemAddressReserve");
     if (status != TIDE_OK)
-        return tide_fail(status, "no range of %" PRIu64 " bytes of device addresses: %s", bytes, tide_message());
+        return tide_fail(status, "no range of %" PRIu64 " bytes of device addresses: %s", bytes,
+                         tide_message());
     *address = (void *)(uintptr_t)base;
     return TIDE_OK;
 }
@@ -103,8 +107,8 @@ static tide_status slot_make(tide_cuda_memory *memory, uint32_t slot)
     const tide_cuda_driver *driver = memory->driver;
     const CUmemAllocationProp wanted = tide_cuda_allocation(memory->ordinal);
     CUmemGenericAllocationHandle handle;
-    tide_status status =
-        tide_cuda_driver_check(driver, driver->create(&handle, memory->chunk_bytes, &wanted, 0), "cuMemCreate");
+    tide_status status = tide_cuda_driver_check(
+        driver, driver->create(&handle, memory->chunk_bytes, &wanted, 0), "cuMemCreate");
     if (status != TIDE_OK)
         return status;
     status = place_fill(memory, own_place(memory, slot), handle);
@@ -149,7 +153,8 @@ tide_status tide_cuda_memory_slots_create(tide_cuda_memory *memory, uint32_t cou
     return TIDE_OK;
 
 undo_slots:
-    status = tide_fail(status, "device slots: %" PRIu32 " of %" PRIu32 ", of %" PRIu64 " bytes each, were made: %s",
+    status = tide_fail(status,
+                       "device slots: %" PRIu32 " of %" PRIu32 ", of %" PRIu64 " bytes each, were made: %s",
                        made, count, memory->chunk_bytes, tide_message());
     while (made > 0)
         slot_unmake(memory, --made);

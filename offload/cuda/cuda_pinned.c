@@ -2,9 +2,9 @@
 #include "offload/cuda/cuda_pinned.h"
 
 #include "offload/cuda/cuda_driver.h"
+#include "offload/free_memory.h"
 #include "offload/host_extent.h"
 #include "offload/host_link.h"
-#include "offload/free_memory.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -44,11 +44,10 @@ static tide_status limits_add(tide_status status)
     gpu_free_text(gpu);
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
         (void)snprintf(limit, sizeof limit, "%" PRIu64, (uint64_t)locked.rlim_cur);
-    return tide_fail(
-        status,
-        "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64
-        " bytes available, the GPU %s free",
-        message, limit, tide_topology_available_bytes(), gpu);
+    return tide_fail(status,
+                     "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64
+                     " bytes available, the GPU %s free",
+                     message, limit, tide_topology_available_bytes(), gpu);
 }
 
 tide_status tide_cuda_pin(const char *what, void *address, uint64_t bytes)
@@ -103,9 +102,9 @@ typedef struct pinning_work {
     void (*run)(struct pinning_work *work); /* each thread's loop over the pieces */
     tide_free_memory memory;
 
-    pthread_mutex_t lock; /* guards the rest */
-    uint32_t next;        /* piece */
-    bool *pinned;         /* [piece]; NULL: all are */
+    pthread_mutex_t lock;    /* guards the rest */
+    uint32_t next;           /* piece */
+    bool *pinned;            /* [piece]; NULL: all are */
     cudaError_t unpin_error; /* the first */
     uint64_t done_bytes;
     tide_pinning_times times;
@@ -132,7 +131,8 @@ static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
 }
 
 /* In steps, as the machine has room. */
-static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t bytes, tide_pinning_times *times)
+static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t bytes,
+                               tide_pinning_times *times)
 {
     const tide_first_touch alone = {.threads = 1};
     tide_status status = TIDE_OK;
@@ -261,7 +261,8 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
 {
     const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
     pinning_work work = {.slots = slots, .how = how, .run = pieces_make, .times = {.bytes = bytes}};
-    tide_status status = tide_free_memory_open(&work.memory, host_slots, bytes, tide_free_memory_machine_system());
+    tide_status status =
+        tide_free_memory_open(&work.memory, host_slots, bytes, tide_free_memory_machine_system());
     if (status != TIDE_OK)
         return status;
     work.pinned = calloc(piece_count(slots), sizeof *work.pinned);

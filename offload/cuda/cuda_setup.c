@@ -33,7 +33,8 @@ tide_status tide_cuda_slots_make(tide_device *device, tide_tier tier, uint32_t c
     const tide_status status = use(cuda);
     if (status != TIDE_OK)
         return status;
-    return tier == TIDE_TIER_DEVICE ? tide_cuda_memory_slots_create(&cuda->memory, count) : host_slots_make(cuda, count);
+    return tier == TIDE_TIER_DEVICE ? tide_cuda_memory_slots_create(&cuda->memory, count)
+                                    : host_slots_make(cuda, count);
 }
 
 void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
@@ -62,7 +63,8 @@ tide_status tide_cuda_region_make(tide_device *device, uint64_t bytes, void **ad
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_status status = use(cuda);
     if (status == TIDE_OK)
-        status = tide_cuda_memory_region_create(&cuda->memory, bytes, cuda->streams[TIDE_STREAM_COMPUTE].stream);
+        status =
+            tide_cuda_memory_region_create(&cuda->memory, bytes, cuda->streams[TIDE_STREAM_COMPUTE].stream);
     if (status == TIDE_OK)
         *address = cuda->memory.region;
     return status;
@@ -72,7 +74,8 @@ tide_status tide_cuda_buffer_make(tide_device *device, const char *name, uint64_
 {
     const tide_cuda_device *cuda = tide_cuda_device_of(device);
     const tide_status status = use(cuda);
-    return status == TIDE_OK ? tide_host_arena_allocate(cuda->arena, name, bytes, cuda->threads, address) : status;
+    return status == TIDE_OK ? tide_host_arena_allocate(cuda->arena, name, bytes, cuda->threads, address)
+                             : status;
 }
 
 /* --- residency --- */

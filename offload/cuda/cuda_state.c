@@ -309,8 +309,8 @@ void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistic
         sum.commands[i] = atomic_load(&clock->commands);
         sum.pending[i] = tide_cuda_clock_pending(clock);
     }
-    tide_host_executor_statistics(&cuda->executor, &sum.busy_ns[TIDE_STREAM_HOST], &sum.commands[TIDE_STREAM_HOST],
-                         &sum.pending[TIDE_STREAM_HOST]);
+    tide_host_executor_statistics(&cuda->executor, &sum.busy_ns[TIDE_STREAM_HOST],
+                                  &sum.commands[TIDE_STREAM_HOST], &sum.pending[TIDE_STREAM_HOST]);
     sum.host_threads = tide_host_executor_threads(&cuda->executor);
     sum.pinning = cuda->host_slots.times;
     tide_cuda_state_lock(cuda);

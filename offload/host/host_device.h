@@ -16,11 +16,11 @@
 
 #include "offload/account.h"
 #include "offload/hazard.h"
+#include "offload/host/host_slots.h"
+#include "offload/host/host_stream.h"
 #include "offload/host_arena.h"
 #include "offload/host_link.h"
 #include "offload/host_memory.h"
-#include "offload/host/host_slots.h"
-#include "offload/host/host_stream.h"
 
 typedef struct tide_host_device {
     tide_account account; /* its lock is the memory lock */
@@ -32,8 +32,8 @@ typedef struct tide_host_device {
     tide_host_slots host_slots; /* memory lock for changes */
     tide_host_arena *arena;     /* memory lock */
 
-    tide_host_streams streams; /* the lock in it guards the rest */
-    tide_hazard *hazard;       /* NULL: off */
+    tide_host_streams streams;         /* the lock in it guards the rest */
+    tide_hazard *hazard;               /* NULL: off */
     bool place_lost;                   /* a chunk's place could not be restored: no recovery */
     tide_device_statistics statistics; /* the streams keep their own part */
 

@@ -48,7 +48,8 @@ static void progress_wait(tide_host_stream *stream, uint64_t sequence)
     pthread_cond_wait(&stream->progress, &stream->owner->lock);
 }
 
-bool tide_host_stream_has_capacity(tide_host_streams *streams, tide_stream stream, uint64_t commands, bool wait)
+bool tide_host_stream_has_capacity(tide_host_streams *streams, tide_stream stream, uint64_t commands,
+                                   bool wait)
 {
     tide_host_stream *it = &streams->streams[stream];
     const uint64_t most = TIDE_HOST_RING_COMMANDS - commands;

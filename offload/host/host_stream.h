@@ -91,7 +91,8 @@ void tide_host_streams_unlock(tide_host_streams *streams);
 /* --- all below: the lock is held --- */
 
 /* Has the stream's ring room for so many commands? With `wait` waits (giving up the lock) until it has. */
-bool tide_host_stream_has_capacity(tide_host_streams *streams, tide_stream stream, uint64_t commands, bool wait);
+bool tide_host_stream_has_capacity(tide_host_streams *streams, tide_stream stream, uint64_t commands,
+                                   bool wait);
 /* The next command, to be filled by the caller; then push makes it the stream's. There must be room. */
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream);
 void tide_host_stream_push(tide_host_streams *streams, tide_stream stream);

@@ -22,8 +22,8 @@ typedef struct tide_null_place {
 } tide_null_place;
 
 typedef struct tide_null_entry {
-    tide_observed told; /* of a command and a wait, for the observer; begin_ns once it is the head */
-    double left_ns;     /* of a command: at its speed alone */
+    tide_observed told;    /* of a command and a wait, for the observer; begin_ns once it is the head */
+    double left_ns;        /* of a command: at its speed alone */
     tide_null_place until; /* of a wait */
     bool is_record;
 } tide_null_entry;
@@ -40,10 +40,10 @@ typedef struct tide_null_flow {
     uint64_t doorbell; /* grows when a record passes, and at every ring */
     uint64_t ringing;  /* `doorbell` as of the last ring */
     tide_null_queue queues[TIDE_STREAM_COUNT];
-    uint64_t records; /* that stand */
+    uint64_t records;        /* that stand */
     tide_null_place *events; /* [event - 1] */
     uint32_t event_count, event_capacity;
-    const tide_slowdowns *slowdowns; /* NULL: no stream slows another */
+    const tide_slowdowns *slowdowns;    /* NULL: no stream slows another */
     tide_device_statistics *statistics; /* whose busy_ns, wait_ns and commands are counted here */
     tide_device_observer observer;      /* may be NULL */
     void *observer_context;
@@ -61,8 +61,10 @@ tide_status tide_null_flow_reserve(tide_null_flow *flow, uint32_t count);
 tide_status tide_null_flow_event(tide_null_flow *flow, tide_event *event);
 
 /* Enqueue; entries that can pass at once do. NO_MEMORY: nothing changed. */
-tide_status tide_null_flow_command(tide_null_flow *flow, tide_stream stream, const tide_work *work, uint64_t lasts_ns);
-tide_status tide_null_flow_wait(tide_null_flow *flow, tide_stream stream, tide_event event, tide_wait_site site, uint64_t id);
+tide_status tide_null_flow_command(tide_null_flow *flow, tide_stream stream, const tide_work *work,
+                                   uint64_t lasts_ns);
+tide_status tide_null_flow_wait(tide_null_flow *flow, tide_stream stream, tide_event event,
+                                tide_wait_site site, uint64_t id);
 tide_status tide_null_flow_record(tide_null_flow *flow, tide_stream stream, tide_event event);
 
 bool tide_null_flow_passed(const tide_null_flow *flow, tide_null_place place);

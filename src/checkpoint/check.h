@@ -5,18 +5,19 @@
 #include "src/checkpoint/checkpoint.h"
 
 typedef struct tide_checkpoint_file_check {
-    const char *name;   /* static storage */
-    uint64_t bytes;     /* as found; 0: it can't be opened */
-    tide_status status; /* CORRUPT: damaged; IO: it can't be read, which a failing disk says too; of the manifest also UNSUPPORTED */
-    char message[512];  /* "" or what is wrong */
+    const char *name; /* static storage */
+    uint64_t bytes;   /* as found; 0: it can't be opened */
+    tide_status
+        status; /* CORRUPT: damaged; IO: it can't be read, which a failing disk says too; of the manifest also UNSUPPORTED */
+    char message[512]; /* "" or what is wrong */
 } tide_checkpoint_file_check;
 
 typedef struct tide_checkpoint_check {
-    bool sound;                                                  /* every file is */
-    bool damaged;                                                /* a file is CORRUPT or can't be read */
-    bool has_state;                                              /* its manifest could be read: the next four are known */
+    bool sound;     /* every file is */
+    bool damaged;   /* a file is CORRUPT or can't be read */
+    bool has_state; /* its manifest could be read: the next four are known */
     tide_train_state state;
-    uint64_t params;        /* elements in model.safetensors, as its size says; 0: not known */
+    uint64_t params; /* elements in model.safetensors, as its size says; 0: not known */
     size_t frozen_tensors;
     bool weights_only;
     uint64_t bytes;                                              /* of all files, as found */
@@ -32,7 +33,8 @@ typedef enum tide_checkpoint_depth {
 } tide_checkpoint_depth;
 
 /* Look at the checkpoint at `path` (DIR/step-N), so deep; `progress` (may be NULL) is told of the bytes that are read. What is wrong is in *check, each file by itself. NO_MEMORY, ARGUMENT (path too long). */
-TIDE_NODISCARD tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, tide_checkpoint_depth depth,
+TIDE_NODISCARD tide_status tide_checkpoint_check_run(const tide_files *files, const char *path,
+                                                     tide_checkpoint_depth depth,
                                                      tide_checkpoint_progress progress, void *context,
                                                      tide_checkpoint_check *check);
 

@@ -14,8 +14,8 @@
 #ifndef TIDE_CHECKPOINT_CHECKPOINT_H
 #define TIDE_CHECKPOINT_CHECKPOINT_H
 
-#include "src/files/files.h"
 #include "src/checkpoint/train_state.h"
+#include "src/files/files.h"
 #include "tidepool/types.h"
 
 #include <stdbool.h>
@@ -25,7 +25,8 @@
 enum {
     TIDE_CHECKPOINT_PATH_BYTES = 4096,
     TIDE_CHECKPOINT_RANK_MAX = 4,
-    TIDE_CHECKPOINT_FILES = TIDE_VALUE_COUNT - TIDE_VALUE_MASTER, /* one a value but PARAM, which is MASTER rounded */
+    TIDE_CHECKPOINT_FILES =
+        TIDE_VALUE_COUNT - TIDE_VALUE_MASTER, /* one a value but PARAM, which is MASTER rounded */
 };
 
 /* One tensor, fp32, the same name and shape in every file that has it. */
@@ -44,12 +45,12 @@ typedef struct tide_checkpoint_tensors {
 /* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of a value of tensors[tensor]. Called
  * tensor by tensor, of each range by range, of each for MASTER, MOMENTUM and VARIANCE (of a frozen tensor for MASTER alone):
  * what lies together in memory comes together. count is at most 1 Mi. */
-typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_value value,
-                                            uint64_t first, uint64_t count, float *values);
+typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_value value, uint64_t first,
+                                            uint64_t count, float *values);
 
 /* Load pushes ranges, in the same order; what is frozen now counts. */
-typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_value value,
-                                             uint64_t first, uint64_t count, const float *values);
+typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_value value, uint64_t first,
+                                             uint64_t count, const float *values);
 
 /* Load checks and then pushes all bytes of the tensor files: each pass counts half of them. `context` is write's. */
 typedef void (*tide_checkpoint_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
@@ -85,7 +86,8 @@ TIDE_NODISCARD tide_status tide_checkpoint_save_weights(const tide_files *files,
                                                         tide_checkpoint_saved *saved);
 
 /* Bytes of a checkpoint of these tensors; of its manifest the most. ARGUMENT, NO_MEMORY, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_checkpoint_bytes(const tide_checkpoint_tensors *tensors, bool weights_only, uint64_t *bytes);
+TIDE_NODISCARD tide_status tide_checkpoint_bytes(const tide_checkpoint_tensors *tensors, bool weights_only,
+                                                 uint64_t *bytes);
 
 typedef struct tide_checkpoint_found {
     bool exists;
@@ -103,7 +105,8 @@ TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const
                                                   tide_checkpoint_found *found);
 
 /* The checkpoint at `path` (DIR/step-N), with the same checks. ARGUMENT: the path is too long. CORRUPT also if there is none. */
-TIDE_NODISCARD tide_status tide_checkpoint_at(const tide_files *files, const char *path, tide_checkpoint_found *found);
+TIDE_NODISCARD tide_status tide_checkpoint_at(const tide_files *files, const char *path,
+                                              tide_checkpoint_found *found);
 
 /* The training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const char *path,

@@ -76,7 +76,7 @@ static uint64_t most_added(const tide_folder *folder, const tide_checkpoint_save
 }
 
 tide_status tide_checkpoint_space_needed(const tide_files *files, const char *dir,
-                                        const tide_checkpoint_saves *saves, uint64_t *bytes)
+                                         const tide_checkpoint_saves *saves, uint64_t *bytes)
 {
     tide_folder folder;
     const tide_status status = tide_folder_open(files, dir, &folder);

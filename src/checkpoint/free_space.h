@@ -14,6 +14,6 @@ typedef struct tide_checkpoint_saves {
 /* Most bytes that these saves add to DIR at any moment. A new one is complete before the oldest goes; what dead processes left
  * half-written goes first. A missing DIR holds nothing. Saturates at UINT64_MAX. IO, NO_MEMORY, ARGUMENT. */
 TIDE_NODISCARD tide_status tide_checkpoint_space_needed(const tide_files *files, const char *dir,
-                                                       const tide_checkpoint_saves *saves, uint64_t *bytes);
+                                                        const tide_checkpoint_saves *saves, uint64_t *bytes);
 
 #endif

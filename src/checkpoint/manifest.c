@@ -16,8 +16,8 @@
 #include "src/checkpoint/manifest.h"
 
 #include "src/checkpoint/crc32c.h"
-#include "src/files/printable.h"
 #include "src/checkpoint/train_state_json.h"
+#include "src/files/printable.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -25,7 +25,7 @@ typedef struct tide_manifest_file {
 
 typedef struct tide_manifest {
     tide_manifest_file files[TIDE_VALUE_COUNT]; /* none of PARAM */
-    const char **frozen;                        /* [frozen_count]: names; a block that its maker frees, or NULL */
+    const char **frozen; /* [frozen_count]: names; a block that its maker frees, or NULL */
     size_t frozen_count;
     bool weights_only; /* MASTER's file is the only one, and nothing is called frozen */
     tide_train_state state;

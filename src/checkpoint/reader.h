@@ -19,7 +19,8 @@ TIDE_NODISCARD tide_status tide_reader_open(const tide_files *files, const char 
 void tide_reader_close(tide_reader *reader); /* may be closed already */
 
 /* All of [offset, offset + count). CORRUPT: the file is shorter. IO. */
-TIDE_NODISCARD tide_status tide_reader_get(const tide_reader *reader, uint64_t offset, void *bytes, size_t count);
+TIDE_NODISCARD tide_status tide_reader_get(const tide_reader *reader, uint64_t offset, void *bytes,
+                                           size_t count);
 
 /* CORRUPT: not the manifest's number of bytes. */
 TIDE_NODISCARD tide_status tide_reader_size_check(const tide_reader *reader, const tide_manifest_file *file);
@@ -28,8 +29,9 @@ TIDE_NODISCARD tide_status tide_reader_size_check(const tide_reader *reader, con
 typedef void (*tide_reader_tell)(void *context, uint64_t bytes);
 
 /* Read all of it through the buffer. CORRUPT: not the manifest's checksum. IO. */
-TIDE_NODISCARD tide_status tide_reader_checksum_check(const tide_reader *reader, const tide_manifest_file *file,
-                                                      void *buffer, size_t buffer_bytes, tide_reader_tell tell,
+TIDE_NODISCARD tide_status tide_reader_checksum_check(const tide_reader *reader,
+                                                      const tide_manifest_file *file, void *buffer,
+                                                      size_t buffer_bytes, tide_reader_tell tell,
                                                       void *context);
 
 /* The manifest of the checkpoint at `step_path`; `frozen` is the caller's, as tide_manifest_parse says. CORRUPT, IO,

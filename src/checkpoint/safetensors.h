@@ -12,7 +12,8 @@
 enum {
     TIDE_SAFETENSORS_LENGTH_BYTES = 8,
     TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20,
-    TIDE_SAFETENSORS_ENTRY_MAX_BYTES = 2048, /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
+    TIDE_SAFETENSORS_ENTRY_MAX_BYTES =
+        2048, /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
 };
 
 /* Is the tensor in that value's file? All are in MASTER's, the frozen ones in no other. */
@@ -32,8 +33,9 @@ TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_t
 
 /* The length and the header of a value's file of these tensors, in one block that the caller frees. ARGUMENT (a name twice,
  * not UTF-8, header too large), NO_MEMORY, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, tide_value value,
-                                                        char **header, size_t *header_bytes);
+TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors,
+                                                        tide_value value, char **header,
+                                                        size_t *header_bytes);
 
 /* Check a header's JSON text (without its length) against the tensors that are wanted in a value's file and the bytes of
  * data that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
@@ -42,7 +44,7 @@ TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_te
  * UNSUPPORTED: a dtype that is not F32. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
                                                          const char *origin,
-                                                         const tide_checkpoint_tensors *tensors, tide_value value,
-                                                         uint64_t *offsets);
+                                                         const tide_checkpoint_tensors *tensors,
+                                                         tide_value value, uint64_t *offsets);
 
 #endif

@@ -12,11 +12,11 @@
  */
 #include "src/checkpoint/train_state.h"
 
+#include "src/checkpoint/loss_scale.h"
+#include "src/checkpoint/train_state_json.h"
 #include "src/files/printable.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
-#include "src/checkpoint/loss_scale.h"
-#include "src/checkpoint/train_state_json.h"
 
 #include <assert.h>
 #include <inttypes.h>

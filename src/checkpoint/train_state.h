@@ -5,8 +5,8 @@
 #ifndef TIDE_CHECKPOINT_TRAIN_STATE_H
 #define TIDE_CHECKPOINT_TRAIN_STATE_H
 
-#include "src/model/config.h"
 #include "src/checkpoint/lr_schedule.h"
+#include "src/model/config.h"
 #include "tidepool/types.h"
 
 #include <stdint.h>

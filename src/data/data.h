@@ -24,8 +24,8 @@
 typedef struct tide_data tide_data;
 
 typedef enum tide_data_format {
-    TIDE_DATA_FORMAT_BYTES = 0, /* a text file: one token a byte, vocabulary of at least 256 */
-    TIDE_DATA_FORMAT_SHARDS = 1, /* llm.c's: a header of 256 x int32, then uint16 or uint32 tokens */
+    TIDE_DATA_FORMAT_BYTES = 0,      /* a text file: one token a byte, vocabulary of at least 256 */
+    TIDE_DATA_FORMAT_SHARDS = 1,     /* llm.c's: a header of 256 x int32, then uint16 or uint32 tokens */
     TIDE_DATA_FORMAT_HEADERLESS = 2, /* uint16 or uint32 tokens from the first byte on */
 } tide_data_format;
 
@@ -39,8 +39,8 @@ typedef enum tide_data_encoding {
 /* Where the validation sequences come from. */
 typedef enum tide_data_split {
     TIDE_DATA_SPLIT_HELD_OUT = 0, /* the last 5% of the training data */
-    TIDE_DATA_SPLIT_NAMED, /* the folder's files named val, beside those named train: shard_folder.c */
-    TIDE_DATA_SPLIT_GIVEN, /* eval_path */
+    TIDE_DATA_SPLIT_NAMED,        /* the folder's files named val, beside those named train: shard_folder.c */
+    TIDE_DATA_SPLIT_GIVEN,        /* eval_path */
 } tide_data_split;
 
 enum {
@@ -57,7 +57,7 @@ enum {
 #define TIDE_DATA_OPEN_CHECK_BYTES (512ull << 20)
 
 typedef struct tide_data_options {
-    const char *path; /* a text file, a shard, or a folder of *.bin shards taken in name order */
+    const char *path;            /* a text file, a shard, or a folder of *.bin shards taken in name order */
     const char *eval_path;       /* NULL; or validation data; of a split folder the files named val */
     tide_data_encoding encoding; /* of all files */
     uint32_t vocab_size;         /* every token must be below */
@@ -70,7 +70,7 @@ typedef struct tide_data_counts {
     tide_data_split split;
     uint64_t shards;            /* of the training data; 1 for a text file */
     uint64_t validation_shards; /* 0: part of the training data is held out */
-    uint64_t tokens; /* in all files; the tail of a shard that fills no sequence is not used */
+    uint64_t tokens;            /* in all files; the tail of a shard that fills no sequence is not used */
     uint64_t training_sequences;
     uint64_t validation_sequences;
     uint64_t seq_len;
@@ -106,8 +106,8 @@ TIDE_NODISCARD tide_status tide_data_batch(tide_data *data, uint64_t step, uint3
 
 /* Validation sequences [index * sequences, ...) in file order, wrapping around at the end of the split, so
  * any batch size works. Same statuses. */
-TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index,
-                                                      uint32_t sequences, int32_t *inputs, int32_t *targets);
+TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
+                                                      int32_t *inputs, int32_t *targets);
 
 /* 64-bit hash of the training data as it was at open: format, shard sizes, sampled content (all of it up to
  * 64 MiB a shard), and whether a part of it is held out. Tells one data set from another at a resume.

@@ -7,8 +7,8 @@
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
-#include "src/files/whole.h"
 #include "src/export/weight_list.h"
+#include "src/files/whole.h"
 
 #include <assert.h>
 #include <errno.h>

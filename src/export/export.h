@@ -22,10 +22,11 @@ typedef struct tide_export {
     const tide_files *files;
     const char *out;                /* the folder to make; its parent must be there, itself not */
     const tide_model_config *model; /* with a family */
-    const char *source;             /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
+    const char
+        *source; /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
     tide_weights_dtype dtype;
-    uint64_t max_shard_bytes; /* 0: no limit */
-    bool may_be_there;        /* `out` may be there if it is what this export writes, to the byte */
+    uint64_t max_shard_bytes;        /* 0: no limit */
+    bool may_be_there;               /* `out` may be there if it is what this export writes, to the byte */
     tide_progress_callback progress; /* told "weights"; or NULL */
     void *progress_context;
 } tide_export;
@@ -48,8 +49,8 @@ TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_exp
  * and is gone is made again. Of an `out` that is there the weights are compared: ARGUMENT, they differ.
  * Statuses of that, of tide_weights_write and of `get`: nothing is left. IO, STATE (`out` is there by now):
  * the weights are written, and the message says first where they are whole. `place` is nowhere afterwards. */
-TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
-                                              void *context);
+TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place,
+                                              tide_weights_get get, void *context);
 void tide_export_abandon(const tide_files *files, tide_export_place *place); /* also nowhere */
 
 /* Remove the temporary folders of `out` whose owners are gone: begin does it, too. One that can't be removed
@@ -79,7 +80,8 @@ bool tide_export_is_sidecar(const char *name, bool config_too);
  * dir/tidepool-origin, in place of what an earlier run left there; with source NULL nothing is left. A power cut or a failure
  * leaves under that name the earlier one, the new one or none, whole. STATE: there is something that no run has kept there; it
  * stays. IO, NO_MEMORY, ARGUMENT (a path too long). */
-TIDE_NODISCARD tide_status tide_export_keep_source(const tide_files *files, const char *dir, const char *source);
+TIDE_NODISCARD tide_status tide_export_keep_source(const tide_files *files, const char *dir,
+                                                   const char *source);
 
 /* Is there one? `source` is its path. IO, ARGUMENT. */
 TIDE_NODISCARD tide_status tide_export_source_kept(const tide_files *files, const char *dir,

@@ -45,8 +45,8 @@ TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char 
 
 /* Copy the sidecar files, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
  * there. */
-TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from, const char *to,
-                                                  bool config_too);
+TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from,
+                                                     const char *to, bool config_too);
 
 /* Sync the folder at `path`, whose files are, name it `name`, and make that durable. *named: it bears the name, though a power cut
  * may take that back where this fails. IO. */

@@ -90,7 +90,8 @@ static int name_visit(void *visitor, const char *name)
     return it->status == TIDE_OK ? 0 : ECANCELED;
 }
 
-tide_status tide_export_copy_sidecars(const tide_files *files, const char *from, const char *to, bool config_too)
+tide_status tide_export_copy_sidecars(const tide_files *files, const char *from, const char *to,
+                                      bool config_too)
 {
     copying it = {.files = files, .from = from, .to = to, .config_too = config_too};
     const int error = files->list(files->context, from, name_visit, &it);

@@ -21,14 +21,15 @@ typedef enum tide_rope_kind {
 
 /* Fields that a kind has not are 0. */
 typedef struct tide_rope {
-    double theta; /* 1 or more, so that no frequency is above 1; 0: the family has positions of another kind */
+    double
+        theta; /* 1 or more, so that no frequency is above 1; 0: the family has positions of another kind */
     tide_rope_kind kind;
-    double factor;                       /* all but PLAIN; 1 or more */
-    double low_factor, high_factor;      /* LLAMA3 */
-    double original_context;             /* LLAMA3, YARN */
-    double attention_factor;             /* YARN: of cosine and sine */
-    double beta_fast, beta_slow;         /* YARN */
-    bool exact;                          /* YARN: the ramp's ends are not rounded to whole dimensions ("truncate": false) */
+    double factor;                  /* all but PLAIN; 1 or more */
+    double low_factor, high_factor; /* LLAMA3 */
+    double original_context;        /* LLAMA3, YARN */
+    double attention_factor;        /* YARN: of cosine and sine */
+    double beta_fast, beta_slow;    /* YARN */
+    bool exact; /* YARN: the ramp's ends are not rounded to whole dimensions ("truncate": false) */
 } tide_rope;
 
 typedef struct tide_model_config {
@@ -50,11 +51,14 @@ typedef struct tide_model_config {
     tide_rope rope;
 
     /* Of config.json; presets have none of it. */
-    uint32_t window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
+    uint32_t
+        window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
     bool context_assumed; /* it has no field of `context`, which is transformers' default */
-    uint32_t padding_row; /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
+    uint32_t
+        padding_row; /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
     double attention_dropout, residual_dropout, embedding_dropout; /* asked for, and not done */
-    bool names_otherwise; /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
+    bool
+        names_otherwise; /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
                              none, or none where those have it */
 } tide_model_config;
 

@@ -34,8 +34,10 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
-    const bool *recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
-    const bool *frozen;    /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
+    const bool *
+        recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
+    const bool *
+        frozen; /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
     const tide_kernels *kernels;
 } tide_decoder_options;
 
@@ -60,7 +62,7 @@ uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options);
  * matrix product. Statuses of the pool's register calls and of matmul_prepare; NO_MEMORY. The model must be
  * destroyed before the pool or with it, and is useless after a failed seal. */
 TIDE_NODISCARD tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *options,
-                                            tide_decoder **model);
+                                               tide_decoder **model);
 void tide_decoder_destroy(tide_decoder *model);
 
 /* The pool's number of the index-th param of the configuration. Its elements are those of its tensors, and behind them the
@@ -69,11 +71,12 @@ tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index);
 
 /* tide_param_set of a range of the index-th tensor's elements; with the last of a param's its padding is set to zero. So who
  * sets all tensors recovers a poisoned pool. Statuses of tide_param_set. */
-TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
-                                                   uint64_t count, const float *values);
+TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value,
+                                                   uint64_t first, uint64_t count, const float *values);
 /* tide_param_set_as likewise. */
-TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
-                                                      uint64_t count, tide_dtype dtype, const void *values);
+TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value,
+                                                      uint64_t first, uint64_t count, tide_dtype dtype,
+                                                      const void *values);
 /* tide_param_get likewise. Of a frozen tensor both know MASTER alone: its value, rounded once. */
 TIDE_NODISCARD tide_status tide_decoder_values_get(const tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, float *values);
@@ -87,12 +90,13 @@ uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool
 
 /* Initial values into all params. No step may be open. `progress`, unless NULL, is told of "initial values", in bytes
  * of fp32, by the caller's thread. */
-TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed, tide_progress_callback progress,
-                                          void *progress_context);
+TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed,
+                                             tide_progress_callback progress, void *progress_context);
 
 /* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Inside a step, before its
  * ops. Every token is below vocab_size. */
-TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs, const int32_t *targets);
+TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs,
+                                               const int32_t *targets);
 
 /* All ops of a training step, or of an evaluation (forward only). The gradient, not the loss, is multiplied by
  * `loss_scale`: what the step's options say. */
@@ -106,6 +110,6 @@ TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
  * logits[vocab_size] of what follows tokens[position]. Later tokens have no influence but must be below
  * vocab_size. */
 TIDE_NODISCARD tide_status tide_decoder_logits(tide_decoder *model, const int32_t *tokens, uint32_t position,
-                                            float *logits);
+                                               float *logits);
 
 #endif

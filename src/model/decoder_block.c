@@ -123,7 +123,8 @@ static void find_activations(tide_op_builder *builder, bool saved, tide_decoder_
     const tide_decoder *model = builder->model;
     uintptr_t part = 0;
     if (saved)
-        part = (uintptr_t)tide_activation_data(model->pool, model->saved[builder->layer], builder->micro_batch);
+        part =
+            (uintptr_t)tide_activation_data(model->pool, model->saved[builder->layer], builder->micro_batch);
     tide_decoder_activations_place(&model->options, builder->sequences, saved ? &part : &builder->cursor, at);
 }
 
@@ -153,10 +154,12 @@ typedef struct attention_gradients {
 /* In the place of norm 2, fc and act, which are reclaimable by then; or in the workspace, where attention is so wide. */
 static attention_gradients place_gradients(tide_op_builder *builder, const tide_decoder_activations *at)
 {
-    const size_t width = tide_decoder_width(builder), query = tide_decoder_length(builder, TIDE_DIMENSION_QUERY);
-    const size_t narrow = tide_decoder_bytes(builder, tide_decoder_rows(builder) * (width > query ? width : query));
-    const size_t wide =
-        tide_decoder_bytes(builder, tide_decoder_rows(builder) * tide_decoder_length(builder, TIDE_DIMENSION_QKV));
+    const size_t width = tide_decoder_width(builder),
+                 query = tide_decoder_length(builder, TIDE_DIMENSION_QUERY);
+    const size_t narrow =
+        tide_decoder_bytes(builder, tide_decoder_rows(builder) * (width > query ? width : query));
+    const size_t wide = tide_decoder_bytes(builder, tide_decoder_rows(builder) *
+                                                        tide_decoder_length(builder, TIDE_DIMENSION_QKV));
     uintptr_t reclaimable = (uintptr_t)at->norm_2;
     const bool fits = reclaimable + tide_align_up(narrow) + tide_align_up(wide) <= at->reclaimable_end;
     uintptr_t *cursor = fits ? &reclaimable : &builder->cursor;
@@ -171,7 +174,8 @@ static void mlp_backward(tide_op_builder *builder, const tide_decoder_activation
 {
     const void *dfc = tide_decoder_activate_backward(builder, &mlp_linear, at, gradient);
     tide_decoder_linear_backward(builder, &fc_linear, at->norm_2, dfc, at->norm_2);
-    tide_decoder_norm_backward(builder, &norm_2, at->middle, at->norm_2, at->mean_2, at->rstd_2, gradient, true);
+    tide_decoder_norm_backward(builder, &norm_2, at->middle, at->norm_2, at->mean_2, at->rstd_2, gradient,
+                               true);
 }
 
 static void attention_backward(tide_op_builder *builder, const tide_decoder_activations *at,
@@ -204,6 +208,7 @@ void tide_decoder_block_backward(tide_op_builder *builder)
     mlp_backward(builder, &at, gradient);
     attention_backward(builder, &at, &to, x, gradient);
     if (tide_decoder_passes_on(builder->model, builder->layer))
-        tide_decoder_copy(builder, x, gradient,
-                          tide_decoder_bytes(builder, tide_decoder_rows(builder) * tide_decoder_width(builder)));
+        tide_decoder_copy(
+            builder, x, gradient,
+            tide_decoder_bytes(builder, tide_decoder_rows(builder) * tide_decoder_width(builder)));
 }

@@ -21,7 +21,8 @@ static size_t vocabulary_rows(const tide_op_builder *builder)
 static uint64_t token_offset(const tide_op_builder *builder)
 {
     const tide_decoder_options *options = &builder->model->options;
-    return sizeof(int32_t) * options->seq_len * options->micro_batch_sequences * (uint64_t)builder->micro_batch;
+    return sizeof(int32_t) * options->seq_len * options->micro_batch_sequences *
+           (uint64_t)builder->micro_batch;
 }
 
 static const tide_decoder_norm last_norm = {TIDE_ROLE_NORM_F_WEIGHT, TIDE_ROLE_NORM_F_BIAS};
@@ -64,8 +65,8 @@ void tide_decoder_embedding_backward(tide_op_builder *builder)
         .dtype = options->dtype,
         .padding_row = options->config.padding_row,
     };
-    tide_decoder_launch(builder, "embedding backward", options->kernels->embedding_backward, &args, sizeof args,
-                        (double)tide_embedding_backward_flops(&args),
+    tide_decoder_launch(builder, "embedding backward", options->kernels->embedding_backward, &args,
+                        sizeof args, (double)tide_embedding_backward_flops(&args),
                         (double)tide_embedding_backward_bytes(&args));
 }
 
@@ -129,13 +130,15 @@ static void logits_backward(tide_op_builder *builder, bool is_first, size_t rows
 }
 
 /* Losses of the tile that starts at `first_row`; with `gradient` the logits become their gradient. */
-static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t rows, void *logits, bool gradient)
+static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t rows, void *logits,
+                          bool gradient)
 {
     const tide_decoder_options *options = &builder->model->options;
     const tide_decoder_region *region = &builder->model->region;
     const uint64_t batch_rows =
         (uint64_t)options->seq_len * options->micro_batch_sequences * options->micro_batches;
-    const uint64_t targets_offset = region->targets_offset + token_offset(builder) + first_row * sizeof(int32_t);
+    const uint64_t targets_offset =
+        region->targets_offset + token_offset(builder) + first_row * sizeof(int32_t);
     const tide_cross_entropy_args args = {
         .logits = logits,
         .targets = tide_decoder_region_at(builder, targets_offset),
@@ -177,8 +180,8 @@ static void head(tide_op_builder *builder, bool gradient)
     float *mean = tide_decoder_take(&builder->cursor, rows * sizeof(float));
     float *rstd = tide_decoder_take(&builder->cursor, rows * sizeof(float));
     const size_t tile_rows_most = least(rows, builder->model->options.kernels->logit_rows);
-    void *tile =
-        tide_decoder_take(&builder->cursor, tide_decoder_bytes(builder, tile_rows_most * vocabulary_rows(builder)));
+    void *tile = tide_decoder_take(&builder->cursor,
+                                   tide_decoder_bytes(builder, tile_rows_most * vocabulary_rows(builder)));
 
     tide_decoder_norm_forward(builder, &last_norm, rows, x, norm, mean, rstd);
     for (size_t first = 0; first < rows; first += tile_rows_most) {

@@ -55,9 +55,11 @@ struct tide_decoder {
     tide_activation *saved;     /* [layers]; unset where the block recomputes */
     tide_decoder_op *ops;       /* [order.count] */
     tide_decoder_order order;
-    int indices[TIDE_ROLES];    /* of a role's param, in layer 0 for those of the layers; -1: the model has none */
-    int layer_params;           /* params of a layer */
-    float *rope_table;          /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
+    int indices
+        [TIDE_ROLES]; /* of a role's param, in layer 0 for those of the layers; -1: the model has none */
+    int layer_params; /* params of a layer */
+    float *
+        rope_table; /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
 };
 
 struct tide_op_builder {
@@ -77,13 +79,13 @@ struct tide_op_builder {
 
 /* A block's activations, all that backward needs. [rows, ...] each; what its family has not is NULL. */
 typedef struct tide_decoder_activations {
-    void *norm_1, *qkv;                       /* WIDTH, QKV */
-    void *qk;                                 /* queries and keys behind their norms: QUERY + KV */
-    void *attention;                          /* QUERY */
-    void *middle;                             /* WIDTH: the residual between attention and MLP */
-    void *norm_2, *fc, *act;                  /* WIDTH, FC, MLP: what goes into the activation and what comes out */
-    uintptr_t reclaimable_end;                      /* norm_2, fc and act lie one behind the other up to here */
-    float *logsumexp;                         /* [sequences, heads, seq_len] */
+    void *norm_1, *qkv;        /* WIDTH, QKV */
+    void *qk;                  /* queries and keys behind their norms: QUERY + KV */
+    void *attention;           /* QUERY */
+    void *middle;              /* WIDTH: the residual between attention and MLP */
+    void *norm_2, *fc, *act;   /* WIDTH, FC, MLP: what goes into the activation and what comes out */
+    uintptr_t reclaimable_end; /* norm_2, fc and act lie one behind the other up to here */
+    float *logsumexp;          /* [sequences, heads, seq_len] */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* [rows] each */
     float *q_rstd, *k_rstd;                   /* [rows, heads], [rows, kv_heads] */
 } tide_decoder_activations;
@@ -171,21 +173,23 @@ void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset);
 void *tide_decoder_take(uintptr_t *cursor, size_t bytes);
 
 /* Lay a block's activations of `rows` rows out from *cursor on. */
-void tide_decoder_activations_place(const tide_decoder_options *options, uint32_t sequences, uintptr_t *cursor,
-                                 tide_decoder_activations *activations);
+void tide_decoder_activations_place(const tide_decoder_options *options, uint32_t sequences,
+                                    uintptr_t *cursor, tide_decoder_activations *activations);
 
 /* --- launches; each may take scratch: call them after the op has taken its workspace --- */
 
-void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel, const void *arguments,
-                      size_t argument_bytes, double flops, double bytes);
+void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel,
+                         const void *arguments, size_t argument_bytes, double flops, double bytes);
 /* mean and rstd may be NULL, mean is not used by RMS norm. */
-void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm *norm, size_t rows, const void *in,
-                               void *out, float *mean, float *rstd);
+void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm *norm, size_t rows,
+                               const void *in, void *out, float *mean, float *rstd);
 /* din NULL: not wanted; += with `accumulate`. */
-void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in, const void *dout,
-                                const float *mean, const float *rstd, void *din, bool accumulate);
+void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in,
+                                const void *dout, const float *mean, const float *rstd, void *din,
+                                bool accumulate);
 /* With a workspace, which `norm` does not name. */
-void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name, const tide_rms_norm_backward_args *norm);
+void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
+                                    const tide_rms_norm_backward_args *norm);
 /* Scratch for a kernel that needs `bytes`: behind all that the op has taken. */
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
@@ -195,17 +199,17 @@ void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
-                              void *out);
+                                 void *out);
 /* With GELU behind the layer, or before it in backward, where the kernels' table takes it along. */
 void tide_decoder_linear_gelu(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                               void *gelu_in, void *out);
-void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
-                                       const void *dout, void *gelu_in, void *din);
+void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                       const void *in, const void *dout, void *gelu_in, void *din);
 /* Without the gradient of the layer's input. */
-void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
-                                      const void *dout);
+void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                         const void *in, const void *dout);
 void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
-                               const void *dout, void *din);
+                                  const void *dout, void *din);
 /* The layer into the MLP, and its activation: act = gelu(fc), or silu(gate) up of fc's two halves. */
 void tide_decoder_activate(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at);
@@ -216,8 +220,8 @@ void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decode
 /* Norms of queries and keys and rotary positions, where the family has them, then attention. Backward leaves the gradient of
  * qkv in dqkv. */
 void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activations *at);
-void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decoder_activations *at, const void *dout,
-                                     void *dqkv);
+void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decoder_activations *at,
+                                     const void *dout, void *dqkv);
 void tide_decoder_add_to(tide_op_builder *builder, void *sum, const void *term, size_t elements);
 void tide_decoder_copy(tide_op_builder *builder, void *out, const void *in, size_t bytes);
 

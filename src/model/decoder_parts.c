@@ -143,8 +143,8 @@ static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
                                  .row = row,
                                  .backward = backward,
                                  .dtype = options->dtype};
-    tide_decoder_launch(builder, backward ? "rope backward" : "rope", options->kernels->rope, &args, sizeof args,
-                        (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
+    tide_decoder_launch(builder, backward ? "rope backward" : "rope", options->kernels->rope, &args,
+                        sizeof args, (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
 }
 
 /* What attention multiplies: queries and keys, normed and rotated, and values. */
@@ -226,16 +226,17 @@ void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decode
         .dqkv_row = query + 2 * kv,
         .dtype = options->dtype,
     };
-    args.workspace = tide_decoder_scratch(builder, options->kernels->attention_backward_workspace_bytes(&args));
+    args.workspace =
+        tide_decoder_scratch(builder, options->kernels->attention_backward_workspace_bytes(&args));
     args.workspace_bytes = builder->scratch_bytes;
-    tide_decoder_launch(builder, "attention backward", options->kernels->attention_backward, &args, sizeof args,
-                        (double)tide_attention_backward_flops(&args),
+    tide_decoder_launch(builder, "attention backward", options->kernels->attention_backward, &args,
+                        sizeof args, (double)tide_attention_backward_flops(&args),
                         (double)tide_attention_backward_bytes(&args));
     if (config->family->rotary)
         rope(builder, dqkv, query + 2 * kv, true);
     if (!at->qk)
         return;
     head_norm_backward(builder, TIDE_ROLE_Q_NORM_WEIGHT, config->heads, at->qkv, dqkv, at->q_rstd);
-    head_norm_backward(builder, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads, beyond(builder, at->qkv, query), dk,
-                       at->k_rstd);
+    head_norm_backward(builder, TIDE_ROLE_K_NORM_WEIGHT, config->kv_heads, beyond(builder, at->qkv, query),
+                       dk, at->k_rstd);
 }

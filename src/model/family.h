@@ -80,8 +80,8 @@ typedef enum tide_field_kind {
     TIDE_FIELD_NOTHING,   /* only null is built; not written */
     TIDE_FIELD_NO_COUNT,  /* the same, or 0 */
     TIDE_FIELD_WINDOW,    /* config_window.h's; written as what means no window */
-    TIDE_FIELD_RATE,      /* double at `offset`, 0 to 1: of dropout; written as 0, where absent it would be another */
-    TIDE_FIELD_TOKEN,     /* 1 + a token, uint32_t at `offset`; not written */
+    TIDE_FIELD_RATE, /* double at `offset`, 0 to 1: of dropout; written as 0, where absent it would be another */
+    TIDE_FIELD_TOKEN, /* 1 + a token, uint32_t at `offset`; not written */
 } tide_field_kind;
 
 /* What of config.json says which layers' attention sees no more than a window of positions. */
@@ -89,14 +89,15 @@ typedef enum tide_window {
     TIDE_WINDOW_UNREAD = 0, /* nothing */
     TIDE_WINDOW_TYPES,      /* layer_types */
     TIDE_WINDOW_ALL,        /* sliding_window: in every layer */
-    TIDE_WINDOW_UPPER,      /* layer_types, else max_window_layers: from that layer on, if use_sliding_window */
+    TIDE_WINDOW_UPPER, /* layer_types, else max_window_layers: from that layer on, if use_sliding_window */
 } tide_window;
 
 typedef struct tide_config_field {
     const char *key;
     const char *legacy_key; /* an older name of the same thing, or NULL; under both, the values must agree */
     tide_field_kind kind;
-    bool needed; /* else it may be absent, and `offset` keeps the family's own value, or null: a size is then what follows from others */
+    bool
+        needed; /* else it may be absent, and `offset` keeps the family's own value, or null: a size is then what follows from others */
     size_t offset;
     uint32_t most;
     const char *word;
@@ -106,9 +107,11 @@ struct tide_family {
     const char *name;         /* model_type */
     const char *architecture; /* architectures[0] */
     const char *layer_name;   /* before a layer's number: "h." of "h.11.attn.c_attn.weight" */
-    const char *optional_prefix; /* of names in some files ("model." of models, of embedding models none), all but the head's */
-    const char *const *ignored;  /* patterns (fnmatch) of tensors that files may hold and nobody needs; NULL ends them */
-    const char *head_name;       /* of the head: a tied one may be in files once more */
+    const char *
+        optional_prefix; /* of names in some files ("model." of models, of embedding models none), all but the head's */
+    const char *const
+        *ignored; /* patterns (fnmatch) of tensors that files may hold and nobody needs; NULL ends them */
+    const char *head_name;            /* of the head: a tied one may be in files once more */
     const tide_model_config *presets; /* what has `family` NULL ends them */
     const tide_role_entry *roles;     /* in creation order: those before the layers, per layer, behind them */
     size_t role_count;
@@ -116,12 +119,12 @@ struct tide_family {
     size_t field_count;
     tide_model_config defaults; /* of fields that need not be there */
     tide_window window;
-    bool rms_norm;              /* else layer norm */
-    bool swiglu;                /* else GELU */
-    bool rotary;                /* else a position embedding */
-    bool head_norms;            /* queries and keys have norms of their own */
-    uint32_t mlp_widths;        /* the MLP is so many widths wide; 0: mlp_width is free */
-    bool stored_in_out;         /* matrices are [in, out] (Conv1D), else [out, in] (Linear) */
+    bool rms_norm;       /* else layer norm */
+    bool swiglu;         /* else GELU */
+    bool rotary;         /* else a position embedding */
+    bool head_norms;     /* queries and keys have norms of their own */
+    uint32_t mlp_widths; /* the MLP is so many widths wide; 0: mlp_width is free */
+    bool stored_in_out;  /* matrices are [in, out] (Conv1D), else [out, in] (Linear) */
     void (*complete)(tide_model_config *config); /* tide_model_config_complete; NULL: nothing to do */
 };
 

@@ -9,9 +9,9 @@
 tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op)
 {
     return (tide_op_builder){.model = model,
-                               .layer = op->layer,
-                               .sequences = model->options.micro_batch_sequences,
-                               .workspace_bytes = op->workspace_bytes};
+                             .layer = op->layer,
+                             .sequences = model->options.micro_batch_sequences,
+                             .workspace_bytes = op->workspace_bytes};
 }
 
 static tide_param param_of(const tide_op_builder *builder, tide_role role)
@@ -21,8 +21,9 @@ static tide_param param_of(const tide_op_builder *builder, tide_role role)
 
 void *tide_decoder_weight(const tide_op_builder *builder, tide_role role)
 {
-    return tide_decoder_has(builder->model, role) ? tide_param_data(builder->model->pool, param_of(builder, role))
-                                               : NULL;
+    return tide_decoder_has(builder->model, role)
+               ? tide_param_data(builder->model->pool, param_of(builder, role))
+               : NULL;
 }
 
 bool tide_decoder_is_trained(const tide_decoder *model, tide_role role, uint32_t layer)
@@ -55,8 +56,8 @@ void *tide_decoder_take(uintptr_t *cursor, size_t bytes)
     return taken;
 }
 
-void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel, const void *arguments,
-                         size_t argument_bytes, double flops, double bytes)
+void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel,
+                         const void *arguments, size_t argument_bytes, double flops, double bytes)
 {
     if (builder->status != TIDE_OK)
         return;
@@ -64,7 +65,8 @@ void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel
         builder->flops += flops;
         return;
     }
-    builder->status = tide_launch(builder->model->pool, name, kernel, arguments, argument_bytes, flops, bytes);
+    builder->status =
+        tide_launch(builder->model->pool, name, kernel, arguments, argument_bytes, flops, bytes);
 }
 
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes)
@@ -83,8 +85,9 @@ void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes)
 
 static void layer_norm(tide_op_builder *builder, const tide_layer_norm_args *args)
 {
-    tide_decoder_launch(builder, "layer norm", builder->model->options.kernels->layer_norm, args, sizeof *args,
-                        (double)tide_layer_norm_flops(args), (double)tide_layer_norm_bytes(args));
+    tide_decoder_launch(builder, "layer norm", builder->model->options.kernels->layer_norm, args,
+                        sizeof *args, (double)tide_layer_norm_flops(args),
+                        (double)tide_layer_norm_bytes(args));
 }
 
 static void rms_norm(tide_op_builder *builder, const char *name, const tide_rms_norm_args *args)
@@ -114,15 +117,15 @@ void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm
                                        .dtype = builder->model->options.dtype});
     else
         layer_norm(builder, &(tide_layer_norm_args){.in = in,
-                                                 .weight = weight,
-                                                 .bias = tide_decoder_weight(builder, norm->bias),
-                                                 .out = out,
-                                                 .mean = mean,
-                                                 .rstd = rstd,
-                                                 .rows = rows,
-                                                 .width = width,
-                                                 .epsilon = epsilon,
-                                                 .dtype = builder->model->options.dtype});
+                                                    .weight = weight,
+                                                    .bias = tide_decoder_weight(builder, norm->bias),
+                                                    .out = out,
+                                                    .mean = mean,
+                                                    .rstd = rstd,
+                                                    .rows = rows,
+                                                    .width = width,
+                                                    .epsilon = epsilon,
+                                                    .dtype = builder->model->options.dtype});
 }
 
 void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
@@ -156,34 +159,35 @@ void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_nor
     const void *weight = tide_decoder_weight(builder, norm->weight);
     float *dweight = tide_decoder_gradient(builder, norm->weight);
     if (builder->model->options.config.family->rms_norm)
-        tide_decoder_rms_norm_backward(builder, "rms norm backward",
-                                       &(tide_rms_norm_backward_args){.in = in,
-                                                                      .weight = weight,
-                                                                      .dout = dout,
-                                                                      .rstd = rstd,
-                                                                      .din = din,
-                                                                      .dweight = dweight,
-                                                                      .rows = rows,
-                                                                      .heads = 1,
-                                                                      .width = width,
-                                                                      .in_row = width,
-                                                                      .dout_row = width,
-                                                                      .accumulate = accumulate,
-                                                                      .dtype = builder->model->options.dtype});
+        tide_decoder_rms_norm_backward(
+            builder, "rms norm backward",
+            &(tide_rms_norm_backward_args){.in = in,
+                                           .weight = weight,
+                                           .dout = dout,
+                                           .rstd = rstd,
+                                           .din = din,
+                                           .dweight = dweight,
+                                           .rows = rows,
+                                           .heads = 1,
+                                           .width = width,
+                                           .in_row = width,
+                                           .dout_row = width,
+                                           .accumulate = accumulate,
+                                           .dtype = builder->model->options.dtype});
     else
-        layer_norm_backward(builder,
-                            &(tide_layer_norm_backward_args){.in = in,
-                                                             .weight = weight,
-                                                             .dout = dout,
-                                                             .mean = mean,
-                                                             .rstd = rstd,
-                                                             .din = din,
-                                                             .dweight = dweight,
-                                                             .dbias = tide_decoder_gradient(builder, norm->bias),
-                                                             .rows = rows,
-                                                             .width = width,
-                                                             .accumulate = accumulate,
-                                                             .dtype = builder->model->options.dtype});
+        layer_norm_backward(
+            builder, &(tide_layer_norm_backward_args){.in = in,
+                                                      .weight = weight,
+                                                      .dout = dout,
+                                                      .mean = mean,
+                                                      .rstd = rstd,
+                                                      .din = din,
+                                                      .dweight = dweight,
+                                                      .dbias = tide_decoder_gradient(builder, norm->bias),
+                                                      .rows = rows,
+                                                      .width = width,
+                                                      .accumulate = accumulate,
+                                                      .dtype = builder->model->options.dtype});
 }
 
 /* --- matmuls --- */
@@ -264,8 +268,8 @@ void tide_decoder_linear_gelu(tide_op_builder *builder, const tide_decoder_linea
 }
 
 /* dweight (+)= in^T dout, or its transpose, unless it is frozen */
-static void linear_weight_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
-                                   const void *dout)
+static void linear_weight_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                   const void *in, const void *dout)
 {
     if (!tide_decoder_is_trained(builder->model, linear->weight, builder->layer))
         return;
@@ -290,7 +294,8 @@ static void linear_weight_backward(tide_op_builder *builder, const tide_decoder_
 }
 
 /* dbias += column sums of dout, unless it is frozen */
-static void linear_bias_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *dout)
+static void linear_bias_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                 const void *dout)
 {
     if (!tide_decoder_is_trained(builder->model, linear->bias, builder->layer))
         return;
@@ -367,6 +372,6 @@ void tide_decoder_add_to(tide_op_builder *builder, void *sum, const void *term, 
 void tide_decoder_copy(tide_op_builder *builder, void *out, const void *in, size_t bytes)
 {
     const tide_copy_args args = {.in = in, .out = out, .bytes = bytes};
-    tide_decoder_launch(builder, "residual gradient", builder->model->options.kernels->copy, &args, sizeof args, 0,
-                        (double)tide_copy_bytes(&args));
+    tide_decoder_launch(builder, "residual gradient", builder->model->options.kernels->copy, &args,
+                        sizeof args, 0, (double)tide_copy_bytes(&args));
 }

@@ -18,16 +18,17 @@
 enum { TIDE_MODEL_VOCABULARY_MULTIPLE = 64, TIDE_MODEL_NAME_BYTES = 64 };
 
 typedef struct tide_model_param {
-    char name[TIDE_MODEL_NAME_BYTES]; /* its tensor's, or its first one's: "model.layers.0.self_attn.q_proj.weight" */
+    char name
+        [TIDE_MODEL_NAME_BYTES]; /* its tensor's, or its first one's: "model.layers.0.self_attn.q_proj.weight" */
     tide_role role;
-    uint32_t layer; /* 0 for roles outside the layers */
-    uint32_t rank;  /* 1 or 2 */
+    uint32_t layer;    /* 0 for roles outside the layers */
+    uint32_t rank;     /* 1 or 2 */
     uint64_t shape[2]; /* all its tensors' rows, and columns */
     uint64_t elements;
     uint64_t memory_rows; /* in the pool: shape[0], but for a vocabulary's padding, which comes last */
     uint64_t memory_elements;
-    bool decays;          /* weight decay applies: matrices and embeddings, not biases and norms */
-    size_t first_tensor;  /* its tensors are this one and the next ones */
+    bool decays;         /* weight decay applies: matrices and embeddings, not biases and norms */
+    size_t first_tensor; /* its tensors are this one and the next ones */
     uint32_t tensors;
 } tide_model_param;
 

@@ -11,7 +11,8 @@ void tide_machine_profile_destroy(tide_machine_profile *profile)
 }
 
 /* As they are sorted. */
-static int kernel_compare(const char *label, double flops, double bytes, const tide_machine_profile_kernel *kernel)
+static int kernel_compare(const char *label, double flops, double bytes,
+                          const tide_machine_profile_kernel *kernel)
 {
     const int labels = strncmp(label, kernel->label, TIDE_MACHINE_PROFILE_LABEL_BYTES - 1);
     if (labels != 0)
@@ -37,8 +38,9 @@ static uint32_t place_of(const tide_machine_profile *profile, const char *label,
     return first;
 }
 
-const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_machine_profile *profile, const char *label,
-                                                      double flops, double bytes)
+const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_machine_profile *profile,
+                                                                    const char *label, double flops,
+                                                                    double bytes)
 {
     const uint32_t place = place_of(profile, label, flops, bytes);
     const bool found =
@@ -63,7 +65,8 @@ static tide_status reserve(tide_machine_profile *profile)
     return TIDE_OK;
 }
 
-tide_status tide_machine_profile_kernel_set(tide_machine_profile *profile, const tide_machine_profile_kernel *kernel)
+tide_status tide_machine_profile_kernel_set(tide_machine_profile *profile,
+                                            const tide_machine_profile_kernel *kernel)
 {
     const uint32_t place = place_of(profile, kernel->label, kernel->flops, kernel->bytes);
     if (tide_machine_profile_kernel_find(profile, kernel->label, kernel->flops, kernel->bytes) == NULL) {

@@ -34,11 +34,11 @@ typedef struct tide_machine_profile {
     char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];   /* the GPU, or the processor */
     char source[TIDE_MACHINE_PROFILE_TEXT_BYTES]; /* of the figures, for people */
     bool measured;
-    char device[16];       /* that was measured: "host", "cuda:N"; "" if published */
-    bool is_here;          /* that is this machine's; not in files */
-    uint32_t threads;      /* of the CPU's kernels, as measured */
-    uint64_t gpu_bytes;    /* of a GPU's memory, what a run may have; 0: the device shares the host's memory */
-    uint64_t memory_bytes; /* of the host; 0: not said */
+    char device[16];    /* that was measured: "host", "cuda:N"; "" if published */
+    bool is_here;       /* that is this machine's; not in files */
+    uint32_t threads;   /* of the CPU's kernels, as measured */
+    uint64_t gpu_bytes; /* of a GPU's memory, what a run may have; 0: the device shares the host's memory */
+    uint64_t memory_bytes;      /* of the host; 0: not said */
     double flops_per_second[3]; /* products, by tide_dtype */
     double device_bytes_per_second;
     double h2d_bytes_per_second, d2h_bytes_per_second;
@@ -46,8 +46,8 @@ typedef struct tide_machine_profile {
     tide_machine_profile_adam adams[TIDE_MACHINE_PROFILE_ADAMS_MAX]; /* the host's, by rising threads */
     uint32_t adam_count;
     double map_ns, unmap_ns;
-    double launch_ns; /* from a kernel's end to the next one's begin on its stream */
-    tide_slowdowns slowdowns; /* 0: full speed */
+    double launch_ns;                     /* from a kernel's end to the next one's begin on its stream */
+    tide_slowdowns slowdowns;             /* 0: full speed */
     tide_machine_profile_kernel *kernels; /* by label, flops, bytes: each once */
     uint32_t kernel_count, kernel_capacity;
 } tide_machine_profile;
@@ -55,10 +55,12 @@ typedef struct tide_machine_profile {
 void tide_machine_profile_destroy(tide_machine_profile *profile); /* zeroed: allowed */
 
 /* Add a kernel, or give it another time. NO_MEMORY, or STATE: there are TIDE_MACHINE_PROFILE_KERNELS_MAX. Nothing changed then. */
-TIDE_NODISCARD tide_status tide_machine_profile_kernel_set(tide_machine_profile *profile, const tide_machine_profile_kernel *kernel);
+TIDE_NODISCARD tide_status tide_machine_profile_kernel_set(tide_machine_profile *profile,
+                                                           const tide_machine_profile_kernel *kernel);
 /* NULL: not measured. */
-const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_machine_profile *profile, const char *label, double flops,
-                                                      double bytes);
+const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_machine_profile *profile,
+                                                                    const char *label, double flops,
+                                                                    double bytes);
 
 /* AdamW's rate on the host with so many threads; of a count that was not measured that of the largest below it, of one below
  * all in proportion. 0 threads: the most. */
@@ -86,8 +88,10 @@ typedef struct tide_machine_profile_clock tide_machine_profile_clock;
 
 /* `dtype` of products, `threads` of the host's optimizer (0: the most), `link_bytes_per_second` each way at most (0: the
  * machine's). The profile must stay and not change. NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile, tide_dtype dtype, uint32_t threads,
-                                                    double link_bytes_per_second, tide_machine_profile_clock **clock);
+TIDE_NODISCARD tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile,
+                                                           tide_dtype dtype, uint32_t threads,
+                                                           double link_bytes_per_second,
+                                                           tide_machine_profile_clock **clock);
 void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL: nothing */
 /* The machine for a null device; the clock must stay as long as that plays on it. */
 tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock);

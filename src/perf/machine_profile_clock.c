@@ -160,7 +160,8 @@ static double least(double a, double b)
 }
 
 /* Of the set's copies, those that are held back are under way, in earnest, for a part of the time only. */
-static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share, double out_share)
+static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share,
+                             double out_share)
 {
     const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT;
     double slowdown = 0;
@@ -203,8 +204,9 @@ static double held_rate(double machine, double most)
     return most > 0 && (machine <= 0 || most < machine) ? most : machine;
 }
 
-tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile, tide_dtype dtype, uint32_t threads,
-                                     double link_bytes_per_second, tide_machine_profile_clock **clock)
+tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile, tide_dtype dtype,
+                                            uint32_t threads, double link_bytes_per_second,
+                                            tide_machine_profile_clock **clock)
 {
     tide_machine_profile_clock *made = calloc(1, sizeof *made);
     if (made == NULL)

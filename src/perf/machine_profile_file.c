@@ -224,7 +224,8 @@ static bool count_read(const json_t *object, const char *name, uint64_t most, ui
     return json_is_integer(member) && count >= 0 && (uint64_t)count <= most;
 }
 
-static tide_status field_read(const json_t *root, const char *path, const field *of, tide_machine_profile *profile)
+static tide_status field_read(const json_t *root, const char *path, const field *of,
+                              tide_machine_profile *profile)
 {
     char *at = (char *)profile + of->offset;
     uint64_t count = 0;
@@ -232,8 +233,9 @@ static tide_status field_read(const json_t *root, const char *path, const field 
     if (of->kind == FIELD_REAL)
         right = real_read(root, of->name, (double *)(void *)at);
     else if (of->kind == FIELD_TEXT || of->kind == FIELD_WORD)
-        right = text_read(root, of->name,
-                          of->kind == FIELD_TEXT ? TIDE_MACHINE_PROFILE_TEXT_BYTES : sizeof profile->device, at);
+        right =
+            text_read(root, of->name,
+                      of->kind == FIELD_TEXT ? TIDE_MACHINE_PROFILE_TEXT_BYTES : sizeof profile->device, at);
     else
         right = count_read(root, of->name, of->kind == FIELD_COUNT ? UINT32_MAX : INT64_MAX, &count);
     if (!right)

@@ -1,8 +1,8 @@
 #include "src/perf/measure.h"
 
 #include "offload/topology.h"
-#include "src/perf/slowdown.h"
 #include "src/perf/rates.h"
+#include "src/perf/slowdown.h"
 #include "src/pool/device_factory.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ static void source_write(tide_machine_profile *profile)
 }
 
 tide_status tide_machine_profile_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
-                                  tide_machine_profile *profile)
+                                         tide_machine_profile *profile)
 {
     tide_machine_profile made = {.measured = true, .threads = threads_of(threads)};
     tide_device_factory factory;
@@ -100,7 +100,8 @@ bool tide_machine_profile_is_here(const tide_machine_profile *profile, const cha
            profile->threads == threads_of(threads);
 }
 
-tide_status tide_machine_profile_path(const char *device, uint32_t threads, char path[TIDE_MACHINE_PROFILE_PATH_BYTES])
+tide_status tide_machine_profile_path(const char *device, uint32_t threads,
+                                      char path[TIDE_MACHINE_PROFILE_PATH_BYTES])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char name[64];

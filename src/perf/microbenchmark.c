@@ -176,8 +176,8 @@ static tide_status part_make(const tide_trainer_options *options, const tide_mac
     return part_fit(part, profile);
 }
 
-tide_status tide_microbenchmark_needed(const tide_trainer_options *options, const tide_machine_profile *profile,
-                              bool *needed)
+tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
+                                       const tide_machine_profile *profile, bool *needed)
 {
     static const double known_enough = 0.99;
     const tide_machine_profile all = boundless(profile);

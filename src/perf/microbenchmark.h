@@ -7,11 +7,13 @@
 #include "src/train/trainer.h"
 
 /* *needed: some kernel that the run's blocks and ends launch has not been measured as it is. */
-TIDE_NODISCARD tide_status tide_microbenchmark_needed(const tide_trainer_options *options, const tide_machine_profile *profile, bool *needed);
+TIDE_NODISCARD tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
+                                                      const tide_machine_profile *profile, bool *needed);
 
 /* Train a part of the model on profile->device, for some five seconds; of each kernel's times the mean of the middle half goes into
  * the profile. Where memory is short the vocabulary is, too. BUDGET, NO_MEMORY: not even that can be had; UNSUPPORTED: a step would
  * take longer than anybody waits. Statuses of the trainer's calls. */
-TIDE_NODISCARD tide_status tide_microbenchmark_run(const tide_trainer_options *options, tide_machine_profile *profile);
+TIDE_NODISCARD tide_status tide_microbenchmark_run(const tide_trainer_options *options,
+                                                   tide_machine_profile *profile);
 
 #endif

@@ -53,7 +53,8 @@ static tide_trainer_options options_of(const tide_trainer_options *run, const ti
 static void plan_take(const tide_trainer *trainer, tide_performance *performance)
 {
     performance->plan = *tide_trainer_plan_get(trainer);
-    snprintf(performance->largest_op, sizeof performance->largest_op, "%s", performance->plan.pool.largest_op);
+    snprintf(performance->largest_op, sizeof performance->largest_op, "%s",
+             performance->plan.pool.largest_op);
     performance->plan.pool.largest_op = NULL; /* the pool's string */
 }
 
@@ -62,14 +63,16 @@ static double seconds_of(uint64_t bytes, double per_second)
     return per_second > 0 ? (double)bytes / per_second : 0;
 }
 
-static void conclude(const tide_course *played, const tide_machine_profile_clock *clock, tide_performance *performance)
+static void conclude(const tide_course *played, const tide_machine_profile_clock *clock,
+                     tide_performance *performance)
 {
     const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_machine_profile_known known = tide_machine_profile_clock_known(clock);
     const tide_pool_counters *step = &performance->step;
     tide_course_mean(played, &performance->step);
     performance->steps_played = played->count;
-    performance->tokens_per_second = step->seconds > 0 ? (double)performance->plan.batch_tokens / step->seconds : 0;
+    performance->tokens_per_second =
+        step->seconds > 0 ? (double)performance->plan.batch_tokens / step->seconds : 0;
     double *busy = performance->busy_seconds;
     busy[TIDE_RESOURCE_COMPUTE] = step->compute_seconds;
     busy[TIDE_RESOURCE_LINK_IN] = seconds_of(step->h2d_bytes, machine.link_bytes_per_second);
@@ -106,7 +109,7 @@ static tide_status play(tide_trainer *trainer, const tide_machine_profile_clock 
 }
 
 tide_status tide_performance_memory(const tide_trainer_options *run, const tide_machine_profile *profile,
-                                 tide_performance *performance)
+                                    tide_performance *performance)
 {
     char device[TIDE_PERFORMANCE_DEVICE_BYTES];
     const tide_trainer_options options = options_of(run, profile, device);
@@ -136,8 +139,8 @@ tide_status tide_performance_resolve(tide_trainer_options *options)
     return TIDE_OK;
 }
 
-static tide_status make(const tide_trainer_options *run, const tide_machine_profile *profile, const asking *asks,
-                        tide_performance *performance)
+static tide_status make(const tide_trainer_options *run, const tide_machine_profile *profile,
+                        const asking *asks, tide_performance *performance)
 {
     char device[TIDE_PERFORMANCE_DEVICE_BYTES];
     const tide_trainer_options options = options_of(run, profile, device);
@@ -145,7 +148,7 @@ static tide_status make(const tide_trainer_options *run, const tide_machine_prof
     tide_trainer *trainer = NULL;
     tide_performance made = {0};
     tide_status status = tide_machine_profile_clock_make(profile, run->pool.dtype, run->pool.threads,
-                                                  run->pool.link_bytes_per_second, &clock);
+                                                         run->pool.link_bytes_per_second, &clock);
     if (status == TIDE_OK)
         status = tide_trainer_create(&options, &trainer);
     if (status == TIDE_OK) {
@@ -160,13 +163,14 @@ static tide_status make(const tide_trainer_options *run, const tide_machine_prof
 }
 
 tide_status tide_performance_make(const tide_trainer_options *run, const tide_machine_profile *profile,
-                               tide_performance *performance)
+                                  tide_performance *performance)
 {
     return make(run, profile, &(asking){0}, performance);
 }
 
 tide_status tide_performance_make_while(const tide_trainer_options *run, const tide_machine_profile *profile,
-                                     bool (*go_on)(void *context), void *context, tide_performance *performance)
+                                        bool (*go_on)(void *context), void *context,
+                                        tide_performance *performance)
 {
     return make(run, profile, &(asking){go_on, context}, performance);
 }

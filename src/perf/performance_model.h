@@ -28,29 +28,34 @@ typedef enum tide_resource {
 const char *tide_resource_name(tide_resource resource);
 
 typedef struct tide_performance {
-    tide_trainer_plan plan; /* pool.largest_op is NULL */
-    char largest_op[64];    /* the op that decides the least device budget */
+    tide_trainer_plan plan;  /* pool.largest_op is NULL */
+    char largest_op[64];     /* the op that decides the least device budget */
     tide_pool_counters step; /* a mean step's */
     double tokens_per_second;
-    double busy_seconds[TIDE_RESOURCE_COUNT]; /* of a step, each by itself; the link at the machine's full rate */
-    tide_resource bound;     /* the busiest */
-    double measured_part;    /* of the kernels' time, what was measured as it is; the rest was inferred */
+    double busy_seconds
+        [TIDE_RESOURCE_COUNT]; /* of a step, each by itself; the link at the machine's full rate */
+    tide_resource bound;       /* the busiest */
+    double measured_part;      /* of the kernels' time, what was measured as it is; the rest was inferred */
     uint32_t steps_played;
 } tide_performance;
 
 /* `options` as for the run; its device, data, checkpoints and callbacks are not looked at. Threads and link rate are the run's.
  * Statuses and messages of tide_trainer_create without data, and of a step's calls. Any thread, one at a time: the kernels'
  * thread count is the process's. */
-TIDE_NODISCARD tide_status tide_performance_make(const tide_trainer_options *options, const tide_machine_profile *profile,
-                                              tide_performance *performance);
+TIDE_NODISCARD tide_status tide_performance_make(const tide_trainer_options *options,
+                                                 const tide_machine_profile *profile,
+                                                 tide_performance *performance);
 
 /* The same as long as `go_on` says so, which is asked between steps; STATE once it says no. */
-TIDE_NODISCARD tide_status tide_performance_make_while(const tide_trainer_options *options, const tide_machine_profile *profile,
-                                                    bool (*go_on)(void *context), void *context, tide_performance *performance);
+TIDE_NODISCARD tide_status tide_performance_make_while(const tide_trainer_options *options,
+                                                       const tide_machine_profile *profile,
+                                                       bool (*go_on)(void *context), void *context,
+                                                       tide_performance *performance);
 
 /* The same without a step played: memory alone; `step` and what follows are zero. */
-TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *options, const tide_machine_profile *profile,
-                                                tide_performance *performance);
+TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *options,
+                                                   const tide_machine_profile *profile,
+                                                   tide_performance *performance);
 
 /* What a run leaves open and no memory decides, as the trainer decides it: sequence length, batch, micro-batch. Its budgets and
  * memory are not looked at. Statuses of tide_performance_memory. */

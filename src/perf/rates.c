@@ -345,7 +345,7 @@ static tide_status bench_run(bench *run, const tide_device_factory *factory, tid
 static uint64_t chunk_clamp(const tide_device_factory *factory, uint64_t chunk_bytes)
 {
     return chunk_bytes < factory->chunk_bytes_min ? factory->chunk_bytes_min
-                                                 : least(chunk_bytes, chunk_bytes_most);
+                                                  : least(chunk_bytes, chunk_bytes_most);
 }
 
 static tide_status measure(const tide_device_factory *factory, uint32_t threads, tide_rates *measured)

@@ -7,7 +7,7 @@
 
 typedef struct tide_rates {
     char device[16];
-    uint32_t threads; /* of the CPU's kernels; of a GPU's device: of the host's AdamW */
+    uint32_t threads;                  /* of the CPU's kernels; of a GPU's device: of the host's AdamW */
     double flops_per_second[3];        /* matrix products, by tide_dtype */
     double device_bytes_per_second;    /* read and written by a kernel on the device's region */
     double adam_bytes_per_second;      /* moved by the device's fused AdamW: 28 bytes a bf16 param */

@@ -190,7 +190,8 @@ static tide_status product_prepare(bench *run, char *region, size_t width)
     if (status != TIDE_OK)
         return status;
     if (2 * rows + matrix + workspace > REGION_BYTES)
-        return tide_fail(TIDE_ERROR_INTERNAL, "measuring slowdowns needs a workspace of %zu bytes", workspace);
+        return tide_fail(TIDE_ERROR_INTERNAL, "measuring slowdowns needs a workspace of %zu bytes",
+                         workspace);
     product.workspace_bytes = workspace;
     run->product = product;
     return TIDE_OK;
@@ -282,7 +283,8 @@ static tide_status bench_run(bench *run, tide_slowdowns *slowdowns, double *laun
     return status;
 }
 
-tide_status tide_slowdown_measure(const char *device, uint32_t threads, tide_slowdowns *slowdowns, double *launch_ns)
+tide_status tide_slowdown_measure(const char *device, uint32_t threads, tide_slowdowns *slowdowns,
+                                  double *launch_ns)
 {
     static bench run; /* large */
     tide_device_factory factory;

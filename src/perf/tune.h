@@ -28,7 +28,7 @@ enum { TIDE_CANDIDATES_MAX = 96 };
 
 typedef struct tide_tune_options {
     bool keep_chunk, keep_recompute, keep_placement, keep_prefetch; /* as the run has it */
-    double seconds_most;                                            /* of search, once one is predicted; 0: no limit */
+    double seconds_most; /* of search, once one is predicted; 0: no limit */
     /* Called before each prediction and between its steps, `total` is a guess; false ends the search with what there is. May be
      * NULL. */
     bool (*go_on)(void *context, uint32_t done, uint32_t total);
@@ -43,7 +43,7 @@ void tide_choice_apply(const tide_choice *choice, tide_trainer_options *options)
  * least from the run as given comes first; what does not fit comes last. BUDGET, with the run's own message, where nothing fits;
  * other statuses of tide_performance_make. */
 TIDE_NODISCARD tide_status tide_tune(const tide_trainer_options *options, const tide_machine_profile *profile,
-                                     const tide_tune_options *how, tide_candidate candidates[TIDE_CANDIDATES_MAX],
-                                     uint32_t *count);
+                                     const tide_tune_options *how,
+                                     tide_candidate candidates[TIDE_CANDIDATES_MAX], uint32_t *count);
 
 #endif

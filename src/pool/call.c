@@ -3,11 +3,11 @@
 
 tide_status tide_pool_say_poisoned(const char *call)
 {
-    return tide_fail(
-        TIDE_ERROR_STATE,
-        "%s: the pool is poisoned (a step failed after its updates had begun): the state of all params has to be "
-        "set first",
-        call);
+    return tide_fail(TIDE_ERROR_STATE,
+                     "%s: the pool is poisoned (a step failed after its updates had begun): the state of all "
+                     "params has to be "
+                     "set first",
+                     call);
 }
 
 tide_status tide_pool_sealed(const tide_pool *pool, const char *call)

@@ -21,7 +21,8 @@ bool tide_commands_is_valid(const tide_commands *commands)
 
 bool tide_commands_updates_ended(const tide_commands *commands)
 {
-    return !tide_running_tasks_busy(commands->running_tasks) && tide_manager_updates_open(commands->manager) == 0;
+    return !tide_running_tasks_busy(commands->running_tasks) &&
+           tide_manager_updates_open(commands->manager) == 0;
 }
 
 void tide_commands_tell_updates(tide_commands *commands)
@@ -113,9 +114,9 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
     const bool fetches = command->kind == TIDE_COMMAND_FETCH, evicts = command->kind == TIDE_COMMAND_EVICT,
                moves = fetches || evicts || command->kind == TIDE_COMMAND_WRITE_BACK;
     tide_open_command open = {.command = *command,
-                                 .phase = evicts  ? TIDE_OPEN_UNMAP
-                                          : moves ? TIDE_OPEN_COPY
-                                                  : TIDE_OPEN_READY};
+                              .phase = evicts  ? TIDE_OPEN_UNMAP
+                                       : moves ? TIDE_OPEN_COPY
+                                               : TIDE_OPEN_READY};
     tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(commands->monitor) && commands->count < TIDE_COMMANDS_OPEN_MAX);
     if (moves)

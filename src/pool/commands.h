@@ -18,8 +18,8 @@
 #ifndef TIDE_POOL_COMMANDS_H
 #define TIDE_POOL_COMMANDS_H
 
-#include "src/pool/running_tasks.h"
 #include "src/pool/norm.h"
+#include "src/pool/running_tasks.h"
 
 enum { TIDE_COMMANDS_OPEN_MAX = 64 };
 

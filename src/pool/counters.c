@@ -13,8 +13,8 @@ static tide_step_counters *step_counters_of(tide_counters *all, uint64_t number)
 bool tide_counters_is_valid(const tide_counters *all)
 {
     const uint64_t waiting = all->begun - all->taken;
-    return all->taken <= all->begun && all->updating <= all->begun &&
-           waiting <= TIDE_STEP_COUNTERS_MAX && all->ending <= all->updating;
+    return all->taken <= all->begun && all->updating <= all->begun && waiting <= TIDE_STEP_COUNTERS_MAX &&
+           all->ending <= all->updating;
 }
 
 /* --- moves --- */

@@ -23,16 +23,16 @@ typedef struct tide_step_counters {
     tide_pool_counters counters; /* moves attributed so far; the rest at close */
     _Atomic uint64_t adam_ns[2]; /* of its updates, by the observer: host executor, update stream */
     bool is_open;                /* the next step's first op has not begun */
-    bool updates_pending;           /* its updates are not over */
+    bool updates_pending;        /* its updates are not over */
 } tide_step_counters;
 
 typedef struct tide_counters {
     tide_tracer *tracer;
     const tide_stalls *stalls;
     const tide_manager *manager;
-    tide_pool_counters sums;                      /* [lock] as far as the device does not keep them */
+    tide_pool_counters sums;                         /* [lock] as far as the device does not keep them */
     tide_step_counters ring[TIDE_STEP_COUNTERS_MAX]; /* [lock] */
-    uint64_t begun, taken;                        /* [lock] */
+    uint64_t begun, taken;                           /* [lock] */
     uint64_t updating;           /* [lock] number of the record whose updates were let go last */
     uint64_t ending;             /* [lock] of the one before, while some of its updates run on; 0: none */
     _Atomic uint64_t adam_ns[2]; /* of all, by the observer */

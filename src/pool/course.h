@@ -10,10 +10,11 @@
 enum { TIDE_COURSE_STEPS_MAX = 48 };
 
 typedef struct tide_course {
-    uint32_t enough; /* so many steps in a row must repeat, and each cycle twice, before it is no pause on the way */
-    uint32_t most;   /* steps to keep, at most TIDE_COURSE_STEPS_MAX */
-    uint64_t first;  /* the number of the first step played, which is left out as are those before it */
-    uint32_t count;  /* of steps kept */
+    uint32_t
+        enough; /* so many steps in a row must repeat, and each cycle twice, before it is no pause on the way */
+    uint32_t most;  /* steps to keep, at most TIDE_COURSE_STEPS_MAX */
+    uint64_t first; /* the number of the first step played, which is left out as are those before it */
+    uint32_t count; /* of steps kept */
     tide_pool_counters steps[TIDE_COURSE_STEPS_MAX];
 } tide_course;
 

@@ -62,7 +62,8 @@ static const char stands_for[] = "null:", planned_gpu[] = "null:gpu:";
 static tide_status find_planned_gpu(const char *device, tide_device_factory *factory)
 {
     const char *bytes = device + strlen(planned_gpu);
-    tide_device_factory gpu = {.kernels = tide_kernels_planned_gpu(), .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
+    tide_device_factory gpu = {.kernels = tide_kernels_planned_gpu(),
+                               .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
     if (strncmp(device, planned_gpu, strlen(planned_gpu)) != 0) {
         const tide_status status = find_cuda(device + strlen(stands_for), &gpu);
         if (status != TIDE_OK)
@@ -74,8 +75,8 @@ static tide_status find_planned_gpu(const char *device, tide_device_factory *fac
         gpu.available_bytes = strtoull(bytes, NULL, 10);
     }
     *factory = (tide_device_factory){.kernels = gpu.kernels,
-                            .chunk_bytes_min = gpu.chunk_bytes_min,
-                            .available_bytes = gpu.available_bytes};
+                                     .chunk_bytes_min = gpu.chunk_bytes_min,
+                                     .available_bytes = gpu.available_bytes};
     return TIDE_OK;
 }
 
@@ -96,9 +97,9 @@ tide_status tide_device_factory_find(const char *device, tide_device_factory *fa
         return tide_fail(TIDE_ERROR_ARGUMENT, "unknown device %s; \"host\", \"null\" and \"cuda:N\" exist",
                          device);
     *factory = (tide_device_factory){.has_data = !null,
-                            .kernels = tide_kernels_cpu(),
-                            .chunk_bytes_min = CPU_CHUNK_BYTES_MIN,
-                            .available_bytes = UINT64_MAX};
+                                     .kernels = tide_kernels_cpu(),
+                                     .chunk_bytes_min = CPU_CHUNK_BYTES_MIN,
+                                     .available_bytes = UINT64_MAX};
     return TIDE_OK;
 }
 
@@ -106,13 +107,14 @@ tide_status tide_device_factory_find(const char *device, tide_device_factory *fa
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
 tide_status tide_device_factory_open(const tide_device_factory *factory, const tide_device_options *options,
-                             tide_device **device)
+                                     tide_device **device)
 {
     tide_device_options given = *options;
     given.threads_set = omp_set_num_threads;
     if (factory->module != NULL)
         return factory->module->open(factory->ordinal, &given, device);
-    return factory->has_data ? tide_device_host_open(options, device) : tide_device_null_open(options, device);
+    return factory->has_data ? tide_device_host_open(options, device)
+                             : tide_device_null_open(options, device);
 }
 
 /* --- auto --- */
@@ -134,7 +136,7 @@ static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t
 
 /* Each GPU in turn; the first one's refusal is the reason. */
 void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
-                        char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
+                                char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
 {
     const tide_module *module;
     uint32_t count = 0;

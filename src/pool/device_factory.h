@@ -37,15 +37,15 @@ TIDE_NODISCARD tide_status tide_device_factory_find(const char *device, tide_dev
 bool tide_device_factory_is_null(const char *device);
 
 /* Open it. As tide_device_host_open; whatever options.threads_set is, the process's own is taken. */
-TIDE_NODISCARD tide_status tide_device_factory_open(const tide_device_factory *factory, const tide_device_options *options,
-                                            tide_device **device);
+TIDE_NODISCARD tide_status tide_device_factory_open(const tide_device_factory *factory,
+                                                    const tide_device_options *options, tide_device **device);
 
 enum { TIDE_DEVICE_FACTORY_NAME_BYTES = 16, TIDE_DEVICE_FACTORY_REASON_BYTES = 512 };
 
 /* The device that "auto" means here: the first GPU that can be used and takes chunks of `chunk_bytes`, else the host. Then
  * `reason` says in one line why no GPU; otherwise it is "". */
 void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
-                        char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
+                                char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
 
 /* The table that the pool's streams run: a model takes its kernels, and asks for its workspaces, here. */
 const tide_kernels *tide_pool_kernels(const tide_pool *pool);

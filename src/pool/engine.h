@@ -18,7 +18,9 @@
 
 #include "src/pool/commands.h"
 
-enum { TIDE_OP_ENDS_MAX = 256 }; /* ops that the caller is ahead of the device; older ones count as the oldest */
+enum {
+    TIDE_OP_ENDS_MAX = 256
+}; /* ops that the caller is ahead of the device; older ones count as the oldest */
 
 typedef struct tide_op_ends {
     uint64_t count;                     /* of ops since seal, as the manager counts them */
@@ -27,9 +29,9 @@ typedef struct tide_op_ends {
 } tide_op_ends;
 
 typedef struct tide_give_up {
-    bool asked;   /* the engine gives the step up and answers by clearing it */
-    bool poisoned;    /* its answer: updates had begun, params are undefined */
-    bool gave_up; /* its answer: a training step is as if it had not begun */
+    bool asked;    /* the engine gives the step up and answers by clearing it */
+    bool poisoned; /* its answer: updates had begun, params are undefined */
+    bool gave_up;  /* its answer: a training step is as if it had not begun */
 } tide_give_up;
 
 typedef struct tide_engine {
@@ -47,10 +49,10 @@ typedef struct tide_engine {
     bool stopping;
     tide_give_up abort;
     tide_op_ends ends;
-    bool poisoned;        /* params are undefined until all is set anew */
-    uint64_t poisonings;   /* so far */
-    uint64_t updates; /* of steps whose norms are known */
-    bool is_counted;  /* the step that ended last is one of them */
+    bool poisoned;       /* params are undefined until all is set anew */
+    uint64_t poisonings; /* so far */
+    uint64_t updates;    /* of steps whose norms are known */
+    bool is_counted;     /* the step that ended last is one of them */
 } tide_engine;
 
 typedef bool (*tide_engine_ready)(const tide_engine *engine);
@@ -70,9 +72,10 @@ tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready);
 void tide_engine_hold(tide_engine *engine);
 
 /* What can be waited for: */
-bool tide_engine_norm_known(const tide_engine *engine);    /* no norm is on its way */
-bool tide_engine_updates_done(const tide_engine *engine);  /* no update of the last step is open */
-bool tide_engine_updates_ended(const tide_engine *engine); /* all are over, those enqueued on the device included */
+bool tide_engine_norm_known(const tide_engine *engine);   /* no norm is on its way */
+bool tide_engine_updates_done(const tide_engine *engine); /* no update of the last step is open */
+bool tide_engine_updates_ended(
+    const tide_engine *engine); /* all are over, those enqueued on the device included */
 /* Wait, held up, for the open op's chunks to be there. */
 tide_status tide_engine_wait_request(tide_engine *engine);
 /* Wait until the last step's norm is known and its updates are done. */
@@ -91,7 +94,8 @@ void tide_engine_recovered(tide_engine *engine);
 static inline void tide_engine_op_ended(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));
-    engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] = engine->order->recorded[TIDE_STREAM_COMPUTE];
+    engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] =
+        engine->order->recorded[TIDE_STREAM_COMPUTE];
 }
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the pool's
  * counts right. OK if the engine is clean again: then either the pool is poisoned, or the training step given up, if any, is as

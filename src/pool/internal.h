@@ -65,9 +65,9 @@ struct tide_pool {
     tide_open_op op;
     tide_staging staging;
     uint64_t covered_poisoning; /* [caller] the params' `covered` counts since this poisoning */
-    tide_predict predict;  /* [caller] */
-    bool is_shadow;        /* [fixed] it plays another pool's steps (predict.c): kernels of its own last no time, */
-    double shadow_bytes;   /* [caller] but for the next one, which has this traffic */
+    tide_predict predict;       /* [caller] */
+    bool is_shadow; /* [fixed] it plays another pool's steps (predict.c): kernels of its own last no time, */
+    double shadow_bytes; /* [caller] but for the next one, which has this traffic */
 };
 
 /* --- call.c: what each public call looks at first --- */
@@ -106,7 +106,8 @@ typedef struct tide_kernel_work {
     const void *arguments;
     size_t argument_bytes;
     double flops, bytes;
-    tide_launch_part part; /* whose time it is; and what it may touch: BEGIN the region, others all that is held */
+    tide_launch_part
+        part; /* whose time it is; and what it may touch: BEGIN the region, others all that is held */
 } tide_kernel_work;
 
 /* Sleep until the compute stream has room for TIDE_CAPACITY_COMMANDS, which are enqueued with the lock; then take it. */

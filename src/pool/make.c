@@ -133,11 +133,11 @@ static void connect(tide_pool *pool)
     telemetry->counters.stalls = &telemetry->stalls;
     pool->link = (tide_link){.context = context, .monitor = monitor, .order = order, .telemetry = telemetry};
     pool->running_tasks = (tide_running_tasks){.context = context,
-                             .model = &pool->model,
-                             .monitor = monitor,
-                             .order = order,
-                             .telemetry = telemetry,
-                             .link = &pool->link};
+                                               .model = &pool->model,
+                                               .monitor = monitor,
+                                               .order = order,
+                                               .telemetry = telemetry,
+                                               .link = &pool->link};
     pool->norm = (tide_norm){.context = context, .order = order};
     *engine = (tide_engine){.context = context,
                             .monitor = monitor,
@@ -170,8 +170,8 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     char *name = strdup(copy.device);
     if (pool == NULL || name == NULL)
         goto no_memory;
-    pool->context =
-        (tide_sealed_context){.options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
+    pool->context = (tide_sealed_context){
+        .options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
     pool->context.options.device = name;
     pool->model.registered = registered;
     connect(pool);

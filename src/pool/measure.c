@@ -16,8 +16,9 @@ tide_status tide_measure_create(tide_measure *measure, uint32_t op_count, uint32
     measure->scripts[0].lines = lines;
     if (measure->series == NULL || lines == NULL) {
         tide_measure_destroy(measure);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to measure %u ops and %u schedule steps of a step",
-                         op_count, script_lines);
+        return tide_fail(TIDE_ERROR_NO_MEMORY,
+                         "pool: no memory to measure %u ops and %u schedule steps of a step", op_count,
+                         script_lines);
     }
     measure->scripts[1].lines = lines + script_lines;
     return TIDE_OK;

@@ -66,16 +66,17 @@ typedef struct tide_script {
 } tide_script;
 
 typedef struct tide_measure {
-    uint32_t op_count;       /* [fixed] */
-    uint32_t script_lines;   /* [fixed] room of each script */
-    tide_series *series;     /* [fixed] tide_measure_series_count of them */
-    tide_script scripts[2];  /* [caller] the first owns both's lines */
-    uint32_t last;           /* [caller] which script is the last complete one; the other is written */
-    uint64_t version; /* [caller] counts scripts that differ from the one before; 0: none is complete */
-    bool writing;     /* [caller] a training step is open */
-    bool fresh;       /* [caller] the script written differs from the last one so far; once ended: the last one did, and its sample
+    uint32_t op_count;      /* [fixed] */
+    uint32_t script_lines;  /* [fixed] room of each script */
+    tide_series *series;    /* [fixed] tide_measure_series_count of them */
+    tide_script scripts[2]; /* [caller] the first owns both's lines */
+    uint32_t last;          /* [caller] which script is the last complete one; the other is written */
+    uint64_t version;       /* [caller] counts scripts that differ from the one before; 0: none is complete */
+    bool writing;           /* [caller] a training step is open */
+    bool
+        fresh; /* [caller] the script written differs from the last one so far; once ended: the last one did, and its sample
                          replaces */
-    bool pending;        /* [caller] a step has ended that no sample has seen */
+    bool pending;     /* [caller] a step has ended that no sample has seen */
     uint32_t samples; /* [caller] */
     bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */
 } tide_measure;

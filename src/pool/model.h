@@ -17,7 +17,8 @@ typedef struct tide_pool_param {
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
-    uint64_t covered[TIDE_STATE_PLANES_MAX]; /* [caller] elements set anew since the pool was poisoned, of each plane */
+    uint64_t covered
+        [TIDE_STATE_PLANES_MAX]; /* [caller] elements set anew since the pool was poisoned, of each plane */
 } tide_pool_param;
 
 static inline bool tide_pool_param_is_frozen(const tide_pool_param *param)

@@ -1,7 +1,7 @@
 #include "src/pool/norm.h"
 
-#include "src/pool/telemetry.h"
 #include "src/pool/monitor.h"
+#include "src/pool/telemetry.h"
 
 #include <assert.h>
 #include <math.h>

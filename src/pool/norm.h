@@ -19,14 +19,16 @@
 #ifndef TIDE_POOL_NORM_H
 #define TIDE_POOL_NORM_H
 
-#include "src/pool/sealed_context.h"
 #include "src/pool/order.h"
+#include "src/pool/sealed_context.h"
 
-enum { TIDE_SKIPS_MAX = 10 }; /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
+enum {
+    TIDE_SKIPS_MAX = 10
+}; /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 
 typedef enum tide_norm_phase {
     TIDE_NORM_KNOWN = 0, /* or lost: none is on its way */
-    TIDE_NORM_DEFERRED,      /* a training step has ended, nothing is enqueued yet */
+    TIDE_NORM_DEFERRED,  /* a training step has ended, nothing is enqueued yet */
     TIDE_NORM_ASKED,     /* its sum is enqueued */
     TIDE_NORM_PENDING,   /* its copy to the host, too */
 } tide_norm_phase;

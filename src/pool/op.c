@@ -127,7 +127,7 @@ static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool acces
     assert(!tide_monitor_is_held(NULL) && from > 0 && to <= pool->op.count);
     for (uint32_t i = from; i < to && status == TIDE_OK && context->options.guard; i++)
         status = context->device->ops->guard(context->device, TIDE_STREAM_COMPUTE,
-                                            tide_sealed_place(context, pool->op.chunks[i]), accessible);
+                                             tide_sealed_place(context, pool->op.chunks[i]), accessible);
     return status;
 }
 

@@ -52,7 +52,7 @@ enum {
     TIDE_SITE_LANE_OUT,        /* engine: what was copied out for a host task has arrived */
     TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
     TIDE_SITE_LANE_DONE,       /* engine: the host task has finished */
-    TIDE_SITE_TASK_UPDATE,      /* engine: the device has read a running task's segment table */
+    TIDE_SITE_TASK_UPDATE,     /* engine: the device has read a running task's segment table */
     TIDE_SITE_NORM_COMPUTE,    /* engine: the gradient norm has been copied to the host */
     TIDE_SITE_READ_COMPUTE,    /* caller: the bytes of tide_read have arrived */
     TIDE_SITE_STAGING_COMPUTE, /* caller: the staging buffer has been read */
@@ -71,11 +71,12 @@ typedef struct tide_order {
     tide_device *device;
     tide_tracer *tracer;
     tide_event events[TIDE_STREAM_COUNT][TIDE_ORDER_RING];
-    uint64_t ids[TIDE_STREAM_COUNT][TIDE_ORDER_RING]; /* the tracer's, of each piece's last command; 0: not told */
+    uint64_t ids[TIDE_STREAM_COUNT]
+                [TIDE_ORDER_RING]; /* the tracer's, of each piece's last command; 0: not told */
     uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* at the record */
     uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT];                      /* now */
     uint64_t recorded[TIDE_STREAM_COUNT];
-    uint64_t seen[TIDE_STREAM_COUNT];    /* by the engine thread */
+    uint64_t seen[TIDE_STREAM_COUNT];   /* by the engine thread */
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 

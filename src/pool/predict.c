@@ -210,8 +210,8 @@ static tide_status failed(const tide_predict *predict, tide_status status)
 {
     char message[512];
     snprintf(message, sizeof message, "%s", tide_message());
-    (void)tide_step_abort(predict->shadow); /* this message matters more */
-    predict->shadow->engine.poisoned = false;   /* it has no params that could be undefined */
+    (void)tide_step_abort(predict->shadow);   /* this message matters more */
+    predict->shadow->engine.poisoned = false; /* it has no params that could be undefined */
     return tide_fail(status, "prediction: %s", message);
 }
 

@@ -9,18 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context, uint32_t segments_max)
+tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context,
+                                     uint32_t segments_max)
 {
     tide_device *device = context->device;
     const bool has_data = context->factory.has_data;
     void *address;
-    *running = (tide_running_task){.context = context,
-                      .update_segments = calloc(segments_max, sizeof *running->update_segments),
-                      .segments = has_data ? NULL : calloc(segments_max, sizeof *running->segments)};
+    *running =
+        (tide_running_task){.context = context,
+                            .update_segments = calloc(segments_max, sizeof *running->update_segments),
+                            .segments = has_data ? NULL : calloc(segments_max, sizeof *running->segments)};
     if (running->update_segments == NULL || (!has_data && running->segments == NULL))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", segments_max);
-    const tide_status status = device->ops->buffer_create(
-        device, "update segments", segments_max * sizeof *running->segments, &address, &running->segments_object);
+    const tide_status status =
+        device->ops->buffer_create(device, "update segments", segments_max * sizeof *running->segments,
+                                   &address, &running->segments_object);
     if (status == TIDE_OK && has_data)
         running->segments = address; /* else the device makes it up, but accounts for it */
     return status;
@@ -47,8 +50,9 @@ static tide_adamw_args adamw_args(const tide_running_task *running)
 
 static tide_restore_args restore_args(const tide_running_task *running)
 {
-    return (tide_restore_args){
-        .segments = running->segments, .segment_count = running->segment_count, .dtype = running->context->options.dtype};
+    return (tide_restore_args){.segments = running->segments,
+                               .segment_count = running->segment_count,
+                               .dtype = running->context->options.dtype};
 }
 
 /* --- functions on the host executor --- */
@@ -72,8 +76,8 @@ static tide_status update(const tide_running_task *running)
     const tide_pool_options *options = &running->context->options;
     assert(running->busy && running->terms.update > 0);
     if (options->update != NULL)
-        return options->update(options->update_context, &running->terms.step, running->terms.update, running->terms.scale,
-                               running->update_segments, running->segment_count);
+        return options->update(options->update_context, &running->terms.step, running->terms.update,
+                               running->terms.scale, running->update_segments, running->segment_count);
     for (uint32_t i = 0; i < running->segment_count; i++) {
         const tide_update_segment *segment = &running->update_segments[i];
         if (segment->zero_gradient)
@@ -93,7 +97,8 @@ static tide_status restore(const tide_running_task *running)
         const tide_update_segment *segment = &running->update_segments[i];
         const tide_copy_args copy = {.in = segment->state[0],
                                      .out = segment->values,
-                                     .bytes = segment->elements * tide_sealed_element_bytes(running->context)};
+                                     .bytes =
+                                         segment->elements * tide_sealed_element_bytes(running->context)};
         status = tide_kernels_cpu()->copy(NULL, &copy);
     }
     return status;
@@ -163,8 +168,8 @@ static tide_status launch(const tide_running_task *running, const tide_work *wor
     return status;
 }
 
-static tide_status launch_zero(const tide_running_task *running, const tide_work *work, void *data, uint64_t bytes,
-                               bool *started)
+static tide_status launch_zero(const tide_running_task *running, const tide_work *work, void *data,
+                               uint64_t bytes, bool *started)
 {
     const tide_zero_args zero = {.data = data, .bytes = bytes};
     tide_work labelled = *work;
@@ -181,7 +186,8 @@ tide_status tide_running_task_launch(const tide_running_task *running, const tid
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
         if (running->needs_zero[i] != NULL)
-            status = launch_zero(running, work, running->needs_zero[i], running->context->plan.chunk_bytes, started);
+            status = launch_zero(running, work, running->needs_zero[i], running->context->plan.chunk_bytes,
+                                 started);
     }
     for (uint32_t i = 0; running->updates && i < running->segment_count && status == TIDE_OK; i++) {
         const tide_update_segment *segment = &running->update_segments[i];

@@ -26,11 +26,14 @@ tide_status tide_running_tasks_create(tide_running_tasks *running_tasks)
 {
     tide_status status = TIDE_OK;
     running_tasks->segments_max = segments_max(running_tasks->context->layout);
-    running_tasks->zero_gradient = calloc(running_tasks->model->param_count, sizeof *running_tasks->zero_gradient);
+    running_tasks->zero_gradient =
+        calloc(running_tasks->model->param_count, sizeof *running_tasks->zero_gradient);
     if (running_tasks->zero_gradient == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params", running_tasks->model->param_count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params",
+                         running_tasks->model->param_count);
     for (uint32_t i = 0; i < TIDE_RUNNING_TASKS_MAX && status == TIDE_OK; i++)
-        status = tide_running_task_create(&running_tasks->table[i], running_tasks->context, running_tasks->segments_max);
+        status = tide_running_task_create(&running_tasks->table[i], running_tasks->context,
+                                          running_tasks->segments_max);
     return status;
 }
 
@@ -47,7 +50,8 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks)
 {
     for (uint32_t i = 0; i < TIDE_RUNNING_TASKS_MAX; i++) {
         const tide_running_task *running = &running_tasks->table[i];
-        if (running->segment_count > running_tasks->segments_max || (running->busy && running->segments == NULL))
+        if (running->segment_count > running_tasks->segments_max ||
+            (running->busy && running->segments == NULL))
             return false;
     }
     return running_tasks->request == NULL || running_tasks->request->count > 0;
@@ -71,7 +75,8 @@ bool tide_running_tasks_busy(const tide_running_tasks *running_tasks)
 bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64_t record)
 {
     uint32_t i = 0;
-    while (i < TIDE_RUNNING_TASKS_MAX && !(running_tasks->table[i].busy && running_tasks->table[i].record == record))
+    while (i < TIDE_RUNNING_TASKS_MAX &&
+           !(running_tasks->table[i].busy && running_tasks->table[i].record == record))
         i++;
     return i < TIDE_RUNNING_TASKS_MAX;
 }
@@ -91,8 +96,8 @@ bool tide_running_tasks_poll(tide_running_tasks *running_tasks)
         bool passed = false;
         if (!running->busy || running->update_number == 0)
             continue;
-        const tide_status status = tide_order_query(running_tasks->order, TIDE_STREAM_UPDATE, running->update_number,
-                                                    TIDE_SITE_TASK_UPDATE, &passed);
+        const tide_status status = tide_order_query(running_tasks->order, TIDE_STREAM_UPDATE,
+                                                    running->update_number, TIDE_SITE_TASK_UPDATE, &passed);
         if (status != TIDE_OK)
             tide_monitor_fail(running_tasks->monitor, status);
         if (!passed)
@@ -133,30 +138,32 @@ typedef struct piece_places {
     uint64_t first; /* its first element in the PARAM chunk */
 } piece_places;
 
-static void fill_segment(const tide_running_tasks *running_tasks, tide_running_task *running, uint32_t i, tide_segment segment,
-                         const piece_places *places)
+static void fill_segment(const tide_running_tasks *running_tasks, tide_running_task *running, uint32_t i,
+                         tide_segment segment, const piece_places *places)
 {
     const uint64_t at = segment.chunk_offset_elements, in_piece = at - places->first;
     tide_update_segment *filled = &running->update_segments[i];
     *filled = (tide_update_segment){.param = segment.param,
                                     .first_element = segment.param_offset_elements,
                                     .elements = segment.elements,
-                                    .values = places->param + at * tide_sealed_element_bytes(running_tasks->context),
+                                    .values = places->param +
+                                              at * tide_sealed_element_bytes(running_tasks->context),
                                     .zero_gradient = running_tasks->zero_gradient[segment.param],
                                     .decay = running_tasks->model->params[segment.param].of_class.decay};
     for (uint32_t plane = 0; plane < places->format->planes; plane++)
         filled->state[plane] =
             places->planes[plane] + in_piece * tide_sealed_plane_bytes(places->format, plane);
     running->segments[i] = (tide_adamw_segment){.param = filled->values,
-                                            .master = filled->state[0],
-                                            .momentum = filled->state[1],
-                                            .variance = filled->state[2],
-                                            .elements = filled->elements,
-                                            .decays = filled->decay};
+                                                .master = filled->state[0],
+                                                .momentum = filled->state[1],
+                                                .variance = filled->state[2],
+                                                .elements = filled->elements,
+                                                .decays = filled->decay};
 }
 
 /* Segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in the STATE slot. */
-static tide_status running_fill(tide_running_tasks *running_tasks, const tide_command *command, tide_running_task *running)
+static tide_status running_fill(tide_running_tasks *running_tasks, const tide_command *command,
+                                tide_running_task *running)
 {
     const tide_sealed_context *context = running_tasks->context;
     const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, running->segments_object);
@@ -179,10 +186,12 @@ static tide_status running_fill(tide_running_tasks *running_tasks, const tide_co
     running->segment_count = tide_layout_piece_segments(context->layout, &piece, &first);
     assert(running->segment_count <= running_tasks->segments_max);
     for (uint32_t i = 0; i < running->segment_count; i++)
-        fill_segment(running_tasks, running, i, tide_layout_piece_segment(context->layout, &piece, first + i), &places);
+        fill_segment(running_tasks, running, i, tide_layout_piece_segment(context->layout, &piece, first + i),
+                     &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
-        running->needs_zero[i] =
-            i < command->task_count && zeroes(running_tasks, command, i) ? slot_of(running_tasks, command, i) : NULL;
+        running->needs_zero[i] = i < command->task_count && zeroes(running_tasks, command, i)
+                                     ? slot_of(running_tasks, command, i)
+                                     : NULL;
     running->terms = running_tasks->terms;
     return TIDE_OK;
 }
@@ -197,7 +206,8 @@ static bool task_writes(const tide_running_tasks *running_tasks, const tide_comm
 }
 
 /* Have the copies that matter to a host task been seen to pass? Those into its slots have: their commands are done. */
-static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tide_command *command, bool *ready)
+static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tide_command *command,
+                                    bool *ready)
 {
     tide_status status = TIDE_OK;
     *ready = true;
@@ -223,7 +233,8 @@ static tide_work task_work(const tide_running_tasks *running_tasks, const tide_o
                       .accesses = accesses};
     if (command->kind == TIDE_COMMAND_UPDATE) {
         work.label = on_host ? "adam host" : "adam device";
-        work.timer = TIDE_TIMER_ADAM + tide_counters_timer(&running_tasks->telemetry->counters, command->tier);
+        work.timer =
+            TIDE_TIMER_ADAM + tide_counters_timer(&running_tasks->telemetry->counters, command->tier);
     }
     for (; work.access_count < command->task_count; work.access_count++)
         accesses[work.access_count] = (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT,
@@ -254,8 +265,9 @@ static uint64_t issue(const tide_running_tasks *running_tasks, const tide_comman
     return id;
 }
 
-static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_open_command *task, tide_kernel fn,
-                                  const void *arguments, size_t argument_bytes, bool *started)
+static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_open_command *task,
+                                      tide_kernel fn, const void *arguments, size_t argument_bytes,
+                                      bool *started)
 {
     const tide_sealed_context *context = running_tasks->context;
     const tide_command *command = &task->command;
@@ -298,7 +310,8 @@ static tide_status launch_on_device(tide_running_tasks *running_tasks, tide_open
     status = tide_running_task_launch(running, &work, started);
     tide_monitor_lock(running_tasks->monitor);
     if (status == TIDE_OK)
-        status = tide_order_record(running_tasks->order, TIDE_STREAM_UPDATE, task->id, &running->update_number);
+        status =
+            tide_order_record(running_tasks->order, TIDE_STREAM_UPDATE, task->id, &running->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
         tide_marks_set(&marks[command->task[i].slot], TIDE_STREAM_UPDATE, running->update_number,
                        task_writes(running_tasks, command, i));
@@ -314,7 +327,8 @@ static tide_status start_access(tide_running_tasks *running_tasks, tide_open_com
         request->slots[i] = slot_of(running_tasks, command, i);
         request->needs_zero[i] = zeroes(running_tasks, command, i);
     }
-    return launch_on_executor(running_tasks, task, tide_running_task_run_access, request, sizeof *request, started);
+    return launch_on_executor(running_tasks, task, tide_running_task_run_access, request, sizeof *request,
+                              started);
 }
 
 static tide_status start_running(tide_running_tasks *running_tasks, tide_open_command *task, bool *started)
@@ -335,7 +349,8 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
     task->running = running;
     tide_status status = running_fill(running_tasks, command, running);
     if (status == TIDE_OK)
-        status = on_host ? launch_on_executor(running_tasks, task, tide_running_task_run, &running, sizeof running, started)
+        status = on_host ? launch_on_executor(running_tasks, task, tide_running_task_run, &running,
+                                              sizeof running, started)
                          : launch_on_device(running_tasks, task, started);
     if (status != TIDE_OK) {
         running->busy = false;
@@ -346,7 +361,8 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
     return TIDE_OK;
 }
 
-tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task, bool *started)
+tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task,
+                                     bool *started)
 {
     tide_status status = TIDE_OK;
     bool ready = true;
@@ -361,7 +377,8 @@ tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_ope
                                                      : start_running(running_tasks, task, started);
 }
 
-tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task, bool *passed)
+tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task,
+                                      bool *passed)
 {
     const tide_running_task *running = task->running;
     const tide_chunk chunk = task->command.chunk;
@@ -393,7 +410,7 @@ uint64_t tide_running_tasks_zero_gradients(tide_running_tasks *running_tasks, co
     assert(tide_monitor_is_held(running_tasks->monitor));
     for (uint32_t i = 0; i < running_tasks->model->param_count; i++) {
         running_tasks->zero_gradient[i] = gradients != NULL && !gradients->params[i].is_closed &&
-                                 !tide_pool_param_is_frozen(&running_tasks->model->params[i]);
+                                          !tide_pool_param_is_frozen(&running_tasks->model->params[i]);
         count += running_tasks->zero_gradient[i];
     }
     return count;

@@ -16,8 +16,8 @@
 #ifndef TIDE_POOL_RUNNING_TASKS_H
 #define TIDE_POOL_RUNNING_TASKS_H
 
-#include "src/pool/tier_link.h"
 #include "src/pool/model.h"
+#include "src/pool/tier_link.h"
 
 /* Tasks in flight: on the device those of four PARAM chunks of seven pieces, which may all wait for the gradients that backward
  * makes last; the host has two at a time. */
@@ -37,15 +37,17 @@ typedef struct tide_running_task {
     tide_update_segment *update_segments; /* [fixed] */
     uint32_t segment_count;
     void *needs_zero[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
-    bool updates;                      /* else it restores, */
-    bool copies;                       /* without rounding: the first plane has 16 bits as the params have */
+    bool updates;                           /* else it restores, */
+    bool copies; /* without rounding: the first plane has 16 bits as the params have */
     tide_update_terms terms;
-    tide_status status; /* the executor's answer: it never fails the device, so that what follows is still ordered */
+    tide_status
+        status; /* the executor's answer: it never fails the device, so that what follows is still ordered */
     char message[256];
-    bool busy;              /* [lock] */
-    uint64_t update_number; /* [lock] piece of the update stream that reads the segments; 0: the host executor does */
-    tide_chunk chunk;       /* [lock] the PARAM chunk updated */
-    uint64_t record;        /* [lock] number of the record that it counts for */
+    bool busy; /* [lock] */
+    uint64_t
+        update_number; /* [lock] piece of the update stream that reads the segments; 0: the host executor does */
+    tide_chunk chunk; /* [lock] the PARAM chunk updated */
+    uint64_t record;  /* [lock] number of the record that it counts for */
 } tide_running_task;
 
 /* A param_set or param_get in progress, and what the executor is given for it. */
@@ -82,16 +84,16 @@ typedef enum tide_open_phase {
     TIDE_OPEN_COPY = 1, /* its copy out */
     TIDE_OPEN_UNMAP,    /* the last use of its slot */
     TIDE_OPEN_READY,    /* a task: a free entry among the running ones, and its slots' copies */
-    TIDE_OPEN_EXECUTOR,     /* the host executor, to finish it */
+    TIDE_OPEN_EXECUTOR, /* the host executor, to finish it */
 } tide_open_phase;
 
 typedef struct tide_open_command {
     tide_command command;
     tide_open_phase phase;
     uint64_t number; /* of its copy out, if it has one; of a task on the host executor, once started */
-    tide_running_task *running;   /* a started UPDATE's or RESTORE's; else NULL */
-    uint64_t id;        /* the tracer's, of a move, or of a task once started; 0: not told */
-    uint64_t issued_ns; /* for the trace */
+    tide_running_task *running; /* a started UPDATE's or RESTORE's; else NULL */
+    uint64_t id;                /* the tracer's, of a move, or of a task once started; 0: not told */
+    uint64_t issued_ns;         /* for the trace */
 } tide_open_command;
 
 /* Bytes of each running task's table. */
@@ -104,9 +106,11 @@ void tide_running_tasks_destroy(tide_running_tasks *running_tasks);
 
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
  * also on failure, and then its `running` and `number`. May give up the lock for a while. */
-tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task, bool *started);
+tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task,
+                                     bool *started);
 /* Has the host executor finished it? Then what it answered; writes the message. */
-tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task, bool *passed);
+tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task,
+                                      bool *passed);
 /* Its command is over: its running task may be used again, unless the update stream still reads it. */
 void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_open_command *task);
 /* See which tasks of the update stream have passed. True if one has. */
@@ -116,13 +120,15 @@ bool tide_running_tasks_busy(const tide_running_tasks *running_tasks);
 /* One that counts for that record? */
 bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64_t record);
 /* Params without a gradient in the step that ends (NULL: there are none). No update runs. Returns their number. */
-uint64_t tide_running_tasks_zero_gradients(tide_running_tasks *running_tasks, const tide_gradients *gradients);
+uint64_t tide_running_tasks_zero_gradients(tide_running_tasks *running_tasks,
+                                           const tide_gradients *gradients);
 bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks);
 
 /* --- running_task.c, without the lock; calls the kernels and the device --- */
 
 /* With tables of `segments_max` segments. NO_MEMORY, BUDGET, leaving what destroy frees. */
-tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context, uint32_t segments_max);
+tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context,
+                                     uint32_t segments_max);
 void tide_running_task_destroy(tide_running_task *running); /* zeroed: allowed */
 
 /* For the host executor. */

@@ -77,8 +77,8 @@ static uint32_t script_lines(const tide_pool *pool)
 
 static tide_status create_tables(tide_pool *pool)
 {
-    const uint32_t slots[TIDE_TIER_COUNT] = {
-        [TIDE_TIER_DEVICE] = pool->context.plan.device_slots, [TIDE_TIER_HOST] = pool->context.plan.host_slots};
+    const uint32_t slots[TIDE_TIER_COUNT] = {[TIDE_TIER_DEVICE] = pool->context.plan.device_slots,
+                                             [TIDE_TIER_HOST] = pool->context.plan.host_slots};
     tide_tracer *tracer = &pool->telemetry.tracer;
     tide_status status = tide_order_create(&pool->order, pool->context.device, tracer, slots);
     if (status == TIDE_OK)
@@ -123,8 +123,8 @@ static void fill_places(tide_pool *pool)
         tide_pool_param *param = &pool->model.params[i];
         tide_layout_param_chunks(pool->context.layout, i, &param->first_chunk, &param->last_chunk);
         assert(param->first_chunk <= param->last_chunk);
-        param->data_offset_bytes =
-            tide_layout_param(pool->context.layout, i)->offset * tide_dtype_bytes(pool->context.options.dtype);
+        param->data_offset_bytes = tide_layout_param(pool->context.layout, i)->offset *
+                                   tide_dtype_bytes(pool->context.options.dtype);
     }
     for (uint32_t i = 0; i < pool->model.activation_count; i++)
         pool->model.activations[i].offset_bytes = tide_layout_activation(pool->context.layout, i)->offset;
@@ -155,7 +155,8 @@ static tide_status plan(tide_pool *pool)
 {
     tide_sealed_context *context = &pool->context;
     tide_manager **manager = &pool->engine.manager;
-    tide_status status = tide_pool_policy_build(pool, context->options.chunk_bytes, &context->layout, manager);
+    tide_status status =
+        tide_pool_policy_build(pool, context->options.chunk_bytes, &context->layout, manager);
     if (status == TIDE_OK)
         status = tide_pool_plan_make(pool, context->layout, *manager, context->options.device_memory_bytes,
                                      context->options.host_memory_bytes, true, &context->plan);

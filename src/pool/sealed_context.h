@@ -30,8 +30,9 @@ typedef struct tide_region_layout {
 typedef struct tide_sealed_context {
     tide_pool_options options;
     char *device_name;           /* options.device */
-    tide_device_factory factory;          /* known at create */
-    const tide_kernels *kernels; /* known at create; of all streams but the host executor, which has the CPU's */
+    tide_device_factory factory; /* known at create */
+    const tide_kernels
+        *kernels; /* known at create; of all streams but the host executor, which has the CPU's */
     tide_device *device;
     tide_layout *layout;
     tide_pool_plan plan;

@@ -40,20 +40,21 @@
 typedef struct tide_stalls {
     const tide_tracer *tracer;
     _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
-    _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
-    _Atomic uint64_t norm_copy_ns;   /* likewise: of the stream's busy time, the norm's way to the host */
-    _Atomic uint64_t settled_ns;     /* idle time before is counted, or nobody's */
-    _Atomic uint64_t late_until_ns;  /* [caller] idle time after is not the caller's */
-    bool held;                       /* [lock] the caller is held up */
-    bool mapping;                    /* [lock] the engine maps or unmaps */
-    bool norm_awaited;               /* [lock] while held: what the engine told last, */
-    tide_request_wait wait;          /* [lock] and what the open op's request waits for */
-    tide_stall_cause cause;          /* [lock] while held: the cause, */
-    uint64_t since_ns;               /* [lock] and since when, */
-    tide_chunk chunk;                /* [lock] for which chunk, */
-    bool asked;                      /* [lock] and whether a request was not ready when it began: */
-    uint64_t ended_by;               /* [lock] the command that made it ready; 0: it is not */
-    uint64_t brought_on;             /* [lock] tracer's, when the cause began */
+    _Atomic uint64_t
+        compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
+    _Atomic uint64_t norm_copy_ns;  /* likewise: of the stream's busy time, the norm's way to the host */
+    _Atomic uint64_t settled_ns;    /* idle time before is counted, or nobody's */
+    _Atomic uint64_t late_until_ns; /* [caller] idle time after is not the caller's */
+    bool held;                      /* [lock] the caller is held up */
+    bool mapping;                   /* [lock] the engine maps or unmaps */
+    bool norm_awaited;              /* [lock] while held: what the engine told last, */
+    tide_request_wait wait;         /* [lock] and what the open op's request waits for */
+    tide_stall_cause cause;         /* [lock] while held: the cause, */
+    uint64_t since_ns;              /* [lock] and since when, */
+    tide_chunk chunk;               /* [lock] for which chunk, */
+    bool asked;                     /* [lock] and whether a request was not ready when it began: */
+    uint64_t ended_by;              /* [lock] the command that made it ready; 0: it is not */
+    uint64_t brought_on;            /* [lock] tracer's, when the cause began */
 } tide_stalls;
 
 /* What a command of the compute stream was. */
@@ -65,8 +66,8 @@ typedef enum tide_stall_command {
 } tide_stall_command;
 
 /* It began and ended; `site` of a wait; `where` it was enqueued, for the trace, NULL: not known. The observer. */
-void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32_t site, uint64_t begin_ns, uint64_t end_ns,
-                         const tide_trace_event *where);
+void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32_t site, uint64_t begin_ns,
+                         uint64_t end_ns, const tide_trace_event *where);
 
 /* A training step's first op begins: from now on idle time is the caller's, if nobody else's. Caller's thread. */
 void tide_stalls_ops_begin(tide_stalls *stalls);

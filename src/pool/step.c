@@ -201,7 +201,7 @@ static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
         .sum = (double *)(void *)(context->region + context->region_layout.scalars_offset),
         .blocks_count = context->region_layout.blocks_count};
     const tide_kernel_work kernel = {
-        "norm",      context->kernels->norm_sum,         &sum,
+        "norm",      context->kernels->norm_sum,        &sum,
         sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
         TIDE_PART_OP};
     const tide_status status = tide_launch_kernel(pool, &kernel);
@@ -226,7 +226,8 @@ static tide_status end_locked(tide_pool *pool)
     assert(manager_calls(pool) >= step->calls_at_begin);
     pool->telemetry.counters.sums.manager_calls += manager_calls(pool) - step->calls_at_begin;
     if (training)
-        zero_gradients = tide_running_tasks_zero_gradients(&pool->running_tasks, tide_manager_gradients(manager));
+        zero_gradients =
+            tide_running_tasks_zero_gradients(&pool->running_tasks, tide_manager_gradients(manager));
     status = tide_manager_step_end(manager);
     if (status == TIDE_OK && training)
         status = end_training(pool, zero_gradients);

@@ -7,17 +7,19 @@
 #ifndef TIDE_POOL_TELEMETRY_H
 #define TIDE_POOL_TELEMETRY_H
 
-#include "src/pool/measure.h"
 #include "src/pool/counters.h"
+#include "src/pool/measure.h"
 
 /* What a command's time counts as (tide_work.timer). */
 enum {
     TIDE_TIMER_NONE = 0,
     TIDE_TIMER_COPY, /* and the command's tide_reason; tag: the chunk */
-    TIDE_TIMER_ADAM = TIDE_TIMER_COPY + TIDE_REASON_PROMOTE + 1, /* and tide_counters_timer; tag: the PARAM chunk */
-    TIDE_TIMER_NORM = TIDE_TIMER_ADAM + TIDE_ADAM_TIMERS, /* the norm's copy to the host: the compute stream carries it, but
+    TIDE_TIMER_ADAM =
+        TIDE_TIMER_COPY + TIDE_REASON_PROMOTE + 1, /* and tide_counters_timer; tag: the PARAM chunk */
+    TIDE_TIMER_NORM =
+        TIDE_TIMER_ADAM + TIDE_ADAM_TIMERS, /* the norm's copy to the host: the compute stream carries it, but
                                                              computes nothing */
-    TIDE_TIMER_ZERO, /* zeroing ahead of a command's own work */
+    TIDE_TIMER_ZERO,                        /* zeroing ahead of a command's own work */
     TIDE_TIMER_SERIES, /* and the number of a series (measure.h): work on the compute stream */
 };
 

@@ -45,8 +45,8 @@ uint64_t tide_link_number(tide_link *link, const tide_command *command)
 {
     const bool in = command->kind == TIDE_COMMAND_FETCH, streams = command->copy || command->zero;
     return tide_tracer_number(&link->telemetry->tracer, !streams ? TIDE_STREAM_COUNT
-                                                      : in     ? TIDE_STREAM_IN
-                                                               : TIDE_STREAM_OUT);
+                                                        : in     ? TIDE_STREAM_IN
+                                                                 : TIDE_STREAM_OUT);
 }
 
 /* What it enqueues, just before: its bytes are counted now. */
@@ -81,7 +81,8 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
 {
     tide_device *device = link->context->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
-    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason <= TIDE_REASON_PROMOTE);
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK &&
+           command->reason <= TIDE_REASON_PROMOTE);
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
     const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                     from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
@@ -135,7 +136,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
     tide_status status = tide_order_wait(link->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = context->device->ops->launch(context->device, TIDE_STREAM_IN, &work, context->kernels->zero,
-                                             &zero, sizeof zero);
+                                              &zero, sizeof zero);
     if (status == TIDE_OK)
         status = tide_order_record(link->order, TIDE_STREAM_IN, id, &number);
     if (status == TIDE_OK)

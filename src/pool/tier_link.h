@@ -10,9 +10,9 @@
 #ifndef TIDE_POOL_TIER_LINK_H
 #define TIDE_POOL_TIER_LINK_H
 
-#include "src/pool/telemetry.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
+#include "src/pool/telemetry.h"
 
 typedef struct tide_link {
     const tide_sealed_context *context;
@@ -23,7 +23,7 @@ typedef struct tide_link {
     uint32_t left_slot;    /* the slot there, free */
     tide_chunk left_chunk; /* whose place it is, */
     uint64_t left_id;      /* and the eviction's id */
-    bool used;          /* copies may be under way */
+    bool used;             /* copies may be under way */
 } tide_link;
 
 /* Where kernels of the engine reach a slot: on the device at its chunk's place, where it is mapped (with the guard on,

@@ -23,8 +23,7 @@ static void forget_chunks(tide_tracer *tracer)
 {
     const uint32_t count = tide_layout_chunk_count(tracer->context->layout);
     for (tide_chunk chunk = 0; tracer->seen != NULL && chunk < count; chunk++)
-        tracer->seen[chunk] =
-            (tide_chunk_view){.device_slot = TIDE_SLOT_NONE, .host_slot = TIDE_SLOT_NONE};
+        tracer->seen[chunk] = (tide_chunk_view){.device_slot = TIDE_SLOT_NONE, .host_slot = TIDE_SLOT_NONE};
 }
 
 tide_status tide_tracer_create(tide_tracer *tracer)

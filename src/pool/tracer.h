@@ -29,14 +29,16 @@ typedef struct tide_tracer {
     _Atomic(const char *) op; /* the open op's name; the caller writes it; NULL between ops */
     _Atomic uint64_t pass;    /* passes begun; likewise */
 
-    bool on;               /* [fixed] somebody listens */
-    tide_trace_event here; /* [lock] to write, which the caller alone does: where he stands, in an event of nothing */
-    uint64_t here_id;      /* [caller] that in the compute stream's ring; 0: nothing has been launched there */
-    uint64_t last_id;      /* [lock] of the command that the engine brought on last, */
-    uint64_t brought_on;   /* [lock] and how often it did with any */
-    tide_trace_event *issued[TIDE_STREAM_COUNT]; /* [fixed] the rings; one of a stream is written by who enqueues there */
-    uint64_t numbers[TIDE_STREAM_COUNT + 1];     /* issued so far: [caller] of compute, [lock] of the others */
-    uint64_t plans[2];                           /* [caller] the last told: of forward-only passes, of training */
+    bool on; /* [fixed] somebody listens */
+    tide_trace_event
+        here; /* [lock] to write, which the caller alone does: where he stands, in an event of nothing */
+    uint64_t here_id;    /* [caller] that in the compute stream's ring; 0: nothing has been launched there */
+    uint64_t last_id;    /* [lock] of the command that the engine brought on last, */
+    uint64_t brought_on; /* [lock] and how often it did with any */
+    tide_trace_event
+        *issued[TIDE_STREAM_COUNT]; /* [fixed] the rings; one of a stream is written by who enqueues there */
+    uint64_t numbers[TIDE_STREAM_COUNT + 1]; /* issued so far: [caller] of compute, [lock] of the others */
+    uint64_t plans[2];                       /* [caller] the last told: of forward-only passes, of training */
 
     pthread_mutex_t running_lock;
     tide_trace_event running; /* [running_lock] kernels that follow each other; busy_ns 0: none */
@@ -78,7 +80,6 @@ static inline void tide_tracer_brought_on(tide_tracer *tracer, uint64_t id)
     tracer->last_id = id;
     tracer->brought_on++;
 }
-
 
 /* The id of one that is to be enqueued on the stream; TIDE_STREAM_COUNT: on none. With the lock; of the compute
  * stream's the caller. */

@@ -7,12 +7,12 @@
  */
 #include "src/trace/trace.h"
 
-#include "src/pool/layout.h"
 #include "src/files/json_line.h"
-#include "src/train/metrics.h"
+#include "src/pool/layout.h"
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_head.h"
 #include "src/trace/trace_segments.h"
+#include "src/train/metrics.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -47,7 +47,8 @@ typedef struct tide_trace_head {
 } tide_trace_head;
 
 /* Open the file, whose content stays for now, and make the ring. IO names the path; NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_open(const char *path, const tide_trace_options *options, tide_trace **trace);
+TIDE_NODISCARD tide_status tide_trace_open(const char *path, const tide_trace_options *options,
+                                           tide_trace **trace);
 
 /* A tide_trace_callback; `context` is the tide_trace. Any thread. The event's strings must live until finish. */
 void tide_trace_record(void *context, const tide_trace_event *event);

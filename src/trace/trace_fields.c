@@ -45,8 +45,8 @@ static const tide_trace_field pass[] = {INSTANT, BOOL(training), COUNT(number), 
 static const tide_trace_field instant[] = {INSTANT};
 static const tide_trace_field plan[] = {
     INSTANT, BOOL(training), SMALL(planned_in), SMALL(planned_out), SMALL(least_in), SMALL(least_out)};
-static const tide_trace_field request[] = {SPAN,          SMALL(op),     SMALL_OR_NULL(slice),
-                                           SMALL(schedule_step), SMALL(chunks), SMALL(lacked)};
+static const tide_trace_field request[] = {
+    SPAN, SMALL(op), SMALL_OR_NULL(slice), SMALL(schedule_step), SMALL(chunks), SMALL(lacked)};
 static const tide_trace_field wait[] = {INSTANT,       SMALL(op),    SMALL_OR_NULL(slice),
                                         SMALL(schedule_step), SMALL(chunk), TEXT_IN(for, reason)};
 static const tide_trace_field op[] = {SPAN, COUNT(busy_ns), SMALL_OR_NULL(op), SMALL_OR_NULL(slice),

@@ -1,8 +1,8 @@
 #include "src/trace/trace_head.h"
 
-#include "src/pool/layout.h"
-#include "src/pool/device_factory.h"
 #include "src/files/json_line.h"
+#include "src/pool/device_factory.h"
+#include "src/pool/layout.h"
 #include "src/trace/trace_fields.h"
 
 #include <assert.h>

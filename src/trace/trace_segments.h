@@ -18,13 +18,13 @@ enum { TIDE_SEGMENT_BUFFER_BYTES = 1 << 16 };
 
 typedef struct tide_segments {
     tide_output_file output;
-    uint64_t keep;       /* 0: there are no segments */
-    uint64_t *numbers;   /* of segments that are there: a ring of keep + 1 */
-    uint64_t count;      /* of segments begun so far */
-    uint64_t first;      /* of those, removed */
-    char *path;          /* of a segment: room for the longest number */
+    uint64_t keep;     /* 0: there are no segments */
+    uint64_t *numbers; /* of segments that are there: a ring of keep + 1 */
+    uint64_t count;    /* of segments begun so far */
+    uint64_t first;    /* of those, removed */
+    char *path;        /* of a segment: room for the longest number */
     size_t path_bytes;
-    int descriptor;      /* what is written; -1 in between */
+    int descriptor; /* what is written; -1 in between */
     size_t used;
     int failure; /* errno of the first that failed, 0: none */
     char buffer[TIDE_SEGMENT_BUFFER_BYTES];

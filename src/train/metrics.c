@@ -2,8 +2,8 @@
 #include "src/train/metrics.h"
 
 #include "src/files/json_line.h"
-#include "src/train/metrics_trim.h"
 #include "src/files/output_file.h"
+#include "src/train/metrics_trim.h"
 
 #include <assert.h>
 #include <errno.h>

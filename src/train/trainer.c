@@ -1,8 +1,8 @@
 /* A trainer made, filled with values, and taken apart. What it does between is in trainer_step.c. */
 #include "src/train/trainer_internal.h"
 
-#include "src/pool/device_factory.h"
 #include "src/checkpoint/loss_scale.h"
+#include "src/pool/device_factory.h"
 
 #include <stdlib.h>
 

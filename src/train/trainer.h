@@ -23,8 +23,8 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/data.h"
-#include "src/model/config.h"
 #include "src/export/export.h"
+#include "src/model/config.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_trainer tide_trainer;
@@ -44,12 +44,12 @@ typedef enum tide_recompute {
 
 typedef struct tide_trainer_options {
     tide_model_config model;
-    const char *data;               /* path; NULL is allowed on the null device */
-    const char *eval_data;          /* path; NULL: files named val, or part of data is held out: data.h */
+    const char *data;                 /* path; NULL is allowed on the null device */
+    const char *eval_data;            /* path; NULL: files named val, or part of data is held out: data.h */
     tide_data_encoding data_encoding; /* of both */
-    uint64_t steps;                 /* where the run and its schedule end */
-    uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
-    uint32_t seq_len;               /* 0: the model's context, at most its window; with weights at most 4096 */
+    uint64_t steps;                   /* where the run and its schedule end */
+    uint64_t batch_tokens;            /* of the global batch; 0: 8 sequences */
+    uint32_t seq_len; /* 0: the model's context, at most its window; with weights at most 4096 */
     uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 512 tokens, at
                                        least 1 */
     tide_lr_shape schedule;
@@ -58,28 +58,31 @@ typedef struct tide_trainer_options {
     double weight_decay;
     double clip; /* global gradient norm; 0: no clipping, updates run during backward */
     double beta1, beta2, epsilon;
-    double loss_scale;     /* fp16 only: a power of two from 1 to 2^24 that stays; 0: dynamic (loss_scale.h) */
+    double loss_scale; /* fp16 only: a power of two from 1 to 2^24 that stays; 0: dynamic (loss_scale.h) */
     uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
     uint64_t decay_steps;  /* of the schedule wsd; 0: a tenth of the run, at least 1 */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
-    const char *const *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of tensors that are not trained */
+    const char *const
+        *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of tensors that are not trained */
     uint32_t freeze_count;
     uint32_t eval_batches; /* validation batches (of the training batch's size) in an evaluation */
     /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. nonmodel_bytes is
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
-    bool imitates;              /* null device: default budgets are those of the device that it stands for (src/pool/device_factory.h); of the
+    bool
+        imitates; /* null device: default budgets are those of the device that it stands for (src/pool/device_factory.h); of the
                                    host's memory free_memory_bytes, 0: as much as the run needs */
-    bool makes_up_tokens;       /* a device that computes needs no data: to find out how long a step takes */
-    const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
-    const char *resume_from;    /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
+    bool makes_up_tokens;    /* a device that computes needs no data: to find out how long a step takes */
+    const char *resume_dir;  /* NULL: initial values; else the newest checkpoint in it, if there is one */
+    const char *resume_from; /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
     bool new_data; /* resume_from's params, moments and step go on with other data, from its first batch on */
-    const char *weights;        /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
+    const char *
+        weights; /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
                                    resumed; the null device reads nothing */
-    bool save_weights_only;     /* tide_trainer_save saves no moments */
-    const tide_files *files;    /* of checkpoints; NULL: POSIX */
+    bool save_weights_only;  /* tide_trainer_save saves no moments */
+    const tide_files *files; /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
 
 /* gpt2-nano, 1000 steps, batch, sequence and micro-batch 0, cosine, lr 6e-4 and default floor, weight decay
@@ -103,21 +106,23 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * loss_bytes + logits_bytes + rope_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -
  * frozen_params) x element_bytes + frozen_params x frozen_element_bytes + padding_bytes. */
 typedef struct tide_trainer_plan {
-    tide_pool_plan pool;    /* its params count the vocabulary's padded rows */
-    uint64_t params;        /* elements of the model's params, as files hold them; */
-    uint64_t frozen_params; /* of them, those that are not trained, */
+    tide_pool_plan pool;     /* its params count the vocabulary's padded rows */
+    uint64_t params;         /* elements of the model's params, as files hold them; */
+    uint64_t frozen_params;  /* of them, those that are not trained, */
     uint32_t frozen_tensors; /* in so many tensors of the files */
-    uint32_t element_bytes, frozen_element_bytes; /* of pool.model_bytes: a trained element's, and a frozen one's; */
-    uint64_t padding_bytes;                       /* and the padded rows' (src/model/params.h) */
-    uint64_t trained_bytes, frozen_bytes;         /* of the PARAM space */
-    uint64_t batch_tokens; /* the options in force, defaults resolved */
+    uint32_t element_bytes,
+        frozen_element_bytes;             /* of pool.model_bytes: a trained element's, and a frozen one's; */
+    uint64_t padding_bytes;               /* and the padded rows' (src/model/params.h) */
+    uint64_t trained_bytes, frozen_bytes; /* of the PARAM space */
+    uint64_t batch_tokens;                /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */
-    uint64_t device_available_bytes; /* of a GPU, when its context and libraries existed, less the reserve; else 0 */
+    uint64_t
+        device_available_bytes; /* of a GPU, when its context and libraries existed, less the reserve; else 0 */
     uint32_t seq_len;
     uint32_t batch_sequences;
     uint32_t micro_batch_sequences;
-    uint32_t micro_batches; /* batch_sequences / micro_batch_sequences */
+    uint32_t micro_batches;     /* batch_sequences / micro_batch_sequences */
     uint32_t blocks;            /* that backward reaches: the last ones */
     uint32_t recomputed_blocks; /* the first of them; the others keep their activations */
     uint64_t residual_bytes;    /* ACTIVATION space: blocks + 1 residual inputs of the whole batch */
@@ -167,7 +172,8 @@ tide_data *tide_trainer_data(tide_trainer *trainer);
 
 /* What create found to resume from. */
 typedef struct tide_trainer_resumed {
-    bool resumed;               /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
+    bool
+        resumed; /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
     tide_checkpoint_found from; /* step and path */
     tide_train_changes changes; /* hyperparameters and frozen params that differ from the checkpoint's */
 } tide_trainer_resumed;
@@ -226,7 +232,8 @@ TIDE_NODISCARD tide_status tide_trainer_save_bytes(const tide_trainer_options *o
 
 /* Finish an export that was begun, with the params as they are now (tide_export_finish: statuses); export->model is not read. Waits
  * for running updates. STATE on the null device. */
-TIDE_NODISCARD tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export, tide_export_place *place);
+TIDE_NODISCARD tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export,
+                                               tide_export_place *place);
 
 /* Save as dir/step-N (tide_checkpoint_save: statuses, `keep`, `saved`). Waits for running updates. STATE on
  * the null device. */

@@ -54,7 +54,8 @@ TIDE_NODISCARD tide_status tide_trainer_find(tide_trainer *trainer, const tide_t
 TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer);
 
 /* Open and check the folder options->weights. Statuses of tide_weights_open. Close it also after a failure of import. */
-TIDE_NODISCARD tide_status tide_trainer_weights_open(const tide_trainer_options *options, tide_trainer_weights **weights);
+TIDE_NODISCARD tide_status tide_trainer_weights_open(const tide_trainer_options *options,
+                                                     tide_trainer_weights **weights);
 /* Have its tensors the family's other names (config.h: names_otherwise)? */
 bool tide_trainer_weights_named_otherwise(const tide_trainer_weights *weights);
 void tide_trainer_weights_close(tide_trainer_weights *weights); /* NULL: nothing */

@@ -1,8 +1,8 @@
 /* Options: their defaults, what is filled in where nothing was chosen, and what is refused whatever the memory. */
 #include "src/train/trainer_internal.h"
 
-#include "src/pool/device_factory.h"
 #include "src/checkpoint/loss_scale.h"
+#include "src/pool/device_factory.h"
 
 #include <assert.h>
 #include <fnmatch.h>
@@ -280,7 +280,8 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
         status = resolve_batch(&made);
     if (status == TIDE_OK)
         status = resolve_schedule(&made);
-    if (status == TIDE_OK && !made.data && !made.makes_up_tokens && !tide_device_factory_is_null(made.pool.device))
+    if (status == TIDE_OK && !made.data && !made.makes_up_tokens &&
+        !tide_device_factory_is_null(made.pool.device))
         status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
     if (status != TIDE_OK)
         return status;

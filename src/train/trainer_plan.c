@@ -37,8 +37,8 @@ enum { MESSAGE_BYTES = 1024, ADAMW_BYTES = 3 * sizeof(float) /* what it keeps of
  * more than is available. */
 static uint64_t free_host_bytes(bool shared)
 {
-    const uint64_t bytes =
-        shared ? tide_topology_available_bytes() : tide_free_memory_most_bytes(tide_free_memory_machine_system());
+    const uint64_t bytes = shared ? tide_topology_available_bytes()
+                                  : tide_free_memory_most_bytes(tide_free_memory_machine_system());
     return bytes != UINT64_MAX ? bytes : 0;
 }
 
@@ -120,7 +120,8 @@ static uint64_t at_least(uint64_t a, uint64_t b)
 }
 
 /* Device bytes that ops use when `saved_blocks` blocks save their activations, given the plan when none does. */
-static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_block_bytes, uint32_t saved_blocks)
+static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_block_bytes,
+                            uint32_t saved_blocks)
 {
     const uint64_t chunk = none_saved->chunk_bytes;
     const uint64_t activation_bytes =
@@ -175,7 +176,8 @@ static uint32_t reached_blocks(const tide_trainer_options *options, const model_
 }
 
 static tide_status saved_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                      const free_memory *memory, const model_variant *variant, uint32_t *saved_blocks)
+                                       const free_memory *memory, const model_variant *variant,
+                                       uint32_t *saved_blocks)
 {
     uint64_t limit_bytes = device_limit(options, memory);
     tide_pool_plan none_saved;
@@ -203,7 +205,8 @@ static tide_status choose_recompute(const tide_trainer_options *options, uint64_
     for (uint32_t i = 0; i < layers; i++)
         variant->recompute[i] = true;
     if (options->recompute == TIDE_RECOMPUTE_AUTO) {
-        const tide_status status = saved_automatically(options, saved_block_bytes, memory, variant, &saved_blocks);
+        const tide_status status =
+            saved_automatically(options, saved_block_bytes, memory, variant, &saved_blocks);
         if (status != TIDE_OK)
             return status;
     }

@@ -30,7 +30,8 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
     snprintf(message, sizeof message, "%s", tide_message());
     const tide_status aborted = tide_step_abort(trainer->pool);
     if (aborted == TIDE_OK || (aborted == TIDE_ERROR_STATE && status == TIDE_ERROR_NONFINITE))
-        return tide_fail(status, "%s", message); /* what is not finite says itself that the pool is poisoned */
+        return tide_fail(status, "%s",
+                         message); /* what is not finite says itself that the pool is poisoned */
     if (aborted == TIDE_ERROR_STATE)
         return tide_fail(status, "%s (updates had begun: params are undefined until a checkpoint is loaded)",
                          message);

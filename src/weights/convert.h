@@ -11,7 +11,8 @@
 void tide_weights_widen(tide_weights_dtype dtype, float *values, size_t count);
 
 /* Round to BF16 or F16, to nearest, ties to even. A NaN becomes quiet in BF16, 0x7fff in F16. `values` and `raw` lie apart. */
-void tide_weights_narrow(tide_weights_dtype dtype, const float *restrict values, uint16_t *restrict raw, size_t count);
+void tide_weights_narrow(tide_weights_dtype dtype, const float *restrict values, uint16_t *restrict raw,
+                         size_t count);
 
 /* The first of the finite values that would be an infinity in F16; `count`: none. */
 size_t tide_weights_f16_overflow(const float *values, size_t count);

@@ -17,12 +17,15 @@
 typedef struct tide_weights_names {
     const tide_weights_tensor *tensors;
     size_t count;
-    const char *optional_prefix; /* "transformer.", say: the names in the files have it in front, or none has, but for those that never
+    const char *
+        optional_prefix; /* "transformer.", say: the names in the files have it in front, or none has, but for those that never
                                     have it where the first tensor's name does; NULL: none */
-    const char *const *ignored;  /* patterns (fnmatch) of names that may be there too, with the prefix or without */
+    const char *const
+        *ignored; /* patterns (fnmatch) of names that may be there too, with the prefix or without */
     size_t ignored_count;
-    const char *duplicate; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
-    size_t duplicate_of;   /* that tensor */
+    const char *
+        duplicate; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
+    size_t duplicate_of; /* that tensor */
 } tide_weights_names;
 
 typedef struct tide_weights tide_weights;
@@ -31,7 +34,8 @@ typedef struct tide_weights tide_weights;
  * that contradicts its shards. MISMATCH: sound files of another model: a tensor missing, too many, or of another shape.
  * UNSUPPORTED: a dtype that is not BF16, F16 or F32, weights in another format. ARGUMENT: names without
  * a valid shape or twice, a path too long. NO_MEMORY. On failure nothing stays open. */
-TIDE_NODISCARD tide_status tide_weights_open(const char *folder, const tide_weights_names *names, tide_weights **weights);
+TIDE_NODISCARD tide_status tide_weights_open(const char *folder, const tide_weights_names *names,
+                                             tide_weights **weights);
 
 /* The same on other files than the operating system's; `files` must stay. */
 TIDE_NODISCARD tide_status tide_weights_open_on(const tide_files *files, const char *folder,
@@ -40,11 +44,11 @@ TIDE_NODISCARD tide_status tide_weights_open_on(const tide_files *files, const c
 /* Elements [first, first + count) of a tensor, by its number in the names, as fp32. Exact; a NaN of F16 becomes quiet. Needs no
  * memory but `values`, and leaves anything there on failure. Works with the caller's team (kernels/cpu/team.h); any threads,
  * several at once. ARGUMENT: no such tensor or elements. IO, CORRUPT: the file can't be read any more, or has become shorter. */
-TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
-                                             float *values);
+TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first,
+                                             uint64_t count, float *values);
 /* The same as the file has them, bit for bit: of the tensor's dtype. */
-TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
-                                                 void *values);
+TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first,
+                                                 uint64_t count, void *values);
 
 /* Have the files the prefix where the names have none, or none where those have it? */
 bool tide_weights_named_otherwise(const tide_weights *weights);

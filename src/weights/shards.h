@@ -23,13 +23,15 @@ TIDE_NODISCARD tide_status tide_weights_shards_make(const tide_weights_tensor *t
 void tide_weights_shards_free(tide_weights_shards *shards);
 
 /* model.safetensors, or model-00001-of-00004.safetensors. */
-void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard, char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
+void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
+                             char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
 
 /* A file's header with its length in front, and the index of all files: in blocks that the caller frees. ARGUMENT: a header
  * above the format's limit. NO_MEMORY (a name that is not UTF-8, too). */
 TIDE_NODISCARD tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
-                                                     const tide_weights_tensor *tensors, tide_weights_dtype dtype,
-                                                     char **header, size_t *header_bytes);
+                                                     const tide_weights_tensor *tensors,
+                                                     tide_weights_dtype dtype, char **header,
+                                                     size_t *header_bytes);
 TIDE_NODISCARD tide_status tide_weights_shards_index(const tide_weights_shards *shards,
                                                      const tide_weights_tensor *tensors, char **index);
 

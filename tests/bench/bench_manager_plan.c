@@ -18,10 +18,13 @@ static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flag
 {
     const tide_chunk first = block * STEP_CHUNKS;
     for (uint32_t i = 0; i < BLOCK_CHUNKS; i++)
-        trace->uses[trace->use_count++] = (tide_trace_use){
-            .schedule_step = trace->schedule_step_count, .chunk = first + i, .flags = param_flags, .held_schedule_steps = 1};
-    trace->uses[trace->use_count++] = (tide_trace_use){
-        .schedule_step = trace->schedule_step_count + 1, .chunk = first + BLOCK_CHUNKS, .flags = activation_flags};
+        trace->uses[trace->use_count++] = (tide_trace_use){.schedule_step = trace->schedule_step_count,
+                                                           .chunk = first + i,
+                                                           .flags = param_flags,
+                                                           .held_schedule_steps = 1};
+    trace->uses[trace->use_count++] = (tide_trace_use){.schedule_step = trace->schedule_step_count + 1,
+                                                       .chunk = first + BLOCK_CHUNKS,
+                                                       .flags = activation_flags};
     trace->schedule_step_count += 2;
 }
 

@@ -15,8 +15,8 @@
 #include "src/train/trainer.h"
 #include "tests/support/bench.h"
 #include "tests/support/policies.h"
-#include "tests/support/small_traces.h"
 #include "tests/support/small_model.h"
+#include "tests/support/small_traces.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -160,7 +160,8 @@ static void measure_least(const model *of, const budget *b, const tide_use_trace
     uint64_t in = 0, out = 0;
     double seconds[TIMED_BUILDS];
     char name[NAME_BYTES];
-    check(tide_least_create(trace->chunk_count, trace->use_count, trace->schedule_step_count, &least), "least");
+    check(tide_least_create(trace->chunk_count, trace->use_count, trace->schedule_step_count, &least),
+          "least");
     for (int i = 0; i < TIMED_BUILDS; i++) {
         const double began = bench_seconds();
         tide_least_find(least, trace, slots, &in, &out);
@@ -215,7 +216,8 @@ static void measure_model(const model *of)
     tide_planner *planner;
     if (!trace)
         bench_die("%s: no step was recorded", of->name);
-    const uint32_t most = trace->use_count > trace->schedule_step_count ? trace->use_count : trace->schedule_step_count;
+    const uint32_t most =
+        trace->use_count > trace->schedule_step_count ? trace->use_count : trace->schedule_step_count;
     check(tide_planner_create(trace->chunk_count, most, &planner), "planner");
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
         measure_budget(of, &budgets[i], plan, trace, planner);

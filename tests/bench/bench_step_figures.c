@@ -4,8 +4,8 @@
  * A ratio a little below 1 is the machine's speed, which was another while the parts were measured; further below
  * (TRUSTED_RATIO) the note begins with a warning.
  */
-#include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
+#include "tests/support/bench.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * They run on memory of the same kind as a pool's: a host device of their own with slots in both tiers. Adam is called
  * with all segments at once, so that the limit knows nothing of chunks.
  */
+#include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
-#include "tests/bench/bench_step.h"
 
 #include <stdlib.h>
 #include <string.h>

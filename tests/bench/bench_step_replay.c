@@ -14,8 +14,8 @@
  * A note is made before the call, so that nobody else's call waits behind a full queue: whoever waits for an event was told
  * of its record when that had returned, under the pool's lock.
  */
-#include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
+#include "tests/support/bench.h"
 
 #include "offload/host/host_device.h"
 

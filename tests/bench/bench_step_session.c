@@ -5,8 +5,8 @@
  * steps: a step whose updates run into the next one is followed by one that takes over the same from its predecessor.
  * A session puts its own observer before the pool's, for the time of each op's kernels.
  */
-#include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
+#include "tests/support/bench.h"
 
 #include "offload/host/host_device.h"
 

@@ -13,10 +13,10 @@
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
 
-#include "src/model/params.h"
 #include "src/export/export.h"
-#include "src/train/trainer_internal.h"
 #include "src/export/weight_list.h"
+#include "src/model/params.h"
+#include "src/train/trainer_internal.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -31,7 +31,8 @@ extern fixture f;
 /* --- arranging --- */
 
 /* As many params of each class, in order; ACTIVATION tensors of a chunk a part. */
-void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors, uint32_t parts);
+void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
+                     uint32_t parts);
 /* One class, four bytes of state an element: param i's state is chunk P + i, its update one piece. */
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts);
 /* Of one param. */

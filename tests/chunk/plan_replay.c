@@ -192,8 +192,8 @@ void check_pairing(const planned *made)
         if (made->plan->in_place[fetch])
             continue;
         for (uint32_t u = 0; u < trace->use_count; u++)
-            released +=
-                made->plan->leaves[u] && trace->uses[u].schedule_step + trace->uses[u].held_schedule_steps < needed_at;
+            released += made->plan->leaves[u] &&
+                        trace->uses[u].schedule_step + trace->uses[u].held_schedule_steps < needed_at;
         CHECK(taken < made->plan->free_slots + released, made);
         taken++;
     }

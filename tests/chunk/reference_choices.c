@@ -109,12 +109,13 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     tide_chunk owner, last_owner;
     if (tide_layout_chunk_space(v->layout, chunk) != TIDE_SPACE_STATE)
         return tide_pending_must_leave(v->pending, chunk) || !is_used(f, chunk) ? far_never(f, chunk)
-                                                                          : far_next(f, chunk, 0);
+                                                                                : far_next(f, chunk, 0);
     uint64_t nearest = far_never(f, chunk);
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
     for (; owner <= last_owner; owner++) {
         const uint64_t worth = far_of_owner(v, owner, chunk);
-        nearest = worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same schedule step: the first one's */
+        nearest =
+            worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same schedule step: the first one's */
     }
     return nearest;
 }
@@ -214,7 +215,8 @@ static tide_chunk find_duplicate(const tide_victims *v, const tide_eviction_queu
 }
 
 /* A host slot for a copy: false if there is none; `*slot` the one that a duplicate leaves. */
-static bool find_host_slot(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared, uint32_t *slot)
+static bool find_host_slot(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared,
+                           uint32_t *slot)
 {
     *slot = TIDE_SLOT_NONE;
     if (tide_places_free(v->places, TIDE_TIER_HOST))
@@ -292,11 +294,11 @@ static choice choose_promotion(const tide_victims *v, const tide_turn *turn)
 }
 
 bool __real_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
-                                     tide_command *command);
+                                           tide_command *command);
 bool __wrap_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
-                                     tide_command *command);
+                                           tide_command *command);
 bool __wrap_tide_victims_evict_reclaimable(tide_victims *v, tide_victim_rule rule, tide_reason reason,
-                                     tide_command *command)
+                                           tide_command *command)
 {
     const choice wanted = choose_reclaimable(v, rule);
     const bool any = __real_tide_victims_evict_reclaimable(v, rule, reason, command);
@@ -416,11 +418,11 @@ static choice choose_eviction(const tide_eviction_queue *l, uint32_t marks, bool
 }
 
 void __real_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
-                                   uint32_t first_use, uint64_t ends);
+                                          uint32_t first_use, uint64_t ends);
 void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
-                                   uint32_t first_use, uint64_t ends);
+                                          uint32_t first_use, uint64_t ends);
 void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chunk *chunks, uint32_t count,
-                                   uint32_t first_use, uint64_t ends)
+                                          uint32_t first_use, uint64_t ends)
 {
     for (uint32_t i = 0; i < count; i++) {
         ends_of[chunks[i]] =
@@ -430,9 +432,12 @@ void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chu
     __real_tide_eviction_queue_use_ended(l, chunks, count, first_use, ends);
 }
 
-bool __real_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command);
-bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command);
-bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy, tide_command *command)
+bool __real_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy,
+                                     tide_command *command);
+bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy,
+                                     tide_command *command);
+bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, bool with_copy,
+                                     tide_command *command)
 {
     const choice wanted = choose_eviction(l, marks, with_copy);
     const bool any = __real_tide_eviction_queue_next(l, marks, with_copy, command);
@@ -565,9 +570,10 @@ static bool assembles_same(const tide_tasks *t)
 /* What was moved or handed out is of the first pending one of its tier; nothing is assembled if there is none, or may be none, and
  * nothing on both tiers. */
 static void compare_assembly(const tide_tasks *t, const tide_chunk update[TIDE_TIER_COUNT], bool any,
-                           const tide_command *command)
+                             const tide_command *command)
 {
-    const tide_tier first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const tide_tier first =
+        update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     ref_choices_made.assembles += any;
     if (problem[0])
         return;
@@ -584,24 +590,25 @@ static void compare_assembly(const tide_tasks *t, const tide_chunk update[TIDE_T
     if (update[first] != TIDE_CHUNK_NONE &&
         (t->assembling[first].task_count == 0 || t->assembling[first].chunk != update[first]))
         snprintf(problem, sizeof problem, "assembled is chunk %u, by the plain rule it is chunk %u",
-                 t->assembling[first].task_count ? t->assembling[first].chunk : TIDE_CHUNK_NONE, update[first]);
+                 t->assembling[first].task_count ? t->assembling[first].chunk : TIDE_CHUNK_NONE,
+                 update[first]);
     else if (any && update[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && update[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
         snprintf(problem, sizeof problem, "assembled is something, by the plain rule it is nothing");
 }
 
 bool __real_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
-                                   tide_command *command);
+                                     tide_command *command);
 bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
-                                   tide_command *command);
+                                     tide_command *command);
 bool __wrap_tide_tasks_next_assembly(tide_tasks *t, const tide_turn *turn, bool first_only,
-                                   tide_command *command)
+                                     tide_command *command)
 {
     tide_chunk update[TIDE_TIER_COUNT];
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         const bool waits = tier == TIDE_TIER_HOST && turn->out_busy && !first_only;
         update[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
-                        ? TIDE_CHUNK_NONE
-                        : first_pending(t, (tide_tier)tier, first_only);
+                           ? TIDE_CHUNK_NONE
+                           : first_pending(t, (tide_tier)tier, first_only);
     }
     hold_back(t, update);
     const bool any = __real_tide_tasks_next_assembly(t, turn, first_only, command);
@@ -646,7 +653,8 @@ static choice choose_missing(const tide_request *r)
     choice chosen = nothing();
     for (uint32_t i = r->pinned_count; i < r->pin_count && !chosen.any; i++) {
         const tide_place *place = tide_place_of(r->places, r->pins[i]);
-        if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE) || tide_pending_has(r->pending, r->pins[i]) ||
+        if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE) ||
+            tide_pending_has(r->pending, r->pins[i]) ||
             !(place->stale || tide_places_free(r->places, TIDE_TIER_DEVICE)))
             continue;
         chosen.any = true;
@@ -661,7 +669,8 @@ bool __wrap_tide_request_waits_for_pending(tide_request *r);
 bool __wrap_tide_request_waits_for_pending(tide_request *r)
 {
     const bool waits = __real_tide_request_waits_for_pending(r);
-    compare_numbers("a request waits for pending updates", waits, count_pending(r) > 0, &ref_choices_made.pins);
+    compare_numbers("a request waits for pending updates", waits, count_pending(r) > 0,
+                    &ref_choices_made.pins);
     return waits;
 }
 
@@ -760,8 +769,10 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
             free_slots -= !in_place && free_slots > 0;
             continue;
         }
-        const fetch_state state = look_at(
-            p, chunk, schedule_step >= cursor ? schedule_step - cursor : schedule_step + step->trace.schedule_step_count - cursor);
+        const fetch_state state =
+            look_at(p, chunk,
+                    schedule_step >= cursor ? schedule_step - cursor
+                                            : schedule_step + step->trace.schedule_step_count - cursor);
         if (state == MISSING && (free_slots > 0 || place->stale)) {
             chosen.any = true;
             chosen.kind = TIDE_COMMAND_FETCH;

@@ -13,7 +13,8 @@
 enum { REF_CHUNKS_MAX = 4096 };
 
 typedef struct ref_counts {
-    uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches, pins; /* choices compared that chose something */
+    uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches,
+        pins;           /* choices compared that chose something */
     uint64_t held_back; /* assemblies that waited for the other tier's */
 } ref_counts;
 

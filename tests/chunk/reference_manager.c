@@ -29,8 +29,8 @@ static void blame(reference_manager *n, const char *format, ...)
     } while (0)
 
 void reference_create(reference_manager *n, const tide_layout *layout, tide_manager *manager,
-                  const tide_manager_options *options, const reference_op *ops, uint32_t op_count,
-                  const bool *frozen)
+                      const tide_manager_options *options, const reference_op *ops, uint32_t op_count,
+                      const bool *frozen)
 {
     memset(n, 0, sizeof *n);
     n->layout = layout;
@@ -214,7 +214,7 @@ typedef struct reference_chunk_states {
     uint8_t tensors[REFERENCE_CHUNKS_MAX];
     bool in_task[REFERENCE_CHUNKS_MAX];
     bool running[REFERENCE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
-    bool worth[REFERENCE_CHUNKS_MAX];   /* an ACTIVATION chunk of which some part was written and is not dead */
+    bool worth[REFERENCE_CHUNKS_MAX]; /* an ACTIVATION chunk of which some part was written and is not dead */
 } reference_chunk_states;
 
 static void compare_param(reference_manager *n, uint32_t p, reference_chunk_states *states)
@@ -281,7 +281,8 @@ static void compare_place(reference_manager *n, tide_chunk chunk, bool worth)
            (int)n->mapped[chunk], (int)device_slot);
     EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
     EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
-    const bool of_none = truth == REFERENCE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
+    const bool of_none =
+        truth == REFERENCE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
     if (n->problem[0] || of_none)
         return;
     if (on_device)
@@ -405,8 +406,8 @@ static bool is_among_neighbours(const reference_manager *n, const tide_command *
 
 static void take_work(reference_manager *n, const tide_command *c)
 {
-    EXPECT(n->pending[c->chunk] && n->pending_kind[c->chunk] == c->kind, "chunk %u has no pending %s", c->chunk,
-           tide_command_kind_name(c->kind));
+    EXPECT(n->pending[c->chunk] && n->pending_kind[c->chunk] == c->kind, "chunk %u has no pending %s",
+           c->chunk, tide_command_kind_name(c->kind));
     EXPECT(n->pending[c->chunk] >> c->piece & 1, "chunk %u: piece %u is not pending", c->chunk, c->piece);
     EXPECT(c->task_count == 2 && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
     EXPECT(c->task[1].chunk == tide_layout_piece(n->layout, c->chunk, c->piece).state_chunk,
@@ -532,7 +533,8 @@ static void note_values(reference_manager *n, tide_chunk chunk)
         n->has_value[p] |= overlaps(n, p, chunk);
 }
 
-static void complete_task_chunk(reference_manager *n, const tide_command *c, uint32_t i, reference_outcome outcome)
+static void complete_task_chunk(reference_manager *n, const tide_command *c, uint32_t i,
+                                reference_outcome outcome)
 {
     const tide_task_chunk *t = &c->task[i];
     reference_slot *slot = slot_at(n, c->tier, t->slot);

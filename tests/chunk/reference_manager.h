@@ -84,18 +84,19 @@ typedef struct reference_manager {
     bool part_live[REFERENCE_TENSORS_MAX][REFERENCE_PARTS_MAX];
 
     /* gradients */
-    bool added_now[REFERENCE_PARAMS_MAX];  /* in the open step: its accumulator holds something */
-    bool closed_now[REFERENCE_PARAMS_MAX]; /* and that went into its place */
+    bool added_now[REFERENCE_PARAMS_MAX];   /* in the open step: its accumulator holds something */
+    bool closed_now[REFERENCE_PARAMS_MAX];  /* and that went into its place */
     bool is_zero_now[REFERENCE_PARAMS_MAX]; /* or zero is taken for it */
-    uint8_t gradient[REFERENCE_PARAMS_MAX][REFERENCE_CHUNKS_MAX]; /* reference_gradient, in the param's PARAM chunks */
+    uint8_t gradient[REFERENCE_PARAMS_MAX]
+                    [REFERENCE_CHUNKS_MAX];     /* reference_gradient, in the param's PARAM chunks */
     bool stands_complete[REFERENCE_PARAMS_MAX]; /* some chunk of it still waits for its update or restore */
-    bool used_now[REFERENCE_PARAMS_MAX]; /* by an op of the open step that has ended */
+    bool used_now[REFERENCE_PARAMS_MAX];        /* by an op of the open step that has ended */
     bool has_value[REFERENCE_PARAMS_MAX];
 
     /* pending work, per PARAM chunk: pieces */
     tide_command_kind pending_kind[REFERENCE_CHUNKS_MAX]; /* UPDATE or RESTORE */
-    uint64_t pending[REFERENCE_CHUNKS_MAX]; /* bit i: piece i */
-    bool updated_early[REFERENCE_CHUNKS_MAX]; /* its update of the open step is pending or done */
+    uint64_t pending[REFERENCE_CHUNKS_MAX];               /* bit i: piece i */
+    bool updated_early[REFERENCE_CHUNKS_MAX];             /* its update of the open step is pending or done */
     uint64_t pending_step[REFERENCE_CHUNKS_MAX];
 
     bool step_open, training, updates_wait, release_pending, update_failed;
@@ -111,13 +112,15 @@ typedef struct reference_manager {
     uint32_t open_count;
     uint64_t copied_in, copied_out; /* chunks */
     uint64_t zero_gradients;        /* taken at step ends */
-    uint64_t among_neighbours;      /* tasks on a STATE chunk that a neighbour's task of the other tier wants, too */
+    uint64_t
+        among_neighbours; /* tasks on a STATE chunk that a neighbour's task of the other tier wants, too */
     char problem[256];
 } reference_manager;
 
 /* A model of a sealed manager whose ops are `ops`, and of whose params some are frozen. */
 void reference_create(reference_manager *reference, const tide_layout *layout, tide_manager *manager,
-                  const tide_manager_options *options, const reference_op *ops, uint32_t op_count, const bool *frozen);
+                      const tide_manager_options *options, const reference_op *ops, uint32_t op_count,
+                      const bool *frozen);
 
 /* Take one command from the manager, check it and keep it open. False if there is none. */
 bool reference_take(reference_manager *reference);

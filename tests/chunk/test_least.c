@@ -2,8 +2,8 @@
  * against plans. */
 #include "chunk/least.h"
 #include "chunk/planner.h"
-#include "tests/support/small_traces.h"
 #include "tests/support/fake_memory.h"
+#include "tests/support/small_traces.h"
 #include "tests/support/test_thin.h"
 
 #include <setjmp.h>
@@ -105,12 +105,13 @@ static void add_case(sums *s, copies c, searched least)
 
 static void print_sums(const trace_limits *limits, const sums *s)
 {
-    print_message("%u chunks, %u at a schedule step: in %.4f of the least in, %.1f%% equal; out %.4f, %.1f%%; "
-                  "together %.4f of the least together, %.1f%%\n",
-                  limits->chunks, limits->schedule_step_chunks, (double)s->in / (double)s->least_in,
-                  100.0 * s->equal_in / s->cases, (double)s->out / (double)s->least_out,
-                  100.0 * s->equal_out / s->cases, (double)(s->in + s->out) / (double)s->least_sum,
-                  100.0 * s->equal_sum / s->cases);
+    print_message(
+        "%u chunks, %u at a schedule step: in %.4f of the least in, %.1f%% equal; out %.4f, %.1f%%; "
+        "together %.4f of the least together, %.1f%%\n",
+        limits->chunks, limits->schedule_step_chunks, (double)s->in / (double)s->least_in,
+        100.0 * s->equal_in / s->cases, (double)s->out / (double)s->least_out,
+        100.0 * s->equal_out / s->cases, (double)(s->in + s->out) / (double)s->least_sum,
+        100.0 * s->equal_sum / s->cases);
 }
 
 /* In whole chunks, the bound on copies in is what it is to be a bound of. */
@@ -391,7 +392,8 @@ static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flag
 {
     const tide_chunk first = block * (BLOCK_PARAMS + 1);
     for (uint32_t i = 0; i < BLOCK_PARAMS; i++)
-        trace->uses[trace->use_count++] = (tide_trace_use){trace->schedule_step_count, first + i, param_flags, 1};
+        trace->uses[trace->use_count++] =
+            (tide_trace_use){trace->schedule_step_count, first + i, param_flags, 1};
     trace->uses[trace->use_count++] =
         (tide_trace_use){trace->schedule_step_count + 1, first + BLOCK_PARAMS, activation_flags, 0};
     trace->schedule_step_count += 2;
@@ -464,8 +466,9 @@ static void what_was_found_before_does_not_matter(void **state)
         tide_use_trace trace = {.uses = uses};
         uint32_t slots;
         trace_draw(seed, limits_of(seed), &trace, &slots);
-        assert_int_equal(tide_least_create(trace.chunk_count, trace.use_count, trace.schedule_step_count, &fresh),
-                         TIDE_OK);
+        assert_int_equal(
+            tide_least_create(trace.chunk_count, trace.use_count, trace.schedule_step_count, &fresh),
+            TIDE_OK);
         const copies c = least_of(&trace, slots);
         copies other;
         tide_least_find(fresh, &trace, slots, &other.in, &other.out);

@@ -634,7 +634,8 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
         run_engine();
         const tide_command *update = find(TIDE_COMMAND_UPDATE, 0);
         assert_int_equal(update->tier, on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST);
-        assert_int_equal(update->task[1].needs_zero, !on_device); /* the device's were zeroed by their fetch */
+        assert_int_equal(update->task[1].needs_zero,
+                         !on_device); /* the device's were zeroed by their fetch */
         for (tide_chunk chunk = 0; chunk < 2; chunk++) {
             assert_int_equal(residency(chunk).device_valid, on_device);
             assert_int_equal(residency(chunk).host_valid, !on_device);

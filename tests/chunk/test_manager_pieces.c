@@ -136,7 +136,8 @@ static uint32_t count_state_fetches(void)
 static bool assembles(tide_tier tier, tide_chunk chunk, tide_chunk state_chunk)
 {
     const tide_command *assembling = &f.manager->tasks.assembling[tier];
-    return assembling->task_count == 2 && assembling->chunk == chunk && assembling->task[1].chunk == state_chunk;
+    return assembling->task_count == 2 && assembling->chunk == chunk &&
+           assembling->task[1].chunk == state_chunk;
 }
 
 /* --- least budgets --- */

@@ -12,8 +12,8 @@
  * waits for its update.
  */
 #include "chunk/manager_internal.h"
-#include "reference_manager.h"
 #include "reference_choices.h"
+#include "reference_manager.h"
 #include "tests/support/stream_hash.h"
 #include "tests/support/test_thin.h"
 
@@ -75,7 +75,7 @@ typedef struct sequence {
     reference_manager reference;
     bool failing;       /* commands may fail */
     bool failed;        /* one did: an abort comes next */
-    bool poisoned;          /* all values have to be set */
+    bool poisoned;      /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
     bool tells;         /* the manager is told of the link and the device, */
     uint64_t passed;    /* which has come so far */
@@ -90,7 +90,8 @@ typedef struct sequence {
 typedef struct aborts {
     uint32_t among_older;      /* exact ones */
     uint32_t in_another_order; /* of those, with ops out of order */
-    uint32_t with_a_neighbour; /* of those, a param with a pending update in one chunk, a restore in another */
+    uint32_t
+        with_a_neighbour; /* of those, a param with a pending update in one chunk, a restore in another */
 } aborts;
 
 static aborts aborts_played;
@@ -317,7 +318,10 @@ static void complete_any(sequence *s)
     bool ok = !s->failing || !percent(s, 1);
     s->failed |= !ok;
     bool cancelled = ok && is_task && percent(s, 1);
-    reference_complete(&s->reference, at, cancelled ? REFERENCE_CANCELLED : ok ? REFERENCE_DONE : REFERENCE_FAILED);
+    reference_complete(&s->reference, at,
+                       cancelled ? REFERENCE_CANCELLED
+                       : ok      ? REFERENCE_DONE
+                                 : REFERENCE_FAILED);
 }
 
 /* The engine stops: what was handed out ends, but a task that was not started need not start. */
@@ -536,7 +540,8 @@ static bool has_both_pending(const reference_manager *n)
 static void abort_step(sequence *s)
 {
     bool poisoned, in_midst = s->reference.step_open && s->reference.training;
-    bool among_older = in_midst && reference_has_older_pending(&s->reference) && reference_has_new_gradient(&s->reference);
+    bool among_older =
+        in_midst && reference_has_older_pending(&s->reference) && reference_has_new_gradient(&s->reference);
     reference_abort(&s->reference, &poisoned);
     s->poisoned |= poisoned;
     if (!among_older || poisoned)
@@ -733,7 +738,8 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     arrange_two_params_that_share_a_chunk(&s);
     train_in_order(&s);
     reference_step_begin(&s.reference, true, true);
-    assert_true(reference_begin(&s.reference, 2)); /* p1 backward comes first: it waits for chunk 1's update alone */
+    assert_true(
+        reference_begin(&s.reference, 2)); /* p1 backward comes first: it waits for chunk 1's update alone */
     pump_all_but(&s, TIDE_COMMAND_UPDATE, 0);
     reference_check_ready(&s.reference);
     reference_end(&s.reference);
@@ -742,7 +748,8 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     reference_complete(&s.reference, at, REFERENCE_CANCELLED);
     reference_abort(&s.reference, &poisoned);
     assert_false(poisoned);
-    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* chunk 0 has the update of the step before pending */
+    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD,
+                 true); /* chunk 0 has the update of the step before pending */
 
     pump_all_but(&s, TIDE_COMMAND_RESTORE, 1);
     expect_param(&s, 0, TIDE_TENSOR_HOLD, false);
@@ -803,20 +810,21 @@ static void the_manager_agrees_with_the_reference_model(void **state)
         sum.re_recordings += counters.re_recordings;
         sum.write_backs += counters.write_backs;
     }
-    print_message(
-        "%llu evictions (%llu clean), %llu demand fetches, %llu prefetches, %llu promotions, %llu write-backs, "
-        "%llu re-recordings\n",
-        (unsigned long long)sum.evictions, (unsigned long long)sum.clean_drops,
-        (unsigned long long)sum.demand_fetches, (unsigned long long)sum.prefetches,
-        (unsigned long long)sum.promotions, (unsigned long long)sum.write_backs,
-        (unsigned long long)sum.re_recordings);
+    print_message("%llu evictions (%llu clean), %llu demand fetches, %llu prefetches, %llu promotions, %llu "
+                  "write-backs, "
+                  "%llu re-recordings\n",
+                  (unsigned long long)sum.evictions, (unsigned long long)sum.clean_drops,
+                  (unsigned long long)sum.demand_fetches, (unsigned long long)sum.prefetches,
+                  (unsigned long long)sum.promotions, (unsigned long long)sum.write_backs,
+                  (unsigned long long)sum.re_recordings);
     uint64_t commands;
     const uint64_t hash = stream_hash(&commands);
     print_message("%llu commands, stream %016llx\n", (unsigned long long)commands, (unsigned long long)hash);
     print_ref_choices();
     print_message("%u ops run late, for gradients that waited\n", gradients_waited);
-    print_message("%u aborts among older updates: %u with ops out of order, %u of a param with both pending\n",
-                  aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);
+    print_message(
+        "%u aborts among older updates: %u with ops out of order, %u of a param with both pending\n",
+        aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);
     print_message(
         "%llu tasks on state that the other tier's wanted, too; %llu times one waited for the other\n",
         (unsigned long long)among_neighbours, (unsigned long long)ref_choices_made.held_back);

@@ -81,7 +81,8 @@ static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
     }
     for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
         while (queues[i].count)
-            assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)i), plain_next_changed(&queues[i]));
+            assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)i),
+                             plain_next_changed(&queues[i]));
     tide_places_destroy(&places);
 }
 
@@ -90,7 +91,8 @@ static uint32_t changed(tide_places *places, tide_chunk chunk)
 {
     uint32_t subscribers = 0;
     for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
-        for (tide_chunk found; (found = tide_places_next_changed(places, (tide_subscriber)i)) != TIDE_CHUNK_NONE;) {
+        for (tide_chunk found;
+             (found = tide_places_next_changed(places, (tide_subscriber)i)) != TIDE_CHUNK_NONE;) {
             assert_int_equal(found, chunk);
             subscribers |= 1u << i;
         }
@@ -101,7 +103,7 @@ static uint32_t changed(tide_places *places, tide_chunk chunk)
 #define ALL_LOOK_AFTER(change)                                                                               \
     do {                                                                                                     \
         change;                                                                                              \
-        assert_int_equal(changed(&p, 5), TIDE_SUBSCRIBERS_ALL);                                                   \
+        assert_int_equal(changed(&p, 5), TIDE_SUBSCRIBERS_ALL);                                              \
     } while (0)
 
 static void everybody_is_told_when_a_place_changes(void **state)
@@ -131,7 +133,8 @@ static void everybody_is_told_when_a_place_changes(void **state)
 static void who_is_told_of_a_mark_is_who_minds_it(void **state)
 {
     (void)state;
-    static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS, evictions = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
+    static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS,
+                          evictions = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
     static const struct {
         uint32_t mark, subscribers;
     } cases[] = {

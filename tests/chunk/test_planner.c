@@ -1,9 +1,9 @@
 /* The planner against its contract (tests/chunk/plan_replay.h), against the least that any plan copies, and against
  * other policies. */
-#include "tests/support/policies.h"
-#include "tests/support/small_traces.h"
 #include "tests/chunk/plan_replay.h"
 #include "tests/support/fake_memory.h"
+#include "tests/support/policies.h"
+#include "tests/support/small_traces.h"
 #include "tests/support/test_thin.h"
 
 #include <setjmp.h>
@@ -47,10 +47,11 @@ static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t 
     memset(made, 0, sizeof *made);
     if (use_count > 0)
         memcpy(made->uses, uses, use_count * sizeof *uses);
-    made->trace = (tide_use_trace){.schedule_step_count = use_count ? uses[use_count - 1].schedule_step + 1 : 0,
-                                   .chunk_count = chunk_count,
-                                   .use_count = use_count,
-                                   .uses = made->uses};
+    made->trace =
+        (tide_use_trace){.schedule_step_count = use_count ? uses[use_count - 1].schedule_step + 1 : 0,
+                         .chunk_count = chunk_count,
+                         .use_count = use_count,
+                         .uses = made->uses};
     made->slots = slots;
     made->plan = tide_planner_build(the_planner, &made->trace, slots);
 }
@@ -217,8 +218,8 @@ static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, ui
     const tide_trace_use *u = &made->trace.uses[use];
     const uint32_t schedule_steps = made->trace.schedule_step_count;
     uint32_t most = 0;
-    for (uint32_t m = (u->schedule_step + u->held_schedule_steps + 1) % schedule_steps; m != made->trace.uses[next].schedule_step;
-         m = (m + 1) % schedule_steps) {
+    for (uint32_t m = (u->schedule_step + u->held_schedule_steps + 1) % schedule_steps;
+         m != made->trace.uses[next].schedule_step; m = (m + 1) % schedule_steps) {
         crowd[m] += by;
         most = crowd[m] > most ? crowd[m] : most;
     }

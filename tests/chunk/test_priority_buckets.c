@@ -154,8 +154,8 @@ static void create_buckets(bucket_case *c)
     c->chunks = 1 + below(CHUNKS_MAX);
     c->keys = c->chunks + below(KEYS_MAX - CHUNKS_MAX);
     assert_int_equal(tide_places_create(&c->places, c->chunks, slots), TIDE_OK);
-    assert_int_equal(tide_priority_buckets_create(&c->buckets, &c->places, 1 + below(TIDE_BUCKETS_MAX), c->keys),
-                     TIDE_OK);
+    assert_int_equal(
+        tide_priority_buckets_create(&c->buckets, &c->places, 1 + below(TIDE_BUCKETS_MAX), c->keys), TIDE_OK);
     for (uint32_t i = 0; i < c->chunks; i++)
         c->bucket[i] = TIDE_BUCKET_NONE;
 }

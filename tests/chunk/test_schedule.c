@@ -106,7 +106,8 @@ static answers walk(const scenario *s, uint32_t kind, uint32_t cursor, tide_chun
         a.next = first;
         a.distance = first_schedule_step + length - cursor;
     }
-    a.last_distance = last_schedule_step >= cursor ? last_schedule_step - cursor : last_schedule_step + length - cursor;
+    a.last_distance =
+        last_schedule_step >= cursor ? last_schedule_step - cursor : last_schedule_step + length - cursor;
     return a;
 }
 

@@ -9,15 +9,15 @@
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
 #include "src/data/data.h"
+#include "src/export/config_text.h"
 #include "src/model/family.h"
 #include "src/model/rope.h"
-#include "src/export/config_text.h"
 #include "src/weights/header.h"
 #include "src/weights/index.h"
 #include "src/weights/json.h"
 #include "src/weights/reader.h"
-#include "tests/support/fuzz_text.h"
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/fuzz_text.h"
 
 #include <unistd.h>
 
@@ -354,7 +354,8 @@ static void shards(void **unused)
     (void)unused;
     char path[] = "/tmp/tidepool-fuzz-XXXXXX";
     enum { NARROW, WIDE, HEADERLESS, KINDS };
-    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}}; /* of uint16, of uint32, without a header */
+    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {
+        {0}}; /* of uint16, of uint32, without a header */
     static const size_t sound_bytes[KINDS] = {TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40,
                                               TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40, 4 * 40};
     const uint32_t headers[2][3] = {{TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40},

@@ -316,9 +316,9 @@ static void a_callbacks_failure_is_passed_on_and_leaves_no_trace(void **unused)
     fake_files *disk = disk_with_two();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
-    assert_int_equal(
-        tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1, pull_fails, &step, NULL),
-        TIDE_ERROR_DEVICE);
+    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1, pull_fails,
+                                          &step, NULL),
+                     TIDE_ERROR_DEVICE);
     assert_string_equal(tide_message(), "the device is gone");
     assert_false(fake_files_exists(disk, "ckpt/.tmp-3-1000"));
     assert_true(fake_files_exists(disk, "ckpt/step-1"));
@@ -332,8 +332,8 @@ static void what_cannot_be_read_back_is_not_written(void **unused)
     uint64_t step = 3;
     tide_train_state train = state_at(step);
     train.lr = (double)NAN;
-    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1, pull_values,
-                                          &step, NULL),
+    assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1,
+                                          pull_values, &step, NULL),
                      TIDE_ERROR_ARGUMENT);
     tide_checkpoint_tensor twice[] = {{"a", 1, {2}, false}, {"a", 1, {2}, false}};
     tide_checkpoint_tensor empty[] = {{"a", 2, {2, 0}, false}};

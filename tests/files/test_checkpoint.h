@@ -24,16 +24,15 @@ static const tide_checkpoint_tensors small_model = {small_tensors, 3};
 
 enum { SMALL_ELEMENTS = 30 };
 
-static inline float expected_value(uint64_t step, tide_value value, size_t tensor,
-                                   uint64_t element)
+static inline float expected_value(uint64_t step, tide_value value, size_t tensor, uint64_t element)
 {
     uint64_t mixed =
         (step * 1000003u + (uint64_t)value * 7919u + tensor * 104729u + element) * 0x9E3779B97F4A7C15u;
     return (float)(mixed >> 40) * 0x1p-12f;
 }
 
-static inline tide_status pull_values(void *context, size_t tensor, tide_value value,
-                                      uint64_t first, uint64_t count, float *values)
+static inline tide_status pull_values(void *context, size_t tensor, tide_value value, uint64_t first,
+                                      uint64_t count, float *values)
 {
     uint64_t step = *(const uint64_t *)context;
     for (uint64_t i = 0; i < count; i++)
@@ -46,8 +45,8 @@ typedef struct value_sink {
     uint64_t pushed, wrong;
 } value_sink;
 
-static inline tide_status push_values(void *context, size_t tensor, tide_value value,
-                                      uint64_t first, uint64_t count, const float *values)
+static inline tide_status push_values(void *context, size_t tensor, tide_value value, uint64_t first,
+                                      uint64_t count, const float *values)
 {
     value_sink *sink = context;
     for (uint64_t i = 0; i < count; i++)

@@ -13,7 +13,7 @@ enum { SEEDS = 16, PROOF_SEEDS = 64, STEPS_MAX = 6, NEVER = 100000 };
 
 typedef struct schedule {
     const fake_files *before; /* the disk that the save finds */
-    uint64_t step;           /* what is saved */
+    uint64_t step;            /* what is saved */
     unsigned keep;
     uint64_t oldest; /* the oldest that may be found after a cut; 0: none need be there */
 } schedule;

@@ -145,7 +145,8 @@ static void every_set_loads_into_every_other_and_is_told_to_the_end(void **unuse
             pushed to = {.step = 2};
             tide_train_changes changes;
             freeze(&now, loaded & 1, loaded & 2, loaded & 4);
-            assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &now, &to, &changes), TIDE_OK);
+            assert_int_equal(load_frozen(fake_files_table(disk), "ckpt/step-2", &now, &to, &changes),
+                             TIDE_OK);
             assert_int_equal(changes.count, saved != loaded);
             for (size_t i = 0; i < 3; i++) {
                 const bool was_frozen = saved >> i & 1, is_frozen = loaded >> i & 1;
@@ -204,8 +205,8 @@ static void another_set_is_named_behind_the_hyperparameters(void **unused)
     assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     freeze(&of, false, false, false);
     run.clip = 0;
-    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", &run, &of.tensors, push, NULL,
-                                          &to, &state, &changes),
+    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", &run, &of.tensors, push,
+                                          NULL, &to, &state, &changes),
                      TIDE_OK);
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.lines[0], "clip 1 -> 0");

@@ -3,15 +3,15 @@
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 #include "src/checkpoint/check.h"
-#include "src/files/whole.h"
 #include "src/export/config_text.h"
 #include "src/export/export.h"
 #include "src/export/weight_list.h"
+#include "src/files/whole.h"
 #include "src/weights/reader.h"
+#include "tests/files/test_checkpoint.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"
-#include "tests/files/test_checkpoint.h"
 
 #include <errno.h>
 

@@ -2,8 +2,8 @@
  * have it. */
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/train_state_json.h"
-#include "tests/support/same_config.h"
 #include "tests/support/fake_memory.h"
+#include "tests/support/same_config.h"
 #include "tests/support/small_model.h"
 
 #include <jansson.h>

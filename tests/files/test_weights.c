@@ -262,7 +262,8 @@ static void a_tied_duplicate_must_have_its_tensors_values(void **state)
     const scratch *at = *state;
     enum { COUNT = 150000 };
     static const tide_weights_tensor tensors[] = {{"a", 1, {COUNT}}};
-    const tide_weights_names names = {.tensors = tensors, .count = 1, .optional_prefix = "t.", .duplicate = "b"};
+    const tide_weights_names names = {
+        .tensors = tensors, .count = 1, .optional_prefix = "t.", .duplicate = "b"};
     static struct {
         uint32_t a[COUNT];
         uint16_t b[COUNT];
@@ -298,7 +299,8 @@ static void a_tied_duplicate_may_be_there_instead_of_its_tensor(void **state)
     tide_weights *weights;
     names.duplicate = "a.duplicate";
     put_single(at->dir,
-               "{\"a.duplicate\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD "}",
+               "{\"a.duplicate\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD
+               "}",
                &small_values, SMALL_BYTES);
     assert_ok(tide_weights_open(at->dir, &names, &weights));
     assert_small(weights);

@@ -40,7 +40,8 @@ static inline int scratch_remove(void **state)
     return error;
 }
 
-static inline void put(const tide_files *files, const char *dir, const char *name, const void *bytes, size_t count)
+static inline void put(const tide_files *files, const char *dir, const char *name, const void *bytes,
+                       size_t count)
 {
     char path[512];
     int handle;
@@ -60,7 +61,7 @@ static inline void put_text(const char *dir, const char *name, const char *text)
 
 /* A safetensors file of this header and these data; NULL: zeros. */
 static inline void put_tensors(const tide_files *files, const char *dir, const char *name, const char *header,
-                        const void *data, size_t data_bytes)
+                               const void *data, size_t data_bytes)
 {
     const uint64_t header_bytes = strlen(header);
     char *bytes = calloc(1, 8 + header_bytes + data_bytes);
@@ -78,7 +79,7 @@ static inline void put_single(const char *dir, const char *header, const void *d
 }
 
 static inline void get_bits(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
-                     uint32_t *bits)
+                            uint32_t *bits)
 {
     assert_ok(tide_weights_read(weights, tensor, first, count, (float *)(void *)bits));
 }
@@ -140,7 +141,7 @@ static inline void put_shards(const tide_files *files, const char *dir)
 
 /* The folder is refused with this status and line; DIR stands for the folder. */
 static inline void assert_refused(const char *dir, const tide_weights_names *names, tide_status wanted,
-                           const char *line)
+                                  const char *line)
 {
     tide_weights *weights = NULL;
     char whole[1024];

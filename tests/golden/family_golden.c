@@ -1,7 +1,7 @@
 #include "tests/golden/family_golden.h"
 
-#include "tests/support/assert_ok.h"
 #include "tests/golden/golden_hash.h"
+#include "tests/support/assert_ok.h"
 
 #include <stdio.h>
 #include <stdlib.h>

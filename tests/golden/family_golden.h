@@ -4,7 +4,13 @@
 
 #include "src/model/params.h"
 
-enum { FAMILY_SEQUENCES = 8, FAMILY_STEPS = 20, FAMILY_WARMUP = 4, FAMILY_CASES = 25, FAMILY_TENSORS_MAX = 40 };
+enum {
+    FAMILY_SEQUENCES = 8,
+    FAMILY_STEPS = 20,
+    FAMILY_WARMUP = 4,
+    FAMILY_CASES = 25,
+    FAMILY_TENSORS_MAX = 40
+};
 
 typedef struct family_case {
     char name[32];

@@ -26,7 +26,9 @@ typedef struct golden_frozen {
     uint32_t pattern_count;
     bool is_frozen[GOLDEN_PARAMS];
     golden_track track;
-    float weights[GOLDEN_PARAMS][GOLDEN_SAMPLES]; /* after the last step: each (elements / SAMPLES)-th; of frozen ones zeros */
+    float
+        weights[GOLDEN_PARAMS]
+               [GOLDEN_SAMPLES]; /* after the last step: each (elements / SAMPLES)-th; of frozen ones zeros */
 } golden_frozen;
 
 tide_model_config golden_config(void);

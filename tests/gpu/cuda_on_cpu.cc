@@ -35,8 +35,8 @@ enum { STACK_COLOURS = 8 };
 /* ---- the machine ---- */
 
 machine::machine()
-    : launch(), threads(), queue_first(), queued(), at_barrier(), returned(), first_at_barrier(), running(), caller(),
-      blocks(), launches(), shared_bytes(), random(), arrays(), failed(), message()
+    : launch(), threads(), queue_first(), queued(), at_barrier(), returned(), first_at_barrier(), running(),
+      caller(), blocks(), launches(), shared_bytes(), random(), arrays(), failed(), message()
 {
     cuda_on_cpu_context_of_caller(&caller);
 }
@@ -50,7 +50,8 @@ machine::~machine()
     arrays_free(this);
 }
 
-namespace {
+namespace
+{
 
 machine *machine_of_thread()
 {
@@ -178,12 +179,13 @@ bool waits_elsewhere(const thread_record *a, const thread_record *b)
         other++;
     thread_is_now(m, waits);
     if (in_warp && begin + LANES > m->threads)
-        cuda_on_cpu_fail(first->site, "waits at %s in a warp of %u threads, which needs 32", first->what, end - begin);
+        cuda_on_cpu_fail(first->site, "waits at %s in a warp of %u threads, which needs 32", first->what,
+                         end - begin);
     assert(other < end);
     const thread_record *second = &m->thread[other];
     if (second->state == RETURNED)
-        cuda_on_cpu_fail(first->site, "waits at %s but thread (%u, %u, %u) has returned", first->what, second->index.x,
-                         second->index.y, second->index.z);
+        cuda_on_cpu_fail(first->site, "waits at %s but thread (%u, %u, %u) has returned", first->what,
+                         second->index.x, second->index.y, second->index.z);
     cuda_on_cpu_fail(first->site, "waits at %s but thread (%u, %u, %u) waits at %s in line %d", first->what,
                      second->index.x, second->index.y, second->index.z, second->what, second->site.line);
 }
@@ -318,9 +320,10 @@ void launch_run_queued(void *closure)
 
 bool shape_is_valid(dim3 grid, dim3 block)
 {
-    return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= 0x7fffffffu && grid.y <= GRID_MAX_YZ &&
-           grid.z <= GRID_MAX_YZ && block.x <= BLOCK_MAX_THREADS && block.y <= BLOCK_MAX_THREADS &&
-           block.z <= BLOCK_MAX_Z && (uint64_t)block.x * block.y * block.z <= BLOCK_MAX_THREADS;
+    return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= 0x7fffffffu &&
+           grid.y <= GRID_MAX_YZ && grid.z <= GRID_MAX_YZ && block.x <= BLOCK_MAX_THREADS &&
+           block.y <= BLOCK_MAX_THREADS && block.z <= BLOCK_MAX_Z &&
+           (uint64_t)block.x * block.y * block.z <= BLOCK_MAX_THREADS;
 }
 
 /* Is the mistake of the current thread: leave everything, the launch ends. */
@@ -343,12 +346,14 @@ tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch)
 {
     tide_status status = TIDE_OK;
     if (!shape_is_valid(launch->grid, launch->block)) {
-        status = tide_fail(TIDE_ERROR_DEVICE, "%s: invalid configuration: grid (%u, %u, %u), block (%u, %u, %u)",
-                           launch->label, launch->grid.x, launch->grid.y, launch->grid.z, launch->block.x,
-                           launch->block.y, launch->block.z);
+        status =
+            tide_fail(TIDE_ERROR_DEVICE, "%s: invalid configuration: grid (%u, %u, %u), block (%u, %u, %u)",
+                      launch->label, launch->grid.x, launch->grid.y, launch->grid.z, launch->block.x,
+                      launch->block.y, launch->block.z);
     } else if (cuda_on_cpu_enqueue) {
         const char *label = launch->label; /* the launch may be over before the call is */
-        return tide_cuda_launched(label, cuda_on_cpu_enqueue(launch->stream, label, launch_run_queued, launch));
+        return tide_cuda_launched(label,
+                                  cuda_on_cpu_enqueue(launch->stream, label, launch_run_queued, launch));
     } else {
         const char *message = launch_run(launch);
         if (message)
@@ -363,8 +368,9 @@ void cuda_on_cpu_fail(cuda_on_cpu_site site, const char *format, ...)
     machine *m = this_machine;
     const cuda_on_cpu_here *here = &cuda_on_cpu_now;
     const char *slash = site.file ? strrchr(site.file, '/') : nullptr;
-    int length = snprintf(m->message, sizeof m->message, "%s: block (%u, %u, %u), thread (%u, %u, %u)", m->launch->label,
-                          here->block.x, here->block.y, here->block.z, here->thread.x, here->thread.y, here->thread.z);
+    int length = snprintf(m->message, sizeof m->message, "%s: block (%u, %u, %u), thread (%u, %u, %u)",
+                          m->launch->label, here->block.x, here->block.y, here->block.z, here->thread.x,
+                          here->thread.y, here->thread.z);
     if (site.file)
         length += snprintf(m->message + length, sizeof m->message - (size_t)length, ", %s:%d",
                            slash ? slash + 1 : site.file, site.line);

@@ -30,8 +30,8 @@
 #include <cstdint>
 #include <cstring>
 #include <math.h>
-#include <stddef.h>
 #include <new>
+#include <stddef.h>
 #include <tuple>
 #include <type_traits>
 
@@ -42,40 +42,56 @@ extern "C" {
 #define __global__
 #define __device__
 #define __host__
-#define __constant__         const
-#define __forceinline__      inline __attribute__((always_inline))
+#define __constant__    const
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __align__(bytes)     alignas(bytes)
+#define __align__(bytes) alignas(bytes)
 
 typedef struct CUstream_st *cudaStream_t;
 constexpr int warpSize = 32;
 
 /* ---- vectors ---- */
 
-#define CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                                        \
-    struct alignas(bytes) name##1 {                                                                                    \
-        type x;                                                                                                        \
-    };                                                                                                                 \
-    inline name##1 make_##name##1(type x) { return {x}; }
-#define CUDA_ON_CPU_VECTOR_2(name, type, bytes)                                                                        \
-    struct alignas(bytes) name##2 {                                                                                    \
-        type x, y;                                                                                                     \
-    };                                                                                                                 \
-    inline name##2 make_##name##2(type x, type y) { return {x, y}; }
-#define CUDA_ON_CPU_VECTOR_3(name, type)                                                                               \
-    struct name##3 {                                                                                                   \
-        type x, y, z;                                                                                                  \
-    };                                                                                                                 \
-    inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }
-#define CUDA_ON_CPU_VECTOR_4(name, type, bytes)                                                                        \
-    struct alignas(bytes) name##4 {                                                                                    \
-        type x, y, z, w;                                                                                               \
-    };                                                                                                                 \
-    inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-#define CUDA_ON_CPU_VECTORS(name, type, bytes)                                                                         \
-    CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                                            \
-    CUDA_ON_CPU_VECTOR_2(name, type, 2 * bytes)                                                                        \
-    CUDA_ON_CPU_VECTOR_3(name, type)                                                                                   \
+#define CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                              \
+    struct alignas(bytes) name##1                                                                            \
+    {                                                                                                        \
+        type x;                                                                                              \
+    };                                                                                                       \
+    inline name##1 make_##name##1(type x)                                                                    \
+    {                                                                                                        \
+        return {x};                                                                                          \
+    }
+#define CUDA_ON_CPU_VECTOR_2(name, type, bytes)                                                              \
+    struct alignas(bytes) name##2                                                                            \
+    {                                                                                                        \
+        type x, y;                                                                                           \
+    };                                                                                                       \
+    inline name##2 make_##name##2(type x, type y)                                                            \
+    {                                                                                                        \
+        return {x, y};                                                                                       \
+    }
+#define CUDA_ON_CPU_VECTOR_3(name, type)                                                                     \
+    struct name##3                                                                                           \
+    {                                                                                                        \
+        type x, y, z;                                                                                        \
+    };                                                                                                       \
+    inline name##3 make_##name##3(type x, type y, type z)                                                    \
+    {                                                                                                        \
+        return {x, y, z};                                                                                    \
+    }
+#define CUDA_ON_CPU_VECTOR_4(name, type, bytes)                                                              \
+    struct alignas(bytes) name##4                                                                            \
+    {                                                                                                        \
+        type x, y, z, w;                                                                                     \
+    };                                                                                                       \
+    inline name##4 make_##name##4(type x, type y, type z, type w)                                            \
+    {                                                                                                        \
+        return {x, y, z, w};                                                                                 \
+    }
+#define CUDA_ON_CPU_VECTORS(name, type, bytes)                                                               \
+    CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                                  \
+    CUDA_ON_CPU_VECTOR_2(name, type, 2 * bytes)                                                              \
+    CUDA_ON_CPU_VECTOR_3(name, type)                                                                         \
     CUDA_ON_CPU_VECTOR_4(name, type, (4 * bytes > 16 ? 16 : 4 * bytes))
 
 CUDA_ON_CPU_VECTORS(uchar, unsigned char, 1)
@@ -114,7 +130,8 @@ struct cuda_on_cpu_site {
     const char *file;
     int line;
 };
-constexpr cuda_on_cpu_site cuda_on_cpu_site_here(const char *file = __builtin_FILE(), int line = __builtin_LINE())
+constexpr cuda_on_cpu_site cuda_on_cpu_site_here(const char *file = __builtin_FILE(),
+                                                 int line = __builtin_LINE())
 {
     return {file, line};
 }
@@ -136,15 +153,20 @@ const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *wha
 void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site);
 void cuda_on_cpu_check_mask(unsigned mask, const char *what, cuda_on_cpu_site site);
 
-template <typename T> inline const T *cuda_on_cpu_gather(const T &mine, const char *what, cuda_on_cpu_site site)
+template <typename T>
+inline const T *cuda_on_cpu_gather(const T &mine, const char *what, cuda_on_cpu_site site)
 {
-    static_assert(std::is_trivially_copyable<T>::value && sizeof(T) <= CUDA_ON_CPU_EXCHANGE_MAX_BYTES, "bytes move");
+    static_assert(std::is_trivially_copyable<T>::value && sizeof(T) <= CUDA_ON_CPU_EXCHANGE_MAX_BYTES,
+                  "bytes move");
     return static_cast<const T *>(cuda_on_cpu_exchange(&mine, sizeof mine, what, site));
 }
 
 #define TIDE_CUDA_BARRIER() cuda_on_cpu_barrier(CUDA_ON_CPU_SITE)
 
-inline void __syncthreads(cuda_on_cpu_site site = CUDA_ON_CPU_SITE) { cuda_on_cpu_barrier(site); }
+inline void __syncthreads(cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+{
+    cuda_on_cpu_barrier(site);
+}
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
 {
@@ -152,7 +174,10 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, cuda_on_cpu_site site = CUDA
     cuda_on_cpu_warp_barrier(site);
 }
 
-inline int cuda_on_cpu_lane() { return (int)(cuda_on_cpu_now.index % 32u); }
+inline int cuda_on_cpu_lane()
+{
+    return (int)(cuda_on_cpu_now.index % 32u);
+}
 
 /* The lane that a shuffle within segments of `width` lanes reads: its own where `source` leaves the segment. */
 inline int cuda_on_cpu_source(int source, int lowest, int highest)
@@ -161,22 +186,27 @@ inline int cuda_on_cpu_source(int source, int lowest, int highest)
 }
 
 template <typename T>
-inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+inline T __shfl_sync(unsigned mask, T value, int source, int width = 32,
+                     cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
 {
     cuda_on_cpu_check_mask(mask, "__shfl_sync", site);
-    return cuda_on_cpu_gather(value, "__shfl_sync", site)[(cuda_on_cpu_lane() & ~(width - 1)) + (source & (width - 1))];
+    return cuda_on_cpu_gather(value, "__shfl_sync",
+                              site)[(cuda_on_cpu_lane() & ~(width - 1)) + (source & (width - 1))];
 }
 
 template <typename T>
-inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32,
+                         cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
 {
     cuda_on_cpu_check_mask(mask, "__shfl_xor_sync", site);
     const int highest = (cuda_on_cpu_lane() & ~(width - 1)) + width - 1;
-    return cuda_on_cpu_gather(value, "__shfl_xor_sync", site)[cuda_on_cpu_source(cuda_on_cpu_lane() ^ lanes, 0, highest)];
+    return cuda_on_cpu_gather(value, "__shfl_xor_sync",
+                              site)[cuda_on_cpu_source(cuda_on_cpu_lane() ^ lanes, 0, highest)];
 }
 
 template <typename T>
-inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                        cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
 {
     cuda_on_cpu_check_mask(mask, "__shfl_up_sync", site);
     const int lowest = cuda_on_cpu_lane() & ~(width - 1);
@@ -185,7 +215,8 @@ inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, 
 }
 
 template <typename T>
-inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                          cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
 {
     cuda_on_cpu_check_mask(mask, "__shfl_down_sync", site);
     const int highest = (cuda_on_cpu_lane() & ~(width - 1)) + width - 1;
@@ -220,7 +251,10 @@ struct cuda_on_cpu_use {
     uint32_t epoch, warp_epoch;
     uint32_t thread; /* or one of the two below */
 };
-enum { CUDA_ON_CPU_LANES = 1 << 16, /* + warp: more than one lane of it */ CUDA_ON_CPU_WARPS = 1 << 17 /* more than one warp */ };
+enum {
+    CUDA_ON_CPU_LANES = 1 << 16,
+    /* + warp: more than one lane of it */ CUDA_ON_CPU_WARPS = 1 << 17 /* more than one warp */
+};
 struct cuda_on_cpu_uses {
     cuda_on_cpu_use write, read;
 };
@@ -238,9 +272,10 @@ struct cuda_on_cpu_array {
 /* The array of the block that runs; makes it at the OS thread's first use of `*place`, poisons it at the block's first. */
 cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count,
                                            size_t element_bytes, cuda_on_cpu_site site);
-[[noreturn]] void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index, const char *problem);
-[[noreturn]] void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cuda_on_cpu_use *other,
-                                   bool writes, bool other_wrote);
+[[noreturn]] void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index,
+                                         const char *problem);
+[[noreturn]] void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index,
+                                   const cuda_on_cpu_use *other, bool writes, bool other_wrote);
 
 /* Is the last use ordered before what this thread does now? */
 inline bool cuda_on_cpu_is_ordered(const cuda_on_cpu_use &use)
@@ -305,16 +340,46 @@ template <typename T> struct cuda_on_cpu_element {
         memcpy(cuda_on_cpu_element_use(array, index, CUDA_ON_CPU_WRITE), (const void *)&v, sizeof v);
         return *this;
     }
-    operator value() const { return get(); }
-    const cuda_on_cpu_element &operator=(const value &v) const { return set(v); }
-    const cuda_on_cpu_element &operator=(const cuda_on_cpu_element &other) const { return set(other.get()); }
-    template <typename V> const cuda_on_cpu_element &operator+=(V v) const { return set((value)(get() + v)); }
-    template <typename V> const cuda_on_cpu_element &operator-=(V v) const { return set((value)(get() - v)); }
-    template <typename V> const cuda_on_cpu_element &operator*=(V v) const { return set((value)(get() * v)); }
-    template <typename V> const cuda_on_cpu_element &operator/=(V v) const { return set((value)(get() / v)); }
-    template <typename V> const cuda_on_cpu_element &operator|=(V v) const { return set((value)(get() | v)); }
-    template <typename V> const cuda_on_cpu_element &operator&=(V v) const { return set((value)(get() & v)); }
-    cuda_on_cpu_shared<T> operator&() const { return {array, index}; }
+    operator value() const
+    {
+        return get();
+    }
+    const cuda_on_cpu_element &operator=(const value &v) const
+    {
+        return set(v);
+    }
+    const cuda_on_cpu_element &operator=(const cuda_on_cpu_element &other) const
+    {
+        return set(other.get());
+    }
+    template <typename V> const cuda_on_cpu_element &operator+=(V v) const
+    {
+        return set((value)(get() + v));
+    }
+    template <typename V> const cuda_on_cpu_element &operator-=(V v) const
+    {
+        return set((value)(get() - v));
+    }
+    template <typename V> const cuda_on_cpu_element &operator*=(V v) const
+    {
+        return set((value)(get() * v));
+    }
+    template <typename V> const cuda_on_cpu_element &operator/=(V v) const
+    {
+        return set((value)(get() / v));
+    }
+    template <typename V> const cuda_on_cpu_element &operator|=(V v) const
+    {
+        return set((value)(get() | v));
+    }
+    template <typename V> const cuda_on_cpu_element &operator&=(V v) const
+    {
+        return set((value)(get() & v));
+    }
+    cuda_on_cpu_shared<T> operator&() const
+    {
+        return {array, index};
+    }
 };
 
 /* What a TIDE_CUDA_SHARED is, and a pointer into it. */
@@ -323,31 +388,52 @@ template <typename T> struct cuda_on_cpu_shared {
     ptrdiff_t offset;
 
     cuda_on_cpu_shared(cuda_on_cpu_array *array_, ptrdiff_t offset_) : array(array_), offset(offset_) {}
-    operator cuda_on_cpu_shared<const T>() const { return {array, offset}; }
-    template <typename I> cuda_on_cpu_element<T> operator[](I i) const { return {array, offset + (ptrdiff_t)i}; }
-    template <typename I> cuda_on_cpu_shared operator+(I i) const { return {array, offset + (ptrdiff_t)i}; }
-    template <typename I> cuda_on_cpu_shared operator-(I i) const { return {array, offset - (ptrdiff_t)i}; }
-    template <typename I> cuda_on_cpu_shared &operator+=(I i) { return offset += (ptrdiff_t)i, *this; }
-    cuda_on_cpu_element<T> operator*() const { return {array, offset}; }
+    operator cuda_on_cpu_shared<const T>() const
+    {
+        return {array, offset};
+    }
+    template <typename I> cuda_on_cpu_element<T> operator[](I i) const
+    {
+        return {array, offset + (ptrdiff_t)i};
+    }
+    template <typename I> cuda_on_cpu_shared operator+(I i) const
+    {
+        return {array, offset + (ptrdiff_t)i};
+    }
+    template <typename I> cuda_on_cpu_shared operator-(I i) const
+    {
+        return {array, offset - (ptrdiff_t)i};
+    }
+    template <typename I> cuda_on_cpu_shared &operator+=(I i)
+    {
+        return offset += (ptrdiff_t)i, *this;
+    }
+    cuda_on_cpu_element<T> operator*() const
+    {
+        return {array, offset};
+    }
 };
 
 template <typename T> using tide_cuda_shared = cuda_on_cpu_shared<T>;
 
-#define TIDE_CUDA_SHARED(type, name, count)                                                                            \
-    static __thread cuda_on_cpu_array *name##_place;                                                                   \
-    const cuda_on_cpu_shared<type> name(                                                                               \
+#define TIDE_CUDA_SHARED(type, name, count)                                                                  \
+    static __thread cuda_on_cpu_array *name##_place;                                                         \
+    const cuda_on_cpu_shared<type> name(                                                                     \
         cuda_on_cpu_array_enter(&name##_place, #name, count, sizeof(type), CUDA_ON_CPU_SITE), 0)
 
 /* The array that the launch asked for. */
 size_t cuda_on_cpu_asked_bytes(void);
-#define TIDE_CUDA_SHARED_ASKED(type, name)                                                                             \
-    static __thread cuda_on_cpu_array *name##_place;                                                                   \
-    const cuda_on_cpu_shared<type> name(cuda_on_cpu_array_enter(&name##_place, #name,                                  \
-                                                                cuda_on_cpu_asked_bytes() / sizeof(type),              \
-                                                                sizeof(type), CUDA_ON_CPU_SITE),                       \
+#define TIDE_CUDA_SHARED_ASKED(type, name)                                                                   \
+    static __thread cuda_on_cpu_array *name##_place;                                                         \
+    const cuda_on_cpu_shared<type> name(cuda_on_cpu_array_enter(&name##_place, #name,                        \
+                                                                cuda_on_cpu_asked_bytes() / sizeof(type),    \
+                                                                sizeof(type), CUDA_ON_CPU_SITE),             \
                                         0)
 /* As an H100 has it. */
-template <typename Kernel> inline bool tide_cuda_may_ask(Kernel *, size_t bytes) { return bytes <= 226 << 10; }
+template <typename Kernel> inline bool tide_cuda_may_ask(Kernel *, size_t bytes)
+{
+    return bytes <= 226 << 10;
+}
 
 /* The elements that a vector access at `index` covers, each checked; and the alignment. Returns the address. */
 template <typename V, typename T>
@@ -369,7 +455,8 @@ template <typename V, typename T> inline V tide_cuda_shared_load(cuda_on_cpu_sha
     return v;
 }
 
-template <typename V, typename T> inline void tide_cuda_shared_store(cuda_on_cpu_shared<T> to, size_t index, const V &v)
+template <typename V, typename T>
+inline void tide_cuda_shared_store(cuda_on_cpu_shared<T> to, size_t index, const V &v)
 {
     static_assert(!std::is_const<T>::value, "the array is const here");
     memcpy(cuda_on_cpu_vector_use<V>(to, index, CUDA_ON_CPU_WRITE), (const void *)&v, sizeof v);
@@ -404,21 +491,25 @@ template <typename... P> struct cuda_on_cpu_call : cuda_on_cpu_launch {
         const cuda_on_cpu_call *call = static_cast<const cuda_on_cpu_call *>(launch);
         std::apply(call->kernel, call->arguments);
     }
-    static void destroy_call(cuda_on_cpu_launch *launch) { delete static_cast<cuda_on_cpu_call *>(launch); }
+    static void destroy_call(cuda_on_cpu_launch *launch)
+    {
+        delete static_cast<cuda_on_cpu_call *>(launch);
+    }
 };
 
 template <typename... P, typename... A>
-tide_status cuda_on_cpu_begin(const char *label, void (*kernel)(P...), dim3 grid, dim3 block, size_t asked_bytes,
-                              void *stream, const A &...arguments)
+tide_status cuda_on_cpu_begin(const char *label, void (*kernel)(P...), dim3 grid, dim3 block,
+                              size_t asked_bytes, void *stream, const A &...arguments)
 {
     typedef cuda_on_cpu_call<P...> call;
-    const cuda_on_cpu_launch launch = {label, grid, block, asked_bytes, stream, call::run_thread, call::destroy_call};
+    const cuda_on_cpu_launch launch = {
+        label, grid, block, asked_bytes, stream, call::run_thread, call::destroy_call};
     return cuda_on_cpu_start(new call(launch, kernel, arguments...));
 }
 
-#define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                                      \
+#define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                            \
     TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, 0, stream, __VA_ARGS__)
-#define TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, bytes, stream, ...)                                        \
+#define TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, bytes, stream, ...)                              \
     cuda_on_cpu_begin(label, TIDE_CUDA_UNPACK kernel, grid, block, bytes, (void *)(stream), __VA_ARGS__)
 #define TIDE_CUDA_UNPACK(...) __VA_ARGS__
 

@@ -33,13 +33,17 @@ extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
 asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
     "cuda_on_cpu_swap:\n"
     "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, "
+    "#48]\n"
     "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, "
+    "#144]\n"
     "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
-    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, "
+    "#48]\n"
     "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, "
+    "#144]\n"
     "  add sp, sp, #160\n  ret\n"
     ".size cuda_on_cpu_swap, . - cuda_on_cpu_swap\n");
 enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
@@ -110,7 +114,8 @@ void cuda_on_cpu_context_of_caller(cuda_on_cpu_context *made)
 void cuda_on_cpu_context_make(cuda_on_cpu_context *made, void (*entry)(), size_t colour)
 {
     const size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    char *place = (char *)mmap(nullptr, guard + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *place = (char *)mmap(nullptr, guard + STACK_BYTES, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED || mprotect(place, guard, PROT_NONE) != 0) {
         perror("cuda_on_cpu: a fiber's stack");
         abort();

@@ -9,7 +9,8 @@
 
 #include <vector>
 
-namespace cuda_on_cpu {
+namespace cuda_on_cpu
+{
 
 enum { LANES = 32 };
 

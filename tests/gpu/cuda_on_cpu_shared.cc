@@ -28,8 +28,8 @@ size_t cuda_on_cpu_asked_bytes(void)
     return this_machine->launch->asked_bytes;
 }
 
-cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count, size_t element_bytes,
-                                           cuda_on_cpu_site site)
+cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count,
+                                           size_t element_bytes, cuda_on_cpu_site site)
 {
     machine *m = this_machine;
     cuda_on_cpu_array *array = *place;
@@ -51,8 +51,8 @@ cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char
     const size_t most = SHARED_MAX_BYTES + cuda_on_cpu_asked_bytes();
     m->shared_bytes += bytes;
     if (m->shared_bytes > most)
-        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %zu", m->shared_bytes, name,
-                         most);
+        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %zu",
+                         m->shared_bytes, name, most);
     if (bytes > 0)
         memset(array->data, 0xff, bytes);
     array->block = m->blocks;
@@ -64,8 +64,8 @@ void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index, con
     cuda_on_cpu_fail({nullptr, 0}, "%s[%td] of %zu elements %s", array->name, index, array->count, problem);
 }
 
-void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cuda_on_cpu_use *other, bool writes,
-                      bool other_wrote)
+void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cuda_on_cpu_use *other,
+                      bool writes, bool other_wrote)
 {
     char who[64] = "threads of several warps";
     if (other->thread < CUDA_ON_CPU_LANES) {
@@ -74,6 +74,6 @@ void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cud
     } else if (other->thread < CUDA_ON_CPU_WARPS) {
         snprintf(who, sizeof who, "lanes of warp %u", other->thread - (uint32_t)CUDA_ON_CPU_LANES);
     }
-    cuda_on_cpu_fail({nullptr, 0}, "race: %s %s[%td] that %s %s since the last barrier", writes ? "writes" : "reads",
-                     array->name, index, who, other_wrote ? "wrote" : "read");
+    cuda_on_cpu_fail({nullptr, 0}, "race: %s %s[%td] that %s %s since the last barrier",
+                     writes ? "writes" : "reads", array->name, index, who, other_wrote ? "wrote" : "read");
 }

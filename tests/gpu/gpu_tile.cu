@@ -8,8 +8,9 @@ extern "C" {
 }
 
 /* By the two dtypes that have instructions. */
-#define BY_NARROW(function, stream, args)                                                                              \
-    ((args)->dtype == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(stream, args) : function<tide_cuda_fp16>(stream, args))
+#define BY_NARROW(function, stream, args)                                                                    \
+    ((args)->dtype == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(stream, args)                               \
+                                      : function<tide_cuda_fp16>(stream, args))
 
 /* ---- the product ---- */
 
@@ -115,7 +116,8 @@ static __device__ __forceinline__ float up_plainly(tide_cuda_fp16, tide_fp16 val
     return tide_fp16_to_float(value);
 }
 
-template <typename T> static __device__ __forceinline__ bool same_number(typename T::stored a, typename T::stored b)
+template <typename T>
+static __device__ __forceinline__ bool same_number(typename T::stored a, typename T::stored b)
 {
     const float number = up_plainly(T(), a), other = up_plainly(T(), b);
     return a == b || (number != number && other != other);
@@ -163,8 +165,9 @@ template <typename T> __global__ void convert_kernel(gpu_tile_conversions *it, u
 
 template <typename T> static tide_status convert(void *stream, const gpu_tile_args *args)
 {
-    return TIDE_CUDA_LAUNCH("conversions", (convert_kernel<T>), dim3(args->count / (CONVERT_THREADS * CONVERT_EACH)),
-                            dim3(CONVERT_THREADS), stream, (gpu_tile_conversions *)args->data, args->first);
+    return TIDE_CUDA_LAUNCH("conversions", (convert_kernel<T>),
+                            dim3(args->count / (CONVERT_THREADS * CONVERT_EACH)), dim3(CONVERT_THREADS),
+                            stream, (gpu_tile_conversions *)args->data, args->first);
 }
 
 /* ---- the interface ---- */

@@ -44,9 +44,10 @@ typedef struct gpu_tile_conversions {
 } gpu_tile_conversions;
 
 typedef struct gpu_tile_args {
-    void *data; /* the kernel's structure, above */
+    void *data;       /* the kernel's structure, above */
     tide_dtype dtype; /* BF16 or FP16 */
-    uint32_t first, count; /* convert: the numbers of bits [first, first + count); count: a multiple of 2^16 */
+    uint32_t first,
+        count; /* convert: the numbers of bits [first, first + count); count: a multiple of 2^16 */
 } gpu_tile_args;
 
 tide_status gpu_tile_multiply(void *stream, const void *arguments);

@@ -1,7 +1,7 @@
 /* The machine on which CUDA kernels run in the tests: what is right gives CUDA's results, and each kind of mistake is an
  * error that names its thread. */
-#include "tests/gpu/cuda_on_cpu.h"
 #include "tests/gpu/test_cuda_on_cpu.h"
+#include "tests/gpu/cuda_on_cpu.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -52,8 +52,9 @@ static void every_thread_runs_once_and_knows_where_it_is(void **state)
 
 static void a_launch_of_an_impossible_shape_is_refused(void **state)
 {
-    static const unsigned shapes[][6] = {{0, 1, 1, 32, 1, 1},  {1, 1, 1, 0, 1, 1},   {1, 1, 1, 1025, 1, 1}, {1, 1, 1, 32, 33, 1},
-                                         {1, 1, 1, 1, 1, 65}, {1, 65536, 1, 1, 1, 1}, {1, 1, 65536, 1, 1, 1}};
+    static const unsigned shapes[][6] = {{0, 1, 1, 32, 1, 1},   {1, 1, 1, 0, 1, 1},  {1, 1, 1, 1025, 1, 1},
+                                         {1, 1, 1, 32, 33, 1},  {1, 1, 1, 1, 1, 65}, {1, 65536, 1, 1, 1, 1},
+                                         {1, 1, 65536, 1, 1, 1}};
     uint32_t out;
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -107,7 +108,7 @@ static void shuffles_and_votes_give_what_cuda_says(void **state)
     assert_ok(test_shuffles(&out[0][0][0], 4 * 32));
     for (uint32_t warp = 0; warp < 4; warp++)
         for (uint32_t lane = 0; lane < 32; lane++) {
-            uint32_t (*got)[32] = out[warp];
+            uint32_t(*got)[32] = out[warp];
             assert_int_equal(got[0][lane], 105);
             assert_int_equal(got[1][lane], 100 + (lane ^ 16));
             assert_int_equal(got[2][lane], 100 + (lane < 3 ? lane : lane - 3));
@@ -217,7 +218,8 @@ static void the_order_of_threads_changes_with_blocks_and_barriers(void **state)
 static void a_thread_that_returns_before_a_barrier_is_found(void **state)
 {
     (void)state;
-    assert_found(TEST_RETURNS_BEFORE_BARRIER, "wrong: block (2, 0, 0), thread (0, 0, 0), test_cuda_on_cpu_kernels.cc:",
+    assert_found(TEST_RETURNS_BEFORE_BARRIER,
+                 "wrong: block (2, 0, 0), thread (0, 0, 0), test_cuda_on_cpu_kernels.cc:",
                  "waits at barrier but thread (77, 0, 0) has returned");
 }
 
@@ -230,19 +232,22 @@ static void threads_at_different_barriers_are_found(void **state)
 static void a_barrier_against_a_shuffle_is_found(void **state)
 {
     (void)state;
-    assert_found(TEST_BARRIER_AGAINST_SHUFFLE, "wrong: block (2, 0, 0), thread (", "thread (77, 0, 0) waits at barrier");
+    assert_found(TEST_BARRIER_AGAINST_SHUFFLE, "wrong: block (2, 0, 0), thread (",
+                 "thread (77, 0, 0) waits at barrier");
 }
 
 static void a_lane_missing_in_a_shuffle_is_found(void **state)
 {
     (void)state;
-    assert_found(TEST_LANE_MISSING, "waits at __shfl_xor_sync but thread (77, 0, 0) has returned", "block (2, 0, 0)");
+    assert_found(TEST_LANE_MISSING, "waits at __shfl_xor_sync but thread (77, 0, 0) has returned",
+                 "block (2, 0, 0)");
 }
 
 static void lanes_at_different_shuffles_are_found(void **state)
 {
     (void)state;
-    assert_found(TEST_OTHER_SHUFFLE, "comes to __shfl_sync but thread (", "of its warp waits at __shfl_sync in line");
+    assert_found(TEST_OTHER_SHUFFLE, "comes to __shfl_sync but thread (",
+                 "of its warp waits at __shfl_sync in line");
 }
 
 static void a_mask_that_is_not_full_is_found(void **state)
@@ -254,13 +259,15 @@ static void a_mask_that_is_not_full_is_found(void **state)
 static void reading_beyond_a_shared_array_is_found(void **state)
 {
     (void)state;
-    assert_found(TEST_READS_BEYOND, "block (2, 0, 0), thread (77, 0, 0)", "cells[256] of 256 elements is out of range");
+    assert_found(TEST_READS_BEYOND, "block (2, 0, 0), thread (77, 0, 0)",
+                 "cells[256] of 256 elements is out of range");
 }
 
 static void writing_before_a_shared_array_is_found(void **state)
 {
     (void)state;
-    assert_found(TEST_WRITES_BEFORE, "block (2, 0, 0), thread (77, 0, 0)", "cells[-1] of 256 elements is out of range");
+    assert_found(TEST_WRITES_BEFORE, "block (2, 0, 0), thread (77, 0, 0)",
+                 "cells[-1] of 256 elements is out of range");
 }
 
 static void two_threads_that_write_one_element_are_a_race(void **state)

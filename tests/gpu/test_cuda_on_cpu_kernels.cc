@@ -115,7 +115,8 @@ tide_status test_count(const uint32_t *in, uint32_t *counts, uint32_t *largest, 
 }
 
 /* in -> shared -> out, 16 bytes an access, from element `first` on. */
-template <typename E> __device__ __forceinline__ void reverse(tide_cuda_shared<E> to, unsigned at, uint4 value)
+template <typename E>
+__device__ __forceinline__ void reverse(tide_cuda_shared<E> to, unsigned at, uint4 value)
 {
     tide_cuda_shared_store(to, at, make_uint4(value.w, value.z, value.y, value.x));
 }

@@ -160,8 +160,8 @@ static void functions_of_the_host_executor_run_in_order_between_copies(void **st
     fixture it = fixture_open(&options);
     fixture_make_ones(&it);
     const chain busy = fixture_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
-    const executor_step twice = {fixture_host(&it, 1), 2.0f, 0.0f}, less = {fixture_host(&it, 1), 1.0f, -8.0f},
-                    half = {fixture_host(&it, 1), 0.5f, 0.0f};
+    const executor_step twice = {fixture_host(&it, 1), 2.0f, 0.0f},
+                        less = {fixture_host(&it, 1), 1.0f, -8.0f}, half = {fixture_host(&it, 1), 0.5f, 0.0f};
     fixture_host_fill(&it, 0, 0.0f);
     fixture_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
     fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);

@@ -7,8 +7,8 @@
 #ifndef TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
 #define TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
 
-#include "tests/support/assert_ok.h"
 #include "tests/kernels/test_kernels.h"
+#include "tests/support/assert_ok.h"
 
 #include "offload/cuda/cuda_device.h"
 
@@ -139,7 +139,7 @@ static inline void fixture_evict(fixture *it, tide_stream stream, uint32_t host_
 }
 
 static inline void fixture_launch(fixture *it, tide_stream stream, tide_kernel kernel, const void *arguments,
-                              size_t bytes)
+                                  size_t bytes)
 {
     const tide_work work = {.label = "kernel"};
     assert_ok(it->ops->launch(it->device, stream, &work, kernel, arguments, bytes));

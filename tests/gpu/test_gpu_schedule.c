@@ -195,7 +195,8 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
     }
 }
 
-static void host_slot_expect(fixture *it, uint32_t host, const areas *expected, uint64_t seed, const char *tier)
+static void host_slot_expect(fixture *it, uint32_t host, const areas *expected, uint64_t seed,
+                             const char *tier)
 {
     const char *at = (const char *)fixture_host(it, host);
     if (memcmp(at, expected->floats, FLOAT_BYTES) != 0)

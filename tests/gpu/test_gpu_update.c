@@ -61,7 +61,8 @@ static void range_update(fixture *it, const tide_kernels *kernels, char *range, 
         if (it == NULL)
             assert_ok(kernel(NULL, arguments));
         else
-            fixture_launch(it, TIDE_STREAM_UPDATE, kernel, arguments, restores ? sizeof restore : sizeof update);
+            fixture_launch(it, TIDE_STREAM_UPDATE, kernel, arguments,
+                           restores ? sizeof restore : sizeof update);
         memset(segments, 0xff, sizeof segments);
     }
 }

@@ -19,7 +19,8 @@ typedef struct attention_shape {
     size_t batch, length, heads, kv_heads, head_width;
     size_t gap; /* elements behind each row */
     bool v_apart;
-    const size_t *documents; /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each
+    const size_t *
+        documents; /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each
                               * sequence that follows one token later. NULL: `starts` is. */
 } attention_shape;
 
@@ -266,7 +267,8 @@ static inline double score(const attention_case *c, size_t b, size_t head, size_
 }
 
 /* One query's row of one head: y and l, written as the formula reads. */
-static inline void attend_reference(const attention_case *c, size_t b, size_t head, size_t query, double *y, double *l)
+static inline void attend_reference(const attention_case *c, size_t b, size_t head, size_t query, double *y,
+                                    double *l)
 {
     const size_t d = c->shape.head_width;
     double sum = 0.0;
@@ -298,8 +300,8 @@ static inline void case_reference(attention_case *c)
 }
 
 /* Adds what query `query` of one head, with all the keys that it sees, has in the three gradients. `y` is forward's out. */
-static inline void attend_backward_reference(const attention_case *c, size_t b, size_t head, size_t query, const double *y,
-                                             double *dx[TENSORS])
+static inline void attend_backward_reference(const attention_case *c, size_t b, size_t head, size_t query,
+                                             const double *y, double *dx[TENSORS])
 {
     const size_t d = c->shape.head_width;
     const double *g = c->g + case_index_in_out(c, b, head, query), *q = case_values(c, Q, b, head, query);
@@ -352,7 +354,8 @@ static inline void case_check_gradients(const attention_case *c, double toleranc
 /* Between the parts of dqkv all is as it was before any kernel. */
 static inline void case_check_gaps(const attention_case *c)
 {
-    const size_t row = c->dx[Q].row, used = row - c->shape.gap, element_bytes = tide_dtype_bytes(c->dqkv.dtype);
+    const size_t row = c->dx[Q].row, used = row - c->shape.gap,
+                 element_bytes = tide_dtype_bytes(c->dqkv.dtype);
     for (size_t r = 0; r < c->rows; r++)
         for (size_t i = (r * row + used) * element_bytes; i < (r + 1) * row * element_bytes; i++)
             assert_int_equal(((const unsigned char *)c->dqkv.data)[i], POISON);

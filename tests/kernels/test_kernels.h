@@ -39,7 +39,8 @@ static inline bool test_place_is_there(void)
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
-        print_message("SKIP no GPU: %s\n", error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
+        print_message("SKIP no GPU: %s\n",
+                      error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
     return error == cudaSuccess && count > 0;
 }
 
@@ -52,7 +53,8 @@ static inline bool test_place_is_there(void)
 
 #endif
 
-#define RUN_KERNEL_TESTS(tests) (test_place_is_there() ? cmocka_run_group_tests(tests, NULL, NULL) : TEST_SKIPPED)
+#define RUN_KERNEL_TESTS(tests)                                                                              \
+    (test_place_is_there() ? cmocka_run_group_tests(tests, NULL, NULL) : TEST_SKIPPED)
 
 /* The table that the program checks; on the CPU its best. */
 static inline const tide_kernels *test_table(void)
@@ -78,7 +80,8 @@ static inline void run_on_cpu(tide_kernel kernel, const void *arguments)
 
 /* A kernel that the program checks, with `bytes` of arguments, to the end; `table`, of table_bytes, is what a launcher reads
  * where they say, or NULL. */
-static inline void run_kernel_with(tide_kernel kernel, const void *arguments, size_t bytes, const void *table, size_t table_bytes)
+static inline void run_kernel_with(tide_kernel kernel, const void *arguments, size_t bytes, const void *table,
+                                   size_t table_bytes)
 {
 #if TEST_ON_CPU
     (void)bytes, (void)table, (void)table_bytes;
@@ -182,7 +185,8 @@ static inline void buffer_set(buffer to, size_t i, double value)
 }
 
 /* With a workspace, which `norm` does not name. */
-static inline void run_layer_norm_backward(const tide_kernels *kernels, const tide_layer_norm_backward_args *norm)
+static inline void run_layer_norm_backward(const tide_kernels *kernels,
+                                           const tide_layer_norm_backward_args *norm)
 {
     tide_layer_norm_backward_args args = *norm;
     const buffer workspace = buffer_bytes(kernels->layer_norm_backward_workspace_bytes(norm));

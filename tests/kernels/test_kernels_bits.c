@@ -18,8 +18,9 @@ static const tide_kernels *expected_table(void)
 /* Random numbers, every third from the list. */
 static buffer difficult(size_t elements, tide_dtype dtype)
 {
-    const double values[] = {0.0,   -0.0,  1e-40,    -1.4e-45,         5.9604644775390625e-8, 2.98e-8, 65504.0, 65520.0,
-                             3e38,  -3e38, 1.00390625, 1.01171875,     1.00048828125,         -7e-6,   (double)INFINITY};
+    const double values[] = {0.0,        -0.0,       1e-40,         -1.4e-45, 5.9604644775390625e-8,
+                             2.98e-8,    65504.0,    65520.0,       3e38,     -3e38,
+                             1.00390625, 1.01171875, 1.00048828125, -7e-6,    (double)INFINITY};
     buffer made = buffer_random(elements, dtype, 1.0);
     for (size_t i = 0; i < elements; i += 3)
         buffer_set(made, i, values[i / 3 % (sizeof values / sizeof values[0])]);
@@ -75,12 +76,13 @@ static void a_sum_has_the_cpus_bits(void **state)
 }
 
 /* `count` elements from `shift` elements behind an aligned address, also where the two sides differ in that. */
-static void check_one_cast(const tide_kernels *kernels, buffer in, tide_dtype out_dtype, size_t shift_in, size_t shift_out,
-                           size_t count)
+static void check_one_cast(const tide_kernels *kernels, buffer in, tide_dtype out_dtype, size_t shift_in,
+                           size_t shift_out, size_t count)
 {
     buffer out = buffer_of(count + shift_out, out_dtype), expected = buffer_of(count + shift_out, out_dtype);
     tide_cast_args args = {(char *)in.data + shift_in * tide_dtype_bytes(in.dtype),
-                           (char *)out.data + shift_out * tide_dtype_bytes(out_dtype), count, in.dtype, out_dtype};
+                           (char *)out.data + shift_out * tide_dtype_bytes(out_dtype), count, in.dtype,
+                           out_dtype};
     run_kernel(kernels->cast, &args);
     args.out = (char *)expected.data + shift_out * tide_dtype_bytes(out_dtype);
     run_on_cpu(expected_table()->cast, &args);

@@ -107,8 +107,8 @@ static void check_nonfinite(const tide_kernels *kernels, tide_dtype dtype)
             buffer logits = buffer_random(37, dtype, 1.0);
             buffer_set(logits, place, bad[b]);
             buffer_set(loss, 0, 0.0);
-            run_kernel(kernels->cross_entropy,
-                       &(tide_cross_entropy_args){logits.data, target.data, loss.data, 1, 37, 37, 1.0f, true, dtype});
+            run_kernel(kernels->cross_entropy, &(tide_cross_entropy_args){logits.data, target.data, loss.data,
+                                                                          1, 37, 37, 1.0f, true, dtype});
             assert_true(isnan(buffer_get(loss, 0)) && isnan(buffer_get(logits, 0)));
             buffer_free(logits);
         }
@@ -224,7 +224,8 @@ static void check_leaves(const tide_kernels *kernels, tide_dtype dtype)
         const size_t elements = leaf % 2 == 0 ? 64 : 55;
         buffer gradient = buffer_random(elements, dtype, 1e-3);
         const double reference = leaf_reference(gradient, 0, elements);
-        run_kernel(kernels->gradient_norm, &(tide_gradient_norm_args){gradient.data, block.data, 0, elements, dtype});
+        run_kernel(kernels->gradient_norm,
+                   &(tide_gradient_norm_args){gradient.data, block.data, 0, elements, dtype});
         assert_memory_equal(block.data, &reference, sizeof reference);
         buffer_free(gradient);
     }
@@ -267,8 +268,7 @@ static void check_norm_nonfinite(const tide_kernels *kernels, tide_dtype dtype)
     buffer results = buffer_bytes(3 * sizeof(double));
     double *blocks = results.data, *sum = blocks + 2;
     buffer_set(gradient, 4999, (double)NAN);
-    run_kernel(kernels->gradient_norm,
-               &(tide_gradient_norm_args){gradient.data, blocks, 0, 5000, dtype});
+    run_kernel(kernels->gradient_norm, &(tide_gradient_norm_args){gradient.data, blocks, 0, 5000, dtype});
     run_kernel(kernels->norm_sum, &(tide_norm_sum_args){blocks, sum, 2});
     assert_true(isfinite(blocks[0]) && isnan(*sum));
     buffer_free(results);

@@ -460,9 +460,9 @@ static void the_machine_is_described(void **state)
     const tide_cpu_info *info = tide_kernels_cpu_info();
     print_message("%s: kernels %s, products %s on %s, bf16 %s\n", info->processor, info->instructions,
                   info->matmul, info->matmul_isa,
-                  info->bf16_native     ? "native"
+                  info->bf16_native    ? "native"
                   : info->bf16_matmuls ? "emulated"
-                                        : "through fp32");
+                                       : "through fp32");
     assert_true(strlen(info->processor) > 0);
     assert_string_equal(tide_kernels_cpu()->name + strlen("cpu "), info->instructions);
     assert_true(strcmp(info->matmul, "built-in") == 0 ||

@@ -333,10 +333,9 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
         norm_slopes(&c, g, dx, dw, db);
         const tide_layer_norm_args forward = norm_args(&c, dtype);
         run_kernel(kernels->layer_norm, &forward);
-        tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,    c.mean.data,
-                                              c.rstd.data, din.data,      dweight.data, dbias.data,
-                                              NULL,        0,             c.rows,       c.width,
-                                              false,       dtype};
+        tide_layer_norm_backward_args args = {c.in.data, c.weight.data, dout.data,  c.mean.data, c.rstd.data,
+                                              din.data,  dweight.data,  dbias.data, NULL,        0,
+                                              c.rows,    c.width,       false,      dtype};
         run_layer_norm_backward(kernels, &args);
         /* A row of one or two is constant in theory; its slope, a difference of large numbers, is noise of
          * the rstd. */
@@ -379,10 +378,9 @@ static void check_one_norm_gradient(const tide_kernels *kernels, tide_dtype dtyp
         buffer one[3] = {buffer_of(c.rows * c.width, dtype), buffer_copy(all[1]), buffer_copy(all[2])};
         const tide_layer_norm_args forward = norm_args(&c, dtype);
         run_kernel(kernels->layer_norm, &forward);
-        tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,   c.mean.data,
-                                              c.rstd.data, all[0].data,   all[1].data, all[2].data,
-                                              NULL,        0,             c.rows,      c.width,
-                                              false,       dtype};
+        tide_layer_norm_backward_args args = {
+            c.in.data,   c.weight.data, dout.data, c.mean.data, c.rstd.data, all[0].data, all[1].data,
+            all[2].data, NULL,          0,         c.rows,      c.width,     false,       dtype};
         run_layer_norm_backward(kernels, &args);
         for (int i = 0; i < 3; i++) {
             args.din = i == 0 ? one[i].data : NULL;
@@ -460,9 +458,9 @@ static buffer sums_with(int threads, buffer in, buffer dout, const int32_t *toke
     tide_kernels_cpu_configure(threads);
     run_kernel(kernels->bias_backward,
                &(tide_bias_backward_args){dout.data, dbias, ROWS, WIDTH, TIDE_DTYPE_BF16});
-    run_layer_norm_backward(kernels, &(tide_layer_norm_backward_args){
-                                         in.data, in.data, dout.data, mean, rstd, din.data, norm, norm + WIDTH,
-                                         NULL, 0, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
+    run_layer_norm_backward(kernels, &(tide_layer_norm_backward_args){in.data, in.data, dout.data, mean, rstd,
+                                                                      din.data, norm, norm + WIDTH, NULL, 0,
+                                                                      ROWS, WIDTH, false, TIDE_DTYPE_BF16});
     run_kernel(kernels->embedding_backward,
                &(tide_embedding_backward_args){tokens, dout.data, dwte, dwte + VOCABULARY * WIDTH, ROWS,
                                                LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16, 0});

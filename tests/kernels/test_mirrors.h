@@ -116,9 +116,7 @@ static inline void test_mirrors_reach(bool reached)
     (void)reached;
 }
 
-static inline void test_launches_begin(void)
-{
-}
+static inline void test_launches_begin(void) {}
 
 static inline void test_launches_end(void)
 {
@@ -294,8 +292,8 @@ static inline void test_move(const test_block *blocks, void *words, size_t bytes
 }
 
 /* 3. `table` is what the arguments point at that the launcher reads, or NULL. */
-static inline tide_status test_launch_moved(tide_kernel kernel, const void *arguments, size_t bytes, const void *table,
-                                            size_t table_bytes)
+static inline tide_status test_launch_moved(tide_kernel kernel, const void *arguments, size_t bytes,
+                                            const void *table, size_t table_bytes)
 {
     _Alignas(16) char moved[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
     char *moved_table = malloc(table_bytes + 1);

@@ -46,7 +46,8 @@ static void make_values(family_fixture *r)
     family_case_tokens(r->of, r->tokens);
 }
 
-void family_fixture_open(family_fixture *r, const family_case *of, bool recompute, uint32_t micro_batch_sequences)
+void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,
+                         uint32_t micro_batch_sequences)
 {
     *r = (family_fixture){.of = of};
     bool flags[1024];

@@ -16,7 +16,8 @@ typedef struct family_fixture {
     int32_t *tokens;
 } family_fixture;
 
-void family_fixture_open(family_fixture *r, const family_case *of, bool recompute, uint32_t micro_batch_sequences);
+void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,
+                         uint32_t micro_batch_sequences);
 void family_fixture_close(family_fixture *r);
 
 /* One training step without clipping: the loss, and all gradients caught. */

@@ -116,7 +116,7 @@ static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dty
 }
 
 void gpt2_fixture_open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
-                      uint32_t micro_batch_sequences)
+                          uint32_t micro_batch_sequences)
 {
     open_on(r, kernels, dtype, recompute, micro_batch_sequences, golden_config().vocab_size);
 }
@@ -127,7 +127,7 @@ void gpt2_fixture_open(gpt2_fixture *r, tide_dtype dtype, bool recompute, uint32
 }
 
 void gpt2_fixture_open_small(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
-                         uint32_t vocabulary)
+                             uint32_t vocabulary)
 {
     open_on(r, kernels, dtype, recompute, 2, vocabulary);
 }

@@ -28,9 +28,10 @@ void ok(tide_status status);
 /* Its vocabulary is golden_config()'s, and its values too. */
 void gpt2_fixture_open(gpt2_fixture *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences);
 void gpt2_fixture_open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
-                      uint32_t micro_batch_sequences);
+                          uint32_t micro_batch_sequences);
 /* Of a smaller vocabulary: the first of the golden wte's rows, and tokens modulo it; micro-batches of 2 sequences. */
-void gpt2_fixture_open_small(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute, uint32_t vocabulary);
+void gpt2_fixture_open_small(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+                             uint32_t vocabulary);
 void gpt2_fixture_close(gpt2_fixture *r);
 
 /* All params' masters, and zero moments, through the model. */

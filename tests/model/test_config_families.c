@@ -3,8 +3,8 @@
 #include "src/model/config_json.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
-#include "tests/support/same_config.h"
 #include "tests/support/fake_memory.h"
+#include "tests/support/same_config.h"
 
 #include <jansson.h>
 #include <math.h>

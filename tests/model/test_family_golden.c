@@ -1,8 +1,8 @@
 /* Every family against transformers (tests/golden/make_family_golden.py): the loss, each tensor's gradient, and twenty steps of
  * training; and its gradients against finite differences of its own loss, which know nothing of transformers. */
 #include "src/train/trainer_internal.h"
-#include "tests/support/assert_ok.h"
 #include "tests/model/family_fixture.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/test_thin.h"
 #include "tests/support/test_trainer_fixture.h"
 

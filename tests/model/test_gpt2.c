@@ -204,7 +204,8 @@ static void evaluation_gives_the_bits_of_the_training_loss(void **state)
     (void)state;
     gpt2_fixture r;
     gpt2_fixture_open(&r, TIDE_DTYPE_BF16, false, 2);
-    const double before = gpt2_fixture_evaluate(&r), trained = gpt2_fixture_step(&r), after = gpt2_fixture_evaluate(&r);
+    const double before = gpt2_fixture_evaluate(&r), trained = gpt2_fixture_step(&r),
+                 after = gpt2_fixture_evaluate(&r);
     assert_memory_equal(&before, &trained, sizeof before);
     assert_memory_equal(&after, &trained, sizeof after);
     gpt2_fixture_close(&r);

@@ -18,7 +18,7 @@ struct CUevent_st {
 static double now_us, gpu_us; /* the host's clock; what a record that ends now is stamped with */
 static uint32_t live_events;
 static cudaError_t record_error; /* of the records from now on */
-static cudaEvent_t awaited; /* the one asked about last, unfinished: it ends while the host sleeps */
+static cudaEvent_t awaited;      /* the one asked about last, unfinished: it ends while the host sleeps */
 
 uint64_t tide_host_now_ns(void)
 {

@@ -239,7 +239,7 @@ static void expect_words(const char *words)
 static tide_status pin_on(slow_machine *machine, fixture *it)
 {
     const tide_free_memory_machine simulation = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
-                                    slow_now_ns,          slow_sleep_until, machine};
+                                                 slow_now_ns,          slow_sleep_until, machine};
     tide_device_options options = options_small();
     options.host_memory_bytes = pinned_bytes;
     options.threads = 3;

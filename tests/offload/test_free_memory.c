@@ -107,14 +107,15 @@ static void fake_touch(fake *it, uint64_t bytes)
 static fake fake_of(uint64_t total_bytes, uint64_t most_bytes)
 {
     return (fake){.lock = PTHREAD_MUTEX_INITIALIZER,
-                 .total_bytes = total_bytes,
-                 .most_bytes = most_bytes,
-                 .least_bytes = UINT64_MAX};
+                  .total_bytes = total_bytes,
+                  .most_bytes = most_bytes,
+                  .least_bytes = UINT64_MAX};
 }
 
 static tide_free_memory_machine machine_of(fake *it)
 {
-    return (tide_free_memory_machine){fake_look, fake_limit_bytes, fake_dormant_bytes, fake_now_ns, fake_sleep_until, it};
+    return (tide_free_memory_machine){fake_look,   fake_limit_bytes, fake_dormant_bytes,
+                                      fake_now_ns, fake_sleep_until, it};
 }
 
 /* Touch all of it, as one thread does. */

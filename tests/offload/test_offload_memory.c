@@ -1,9 +1,9 @@
 /* Where memory comes from: extents, host slots, the arena of buffers, the machine's topology. Built twice: with
  * jemalloc in the process and without, as a test of its own says.
  */
+#include "offload/host/host_slots.h"
 #include "offload/host_arena.h"
 #include "offload/host_extent.h"
-#include "offload/host/host_slots.h"
 #include "offload/topology.h"
 #include "tests/support/assert_ok.h"
 
@@ -259,7 +259,8 @@ static void buffer_that_cannot_be_pinned_is_not_kept(void **state)
         void *address = NULL, *untouched = &it;
         assert_ok(tide_host_arena_create(&pinning, &arena));
         it.refuse = 1;
-        assert_int_equal(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &untouched), TIDE_ERROR_NO_MEMORY);
+        assert_int_equal(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &untouched),
+                         TIDE_ERROR_NO_MEMORY);
         assert_string_equal(tide_message(), "no more pins");
         assert_ptr_equal(untouched, &it);
         assert_ok(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &address));
@@ -313,7 +314,8 @@ static void binding_is_never_in_the_way(void **state)
     assert_ok(tide_host_extent_reserve(MIB, 4096, &address));
     tide_topology topology;
     assert_ok(tide_topology_read(&topology));
-    (void)tide_topology_bind_memory(address, MIB, TIDE_TOPOLOGY_NODES_MAX + 1); /* there is no such node: a wish */
+    (void)tide_topology_bind_memory(address, MIB,
+                                    TIDE_TOPOLOGY_NODES_MAX + 1); /* there is no such node: a wish */
     if (topology.node_count == 1) {
         assert_true(tide_topology_bind_memory(address, MIB, TIDE_NODE_NEAREST));
         assert_true(tide_topology_bind_thread(TIDE_NODE_NEAREST));

@@ -1,8 +1,8 @@
 /* What predicts runs: courses of steps, machines, their files and clocks, predictions against the trainer itself, the
  * search. */
+#include "src/perf/microbenchmark.h"
 #include "src/perf/performance_model.h"
 #include "src/perf/slowdown.h"
-#include "src/perf/microbenchmark.h"
 #include "src/perf/tune.h"
 #include "src/pool/course.h"
 #include "src/pool/watch.h"
@@ -229,7 +229,8 @@ static void kernels_are_found_as_in_a_plain_list(void **state)
         while (at < count &&
                (strcmp(list[at].label, label) != 0 || list[at].flops != flops || list[at].bytes != bytes))
             at++;
-        const tide_machine_profile_kernel *found = tide_machine_profile_kernel_find(&profile, label, flops, bytes);
+        const tide_machine_profile_kernel *found =
+            tide_machine_profile_kernel_find(&profile, label, flops, bytes);
         assert_int_equal(found != NULL, at < count);
         if (found != NULL)
             assert_memory_equal(found, &list[at], sizeof *found);
@@ -359,12 +360,12 @@ static void a_variation_changes_what_it_says_and_nothing_else(void **state)
     for (size_t i = 0; tide_machine_profile_preset_name(i) != NULL; i++) {
         const char *name = tide_machine_profile_preset_name(i);
         const tide_machine_profile base = preset_of(name, ""), pcie4 = preset_of(name, "+pcie4"),
-                            pcie5 = preset_of(name, "+pcie5"), one = preset_of(name, "+1-socket"),
-                            two = preset_of(name, "+2-sockets"), both = preset_of(name, "+2-sockets+pcie4"),
-                            last = preset_of(name, "+pcie5+2-sockets+pcie4");
+                                   pcie5 = preset_of(name, "+pcie5"), one = preset_of(name, "+1-socket"),
+                                   two = preset_of(name, "+2-sockets"),
+                                   both = preset_of(name, "+2-sockets+pcie4"),
+                                   last = preset_of(name, "+pcie5+2-sockets+pcie4");
         assert_same_profile(&base, &one);
-        assert_same_profile(&base,
-                             base.h2d_bytes_per_second == pcie4.h2d_bytes_per_second ? &pcie4 : &pcie5);
+        assert_same_profile(&base, base.h2d_bytes_per_second == pcie4.h2d_bytes_per_second ? &pcie4 : &pcie5);
         assert_true(pcie5.h2d_bytes_per_second > 2 * pcie4.h2d_bytes_per_second);
         assert_true(pcie5.d2h_bytes_per_second > 2 * pcie4.d2h_bytes_per_second);
         assert_true(two.adams[0].bytes_per_second == 2 * one.adams[0].bytes_per_second);
@@ -444,22 +445,22 @@ static void slowdowns_make(tide_slowdowns *slowdowns)
 static tide_machine_profile profile_made(void)
 {
     tide_machine_profile profile = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan",
-                              .source = "measured by a test",
-                              .measured = true,
-                              .device = "cuda:12",
-                              .threads = 3,
-                              .gpu_bytes = 24 * GIB + 1,
-                              .memory_bytes = UINT64_C(1) << 62,
-                              .flops_per_second = {1e12 / 3, 2e12 / 3, 1e12 / 7},
-                              .device_bytes_per_second = 1e11 / 3,
-                              .h2d_bytes_per_second = 1e10 / 3,
-                              .d2h_bytes_per_second = 1e10 / 7,
-                              .device_adam_bytes_per_second = 1e11 / 9,
-                              .adams = {{1, 1e10 / 11}, {2, 2e10 / 13}, {7, 1e300}},
-                              .adam_count = 3,
-                              .map_ns = 1. / 3,
-                              .unmap_ns = 2. / 3,
-                              .launch_ns = 5e-324};
+                                    .source = "measured by a test",
+                                    .measured = true,
+                                    .device = "cuda:12",
+                                    .threads = 3,
+                                    .gpu_bytes = 24 * GIB + 1,
+                                    .memory_bytes = UINT64_C(1) << 62,
+                                    .flops_per_second = {1e12 / 3, 2e12 / 3, 1e12 / 7},
+                                    .device_bytes_per_second = 1e11 / 3,
+                                    .h2d_bytes_per_second = 1e10 / 3,
+                                    .d2h_bytes_per_second = 1e10 / 7,
+                                    .device_adam_bytes_per_second = 1e11 / 9,
+                                    .adams = {{1, 1e10 / 11}, {2, 2e10 / 13}, {7, 1e300}},
+                                    .adam_count = 3,
+                                    .map_ns = 1. / 3,
+                                    .unmap_ns = 2. / 3,
+                                    .launch_ns = 5e-324};
     slowdowns_make(&profile.slowdowns);
     const tide_machine_profile_kernel kernels[] = {
         kernel_of("layer norm", 0, 1e6, 123.25), kernel_of("product", 1e9 / 3, 1e6, 1e5 / 3),
@@ -491,7 +492,7 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
     const char *path = path_of("new/folders/machine.json");
     tide_machine_profile profile = profile_made(), read = {0};
     for (int round = 0; round < 2; round++) { /* the second replaces the first */
-        profile.is_here = true;              /* not in files */
+        profile.is_here = true;               /* not in files */
         profile.threads++;
         assert_ok(tide_machine_profile_write(path, &profile));
         assert_ok(tide_machine_profile_read(path, &read));
@@ -517,7 +518,8 @@ static void what_can_not_be_written_or_read_is_an_io_error(void **state)
     bytes_write(path_of("file"), "x", 1);
     memset(longest, 'x', sizeof longest - 1);
     assert_int_equal(tide_machine_profile_write(path_of("file/machine.json"), &profile), TIDE_ERROR_IO);
-    assert_int_equal(tide_machine_profile_write(path_of("file/deeper/machine.json"), &profile), TIDE_ERROR_IO);
+    assert_int_equal(tide_machine_profile_write(path_of("file/deeper/machine.json"), &profile),
+                     TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), path_of("file/deeper/machine.json")));
     assert_int_equal(tide_machine_profile_write(longest, &profile), TIDE_ERROR_IO);
     assert_int_equal(tide_machine_profile_write(folder, &profile), TIDE_ERROR_IO);
@@ -690,8 +692,9 @@ static void a_list_that_is_wrong_is_named(void **state)
         refused_entry("kernels", text_in);
     }
     refused_entry("kernels", json_pack("{s:f, s:f, s:f}", "flops", 1.0, "bytes", 1.0, "ns", 1.0));
-    refused_entry("kernels", json_pack("{s:o, s:f, s:f, s:f}", "label", text_json(TIDE_MACHINE_PROFILE_LABEL_BYTES),
-                                       "flops", 1.0, "bytes", 1.0, "ns", 1.0));
+    refused_entry("kernels",
+                  json_pack("{s:o, s:f, s:f, s:f}", "label", text_json(TIDE_MACHINE_PROFILE_LABEL_BYTES),
+                            "flops", 1.0, "bytes", 1.0, "ns", 1.0));
 }
 
 static void refused_text(const char *bytes)
@@ -727,7 +730,8 @@ static bool is_sound(const tide_machine_profile *profile)
         sound = sound && is_after(&profile->kernels[i], &profile->kernels[i - 1]);
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
         for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
-            sound = sound && profile->slowdowns.of[stream][set] >= 0 && profile->slowdowns.of[stream][set] <= 1;
+            sound =
+                sound && profile->slowdowns.of[stream][set] >= 0 && profile->slowdowns.of[stream][set] <= 1;
     return sound;
 }
 
@@ -764,23 +768,24 @@ static void spoilt_files_are_sound_or_corrupt(void **state)
 
 /* --- how long kernels take on a machine --- */
 
-static tide_machine_profile_clock *clock_of(const tide_machine_profile *profile, tide_dtype dtype, uint32_t threads,
-                                     double link)
+static tide_machine_profile_clock *clock_of(const tide_machine_profile *profile, tide_dtype dtype,
+                                            uint32_t threads, double link)
 {
     tide_machine_profile_clock *clock = NULL;
     assert_ok(tide_machine_profile_clock_make(profile, dtype, threads, link, &clock));
     return clock;
 }
 
-static double ns_of(const tide_machine_profile_clock *clock, tide_stream stream, const char *label, double flops,
-                    double bytes)
+static double ns_of(const tide_machine_profile_clock *clock, tide_stream stream, const char *label,
+                    double flops, double bytes)
 {
     const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_work work = {.label = label, .flops = flops, .bytes = bytes};
     return machine.kernel_time(machine.kernel_time_context, stream, &work, NULL, NULL);
 }
 
-static double compute_ns(const tide_machine_profile_clock *clock, const char *label, double flops, double bytes)
+static double compute_ns(const tide_machine_profile_clock *clock, const char *label, double flops,
+                         double bytes)
 {
     return ns_of(clock, TIDE_STREAM_COMPUTE, label, flops, bytes);
 }
@@ -788,16 +793,16 @@ static double compute_ns(const tide_machine_profile_clock *clock, const char *la
 static tide_machine_profile timed_profile(void)
 {
     tide_machine_profile profile = {.flops_per_second = {1e12, 2e12, 4e12},
-                              .device_bytes_per_second = 1e9,
-                              .device_adam_bytes_per_second = 5e9,
-                              .adams = {{1, 1e9}, {4, 2e9}},
-                              .adam_count = 2,
-                              .h2d_bytes_per_second = 10e9,
-                              .d2h_bytes_per_second = 8e9,
-                              .launch_ns = 7};
-    const tide_machine_profile_kernel kernels[] = {kernel_of("product", 1e6, 1e3, 1000),
-                                            kernel_of("product", 1e9, 1e5, 400000),
-                                            kernel_of("copy", 0, 1e6, 900), kernel_of("call", 0, 0, 50)};
+                                    .device_bytes_per_second = 1e9,
+                                    .device_adam_bytes_per_second = 5e9,
+                                    .adams = {{1, 1e9}, {4, 2e9}},
+                                    .adam_count = 2,
+                                    .h2d_bytes_per_second = 10e9,
+                                    .d2h_bytes_per_second = 8e9,
+                                    .launch_ns = 7};
+    const tide_machine_profile_kernel kernels[] = {
+        kernel_of("product", 1e6, 1e3, 1000), kernel_of("product", 1e9, 1e5, 400000),
+        kernel_of("copy", 0, 1e6, 900), kernel_of("call", 0, 0, 50)};
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
         assert_ok(tide_machine_profile_kernel_set(&profile, &kernels[i]));
     return profile;
@@ -910,7 +915,8 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
                    compute = 1u << TIDE_STREAM_COMPUTE;
     tide_machine_profile profile = timed_profile();
     slowdowns_make(&profile.slowdowns);
-    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of in, half of out */
+    tide_machine_profile_clock *clock =
+        clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of in, half of out */
     const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_slowdowns *held = machine.slowdowns;
     assert_true(machine.link_bytes_per_second == 4e9 && machine.link_out_bytes_per_second == 4e9);
@@ -991,7 +997,7 @@ static void assert_same_plan(const tide_trainer_plan *run, const tide_performanc
     ours.pool.largest_op = NULL;
 #define SAME(field)                                                                                          \
     if (ours.field != theirs.field)                                                                          \
-    fail_msg("configuration %lu: " #field " is %.0f, performance %.0f", number, (double)ours.field,             \
+    fail_msg("configuration %lu: " #field " is %.0f, performance %.0f", number, (double)ours.field,          \
              (double)theirs.field)
     SAME(pool.params);
     SAME(pool.model_bytes);
@@ -1058,15 +1064,16 @@ static void memory_is_that_of_the_trainer_itself(void **state)
 static tide_machine_profile machine_of(double flops, double link, double host_adam)
 {
     return (tide_machine_profile){.flops_per_second = {flops, flops, flops},
-                           .h2d_bytes_per_second = link,
-                           .d2h_bytes_per_second = link,
-                           .device_adam_bytes_per_second = 20e9,
-                           .adams = {{2, host_adam}},
-                           .adam_count = 1,
-                           .map_ns = 5000};
+                                  .h2d_bytes_per_second = link,
+                                  .d2h_bytes_per_second = link,
+                                  .device_adam_bytes_per_second = 20e9,
+                                  .adams = {{2, host_adam}},
+                                  .adam_count = 1,
+                                  .map_ns = 5000};
 }
 
-static tide_performance performance_of(const tide_trainer_options *options, const tide_machine_profile *profile)
+static tide_performance performance_of(const tide_trainer_options *options,
+                                       const tide_machine_profile *profile)
 {
     tide_performance performance;
     assert_ok(tide_performance_make(options, profile, &performance));
@@ -1140,7 +1147,8 @@ static void more_device_memory_slows_nothing(void **state)
             performance = performance_of(&options, &profile);
             if (performance.step.seconds > before * 1.01)
                 fail_msg("link %g, %llu bytes: %.9g s, with less %.9g", links[i],
-                         (unsigned long long)options.pool.device_memory_bytes, performance.step.seconds, before);
+                         (unsigned long long)options.pool.device_memory_bytes, performance.step.seconds,
+                         before);
             before = fmin(before, performance.step.seconds);
         }
     }
@@ -1202,8 +1210,8 @@ static void table_fill(const tide_trainer_options *options, const tide_machine_p
         const tide_status status = tide_performance_make(&run, profile, &performance);
         if (status != TIDE_ERROR_BUDGET)
             assert_ok(status);
-        table[i] =
-            (known_choice){choice, status == TIDE_OK, status == TIDE_OK ? performance.step.seconds : HUGE_VAL};
+        table[i] = (known_choice){choice, status == TIDE_OK,
+                                  status == TIDE_OK ? performance.step.seconds : HUGE_VAL};
     }
 }
 

@@ -1,6 +1,6 @@
 /* What may be done while no step is open, and what follows a step: results, values, giving up, poisoned pools and their recovery. */
-#include "tests/pool/reference_kernels.h"
 #include "tests/pool/pool_case.h"
+#include "tests/pool/reference_kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -313,7 +313,7 @@ static void compare_values(pool_case *c, tide_param number, tide_value kind, uin
     const float *got = c->buffers[0], *wanted = c->buffers[1];
     if (kind == TIDE_VALUE_PARAM)
         ref_load(c->model.dtype, c->buffers[1],
-                   (const char *)param->place + first * tide_dtype_bytes(c->model.dtype), count);
+                 (const char *)param->place + first * tide_dtype_bytes(c->model.dtype), count);
     else
         wanted = param->values[kind - TIDE_VALUE_MASTER] + first;
     for (uint64_t i = 0; i < count && !pool_is_blind(c); i++)

@@ -226,8 +226,8 @@ static void draw_layers(pool_case *c)
         if (i == layers && pool_chance(c, 50))
             continue;
         ref_op *op = add_op(c, i < layers    ? TIDE_PASS_FORWARD
-                                 : i == layers ? TIDE_PASS_BOTH
-                                               : TIDE_PASS_BACKWARD);
+                               : i == layers ? TIDE_PASS_BOTH
+                                             : TIDE_PASS_BACKWARD);
         use_param(c, op, layer < layers ? layer : (uint32_t)pool_random(c, c->model.param_count));
         if (pool_chance(c, 35))
             use_param(c, op, (tide_param)pool_random(c, c->model.param_count));
@@ -307,12 +307,12 @@ static void update_elements(const pool_case *c, const tide_step_options *step, u
     const tide_value last = ref_last_value(&c->model, segment->param);
     for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
         ref_load(ref_dtype(&c->model, segment->param, kind), values[kind], plane_of(c, these, kind),
-                   these->count);
+                 these->count);
     ref_own_update(last, step, number, scale, segment->decay,
-                     segment->zero_gradient ? NULL : values[TIDE_VALUE_PARAM], state, these->count);
+                   segment->zero_gradient ? NULL : values[TIDE_VALUE_PARAM], state, these->count);
     for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
         ref_store(ref_dtype(&c->model, segment->param, kind), plane_of(c, these, kind),
-                    values[kind == TIDE_VALUE_PARAM ? TIDE_VALUE_MASTER : kind], these->count);
+                  values[kind == TIDE_VALUE_PARAM ? TIDE_VALUE_MASTER : kind], these->count);
 }
 
 static tide_status update(void *context, const tide_step_options *step, uint64_t number, float scale,

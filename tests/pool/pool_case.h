@@ -24,7 +24,7 @@ typedef enum pool_event {
     EVENT_ABORTS_IN_OPS,
     EVENT_LATE_GIVEN_UP, /* aborts after step end: the step was given up, ... */
     EVENT_LATE_TAKEN,    /* ... had taken place, ... */
-    EVENT_LATE_POISONED,     /* ... or had begun its updates */
+    EVENT_LATE_POISONED, /* ... or had begun its updates */
     EVENT_KERNEL_FAILURES,
     EVENT_SKIPS,
     EVENT_TEN_SKIPS,
@@ -48,33 +48,33 @@ extern const char *const pool_event_names[EVENT_COUNT];
 
 typedef struct pool_case {
     uint64_t seed;
-    uint32_t variant;      /* 1: the second pool of a pair */
-    bool paired;           /* nothing is done whose outcome depends on time */
-    uint64_t random;       /* of the scenario */
+    uint32_t variant; /* 1: the second pool of a pair */
+    bool paired;      /* nothing is done whose outcome depends on time */
+    uint64_t random;  /* of the scenario */
     reference_pool model;
     tide_pool *pool;
     tide_pool_options options;
     tide_pool_plan plan;
     bool least;
-    char *region;          /* what tide_region must hold; nonmodel_bytes */
+    char *region; /* what tide_region must hold; nonmodel_bytes */
     bool region_known;
-    float *buffers[3];     /* for values that come and go: of the largest param's elements each */
-    uint64_t hash;         /* of what must not depend on the machine */
+    float *buffers[3]; /* for values that come and go: of the largest param's elements each */
+    uint64_t hash;     /* of what must not depend on the machine */
 
-    uint32_t step;         /* steps begun, training or not */
+    uint32_t step; /* steps begun, training or not */
     const char *op_name;
-    int giving_up_in;      /* moments until the open step is given up; REF_NONE: it isn't */
-    int skips_to_come;     /* steps in a row to be skipped */
-    float size;            /* of the open step's gradients */
-    bool spoil;            /* the open step's next gradient is not finite */
+    int giving_up_in;                /* moments until the open step is given up; REF_NONE: it isn't */
+    int skips_to_come;               /* steps in a row to be skipped */
+    float size;                      /* of the open step's gradients */
+    bool spoil;                      /* the open step's next gradient is not finite */
     uint32_t adders[REF_PARAMS_MAX]; /* ops that added to it in this step */
-    bool result_known;     /* of the pending step */
-    bool failed;           /* a kernel's failure was met */
-    bool predicted;        /* tide_pool_predict was called, which may allocate */
-    bool updates_may_run;  /* of the step before a forward-only pass */
-    bool kernels_may_run;  /* of a forward-only pass, on the model's values */
+    bool result_known;               /* of the pending step */
+    bool failed;                     /* a kernel's failure was met */
+    bool predicted;                  /* tide_pool_predict was called, which may allocate */
+    bool updates_may_run;            /* of the step before a forward-only pass */
+    bool kernels_may_run;            /* of a forward-only pass, on the model's values */
     uint32_t training_steps;
-    uint32_t ops_played; /* in the last step */
+    uint32_t ops_played;         /* in the last step */
     tide_pool_counters counters; /* once two training steps have ended */
 
     _Atomic uint64_t failing_update; /* the update of which a piece fails; 0: none */
@@ -100,12 +100,13 @@ void pool_await_update(pool_case *c);
 
 /* --- between steps (pool_between.c) --- */
 
-bool pool_is_blind(const pool_case *c); /* the model does not know the values: they are compared with the other pool's */
-void pool_know_result(pool_case *c);    /* ask for the pending step's result and compare it */
-void pool_settle(pool_case *c);         /* the pending step has taken place: so it does in the model */
-void pool_give_up(pool_case *c);        /* the open step, or the pending one */
-void pool_between(pool_case *c);        /* something, with no step open */
-void pool_check_all(pool_case *c);      /* every value; into the hash */
+bool pool_is_blind(
+    const pool_case *c); /* the model does not know the values: they are compared with the other pool's */
+void pool_know_result(pool_case *c); /* ask for the pending step's result and compare it */
+void pool_settle(pool_case *c);      /* the pending step has taken place: so it does in the model */
+void pool_give_up(pool_case *c);     /* the open step, or the pending one */
+void pool_between(pool_case *c);     /* something, with no step open */
+void pool_check_all(pool_case *c);   /* every value; into the hash */
 
 /* --- a step (pool_step.c) --- */
 

@@ -1,6 +1,6 @@
 /* A random step on the pool and its plain model: every call is predicted, and every kernel compares at once. */
-#include "tests/pool/reference_kernels.h"
 #include "tests/pool/pool_case.h"
+#include "tests/pool/reference_kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -194,10 +194,10 @@ static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
     static const float specials[] = {INFINITY, -INFINITY, NAN};
     const float loss_scale = c->model.step.loss_scale == 0 ? 1 : c->model.step.loss_scale;
     ref_add_args args = {.accumulator = tide_param_gradient(c->pool, number),
-                           .elements = c->model.params[number].elements,
-                           .seed = draw_seed(c),
-                           .factor = loss_scale * c->size,
-                           .overwrite = overwrite};
+                         .elements = c->model.params[number].elements,
+                         .seed = draw_seed(c),
+                         .factor = loss_scale * c->size,
+                         .overwrite = overwrite};
     const uint64_t special = pool_random(c, 4);
     if (c->spoil)
         args.special = special < 3                         ? specials[special]
@@ -448,9 +448,8 @@ static bool begin(pool_case *c, const tide_step_options *step)
     c->updates_may_run = c->updates_may_run || model->pending;
     pool_settle(c);
     ref_step_begin(&c->model, step);
-    c->giving_up_in = pool_chance(c, c->skips_to_come > 0 ? 5 : 18)
-                          ? (int)pool_random(c, 3 * c->model.op_count)
-                          : REF_NONE;
+    c->giving_up_in =
+        pool_chance(c, c->skips_to_come > 0 ? 5 : 18) ? (int)pool_random(c, 3 * c->model.op_count) : REF_NONE;
     return true;
 }
 

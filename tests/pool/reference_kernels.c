@@ -55,8 +55,8 @@ tide_status ref_add_kernel(void *stream, const void *arguments)
     (void)stream;
     const ref_add_args *args = arguments;
     for (uint64_t i = 0; i < args->elements; i++)
-        args->accumulator[i] = (args->overwrite ? 0 : args->accumulator[i]) +
-                               ref_amount(args->seed, (uint32_t)i) * args->factor;
+        args->accumulator[i] =
+            (args->overwrite ? 0 : args->accumulator[i]) + ref_amount(args->seed, (uint32_t)i) * args->factor;
     if (args->special != 0)
         args->accumulator[args->seed % args->elements] += args->special;
     return TIDE_OK;

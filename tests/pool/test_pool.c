@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tests/support/assert_ok.h"
-#include "tests/support/test_thin.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 enum { STEPS = 4 };
 
@@ -160,8 +160,8 @@ static void state_that_was_never_set_is_zero(void **state)
         for (int l = 0; l < FIXTURE_LAYERS; l++) {
             static float values[200000];
             assert_true(fixture.elements[l] <= 200000);
-            assert_ok(
-                tide_param_get(fixture.pool, fixture.params[l], TIDE_VALUE_MOMENTUM, 0, fixture.elements[l], values));
+            assert_ok(tide_param_get(fixture.pool, fixture.params[l], TIDE_VALUE_MOMENTUM, 0,
+                                     fixture.elements[l], values));
             for (uint64_t i = 0; i < fixture.elements[l]; i++)
                 assert_true(values[i] == 0);
         }

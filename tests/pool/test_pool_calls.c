@@ -139,8 +139,10 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
          "OVERWRITE beside GRAD"},
         {{.name = "o", .params = &grad, .param_count = 1}, "w: a forward op makes no gradient"},
         {{.name = "o", .activations = &unknown, .activation_count = 1, .slices = 2}, "no activation 7"},
-        {{.name = "o", .activations = &last, .activation_count = 1, .slices = 2}, "s: an activation's access"},
-        {{.name = "o", .activations = &part, .activation_count = 1, .slices = 2}, "s: an activation's access"},
+        {{.name = "o", .activations = &last, .activation_count = 1, .slices = 2},
+         "s: an activation's access"},
+        {{.name = "o", .activations = &part, .activation_count = 1, .slices = 2},
+         "s: an activation's access"},
         {{.name = "o", .activations = &write, .activation_count = 1, .slices = 1}, "1 slices"},
         {{.name = "o", .slices = 1}, "1 slices of no activation"},
         {{.name = "o", .workspace_bytes = UINT64_MAX}, "workspace"},
@@ -254,8 +256,10 @@ static void writes_and_reads_stay_inside_the_callers_bytes(void **state)
             assert_refused(tide_write(fixture.pool, region + own - 1, bytes, 2), TIDE_ERROR_ARGUMENT,
                            "not inside");
             assert_refused(tide_write(fixture.pool, region - 1, bytes, 1), TIDE_ERROR_ARGUMENT, "not inside");
-            assert_refused(tide_write(fixture.pool, region, bytes, SIZE_MAX), TIDE_ERROR_ARGUMENT, "not inside");
-            assert_refused(tide_read(fixture.pool, bytes, region + own, 1), TIDE_ERROR_ARGUMENT, "not inside");
+            assert_refused(tide_write(fixture.pool, region, bytes, SIZE_MAX), TIDE_ERROR_ARGUMENT,
+                           "not inside");
+            assert_refused(tide_read(fixture.pool, bytes, region + own, 1), TIDE_ERROR_ARGUMENT,
+                           "not inside");
             assert_refused(tide_read(fixture.pool, bytes, region + own + 1, 0), TIDE_ERROR_ARGUMENT,
                            "not inside");
             assert_ok(tide_read(fixture.pool, bytes, region + own, 0));
@@ -299,7 +303,8 @@ static void fail_inside_a_step(pool_fixture *fixture)
     float value;
     assert_ok(tide_step_begin(fixture->pool, &step));
     (void)pool_fixture_ops(fixture, true);
-    assert_refused(tide_read(fixture->pool, &value, tide_region(fixture->pool), sizeof value), TIDE_ERROR_DEVICE,
+    assert_refused(tide_read(fixture->pool, &value, tide_region(fixture->pool), sizeof value),
+                   TIDE_ERROR_DEVICE,
                    "kernel fixture backward of op b2 failed: fixture backward failed on purpose");
 }
 
@@ -347,12 +352,14 @@ static void values_of_any_dtype_are_what_they_are_as_floats(void **state)
             values[i] = as == TIDE_DTYPE_FP16 ? tide_fp16_to_float(halves[i]) : tide_bf16_to_float(halves[i]);
         }
         const void *source = as == TIDE_DTYPE_FP32 ? (const void *)values : halves;
-        assert_ok(tide_param_set_as(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1, COUNT, as, source));
+        assert_ok(
+            tide_param_set_as(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1, COUNT, as, source));
         assert_ok(tide_param_get(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1, COUNT, got));
         assert_memory_equal(got, values, sizeof got);
     }
-    assert_refused(tide_param_set_as(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 0, 1, (tide_dtype)3, values),
-                   TIDE_ERROR_ARGUMENT, "tide_param_set_as: there is no dtype 3");
+    assert_refused(
+        tide_param_set_as(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 0, 1, (tide_dtype)3, values),
+        TIDE_ERROR_ARGUMENT, "tide_param_set_as: there is no dtype 3");
     pool_fixture_destroy(&fixture);
 }
 
@@ -362,7 +369,8 @@ static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
     const pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture = pool_fixture_of(&options);
     tide_step_result result;
-    assert_refused(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE, "no training step has ended");
+    assert_refused(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE,
+                   "no training step has ended");
     assert_ok(pool_fixture_step(&fixture, 1, false));
     const double norm = result_of(&fixture).gradient_norm;
     const tide_step_options forward = {.training = false}, step = pool_fixture_step_options(1);
@@ -456,14 +464,14 @@ static void a_poisoned_pool_says_so_whatever_it_is_asked(void **state)
     assert_refused(tide_step_begin(fixture.pool, &step), TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_step_end(fixture.pool), TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_op_begin(fixture.pool, fixture.head), TIDE_ERROR_STATE, "poisoned");
-    assert_refused(tide_write(fixture.pool, tide_region(fixture.pool), &value, sizeof value), TIDE_ERROR_STATE,
-                   "poisoned");
+    assert_refused(tide_write(fixture.pool, tide_region(fixture.pool), &value, sizeof value),
+                   TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_read(fixture.pool, &value, tide_region(fixture.pool), sizeof value), TIDE_ERROR_STATE,
                    "poisoned");
     assert_refused(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE, "poisoned");
     assert_refused(tide_pool_drain(fixture.pool), TIDE_ERROR_STATE, "poisoned");
-    assert_refused(tide_param_get(fixture.pool, fixture.params[0], TIDE_VALUE_MASTER, 0, 1, &value), TIDE_ERROR_STATE,
-                   "poisoned");
+    assert_refused(tide_param_get(fixture.pool, fixture.params[0], TIDE_VALUE_MASTER, 0, 1, &value),
+                   TIDE_ERROR_STATE, "poisoned");
     assert_ok(tide_param_set(fixture.pool, fixture.params[0], TIDE_VALUE_MASTER, 0, 1, &value));
     pool_fixture_destroy(&fixture);
 }

@@ -9,8 +9,8 @@
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/interpose.h"
-#include "tests/support/test_thin.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 static const tide_value fp32_kinds[] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE};
 
@@ -26,8 +26,8 @@ static void snapshot_take(pool_fixture *fixture, snapshot *taken)
         for (int l = 0; l < FIXTURE_LAYERS; l++) {
             taken->values[kind][l] = calloc(fixture->elements[l], sizeof(float));
             assert_non_null(taken->values[kind][l]);
-            assert_ok(tide_param_get(fixture->pool, fixture->params[l], fp32_kinds[kind], 0, fixture->elements[l],
-                                     taken->values[kind][l]));
+            assert_ok(tide_param_get(fixture->pool, fixture->params[l], fp32_kinds[kind], 0,
+                                     fixture->elements[l], taken->values[kind][l]));
         }
     }
     taken->updates = tide_update_count(fixture->pool);
@@ -37,8 +37,8 @@ static void snapshot_put(pool_fixture *fixture, const snapshot *taken)
 {
     for (int kind = 0; kind < 3; kind++) {
         for (int l = 0; l < FIXTURE_LAYERS; l++)
-            assert_ok(tide_param_set(fixture->pool, fixture->params[l], fp32_kinds[kind], 0, fixture->elements[l],
-                                     taken->values[kind][l]));
+            assert_ok(tide_param_set(fixture->pool, fixture->params[l], fp32_kinds[kind], 0,
+                                     fixture->elements[l], taken->values[kind][l]));
     }
     assert_ok(tide_update_count_set(fixture->pool, taken->updates));
 }
@@ -147,8 +147,8 @@ static void a_norm_that_never_arrives_is_undone(void **state)
 }
 
 /* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
-static bool third_step_with_fault(const pool_fixture_options *options, float clip_norm, uint32_t mask, uint64_t n,
-                                  uint64_t expected, uint64_t *poisonings)
+static bool third_step_with_fault(const pool_fixture_options *options, float clip_norm, uint32_t mask,
+                                  uint64_t n, uint64_t expected, uint64_t *poisonings)
 {
     pool_fixture fixture;
     snapshot before = {0};
@@ -206,7 +206,8 @@ static void faults_of_any_kind(const pool_fixture_options *options, float clip, 
     uint64_t n = 1, poisonings = 0;
     while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &poisonings))
         n += n < 40 / test_every(2, 40) ? 1 : 7 * test_every(2, 40);
-    print_message("%llu operations, %llu poisonings\n", (unsigned long long)n, (unsigned long long)poisonings);
+    print_message("%llu operations, %llu poisonings\n", (unsigned long long)n,
+                  (unsigned long long)poisonings);
     assert_true(n > 50);
 }
 
@@ -364,7 +365,8 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_poisons(
     tide_pool_plan plan;
     assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
     assert_int_equal(plan.model_bytes, all * 8); /* param and master: no state that nobody uses */
-    assert_in_range(plan.space_bytes[TIDE_SPACE_STATE], all * 4, all * 4 + FIXTURE_LAYERS * 256); /* aligned */
+    assert_in_range(plan.space_bytes[TIDE_SPACE_STATE], all * 4,
+                    all * 4 + FIXTURE_LAYERS * 256); /* aligned */
     assert_ok(step_and_settle(&fixture, 1.0F));
     assert_int_equal(self.elements, all);
     self.fail = true;
@@ -580,7 +582,8 @@ static void set_and_get_survive_every_fault(void **state)
             tide_param_set(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1000, 64, values);
         set_fault(&fixture, 0, 0);
         faults += status != TIDE_OK;
-        assert_ok_at_last(tide_param_set(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1000, 64, values));
+        assert_ok_at_last(
+            tide_param_set(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1000, 64, values));
         set_fault(&fixture, TIDE_FAULT_ANY, n);
         const tide_status evaluated = pool_fixture_evaluate(&fixture);
         set_fault(&fixture, 0, 0);

@@ -6,8 +6,8 @@
 
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
-#include "tests/support/test_thin.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 static const float overflowing = 1 << 24; /* the fixture's gradients are about 0.1 */
 
@@ -113,7 +113,8 @@ static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **stat
         pool_fixture fixture;
         assert_ok(pool_fixture_create(&options, &fixture));
         assert_false(step(&fixture, clip_norm, 1024).skipped);
-        const uint64_t master = hash_of(&fixture, TIDE_VALUE_MASTER), param = hash_of(&fixture, TIDE_VALUE_PARAM);
+        const uint64_t master = hash_of(&fixture, TIDE_VALUE_MASTER),
+                       param = hash_of(&fixture, TIDE_VALUE_PARAM);
         const uint64_t momentum = hash_of(&fixture, TIDE_VALUE_MOMENTUM);
         const tide_step_result result = step(&fixture, clip_norm, overflowing);
         assert_true(result.skipped && !isfinite(result.gradient_norm) && result.gradient_scale == 0);
@@ -266,12 +267,14 @@ static void a_fault_in_a_step_leaves_no_trace(void **state)
         assert_ok(pool_fixture_create(&options, &fixture));
         assert_ok(step_and_settle(&fixture, 1024));
         assert_ok(step_and_settle(&fixture, loss_scale));
-        const uint64_t expected = hash_of(&fixture, TIDE_VALUE_MASTER) * 31 + hash_of(&fixture, TIDE_VALUE_PARAM);
+        const uint64_t expected =
+            hash_of(&fixture, TIDE_VALUE_MASTER) * 31 + hash_of(&fixture, TIDE_VALUE_PARAM);
         pool_fixture_destroy(&fixture);
         uint64_t n = 1, poisonings = 0;
         while (!second_step_with_fault(&options, loss_scale, n, expected, &poisonings))
             n += test_thin(4) + n / (4 / test_thin(2));
-        print_message("%llu operations, %llu poisonings\n", (unsigned long long)n, (unsigned long long)poisonings);
+        print_message("%llu operations, %llu poisonings\n", (unsigned long long)n,
+                      (unsigned long long)poisonings);
         assert_true(n > 60);
     }
 }

@@ -32,14 +32,16 @@ static void threads_are_the_processors_that_the_process_may_use(void **state)
 
 /* --- default budgets --- */
 
-static tide_pool_plan plan_on_a_gpu_with(pool_fixture *fixture, uint64_t free_bytes, uint64_t device, uint64_t host)
+static tide_pool_plan plan_on_a_gpu_with(pool_fixture *fixture, uint64_t free_bytes, uint64_t device,
+                                         uint64_t host)
 {
     tide_pool_plan plan;
     tide_layout *layout;
     tide_manager *manager;
     const uint64_t before = fixture->pool->context.factory.available_bytes;
     fixture->pool->context.factory.available_bytes = free_bytes;
-    assert_ok(tide_pool_policy_build(fixture->pool, fixture->pool->context.options.chunk_bytes, &layout, &manager));
+    assert_ok(
+        tide_pool_policy_build(fixture->pool, fixture->pool->context.options.chunk_bytes, &layout, &manager));
     assert_ok(tide_pool_plan_make(fixture->pool, layout, manager, device, host, false, &plan));
     fixture->pool->context.factory.available_bytes = before;
     tide_manager_destroy(manager);
@@ -58,7 +60,8 @@ static void default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_ta
     assert_true(full > 2 * MIB);
     assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 256 * MIB).device_memory_bytes, MIB);
     assert_int_equal(plan_on_a_gpu_with(&fixture, full + 2 * MIB, 0, 256 * MIB).device_memory_bytes, full);
-    assert_int_equal(plan_on_a_gpu_with(&fixture, full + MIB - 1, 0, 256 * MIB).device_memory_bytes, full - 1);
+    assert_int_equal(plan_on_a_gpu_with(&fixture, full + MIB - 1, 0, 256 * MIB).device_memory_bytes,
+                     full - 1);
     assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 2 * MIB, 256 * MIB).device_memory_bytes, 2 * MIB);
     /* Without a host budget: for what the host may hold at most. */
     const tide_pool_plan open = plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 0);

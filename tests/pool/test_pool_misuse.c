@@ -26,7 +26,8 @@ static void assert_untouched(fixture *r, const char *call)
     static float values[FIXTURE_VALUES];
     const uint64_t updates = tide_update_count(r->pool);
     if (updates != r->updates && !(r->state == FIXTURE_ENDED && updates == r->updates + 1))
-        fail_msg("%s, pool %s: %llu updates", call, fixture_state_name(r->state), (unsigned long long)updates);
+        fail_msg("%s, pool %s: %llu updates", call, fixture_state_name(r->state),
+                 (unsigned long long)updates);
     if (r->state != FIXTURE_SEALED)
         return;
     fixture_read_values(r, values);
@@ -61,7 +62,7 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
     do {                                                                                                     \
         const tide_status status_of_call = (call);                                                           \
         judge(r, #call, status_of_call,                                                                      \
-              (r)->state == FIXTURE_FAILED && status_of_call == TIDE_ERROR_DEVICE                                \
+              (r)->state == FIXTURE_FAILED && status_of_call == TIDE_ERROR_DEVICE                            \
                   ? true                                                                                     \
                   : status_of_call == TIDE_ERROR_STATE,                                                      \
               "");                                                                                           \
@@ -80,7 +81,7 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
 #define holds(r, condition)                                                                                  \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
-            fail_msg("%s, pool %s", #condition, fixture_state_name((r)->state));                                 \
+            fail_msg("%s, pool %s", #condition, fixture_state_name((r)->state));                             \
         assert_untouched(r, #condition);                                                                     \
     } while (0)
 
@@ -422,7 +423,8 @@ static void misuse_step_end(fixture *r)
 
 static void misuse_op_begin(fixture *r)
 {
-    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const bool here =
+        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     misuse_null(r, tide_op_begin(NULL, 0), "pool");
     misuse_here(r, here, tide_op_begin(r->pool, UINT32_MAX), "op 4294967295");
     misuse_here(r, here, tide_op_begin(r->pool, 3), "op 3");
@@ -522,8 +524,9 @@ static void misuse_workspace(fixture *r)
 static void misuse_write(fixture *r)
 {
     char bytes[FIXTURE_PART * sizeof(float) + 1] = {0},
-                                          *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+                                              *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
+    const bool here =
+        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_write(NULL, at, bytes, 1), "pool");
     misuse_null(r, tide_write(r->pool, NULL, bytes, 1), "region");
@@ -541,7 +544,8 @@ static void misuse_write(fixture *r)
 static void misuse_read(fixture *r)
 {
     char bytes[1] = {77}, *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
-    const bool here = r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const bool here =
+        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_read(NULL, bytes, at, 1), "pool");
     misuse_null(r, tide_read(r->pool, NULL, at, 1), "target");

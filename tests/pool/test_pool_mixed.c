@@ -3,8 +3,8 @@
  * at the end is what the good steps alone leave in a pool with room for everything. And what steps are said to have moved
  * adds up to what the pool moved.
  */
-#include "tests/support/test_thin.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -45,7 +45,8 @@ static fixture_options options_null(double share, double link_bytes_per_second)
     return options;
 }
 
-static void register_op(fixture *r, const char *name, tide_pass pass, tide_use param, tide_use saved, tide_op *op)
+static void register_op(fixture *r, const char *name, tide_pass pass, tide_use param, tide_use saved,
+                        tide_op *op)
 {
     const tide_op_description description = {.name = name,
                                              .pass = pass,

@@ -4,8 +4,8 @@
  *
  * usage: test_pool_random [CASES [FIRST_SEED]]
  */
-#include "tests/pool/reference_kernels.h"
 #include "tests/pool/pool_case.h"
+#include "tests/pool/reference_kernels.h"
 #include "tests/support/test_thin.h"
 
 #include "tests/support/assert_ok.h"

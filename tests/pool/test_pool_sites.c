@@ -45,9 +45,11 @@ enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 static tide_status set_what_is_fetched(pool_fixture *fixture)
 {
     float value;
-    const tide_status status = tide_param_get(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
-    return status == TIDE_OK ? tide_param_set(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
-                             : status;
+    const tide_status status =
+        tide_param_get(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
+    return status == TIDE_OK
+               ? tide_param_set(fixture->pool, fixture->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
+               : status;
 }
 
 static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_site,

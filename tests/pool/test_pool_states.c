@@ -283,7 +283,7 @@ static tide_status add_kernel(void *stream, const void *arguments)
         ref_load(a->dtype, &value, element((void *)(uintptr_t)a->values, a->dtype, i), 1);
         if (a->frozen != NULL)
             ref_load(a->dtype, &frozen,
-                       element((void *)(uintptr_t)a->frozen, a->dtype, i % a->frozen_elements), 1);
+                     element((void *)(uintptr_t)a->frozen, a->dtype, i % a->frozen_elements), 1);
         a->accumulator[i] += gradient_of(value, frozen, a->param, a->step, i);
     }
     a->accumulator[a->elements - 1] += a->special;

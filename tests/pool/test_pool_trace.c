@@ -32,7 +32,8 @@ static void open_and_run(fixture_options *options, fixture *r)
 }
 
 /* The last of the kind, and with such a `what` unless it is NULL, before `until`; NULL: there is none. */
-static const tide_trace_event *last_of(const fixture *r, tide_trace_kind kind, const char *what, uint32_t until)
+static const tide_trace_event *last_of(const fixture *r, tide_trace_kind kind, const char *what,
+                                       uint32_t until)
 {
     for (uint32_t i = until; i-- > 0;) {
         if (heard[i].kind == kind && (what == NULL || strcmp(heard[i].what, what) == 0))

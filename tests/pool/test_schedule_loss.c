@@ -9,8 +9,8 @@
  * come behind the embedding's, while their slots wait for them; blocks that were updated long before could stand there,
  * and forward would wait for fewer.
  */
-#include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
+#include "tests/support/bench.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -129,9 +129,9 @@ static void open_fixture(fixture *it, tide_pool **pool, tide_decoder **model)
     step_ok(tide_trainer_resolve(&sizes, &resolved), "sizes");
     step_ok(tide_trainer_build(&resolved, pool, model, &plan), "sizes");
     *it = (fixture){.trainer = sizes,
-                .model = *model,
-                .least = 2,
-                .sizes = step_sizes_of(&(*model)->options.config, (double)plan.pool.params)};
+                    .model = *model,
+                    .least = 2,
+                    .sizes = step_sizes_of(&(*model)->options.config, (double)plan.pool.params)};
     it->trainer.pool.device_memory_bytes = plan.pool.model_bytes / 4;
     it->trainer.pool.host_memory_bytes = plan.pool.model_bytes * 3 / 2;
 }

@@ -40,7 +40,8 @@ void bench_section(const char *bench, const char *section);
 void bench_also(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A figure that could not be measured: its value is null, `note` says why. */
-void bench_missing(const char *name, const char *unit, const char *note, ...) __attribute__((format(printf, 3, 4)));
+void bench_missing(const char *name, const char *unit, const char *note, ...)
+    __attribute__((format(printf, 3, 4)));
 
 double bench_seconds(void);                        /* monotonic */
 double bench_cpu_seconds(void);                    /* of all threads of this process */

@@ -6,8 +6,8 @@
  * While compute stands idle, what is under way says why: an update (its params are awaited, or what it makes room
  * for), else a copy out (whoever is updated next, or room), else a copy in, else a map or nothing at all.
  */
-#include "tests/support/bench.h"
 #include "tests/bench/bench_step.h"
+#include "tests/support/bench.h"
 
 #include "src/pool/watch.h"
 

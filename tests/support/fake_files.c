@@ -483,23 +483,23 @@ static fake_files *fake_bare(void)
 {
     fake_files *fake = own_memory(sizeof *fake);
     fake->table = (tide_files){.context = fake,
-                              .open = fake_open,
-                              .create = fake_create,
-                              .read = fake_read,
-                              .write = fake_write,
-                              .size = fake_size,
-                              .sync = fake_sync,
-                              .close = fake_close,
-                              .lock = fake_lock,
-                              .sync_folder = fake_sync_folder,
-                              .rename = fake_rename,
-                              .make_folder = fake_make_folder,
-                              .remove_file = fake_remove_file,
-                              .remove_folder = fake_remove_folder,
-                              .list = fake_list,
-                              .free_space = fake_free_space,
-                              .process_id = fake_process_id,
-                              .process_is_alive = fake_process_is_alive};
+                               .open = fake_open,
+                               .create = fake_create,
+                               .read = fake_read,
+                               .write = fake_write,
+                               .size = fake_size,
+                               .sync = fake_sync,
+                               .close = fake_close,
+                               .lock = fake_lock,
+                               .sync_folder = fake_sync_folder,
+                               .rename = fake_rename,
+                               .make_folder = fake_make_folder,
+                               .remove_file = fake_remove_file,
+                               .remove_folder = fake_remove_folder,
+                               .list = fake_list,
+                               .free_space = fake_free_space,
+                               .process_id = fake_process_id,
+                               .process_is_alive = fake_process_is_alive};
     fake->process_id = 1000;
     fake->stop_at = fake->ignored_sync = UINT32_MAX;
     return fake;

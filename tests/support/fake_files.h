@@ -15,7 +15,7 @@ typedef struct fake_files fake_files;
 /* What a fault does to the operation it meets. */
 typedef enum fake_fault {
     FAKE_FAULT_EIO,
-    FAKE_FAULT_NO_SPACE,    /* ENOSPC, from this write on until fake_files_clear_fault; half of it is written first */
+    FAKE_FAULT_NO_SPACE, /* ENOSPC, from this write on until fake_files_clear_fault; half of it is written first */
     FAKE_FAULT_SHORT_WRITE, /* no failure: every write and read from this operation on transfers one to seven
                               bytes */
 } fake_fault;

@@ -9,7 +9,7 @@ enum { KINDS = 4 };
 const char *fixture_state_name(fixture_state state)
 {
     static const char *const names[FIXTURE_STATES] = {"created",  "registered",   "sealed", "in a step",
-                                                  "in an op", "after a step", "failed", "poisoned"};
+                                                      "in an op", "after a step", "failed", "poisoned"};
     return names[state];
 }
 
@@ -75,7 +75,8 @@ void fixture_register(fixture *r)
     assert_ok(tide_param_register(r->pool, "large", &elements[0], 1, &(tide_param_class){.decay = true},
                                   &r->params[0]));
     assert_ok(tide_param_register(r->pool, "small", &elements[1], 1, NULL, &r->params[1]));
-    assert_ok(tide_activation_register(r->pool, "saved", FIXTURE_SLICES, FIXTURE_PART * sizeof(float), &r->saved));
+    assert_ok(
+        tide_activation_register(r->pool, "saved", FIXTURE_SLICES, FIXTURE_PART * sizeof(float), &r->saved));
     for (int i = 0; i < 3; i++) {
         const tide_use uses[2] = {{r->params[0], access[i]}, {r->params[1], access[i]}},
                        saved = {r->saved, parts[i]};
@@ -168,15 +169,17 @@ static const tide_value kinds[KINDS] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, 
 void fixture_read_values(const fixture *r, float values[FIXTURE_VALUES])
 {
     for (int i = 0; i < KINDS * 2; i++)
-        assert_ok(tide_param_get(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
-                                 values + (i / 2) * (FIXTURE_LARGE + FIXTURE_SMALL) + (i % 2) * FIXTURE_LARGE));
+        assert_ok(
+            tide_param_get(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
+                           values + (i / 2) * (FIXTURE_LARGE + FIXTURE_SMALL) + (i % 2) * FIXTURE_LARGE));
 }
 
 static void write_values(fixture *r, const float *values)
 {
     for (int i = 0; i < (KINDS - 1) * 2; i++)
-        assert_ok(tide_param_set(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
-                                 values + (i / 2) * (FIXTURE_LARGE + FIXTURE_SMALL) + (i % 2) * FIXTURE_LARGE));
+        assert_ok(
+            tide_param_set(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
+                           values + (i / 2) * (FIXTURE_LARGE + FIXTURE_SMALL) + (i % 2) * FIXTURE_LARGE));
 }
 
 /* --- into a state, and on from it to the end of the training --- */

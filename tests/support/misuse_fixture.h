@@ -14,7 +14,7 @@ enum {
     FIXTURE_SMALL = 1000,  /* and one beside it */
     FIXTURE_PART = 300,    /* floats of an activation's part, and of the input in the region */
     FIXTURE_SLICES = 2,
-    FIXTURE_STEPS = 3,                                /* of a whole training */
+    FIXTURE_STEPS = 3,                                    /* of a whole training */
     FIXTURE_VALUES = 4 * (FIXTURE_LARGE + FIXTURE_SMALL), /* masters, momenta, variances, params */
 };
 
@@ -22,11 +22,11 @@ typedef enum fixture_state {
     FIXTURE_CREATED,
     FIXTURE_REGISTERED,
     FIXTURE_SEALED,
-    FIXTURE_STEP,   /* the second step has begun */
-    FIXTURE_OP,     /* its last op is open, a kernel enqueued */
-    FIXTURE_ENDED,  /* its updates are under way */
-    FIXTURE_FAILED, /* in the open op, a kernel */
-    FIXTURE_POISONED,   /* by gradients that are not finite */
+    FIXTURE_STEP,     /* the second step has begun */
+    FIXTURE_OP,       /* its last op is open, a kernel enqueued */
+    FIXTURE_ENDED,    /* its updates are under way */
+    FIXTURE_FAILED,   /* in the open op, a kernel */
+    FIXTURE_POISONED, /* by gradients that are not finite */
     FIXTURE_STATES,
 } fixture_state;
 

@@ -19,7 +19,7 @@ enum { WARM_STEPS = 4 };
 
 typedef struct place {
     bool on_device;
-    bool modified;    /* the host has no equal copy */
+    bool modified;       /* the host has no equal copy */
     bool update_pending; /* PATRICKSTAR: its gradients are complete */
     bool in_use;
     uint64_t remoteness;
@@ -29,9 +29,10 @@ typedef struct place {
 typedef struct machine {
     policy which;
     const tide_use_trace *trace;
-    place *places;          /* per chunk */
-    uint64_t *next_in_step; /* per use: schedule step of its chunk's next use in the step, the update included */
-    uint32_t *open;         /* uses that have begun and not ended, in that order */
+    place *places; /* per chunk */
+    uint64_t
+        *next_in_step; /* per use: schedule step of its chunk's next use in the step, the update included */
+    uint32_t *open;    /* uses that have begun and not ended, in that order */
     uint32_t open_count;
     uint32_t free_slots;
     uint64_t clock; /* uses so far */

@@ -70,10 +70,11 @@ static tide_status register_layers(pool_fixture *fixture)
     for (int l = 0; l < FIXTURE_LAYERS && status == TIDE_OK; l++) {
         const tide_param_class of_class = {.decay = l % 2 == 0, .state = fixture->state};
         fixture->elements[l] = elements[l];
-        status = tide_param_register(fixture->pool, names[l], &elements[l], 1, &of_class, &fixture->params[l]);
+        status =
+            tide_param_register(fixture->pool, names[l], &elements[l], 1, &of_class, &fixture->params[l]);
         if (status == TIDE_OK)
-            status = tide_activation_register(fixture->pool, saves[l], FIXTURE_SLICES, FIXTURE_STATE * sizeof(float),
-                                              &fixture->saved[l]);
+            status = tide_activation_register(fixture->pool, saves[l], FIXTURE_SLICES,
+                                              FIXTURE_STATE * sizeof(float), &fixture->saved[l]);
     }
     return status;
 }
@@ -84,7 +85,8 @@ static tide_status register_ops(pool_fixture *fixture)
     static const char *const backwards[FIXTURE_LAYERS] = {"b0", "b1", "b2", "b3", "b4", "b5"};
     tide_status status = TIDE_OK;
     for (int l = 0; l < FIXTURE_LAYERS && status == TIDE_OK; l++) {
-        const tide_use param = {fixture->params[l], TIDE_ACCESS_READ}, saved = {fixture->saved[l], TIDE_ACCESS_WRITE};
+        const tide_use param = {fixture->params[l], TIDE_ACCESS_READ},
+                       saved = {fixture->saved[l], TIDE_ACCESS_WRITE};
         const tide_op_description op = {.name = forwards[l],
                                         .pass = TIDE_PASS_FORWARD,
                                         .params = &param,
@@ -142,7 +144,8 @@ static tide_status set_budgets(pool_fixture *fixture, const pool_fixture_options
         plan.least_device_bytes + (uint64_t)((double)chunks * options->device_share) * plan.chunk_bytes;
     status = tide_pool_plan_get(fixture->pool, device, &plan);
     if (status == TIDE_OK)
-        status = tide_pool_set_budgets(fixture->pool, device, options->least_host ? plan.least_host_bytes : 0);
+        status =
+            tide_pool_set_budgets(fixture->pool, device, options->least_host ? plan.least_host_bytes : 0);
     return status;
 }
 
@@ -297,7 +300,8 @@ tide_status pool_fixture_hash(pool_fixture *fixture, tide_value kind, uint64_t *
     for (int l = 0; l < FIXTURE_LAYERS; l++) {
         for (uint64_t first = 0; first < fixture->elements[l]; first += 4096) {
             const uint64_t count = fixture->elements[l] - first < 4096 ? fixture->elements[l] - first : 4096;
-            const tide_status status = tide_param_get(fixture->pool, fixture->params[l], kind, first, count, values);
+            const tide_status status =
+                tide_param_get(fixture->pool, fixture->params[l], kind, first, count, values);
             if (status != TIDE_OK)
                 return status;
             for (uint64_t i = 0; i < count; i++) {

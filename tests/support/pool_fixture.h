@@ -21,7 +21,7 @@ typedef struct pool_fixture {
     uint64_t elements[FIXTURE_LAYERS];
     tide_dtype dtype;
     tide_state_format state; /* of all params */
-    float loss_scale; /* of the steps to come: gradients are made so many times larger. 0: none */
+    float loss_scale;        /* of the steps to come: gradients are made so many times larger. 0: none */
 } pool_fixture;
 
 typedef struct pool_fixture_options {

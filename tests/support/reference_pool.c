@@ -108,8 +108,8 @@ void ref_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes)
     }
 }
 
-void ref_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale,
-                      bool decay, const float *gradient, float *const state[], uint64_t count)
+void ref_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale, bool decay,
+                    const float *gradient, float *const state[], uint64_t count)
 {
     const float rate = step->learning_rate / (float)(update % 5 + 1), fade = decay ? step->weight_decay : 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -181,7 +181,7 @@ tide_value ref_last_value(const reference_pool *pool, tide_param param)
 }
 
 void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
-               const float *values)
+             const float *values)
 {
     const tide_dtype dtype = ref_dtype(pool, param, kind);
     for (uint64_t i = 0; i < count && kind != TIDE_VALUE_PARAM; i++)
@@ -427,8 +427,8 @@ static void update_own(reference_pool *pool, uint32_t number, float scale)
 {
     ref_param *param = &pool->params[number];
     ref_own_update(param->of_class.state.planes, &pool->pending_step, pool->updates, scale,
-                     param->of_class.decay, param->closed ? param->gradient : NULL, param->values,
-                     param->elements);
+                   param->of_class.decay, param->closed ? param->gradient : NULL, param->values,
+                   param->elements);
     for (tide_value kind = TIDE_VALUE_MASTER; kind <= ref_last_value(pool, number); kind++)
         ref_set(pool, number, kind, 0, param->elements, param->values[kind - TIDE_VALUE_MASTER]);
 }

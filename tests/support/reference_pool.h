@@ -22,7 +22,7 @@ enum {
 
 typedef struct ref_param {
     uint64_t elements;
-    tide_param_class of_class; /* with planes, if it is not frozen */
+    tide_param_class of_class;            /* with planes, if it is not frozen */
     float *values[TIDE_STATE_PLANES_MAX]; /* its planes, as rounded as they are kept */
     void *place;        /* MASTER rounded, in the dtype: what READ finds. Changes between steps only */
     float *accumulator; /* fp32 sum of this step */
@@ -82,22 +82,26 @@ float ref_round(tide_dtype dtype, float value); /* to the nearest of the dtype, 
 void ref_store(tide_dtype dtype, void *to, const float *values, uint64_t count); /* rounded */
 void ref_load(tide_dtype dtype, float *to, const void *from, uint64_t count);
 float ref_amount(uint32_t seed, uint32_t index); /* what a kernel adds: sums of such are rounded in fp32 */
-void ref_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes); /* from its byte `first` on, a multiple of 4 */
+void ref_pattern(uint32_t seed, uint64_t first, void *to,
+                 uint64_t bytes); /* from its byte `first` on, a multiple of 4 */
 
 /* One piece of a param by an optimizer of one's own, which keeps so many planes. `gradient` NULL: zero. */
 void ref_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale, bool decay,
-                      const float *gradient, float *const state[], uint64_t count);
+                    const float *gradient, float *const state[], uint64_t count);
 
 /* --- the model --- */
 
-bool ref_create_values(reference_pool *pool); /* after params and ops are drawn: arrays, zero; closing ops. False: no memory */
+bool ref_create_values(
+    reference_pool *pool); /* after params and ops are drawn: arrays, zero; closing ops. False: no memory */
 void ref_destroy(reference_pool *pool);
 tide_dtype ref_dtype(const reference_pool *pool, tide_param param, tide_value kind); /* in which it is kept */
 tide_value ref_last_value(const reference_pool *pool, tide_param param); /* that it has, from PARAM on */
-void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count, const float *values);
+void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
+             const float *values);
 
 bool ref_waits(const reference_pool *pool, const tide_step_options *step); /* do updates wait for the norm? */
-ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op); /* of the step that is open, between two ops */
+ref_refusal ref_op_refusal(const reference_pool *pool,
+                           tide_op op); /* of the step that is open, between two ops */
 bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice);
 bool ref_step_may_end(const reference_pool *pool);
 bool ref_may_poison(const reference_pool *pool); /* may an update of the open step have begun? */

@@ -30,7 +30,8 @@ static inline void assert_same_rope(const tide_rope *one, const tide_rope *other
     ASSERT_SAME_FIELD(exact);
 }
 
-static inline void assert_same_config(const tide_model_config *one, const tide_model_config *other, const char *what)
+static inline void assert_same_config(const tide_model_config *one, const tide_model_config *other,
+                                      const char *what)
 {
     ASSERT_SAME_FIELD(family);
     ASSERT_SAME_FIELD(layers);

@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Of a family's kind: with Llama's two query heads a key head where that divides, and an MLP of 8/3 widths. */
-static inline tide_model_config model_of_family(const char *family, uint32_t layers, uint32_t width, uint32_t heads,
-                                                uint32_t context, uint32_t vocab_size)
+static inline tide_model_config model_of_family(const char *family, uint32_t layers, uint32_t width,
+                                                uint32_t heads, uint32_t context, uint32_t vocab_size)
 {
     tide_model_config config = {.name = "small",
                                 .family = tide_model_family_find(family),

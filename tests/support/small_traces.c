@@ -141,7 +141,8 @@ static void cut_schedule_steps(drawing *d, tide_use_trace *trace)
 
 static bool lasts_through(const tide_trace_use *use, uint32_t schedule_step)
 {
-    return use->schedule_step <= schedule_step && schedule_step <= use->schedule_step + use->held_schedule_steps;
+    return use->schedule_step <= schedule_step &&
+           schedule_step <= use->schedule_step + use->held_schedule_steps;
 }
 
 /* Chunks in use at a schedule step; UINT32_MAX if `chunk` is one of them. */
@@ -166,7 +167,8 @@ static void hold_some(drawing *d, tide_use_trace *trace)
         uint32_t wanted = draw(d, 4) ? 0 : 1 + draw(d, 3);
         for (; wanted > 0; wanted--) {
             const uint32_t then = use->schedule_step + use->held_schedule_steps + 1;
-            if (then == trace->schedule_step_count || crowd_at(trace, then, use->chunk) >= d->limits->schedule_step_chunks)
+            if (then == trace->schedule_step_count ||
+                crowd_at(trace, then, use->chunk) >= d->limits->schedule_step_chunks)
                 break;
             use->held_schedule_steps++;
         }
@@ -214,7 +216,8 @@ bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_t
     turned->use_count = trace->use_count;
     for (uint32_t i = 0; i < trace->use_count; i++) {
         tide_trace_use use = trace->uses[(begin + i) % trace->use_count];
-        use.schedule_step = (use.schedule_step + trace->schedule_step_count - schedule_steps) % trace->schedule_step_count;
+        use.schedule_step =
+            (use.schedule_step + trace->schedule_step_count - schedule_steps) % trace->schedule_step_count;
         turned->uses[i] = use;
     }
     return true;

@@ -80,10 +80,10 @@ static void register_model(fixture *r, uint64_t elements)
 void fixture_open(fixture_options *options, fixture *r)
 {
     *r = (fixture){.kernel_ns = MS,
-               .layers = LAYERS,
-               .clip_norm = options->clip_norm,
-               .heard = options->heard,
-               .heard_most = options->heard_most};
+                   .layers = LAYERS,
+                   .clip_norm = options->clip_norm,
+                   .heard = options->heard,
+                   .heard_most = options->heard_most};
     options->pool.trace = trace;
     options->pool.trace_context = r;
     assert_ok(tide_pool_create(&options->pool, &r->pool));

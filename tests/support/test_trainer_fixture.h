@@ -48,7 +48,8 @@ typedef struct track {
     double losses[TRACK_STEPS_MAX];
     double norms[TRACK_STEPS_MAX];
     uint64_t elements;
-    float *values; /* [4 x elements]: params as rounded, masters, momenta, variances, tensor after tensor; zeros of what a
+    float *
+        values; /* [4 x elements]: params as rounded, masters, momenta, variances, tensor after tensor; zeros of what a
                       frozen param has not */
 } track;
 

@@ -227,7 +227,8 @@ static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
                            "{\"event\":\"move\",\"step\":1,\"pass\":2,\"begin_ns\":5,\"end_ns\":7,\"id\":0,"
                            "\"move\":\"fetch\",\"chunk\":2,\"reason\":\"demand\",\"device_slot\":3,"
                            "\"host_slot\":null,\"copied\":false,\"zeroed\":false,\"in_place\":false}\n"));
-    assert_non_null(strstr(text, "\"op\":null,\"slice\":null,\"schedule_step\":0,\"chunk\":2,\"ended_by\":null,"));
+    assert_non_null(
+        strstr(text, "\"op\":null,\"slice\":null,\"schedule_step\":0,\"chunk\":2,\"ended_by\":null,"));
     assert_int_equal(count_of(text, "{\"event\":"), 2);
     assert_non_null(strstr(text, "\n{\"end\":true,\"events\":2,\"dropped\":0}\n"));
 }

@@ -648,7 +648,7 @@ static void accounts_without_memory_are_not_made(void **unused)
     TRACE_PASS(number, stall_begin)                                                                          \
     TRACE_AT("stall", number, number)                                                                        \
     TRACE_SPAN(stall_begin, begin)                                                                           \
-    "\"cause\":\"capacity\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                                      \
+    "\"cause\":\"capacity\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                           \
     "\"ended_by\":null,\"predicted\":true}\n" TRACE_AT("op", number, number)                                 \
         TRACE_SPAN(begin, end) "\"busy_ns\":" busy                                                           \
                                ",\"op\":1,\"slice\":0,\"schedule_step\":2}\n" TRACE_STEP(number)

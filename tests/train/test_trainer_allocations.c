@@ -5,8 +5,8 @@
  * map of operands at each call (kernels/cpu/matmul_onednn.c), whatever it is given. Nothing of it may stay, so a
  * second test counts these too and asks that all are given back.
  */
-#include "src/train/metrics.h"
 #include "src/trace/trace.h"
+#include "src/train/metrics.h"
 #include "tests/support/interpose.h"
 #include "tests/support/test_trainer_fixture.h"
 

@@ -2,9 +2,9 @@
  * for people or as one line of JSON with the same facts. */
 #include "kernels/kernels.h"
 #include "offload/topology.h"
+#include "src/files/json_line.h"
 #include "src/perf/rates.h"
 #include "src/pool/device_factory.h"
-#include "src/files/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/info/info_options.h"

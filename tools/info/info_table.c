@@ -41,7 +41,8 @@ const tide_page tide_info_page = {
         "Tells of the processor, the memory and the NUMA nodes; of the GPUs, or why there are none; of the "
         "instructions that kernels use; of the rates of products, memory, the optimizer and the link; and of "
         "the libraries that this build was made with. What predictions go by is measured more closely, and "
-        "kept: see tidepool-plan(1). Where memory is too little to measure in, it says so and tells the rest.",
+        "kept: see tidepool-plan(1). Where memory is too little to measure in, it says so and tells the "
+        "rest.",
     .statuses = "0\tdone\n"
                 "1\ta failure; one line on standard error tells it\n"
                 "2\ta command line that makes no sense; one line on standard error says what would",

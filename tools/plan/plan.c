@@ -6,8 +6,8 @@
  */
 #include "src/model/family.h"
 #include "src/model/params.h"
-#include "tools/plan/accounting.h"
 #include "tools/command.h"
+#include "tools/plan/accounting.h"
 #include "tools/plan/plan_machine.h"
 #include "tools/plan/plan_options.h"
 #include "tools/plan/plan_print.h"
@@ -53,7 +53,7 @@ static tide_plan plan_of(const planning *run)
 
 /* BUDGET is an answer; what else fails is a failure. */
 static tide_status performance(const tide_trainer_options *options, const tide_machine_profile *profile,
-                            tide_plan *plan)
+                               tide_plan *plan)
 {
     const tide_status status = tide_performance_make(options, profile, &plan->performance);
     plan->fits = status == TIDE_OK;

@@ -291,7 +291,8 @@ static uint64_t up(uint64_t bytes)
     return (bytes + step_of(bytes) - 1) / step_of(bytes) * step_of(bytes);
 }
 
-static bool fits(const tide_trainer_options *options, const tide_machine_profile *profile, tide_performance *performance)
+static bool fits(const tide_trainer_options *options, const tide_machine_profile *profile,
+                 tide_performance *performance)
 {
     return tide_performance_memory(options, profile, performance) == TIDE_OK;
 }

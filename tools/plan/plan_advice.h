@@ -7,11 +7,11 @@
 enum { TIDE_PROPOSALS = 3, TIDE_PROPOSAL_TEXT_BYTES = 160, TIDE_PROPOSAL_OPTION_BYTES = 640 };
 
 typedef struct tide_proposal {
-    char what[TIDE_PROPOSAL_TEXT_BYTES];   /* "a batch twice as large" */
+    char what[TIDE_PROPOSAL_TEXT_BYTES];     /* "a batch twice as large" */
     char option[TIDE_PROPOSAL_OPTION_BYTES]; /* "--batch-tokens 65536"; "" where it is another machine */
-    bool changes_bits;                     /* of what is trained */
-    double step_seconds, tokens_per_second; /* 0 where only memory was asked */
-    double gain;                           /* of tokens a second: 0.1 is a tenth more */
+    bool changes_bits;                       /* of what is trained */
+    double step_seconds, tokens_per_second;  /* 0 where only memory was asked */
+    double gain;                             /* of tokens a second: 0.1 is a tenth more */
 } tide_proposal;
 
 /* The changes that give the most tokens a second, the best first, if each gives a hundredth at least. `given` is the performance of

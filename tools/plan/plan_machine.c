@@ -3,9 +3,9 @@
 #include "offload/free_memory.h"
 #include "offload/topology.h"
 #include "src/files/files.h"
-#include "src/perf/performance_model.h"
 #include "src/perf/measure.h"
 #include "src/perf/microbenchmark.h"
+#include "src/perf/performance_model.h"
 #include "src/pool/device_factory.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static void memory_ask(tide_machine_profile *profile)
     const bool shared = profile->gpu_bytes == 0;
     if (!shared && tide_device_factory_find(profile->device, &target) == TIDE_OK)
         profile->gpu_bytes = target.available_bytes;
-    const uint64_t bytes =
-        shared ? tide_topology_available_bytes() : tide_free_memory_most_bytes(tide_free_memory_machine_system());
+    const uint64_t bytes = shared ? tide_topology_available_bytes()
+                                  : tide_free_memory_most_bytes(tide_free_memory_machine_system());
     profile->memory_bytes = bytes != UINT64_MAX ? bytes : 0;
 }
 

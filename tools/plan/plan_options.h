@@ -5,9 +5,10 @@
 #include "tools/train/train_options.h"
 
 typedef struct tide_plan_settings {
-    tide_train_settings run; /* what of a run changes its memory and time; the rest as `tidepool train` has it */
-    const char *machine;     /* "this", a file, a preset */
-    uint64_t ram_bytes;      /* 0: not given */
+    tide_train_settings
+        run;             /* what of a run changes its memory and time; the rest as `tidepool train` has it */
+    const char *machine; /* "this", a file, a preset */
+    uint64_t ram_bytes;  /* 0: not given */
     bool json;
     bool largest;
     const char *compare; /* NULL: not asked for */
@@ -19,6 +20,7 @@ typedef struct tide_plan_settings {
 extern const tide_option_table tide_plan_table;
 
 /* Read it and check what one option says against another. ARGUMENT: the message is complete. */
-TIDE_NODISCARD tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_plan_settings *settings);
+TIDE_NODISCARD tide_status tide_plan_settings_parse(int count, char *const *arguments,
+                                                    tide_plan_settings *settings);
 
 #endif

@@ -66,7 +66,8 @@ tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
 
 /* ---- time ---- */
 
-static void resource_print(const tide_performance *performance, tide_resource resource, const char *note, FILE *out)
+static void resource_print(const tide_performance *performance, tide_resource resource, const char *note,
+                           FILE *out)
 {
     char seconds[SECONDS_TEXT_BYTES];
     const double busy = performance->busy_seconds[resource];
@@ -158,7 +159,8 @@ void tide_plan_print_row_head(FILE *out)
             "stall", "to device", "to host", "bound by");
 }
 
-void tide_plan_print_row(const char *name, const tide_performance *performance, const char *refusal, FILE *out)
+void tide_plan_print_row(const char *name, const tide_performance *performance, const char *refusal,
+                         FILE *out)
 {
     char device[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES],
         to[TIDE_UNITS_TEXT_BYTES], seconds[SECONDS_TEXT_BYTES];

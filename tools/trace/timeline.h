@@ -34,22 +34,25 @@ typedef enum tide_timeline_unit {
 
 /* `process` and its number, which are this timeline's alone if several are put together; `describe` may be NULL. NULL: no
  * memory. */
-tide_timeline *tide_timeline_make(const char *process, uint32_t number, tide_timeline_describe describe, void *context);
+tide_timeline *tide_timeline_make(const char *process, uint32_t number, tide_timeline_describe describe,
+                                  void *context);
 void tide_timeline_free(tide_timeline *timeline); /* NULL: allowed */
 
 /* The text's number, the same for equal texts. */
 uint32_t tide_timeline_text(tide_timeline *timeline, const char *text);
 
 /* Numbers from 0 on in order of calls. `parent`: a track, or NONE. */
-uint32_t tide_timeline_track(tide_timeline *timeline, uint32_t parent, const char *name, uint32_t rank, bool nests);
+uint32_t tide_timeline_track(tide_timeline *timeline, uint32_t parent, const char *name, uint32_t rank,
+                             bool nests);
 /* Counters of one `axis`, not NULL, are drawn to one scale. */
 uint32_t tide_timeline_counter(tide_timeline *timeline, uint32_t parent, const char *name, uint32_t rank,
                                tide_timeline_unit unit, const char *axis);
 
 /* The span's number. end_ns >= begin_ns. */
-uint32_t tide_timeline_span(tide_timeline *timeline, uint32_t track, uint64_t begin_ns, uint64_t end_ns, uint32_t text,
-                            uint64_t source);
-uint32_t tide_timeline_instant(tide_timeline *timeline, uint32_t track, uint64_t t_ns, uint32_t text, uint64_t source);
+uint32_t tide_timeline_span(tide_timeline *timeline, uint32_t track, uint64_t begin_ns, uint64_t end_ns,
+                            uint32_t text, uint64_t source);
+uint32_t tide_timeline_instant(tide_timeline *timeline, uint32_t track, uint64_t t_ns, uint32_t text,
+                               uint64_t source);
 /* In order of time; of several at one time the last counts. */
 void tide_timeline_value(tide_timeline *timeline, uint32_t counter, uint64_t t_ns, uint64_t value);
 

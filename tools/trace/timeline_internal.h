@@ -54,13 +54,14 @@ struct tide_timeline {
     bool failed; /* no memory */
 
     text *texts;
-    uint32_t *buckets; /* numbers of texts, NONE where free; a power of two of them, half of them free at least */
+    uint32_t
+        *buckets; /* numbers of texts, NONE where free; a power of two of them, half of them free at least */
     track *tracks;
     span *spans;
     arrow *arrows;
     value *values;
-    uint32_t text_count, text_capacity, bucket_count, track_count, track_capacity, span_count, span_capacity, arrow_count,
-        arrow_capacity, value_count, value_capacity;
+    uint32_t text_count, text_capacity, bucket_count, track_count, track_capacity, span_count, span_capacity,
+        arrow_count, arrow_capacity, value_count, value_capacity;
 };
 
 #endif

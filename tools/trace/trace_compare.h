@@ -18,7 +18,7 @@ typedef struct tide_compared_stall {
     uint32_t op[TIDE_SIDES]; /* NONE also where the side has no such op */
     uint32_t slice;
     const char *cause;
-    double seconds[TIDE_SIDES];           /* median of a step */
+    double seconds[TIDE_SIDES];                  /* median of a step */
     const tide_trace_event *longest[TIDE_SIDES]; /* NULL: there was none */
 } tide_compared_stall;
 
@@ -32,11 +32,11 @@ typedef struct tide_comparison {
     const tide_step_account **paired[TIDE_SIDES]; /* `pair_count` of each */
     uint32_t pair_count;
     bool by_number;
-    bool same_chunks; /* spaces, sizes and contents */
-    uint32_t lone_ops[TIDE_SIDES]; /* that the other has not */
+    bool same_chunks;                                      /* spaces, sizes and contents */
+    uint32_t lone_ops[TIDE_SIDES];                         /* that the other has not */
     uint64_t *moves[TIDE_SIDES], *moved_bytes[TIDE_SIDES]; /* by chunk, in the pairs' steps */
-    tide_compared_stall *stalls; /* what differs most first */
-    tide_compared_op *ops;       /* of both sides; likewise */
+    tide_compared_stall *stalls;                           /* what differs most first */
+    tide_compared_op *ops;                                 /* of both sides; likewise */
     uint32_t stall_count, op_count;
     double *scratch; /* a value a pair */
     tide_arrays memory;
@@ -49,8 +49,10 @@ void tide_comparison_free(tide_comparison *comparison);
 
 typedef double (*tide_step_figure)(const tide_step_account *account, const void *of);
 
-double tide_comparison_median(const tide_comparison *comparison, int side, tide_step_figure figure, const void *of);
-double tide_comparison_mean(const tide_comparison *comparison, int side, tide_step_figure figure, const void *of);
+double tide_comparison_median(const tide_comparison *comparison, int side, tide_step_figure figure,
+                              const void *of);
+double tide_comparison_mean(const tide_comparison *comparison, int side, tide_step_figure figure,
+                            const void *of);
 
 /* Chunks whose copied bytes differ most, if both have the same chunks; how many, at most `most`. */
 uint32_t tide_comparison_chunks(const tide_comparison *comparison, uint32_t *chunks, uint32_t most);

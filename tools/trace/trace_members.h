@@ -31,11 +31,11 @@ typedef struct tide_trace_reader {
     tide_trace_memory *memory;
     tide_trace_scan scan;
     tide_trace_way ways[TIDE_TRACE_KIND_COUNT];
-    bool has_begun; /* the line `trace` has been read */
-    bool has_ended; /* the line `end`: nothing may follow */
-    uint64_t dropped;             /* told by events */
-    uint32_t passes_before_drop;  /* as the last event `dropped` was read */
-    uint32_t activations_used;    /* by ops: the highest number plus one */
+    bool has_begun;              /* the line `trace` has been read */
+    bool has_ended;              /* the line `end`: nothing may follow */
+    uint64_t dropped;            /* told by events */
+    uint32_t passes_before_drop; /* as the last event `dropped` was read */
+    uint32_t activations_used;   /* by ops: the highest number plus one */
     uint64_t activations_used_line;
 } tide_trace_reader;
 

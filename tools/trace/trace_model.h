@@ -81,8 +81,8 @@ typedef struct tide_traced_step {
     uint64_t h2d_bytes, d2h_bytes, evictions, demand_fetches, prefetches;
     uint64_t device_bytes_peak, host_bytes_peak;
     bool skipped;
-    bool is_whole;  /* its pass is in the trace, it was not dropped from (docs/trace.md) */
-    uint32_t pass;  /* index into `passes`; UINT32_MAX: not in the trace */
+    bool is_whole; /* its pass is in the trace, it was not dropped from (docs/trace.md) */
+    uint32_t pass; /* index into `passes`; UINT32_MAX: not in the trace */
 } tide_traced_step;
 
 typedef struct tide_traced_pass {
@@ -106,7 +106,8 @@ typedef struct tide_trace_model {
     tide_traced_op *ops;
     tide_traced_activation *activations;
     tide_trace_event *events; /* in order of begin_ns; those that begin together in order of lines */
-    tide_traced_step *steps;  /* in order of lines, so of numbers: of one given up and repeated the last alone */
+    tide_traced_step
+        *steps; /* in order of lines, so of numbers: of one given up and repeated the last alone */
     tide_traced_pass *passes; /* likewise */
     uint32_t setting_count, param_count, chunk_count, op_count, activation_count, step_count, pass_count;
     uint64_t event_count;

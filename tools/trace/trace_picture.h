@@ -33,9 +33,10 @@ typedef struct tide_picture {
     const tide_trace_model *model;
     tide_timeline *timeline;
     uint32_t tracks[TIDE_LANES];
-    uint32_t *chunk_texts;        /* NONE until one is needed */
-    uint32_t *spans;              /* of each event its span, NONE without; of an op's first event in a pass, the whole op's */
-    uint64_t begin_ns, end_ns;    /* of all events */
+    uint32_t *chunk_texts; /* NONE until one is needed */
+    uint32_t
+        *spans; /* of each event its span, NONE without; of an op's first event in a pass, the whole op's */
+    uint64_t begin_ns, end_ns; /* of all events */
     tide_arrays memory;
 } tide_picture;
 

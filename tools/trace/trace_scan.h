@@ -19,11 +19,11 @@
 
 typedef struct tide_trace_scan {
     const char *path;
-    uint64_t line; /* from 1 */
+    uint64_t line;  /* from 1 */
     const char *at; /* what is left; behind the line's last byte is a zero */
     const char *end;
     const char *kind, *name; /* what the line is, for messages: "event", "move"; NULL: not known */
-    bool comma;    /* a value of this object or list has been read */
+    bool comma;              /* a value of this object or list has been read */
     tide_status status;
 } tide_trace_scan;
 

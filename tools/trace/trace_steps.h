@@ -26,8 +26,8 @@ typedef struct tide_step_difference {
 
 /* By tier: copies to it, updates on it. */
 typedef struct tide_step_account {
-    const tide_traced_step *line; /* its number, seconds, sums */
-    double rest_seconds;          /* of the step: neither compute nor stall */
+    const tide_traced_step *line;                    /* its number, seconds, sums */
+    double rest_seconds;                             /* of the step: neither compute nor stall */
     double stall_seconds_by[TIDE_STALL_CAUSE_COUNT]; /* these four as the events tell */
     double compute_seconds;
     double update_seconds[TIDE_TIER_COUNT];
@@ -36,7 +36,7 @@ typedef struct tide_step_account {
     uint64_t bytes_by_space[TIDE_TIER_COUNT][TIDE_SPACE_COUNT];
     uint64_t planned_copies[TIDE_TIER_COUNT]; /* of the spaces that a plan counts: params and activations */
     uint64_t fetches, evictions, write_backs, demand_fetches, prefetches; /* moves */
-    uint64_t asked, lacked; /* chunks that requests asked for, and that were not there */
+    uint64_t asked, lacked;       /* chunks that requests asked for, and that were not there */
     const tide_trace_event *plan; /* in force; NULL: none yet, or not in the trace */
     tide_step_difference difference;
     bool is_exact; /* whole, and so is what came before it: fetches made ahead and all */
@@ -46,9 +46,10 @@ typedef struct tide_trace_steps {
     const tide_trace_model *model;
     tide_step_account *steps; /* the whole ones, in order */
     uint32_t count;
-    uint32_t steady, steady_end; /* [steady, steady_end) are one another's like: the last that follow each other, without
+    uint32_t steady,
+        steady_end;  /* [steady, steady_end) are one another's like: the last that follow each other, without
                                     warm-up and, if others are left, the run's last, which ends with nothing behind it */
-    uint64_t *moves;       /* by chunk: copies either way in the steady steps */
+    uint64_t *moves; /* by chunk: copies either way in the steady steps */
     uint64_t *moved_bytes; /* likewise */
 } tide_trace_steps;
 
@@ -71,7 +72,8 @@ typedef struct tide_stall_series {
 
 /* The series with the longest stalls of the steady steps, longest first; `count`: how many, at most `most`.
  * NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_longest_stalls(const tide_trace_steps *steps, tide_stall_series *longest, uint32_t most,
+TIDE_NODISCARD tide_status tide_trace_longest_stalls(const tide_trace_steps *steps,
+                                                     tide_stall_series *longest, uint32_t most,
                                                      uint32_t *count);
 
 /* Chunks that moved, most bytes first; how many, at most `most`. */

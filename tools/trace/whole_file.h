@@ -17,9 +17,9 @@
 typedef struct tide_whole_file {
     FILE *stream;
     struct tide_file_sink *sink; /* the stream's */
-    char *named;        /* as the caller named it: for messages */
-    char *path;         /* with links followed */
-    char *written_path; /* where the stream writes; NULL: at `path` */
+    char *named;                 /* as the caller named it: for messages */
+    char *path;                  /* with links followed */
+    char *written_path;          /* where the stream writes; NULL: at `path` */
 } tide_whole_file;
 
 /* IO names the path as it was given; NO_MEMORY. *file is set on success only. */

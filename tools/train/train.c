@@ -49,7 +49,7 @@ typedef struct train_run {
     tide_trace *trace;     /* NULL: none wanted */
     char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
     char no_gpu[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
-    char *freeze;                          /* --freeze's patterns, blanks between them */
+    char *freeze;                                  /* --freeze's patterns, blanks between them */
     tide_making making;
     tide_progress progress;
     tide_train_folder folder;

@@ -1,8 +1,8 @@
 #include "tools/train/train_auto.h"
 
-#include "tools/tune/choice_text.h"
 #include "tools/plan/plan_machine.h"
 #include "tools/train/stop.h"
+#include "tools/tune/choice_text.h"
 #include "tools/units.h"
 
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static void tell(const tide_candidate *list, uint32_t count, const tide_choice *
            best->choice.prefetch ? "on" : "off");
     printf("auto: of %s the fastest by prediction: %.3g s a step, compute stands still %.1f%%, bound by %s",
            tide_count_noun(count, "choice", ways), performance->step.seconds,
-           100 * performance->step.stall_seconds / performance->step.seconds, tide_resource_name(performance->bound));
+           100 * performance->step.stall_seconds / performance->step.seconds,
+           tide_resource_name(performance->bound));
     if (was != NULL && !was->fits)
         printf("; as given it would not fit");
     else if (was != NULL && was->performance.step.seconds > (1 + worth_telling) * performance->step.seconds)

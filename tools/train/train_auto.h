@@ -9,6 +9,7 @@
  * most ten seconds of it, and what it takes to measure this machine and the model's kernels once. Nothing chosen changes a bit.
  * Tells what and why on stdout. A wanted stop, or the time, ends the search with the best so far, if that is nothing
  * with the run as given. BUDGET: nothing fits; statuses of measuring and of tide_tune. */
-TIDE_NODISCARD tide_status tide_train_auto(const tide_train_settings *settings, tide_trainer_options *options);
+TIDE_NODISCARD tide_status tide_train_auto(const tide_train_settings *settings,
+                                           tide_trainer_options *options);
 
 #endif

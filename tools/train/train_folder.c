@@ -292,7 +292,7 @@ static tide_status room_refuse(const tide_train_settings *settings, const tide_t
 }
 
 static tide_status free_space_check(const tide_train_settings *settings, const tide_trainer_options *options,
-                              const tide_export *export, uint64_t from)
+                                    const tide_export *export, uint64_t from)
 {
     const tide_files *files = tide_files_posix();
     tide_checkpoint_saves saves = {

@@ -7,15 +7,16 @@
 #include <stdio.h>
 
 typedef struct tide_train_folder {
-    bool made;         /* it did not exist */
-    bool locked;       /* by `lock`, a descriptor of the folder */
+    bool made;   /* it did not exist */
+    bool locked; /* by `lock`, a descriptor of the folder */
     int lock;
     const char *path;  /* --checkpoint's; set where `damaged` is */
     uint64_t *damaged; /* [damaged_count]: steps after that of --resume-from */
     size_t damaged_count;
     bool finished;  /* the checkpoint to go on from is of the run's last step */
     bool elsewhere; /* the checkpoint to go on from lies in another folder than `path` */
-    char source[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
+    char source
+        [TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
 } tide_train_folder;
 
 /* No other run of this host may save to the folder until it is closed. Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With
@@ -25,8 +26,8 @@ typedef struct tide_train_folder {
  * STATE, IO, CORRUPT (the checkpoint to resume from), ARGUMENT, NO_MEMORY, UNSUPPORTED. Nothing is changed but that the folder
  * is made. *folder begins zeroed and is closed in any case. */
 TIDE_NODISCARD tide_status tide_train_folder_check(const tide_train_settings *settings,
-                                                   const tide_trainer_options *options, const tide_export *export,
-                                                   tide_train_folder *folder);
+                                                   const tide_trainer_options *options,
+                                                   const tide_export *export, tide_train_folder *folder);
 
 /* The checkpoint is loaded: set the damaged later ones aside, and say so. IO. */
 TIDE_NODISCARD tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out);

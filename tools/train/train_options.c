@@ -42,7 +42,8 @@ static const char *emulated_only(const tide_train_settings *settings)
     return settings->link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
 }
 
-void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+void tide_train_settings_device(const tide_train_settings *settings,
+                                char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
                                 char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
 {
     const char *emulated = emulated_only(settings);

@@ -35,7 +35,7 @@ typedef struct tide_train_settings {
     const char *loss_scale; /* NULL: not given */
     uint64_t vocab_size;
     tide_option_texts freeze; /* globs */
-    int recompute; /* auto, none, all */
+    int recompute;            /* auto, none, all */
 
     const char *device;
     uint64_t device_memory_bytes;
@@ -55,11 +55,11 @@ typedef struct tide_train_settings {
     uint64_t save_every;
     uint64_t keep;
     uint64_t save_patience; /* seconds */
-    int save; /* all, weights */
+    int save;               /* all, weights */
     bool resume;
     const char *resume_from; /* NULL: not given */
     bool new_data;
-    const char *export;      /* NULL: not given */
+    const char *export; /* NULL: not given */
     uint64_t eval_every;
     uint64_t sample;
 
@@ -85,10 +85,12 @@ TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arg
 TIDE_NODISCARD tide_status tide_train_settings_complete(tide_train_settings *settings);
 
 /* What such a command says of device, link and chunks. ARGUMENT: the message is complete, and names the command. */
-TIDE_NODISCARD tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command);
+TIDE_NODISCARD tide_status tide_train_settings_plan_check(const tide_train_settings *settings,
+                                                          const char *command);
 
 /* The device meant: of "auto" the one that can do what is asked for, with the reason if that is no GPU (else ""). */
-void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
+void tide_train_settings_device(const tide_train_settings *settings,
+                                char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
                                 char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
 
 /* Open the model and fill in the trainer's options, for that device. `settings` and `device` must outlive them. IO,

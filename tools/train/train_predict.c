@@ -37,8 +37,9 @@ tide_status tide_train_predict_open(const tide_train_settings *settings, tide_tr
     run.device = "auto"; /* of this machine the device that trains */
     tide_status status = tide_plan_machine_find(settings->machine, &run, options, machine);
     if (status == TIDE_OK)
-        status = tide_machine_profile_clock_make(&machine->profile, options->pool.dtype, options->pool.threads,
-                                          options->pool.link_bytes_per_second, &prediction->clock);
+        status =
+            tide_machine_profile_clock_make(&machine->profile, options->pool.dtype, options->pool.threads,
+                                            options->pool.link_bytes_per_second, &prediction->clock);
     if (status != TIDE_OK)
         return status;
     const tide_device_options rates = tide_machine_profile_clock_machine(prediction->clock);

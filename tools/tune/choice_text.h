@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-const char *tide_recompute_word(tide_recompute recompute);  /* "auto", "none", "all" */
+const char *tide_recompute_word(tide_recompute recompute); /* "auto", "none", "all" */
 const char *tide_placement_word(tide_placement placement); /* "auto", "host", "device" */
 
 /* " --chunk-size 16MiB --recompute none": what differs from train's defaults, and always the chunk size. */

@@ -8,12 +8,12 @@
  * A signal ends 2, 3, and of 4 the search for what would change results; the rest is made of what there is.
  */
 #include "offload/module.h"
-#include "tools/tune/choice_text.h"
 #include "tools/command.h"
-#include "tools/train/file_use.h"
 #include "tools/plan/plan_advice.h"
 #include "tools/plan/plan_machine.h"
+#include "tools/train/file_use.h"
 #include "tools/train/stop.h"
+#include "tools/tune/choice_text.h"
 #include "tools/tune/tune_confirm.h"
 #include "tools/tune/tune_json.h"
 #include "tools/tune/tune_options.h"
@@ -151,8 +151,7 @@ static void head_print(const tuning *run)
 {
     if (run->machine.no_gpu[0] != '\0')
         printf("auto takes the host: %s\n", run->machine.no_gpu);
-    printf("%s on %s; %s\n", run->options.model.name, run->machine.profile.name,
-           run->machine.profile.source);
+    printf("%s on %s; %s\n", run->options.model.name, run->machine.profile.name, run->machine.profile.source);
     fflush(stdout);
 }
 

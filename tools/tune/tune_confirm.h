@@ -5,7 +5,7 @@
 #include "src/perf/tune.h"
 
 typedef struct tide_confirmed {
-    double step_seconds; /* the median; 0: not one was made */
+    double step_seconds;  /* the median; 0: not one was made */
     double stall_seconds; /* of that step */
     uint32_t steps;
 } tide_confirmed;
@@ -13,7 +13,7 @@ typedef struct tide_confirmed {
 /* Make the run anew with this choice, on its own device, and make `steps` steps after two that are not counted. Without data tokens are
  * made up; weights and checkpoints are not read, nothing is written. Between steps a wanted stop (stop.h) ends it, with what there
  * is. Statuses of tide_trainer_create and _step. */
-TIDE_NODISCARD tide_status tide_tune_confirm(const tide_trainer_options *options, const tide_choice *choice, uint32_t steps,
-                                             tide_confirmed *confirmed);
+TIDE_NODISCARD tide_status tide_tune_confirm(const tide_trainer_options *options, const tide_choice *choice,
+                                             uint32_t steps, tide_confirmed *confirmed);
 
 #endif

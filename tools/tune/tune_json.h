@@ -16,7 +16,7 @@ typedef struct tide_tuned {
     const tide_candidate *candidates;
     const tide_confirmed *confirmed;
     uint32_t count, best;
-    const char *command; /* that trains as `best` does; NULL: nothing fits */
+    const char *command;         /* that trains as `best` does; NULL: nothing fits */
     const tide_proposal *others; /* what would be faster and changes numerics */
     uint32_t other_count;
 } tide_tuned;

@@ -106,9 +106,10 @@ void tide_tune_command_write(int count, char *const *arguments, const tide_candi
     if (!has_option(count, arguments, "--data"))
         fputs(" --data PATH", out);
     if (with_budgets) {
-        budget_write(count, arguments, "--device-memory", candidate->performance.plan.pool.device_memory_bytes,
+        budget_write(count, arguments, "--device-memory",
+                     candidate->performance.plan.pool.device_memory_bytes, out);
+        budget_write(count, arguments, "--host-memory", candidate->performance.plan.pool.host_memory_bytes,
                      out);
-        budget_write(count, arguments, "--host-memory", candidate->performance.plan.pool.host_memory_bytes, out);
     }
     tide_choice_write(&candidate->choice, out);
 }

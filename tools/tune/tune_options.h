@@ -18,10 +18,12 @@ typedef struct tide_tune_settings {
 extern const tide_option_table tide_tune_table;
 
 /* Read it and check what one option says against another. ARGUMENT: the message is complete. */
-TIDE_NODISCARD tide_status tide_tune_settings_parse(int count, char *const *arguments, tide_tune_settings *settings);
+TIDE_NODISCARD tide_status tide_tune_settings_parse(int count, char *const *arguments,
+                                                    tide_tune_settings *settings);
 
 /* The command that trains so: the options of `arguments` that are a run's, quoted for a shell, and the choice; "--data PATH" where they
  * name no data; with the candidate's budgets, if they would be others where it runs. */
-void tide_tune_command_write(int count, char *const *arguments, const tide_candidate *candidate, bool with_budgets, FILE *out);
+void tide_tune_command_write(int count, char *const *arguments, const tide_candidate *candidate,
+                             bool with_budgets, FILE *out);
 
 #endif

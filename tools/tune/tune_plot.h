@@ -15,6 +15,7 @@ typedef struct tide_tune_point {
 } tide_tune_point;
 
 /* Draw points by rising chunk size; at least one. `title` is text. IO: the file can't be written; what was there may be lost. */
-TIDE_NODISCARD tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_point *points, uint32_t count);
+TIDE_NODISCARD tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_point *points,
+                                          uint32_t count);
 
 #endif

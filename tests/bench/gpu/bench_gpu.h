@@ -28,10 +28,10 @@ typedef struct bench_gpu_llama {
 
 /* What is measured: gpt2-xl at 32768 tokens and llama-3.1-8b at 16384, or, to see that all runs, next to nothing. */
 typedef struct bench_gpu_sizes {
-    size_t rows, width, heads;             /* tokens of a micro-batch; heads of width 64 */
-    size_t narrow_rows, narrow_width;      /* gpt2's, whose weights have the fewest tiles for the longest sums */
-    size_t length, long_length;            /* of a sequence */
-    size_t wide_heads;                     /* of width 128 */
+    size_t rows, width, heads;        /* tokens of a micro-batch; heads of width 64 */
+    size_t narrow_rows, narrow_width; /* gpt2's, whose weights have the fewest tiles for the longest sums */
+    size_t length, long_length;       /* of a sequence */
+    size_t wide_heads;                /* of width 128 */
     size_t vocabulary, padded, logit_rows; /* of the head; rows of a tile of logits */
     size_t square;                         /* the product whose rate is the limit */
     size_t adam_elements, norm_blocks;
@@ -67,8 +67,8 @@ double bench_gpu_copy_rate(const bench_gpu_fixture *fixture);
 double bench_gpu_matmul_rate(const bench_gpu_fixture *fixture);
 
 /* A kernel bound by arithmetic, against the large product. */
-void bench_gpu_flops_figure(const bench_gpu_fixture *fixture, const char *name, tide_kernel kernel, const void *arguments,
-                            uint64_t flops);
+void bench_gpu_flops_figure(const bench_gpu_fixture *fixture, const char *name, tide_kernel kernel,
+                            const void *arguments, uint64_t flops);
 
 /* A product of a step: what it is and its shape, and operands in the arena. */
 typedef struct bench_gpu_matmul {

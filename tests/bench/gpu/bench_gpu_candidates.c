@@ -109,7 +109,8 @@ static void choice_tell(const trial *it, const char *name, int taken)
                  it->seconds[taken] * 1e6, best + 1);
 }
 
-static void candidates_try(const bench_gpu_fixture *fixture, cublasLtHandle_t library, const bench_gpu_matmul *of)
+static void candidates_try(const bench_gpu_fixture *fixture, cublasLtHandle_t library,
+                           const bench_gpu_matmul *of)
 {
     trial it = {.library = library, .args = of->args};
     char name[NAME_BYTES];

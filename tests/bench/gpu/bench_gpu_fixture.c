@@ -97,7 +97,8 @@ void bench_gpu_refill(bench_gpu_fixture *fixture)
         some[i] = (uint16_t)(((state >> 31) << 15) | (0x3f00u + ((state >> 20) & 0xffu)));
     }
     for (size_t at = 0; at < BENCH_GPU_PARTS * fixture->sizes.part_bytes; at += bytes)
-        BENCH_CUDA(cudaMemcpyAsync(fixture->arena + at, some, bytes, cudaMemcpyHostToDevice, fixture->stream));
+        BENCH_CUDA(
+            cudaMemcpyAsync(fixture->arena + at, some, bytes, cudaMemcpyHostToDevice, fixture->stream));
     BENCH_CUDA(cudaStreamSynchronize(fixture->stream));
     BENCH_CUDA(cudaFreeHost(pinned));
 }
@@ -164,8 +165,9 @@ static tide_status copy_plainly(void *stream, const void *arguments)
 double bench_gpu_copy_rate(const bench_gpu_fixture *fixture)
 {
     static double rate;
-    const tide_copy_args copy = {
-        .in = bench_gpu_part(fixture, 0), .out = bench_gpu_part(fixture, 4), .bytes = 2 * fixture->sizes.part_bytes};
+    const tide_copy_args copy = {.in = bench_gpu_part(fixture, 0),
+                                 .out = bench_gpu_part(fixture, 4),
+                                 .bytes = 2 * fixture->sizes.part_bytes};
     if (rate > 0)
         return rate;
     rate = 2.0 * (double)copy.bytes / bench_gpu_time(fixture, copy_plainly, &copy);

@@ -160,6 +160,7 @@ void bench_gpu_matmuls(const bench_gpu_fixture *fixture)
     for (int i = 0; i < all.count; i++) {
         tide_matmul_args *args = &all.list[i].args;
         bench_check(fixture->kernels->matmul_prepare(args, &args->workspace_bytes), "prepare");
-        bench_gpu_flops_figure(fixture, all.list[i].name, fixture->kernels->matmul, args, tide_matmul_flops(args));
+        bench_gpu_flops_figure(fixture, all.list[i].name, fixture->kernels->matmul, args,
+                               tide_matmul_flops(args));
     }
 }

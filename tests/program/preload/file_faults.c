@@ -60,7 +60,9 @@ static int fault_of(const char *call, const char *path)
     if (file == NULL)
         return 0;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < RULES_MAX && fscanf(file, "%15s %d %lu %lu %511s", name, &error, &first, &last, text) == 5; i++) {
+    for (int i = 0;
+         i < RULES_MAX && fscanf(file, "%15s %d %lu %lu %511s", name, &error, &first, &last, text) == 5;
+         i++) {
         if (strcmp(name, call) != 0 || strstr(path, text) == NULL)
             continue;
         counts[i]++;
@@ -107,7 +109,8 @@ ssize_t write(int descriptor, const void *bytes, size_t count)
 {
     if (is_refused(fault_of_descriptor("write", descriptor)))
         return -1;
-    return next.write(descriptor, bytes, fault_of_descriptor("half", descriptor) != 0 ? (count + 1) / 2 : count);
+    return next.write(descriptor, bytes,
+                      fault_of_descriptor("half", descriptor) != 0 ? (count + 1) / 2 : count);
 }
 
 int fsync(int descriptor)

@@ -172,7 +172,7 @@ static tide_status run_in_executor(void *stream, const void *arguments)
 }
 
 static tide_status launch_on_executor(tide_device *device, const tide_work *work, tide_kernel fn,
-                                  const void *arguments, size_t argument_bytes)
+                                      const void *arguments, size_t argument_bytes)
 {
     executor_args executor = {.fn = fn};
     if (argument_bytes > sizeof executor.arguments)
