@@ -152,7 +152,7 @@ def crc32c(data):
 
 
 def room(bench):
-    folder = bench.folder / "capacity"
+    folder = bench.folder / "room"
     one_line(bench, "more checkpoints than any disk holds", 1,
              r"--checkpoint .*room: 1000000000000 saves of .*B with --keep 0 need .*B of room there, .*B is free; take "
              "--keep 1, which needs .*B, or another folder", *tiny(bench, "--steps", 10**12, "--save-every", 1, "--keep", 0,

@@ -9,7 +9,7 @@
     "\"host_memory_bytes\":2097152,\"region_bytes\":262144,\"trace_steps\":8}\n"
 
 #define TRACE_TABLES                                                                                         \
-    "{\"table\":\"setting\",\"name\":\"model\",\"value\":\"a \\\"fixture\\\" of \\u00e9\\ud83d\\ude00\"}\n"  \
+    "{\"table\":\"setting\",\"name\":\"model\",\"value\":\"a \\\"toy\\\" of \\u00e9\\ud83d\\ude00\"}\n"      \
     "{\"table\":\"machine\",\"name\":\"a CPU\",\"cores\":2,\"memory_bytes\":8589934592,"                     \
     "\"flops_per_second\":1e12,\"device_bytes_per_second\":2.5e+11,\"host_bytes_per_second\":1e10,"          \
     "\"link_bytes_per_second\":1000000000,\"map_ns\":10,\"unmap_ns\":0}\n"                                   \
@@ -37,7 +37,7 @@
     "\"offset_bytes\":0}\n"
 
 #define TRACE_STALLS                                                                                         \
-    "\"stall_link_seconds\":2e-06,\"stall_capacity_seconds\":0,\"stall_update_seconds\":0,"                  \
+    "\"stall_link_seconds\":2e-06,\"stall_capacity_seconds\":0,\"stall_update_seconds\":0,"                      \
     "\"stall_norm_seconds\":0,\"stall_map_seconds\":0,\"stall_caller_seconds\":0,"
 
 /* Of step N, which took 10 us. */
