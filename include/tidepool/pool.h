@@ -438,7 +438,7 @@ struct tide_update_segment { /* consecutive elements of a param. All pointers ar
 /* Why compute stood still within steps. */
 typedef enum tide_stall_cause {
     TIDE_STALL_LINK = 0, /* a copy of the chunk that it needs was under way */
-    TIDE_STALL_CAPACITY, /* no device slot was free for the chunk that it needs: one was being emptied */
+    TIDE_STALL_SLOT,     /* no device slot was free for the chunk that it needs: one was being emptied */
     TIDE_STALL_UPDATE,   /* the chunk that it needs had not been updated or restored */
     TIDE_STALL_NORM,     /* the step before was not over until its gradient norm was on the host */
     TIDE_STALL_MAP,      /* the chunk that it needs was being mapped, or a slot for it unmapped */
@@ -450,7 +450,7 @@ typedef enum tide_stall_cause {
 /* As metrics, traces and the console spell it. */
 static inline const char *tide_stall_cause_name(tide_stall_cause cause)
 {
-    static const char *const names[] = {"link", "capacity", "update", "norm", "map", "caller"};
+    static const char *const names[] = {"link", "slot", "update", "norm", "map", "caller"};
     return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
 }
 

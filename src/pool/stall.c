@@ -95,7 +95,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
     if (stalls->mapping)
         return TIDE_STALL_MAP;
     if (stalls->wait == TIDE_REQUEST_SLOT)
-        return TIDE_STALL_CAPACITY;
+        return TIDE_STALL_SLOT;
     return stalls->wait == TIDE_REQUEST_MOVE ? TIDE_STALL_LINK : TIDE_STALL_UPDATE;
 }
 

@@ -16,7 +16,7 @@
 static void every_cause_has_its_name(void **state)
 {
     (void)state;
-    const char *names[] = {"link", "capacity", "update", "norm", "map", "caller"};
+    const char *names[] = {"link", "slot", "update", "norm", "map", "caller"};
     assert_int_equal(TIDE_STALL_CAUSE_COUNT, 6);
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
         assert_string_equal(tide_stall_cause_name((tide_stall_cause)cause), names[cause]);
@@ -91,7 +91,7 @@ static void a_slow_link_is_link(void **state)
 }
 
 /* What is written leaves slowly; what comes in its place comes at once. */
-static void a_slot_too_few_is_capacity(void **state)
+static void a_slot_too_few_is_told(void **state)
 {
     (void)state;
     fixture_options options = options_of("null");
@@ -99,9 +99,9 @@ static void a_slot_too_few_is_capacity(void **state)
     options.pool.link_bytes_per_second = 1e15;
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
     const tide_pool_counters step = mean_of(&options);
-    assert_above_all(&step, TIDE_STALL_CAPACITY, 2 * 2e-3);
-    assert_seconds("capacity", &step, step.stall_seconds_by[TIDE_STALL_LINK], 0);
-    assert_seconds("capacity", &step, step.stall_seconds_by[TIDE_STALL_MAP], 0);
+    assert_above_all(&step, TIDE_STALL_SLOT, 2 * 2e-3);
+    assert_seconds("slot", &step, step.stall_seconds_by[TIDE_STALL_LINK], 0);
+    assert_seconds("slot", &step, step.stall_seconds_by[TIDE_STALL_MAP], 0);
 }
 
 /* Everything is on the device: by events. */
@@ -267,9 +267,9 @@ static void a_wait_is_cut_where_its_cause_changes(void **state)
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
     fixture_open(&options, &r);
     const tide_pool_counters step = mean_step(&r);
-    assert_true(r.followed[TIDE_STALL_CAPACITY][TIDE_STALL_MAP] >= STEPS - 1);
-    assert_true(r.followed[TIDE_STALL_MAP][TIDE_STALL_CAPACITY] >= STEPS - 1);
-    assert_above_all(&step, TIDE_STALL_CAPACITY, 2e-3);
+    assert_true(r.followed[TIDE_STALL_SLOT][TIDE_STALL_MAP] >= STEPS - 1);
+    assert_true(r.followed[TIDE_STALL_MAP][TIDE_STALL_SLOT] >= STEPS - 1);
+    assert_above_all(&step, TIDE_STALL_SLOT, 2e-3);
     assert_true(step.stall_seconds_by[TIDE_STALL_MAP] > 1e-4);
     tide_pool_destroy(r.pool);
 }
@@ -365,7 +365,7 @@ int main(void)
         cmocka_unit_test(every_nanosecond_of_a_step_is_computing_or_has_its_cause),
         cmocka_unit_test(where_nothing_is_slow_nothing_stalls),
         cmocka_unit_test(a_slow_link_is_link),
-        cmocka_unit_test(a_slot_too_few_is_capacity),
+        cmocka_unit_test(a_slot_too_few_is_told),
         cmocka_unit_test(a_slow_optimizer_on_the_device_is_update),
         cmocka_unit_test(a_slow_optimizer_on_the_host_is_update),
         cmocka_unit_test(a_slow_norm_is_norm),

@@ -103,7 +103,7 @@ static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 }
 
 /* It waited for a chunk that had no slot, and ended when another had left its own. */
-static void a_stall_for_capacity_names_who_left(void **state)
+static void a_stall_for_a_slot_names_who_left(void **state)
 {
     fixture r;
     (void)state;
@@ -112,7 +112,7 @@ static void a_stall_for_capacity_names_who_left(void **state)
     options.pool.link_bytes_per_second = 1e15;
     options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
     open_and_run(&options, &r);
-    const tide_trace_event stall = longest(&r, TIDE_STALL_CAPACITY);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_SLOT);
     const tide_trace_event *move = of_id(&r, stall.ended_by, TIDE_TRACE_MOVE);
     assert_non_null(move);
     assert_string_equal(move->what, "evict");
@@ -564,7 +564,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stall_for_the_link_names_chunk_and_copy),
-        cmocka_unit_test(a_stall_for_capacity_names_who_left),
+        cmocka_unit_test(a_stall_for_a_slot_names_who_left),
         cmocka_unit_test(a_stall_for_an_update_names_it),
         cmocka_unit_test(a_stall_for_the_norm_waits_for_no_chunk),
         cmocka_unit_test(a_stall_for_a_mapping_names_it),

@@ -124,7 +124,7 @@ static const char all_counters_line[] =
     "\"step_"
     "seconds\":2,"
     "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
-    "\"stall_capacity_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
+    "\"stall_slot_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
     "5,"
     "\"stall_caller_seconds\":6,\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"
     "\"h2d_bytes\":10,\"d2h_bytes\":11,\"collective_bytes\":12,\"evictions\":13,\"demand_fetches\":14,"

@@ -167,10 +167,10 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
     assert_non_null(strstr(text, " stall 13% (update 11, norm 1)  moved"));
     assert_non_null(strstr(text, " stall 0%  moved"));
     assert_non_null(
-        strstr(text, " stall 100% (caller 40, capacity 20, link 10, update 10, norm 10, map 10)  moved"));
-    assert_non_null(
-        strstr(text, "5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, capacity 4.0, norm 2.2, "
-                     "map 2.1, link 2.0); to the device"));
+        strstr(text, " stall 100% (caller 40, slot 20, link 10, update 10, norm 10, map 10)  moved"));
+    assert_non_null(strstr(text,
+                           "5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, slot 4.0, norm 2.2, "
+                           "map 2.1, link 2.0); to the device"));
     free(text);
 }
 

@@ -77,9 +77,9 @@ class Case:
         first, second = Run(chunks=6, device_slots=3).steps(9), Run(chunks=6, device_slots=3, link=2500).steps(9)
         percent = 100 * (seconds(second) / seconds(first) - 1)
         self.expect("a run with a slower link is slower, and by how much", self.diff(first, second), SLOWER,
-                    f"^  step .* \\+{percent:.1f}%$", r"^  stall: capacity .* \+\d+\.\d%$",
+                    f"^  step .* \\+{percent:.1f}%$", r"^  stall: slot .* \+\d+\.\d%$",
                     "^  compute +18.0 us +18.0 us +=$", "^stalls: 0 appeared, 0 gone, 6 longer, 0 shorter",
-                    r"^  longer +capacity +520 ns +3.52 us +\+3.00 us +layer3 forward: chunk 3 \(layer3.p0\)$",
+                    r"^  longer +slot +520 ns +3.52 us +\+3.00 us +layer3 forward: chunk 3 \(layer3.p0\)$",
                     "^step by step: 6 slower, 0 faster, 0 as fast$",
                     f"^B's median step is {percent:.1f}% slower than A's: more than")
         self.expect("the other way round it is faster", self.diff(second, first), 0,
@@ -141,9 +141,9 @@ class Case:
                          if line.get("event") == "stall" and line["step"] >= STEADY)
         self.expect("stalls that appeared are told with op, cause and chunk", self.diff(ample, tight), SLOWER,
                     f"^stalls: {len(stalls)} appeared, 0 gone, 0 longer, 0 shorter",
-                    r"^  appeared +capacity +- +\d.* +layer1 backward: chunk 1 \(layer1.p0\)$")
+                    r"^  appeared +slot +- +\d.* +layer1 backward: chunk 1 \(layer1.p0\)$")
         self.expect("and those that are gone", self.diff(tight, ample), 0, f"^stalls: 0 appeared, {len(stalls)} gone",
-                    r"^  gone +capacity +\d.* - +-\d.* layer1 backward: chunk 1")
+                    r"^  gone +slot +\d.* - +-\d.* layer1 backward: chunk 1")
         seldom = Run(chunks=4, device_slots=4).steps(9)
         template = next(line for line in tight.lines if line.get("event") == "stall")
         at = next(line for line in seldom.lines if line.get("event") == "op" and line["step"] == 5)
@@ -184,9 +184,9 @@ class Case:
     def no_ratio_to_nothing(self):
         run = Run(chunks=6, device_slots=3).steps(9)
         nearly = copy.copy(run)
-        nearly.lines = [dict(line, stall_capacity_seconds=1e-22, adam_host_seconds=1e-22) if "loss" in line else line
+        nearly.lines = [dict(line, stall_slot_seconds=1e-22, adam_host_seconds=1e-22) if "loss" in line else line
                         for line in run.lines]
-        self.expect("nothing is a multiple of hardly anything", self.diff(nearly, run), 0, "^  stall: capacity +- +[0-9]",
+        self.expect("nothing is a multiple of hardly anything", self.diff(nearly, run), 0, "^  stall: slot +- +[0-9]",
                     absent=[r" x \d", r"\+\d{5}"])
 
     def other_steps(self):

@@ -518,7 +518,7 @@ static void figures_that_do_not_add_up_are_named(void **unused)
         {{"\"bytes\":262144,\"device_slot\"", "\"bytes\":262143,\"device_slot\"", NULL}, "h2d_bytes"},
         {{"\"demand_fetches\":1", "\"demand_fetches\":2", NULL}, "demand_fetches"},
         {{"\"busy_ns\":3000", "\"busy_ns\":2900", NULL}, "compute_seconds"},
-        {{"\"cause\":\"link\"", "\"cause\":\"capacity\"", NULL}, "stall_link_seconds"},
+        {{"\"cause\":\"link\"", "\"cause\":\"slot\"", NULL}, "stall_link_seconds"},
         {{"\"tier\":\"host\"", "\"tier\":\"device\"", NULL}, "adam_host_seconds"},
     };
     static char text[TEXT_BYTES];
@@ -648,7 +648,7 @@ static void accounts_without_memory_are_not_made(void **unused)
     TRACE_PASS(number, stall_begin)                                                                          \
     TRACE_AT("stall", number, number)                                                                        \
     TRACE_SPAN(stall_begin, begin)                                                                           \
-    "\"cause\":\"capacity\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                           \
+    "\"cause\":\"slot\",\"op\":1,\"slice\":0,\"schedule_step\":2,\"chunk\":1,"                               \
     "\"ended_by\":null,\"predicted\":true}\n" TRACE_AT("op", number, number)                                 \
         TRACE_SPAN(begin, end) "\"busy_ns\":" busy                                                           \
                                ",\"op\":1,\"slice\":0,\"schedule_step\":2}\n" TRACE_STEP(number)

@@ -71,10 +71,10 @@ def part(text, name):
 def time_is_split(bench):
     text = bench.screen(waiting().steps(6))
     bench.ok(fits(text), "a summary fits a screen", text)
-    names = ["compute", *(f"stall: {cause}" for cause in ("link", "capacity", "update", "norm", "map", "caller")), "neither"]
+    names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "caller")), "neither"]
     shares = [part(text, name)[1] for name in names]
     bench.ok(abs(sum(shares) - 100) < 0.5, "the parts of a step add up to it", text)
-    bench.ok(all(part(text, f"stall: {cause}")[1] > 0 for cause in ("link", "capacity", "update", "map")),
+    bench.ok(all(part(text, f"stall: {cause}")[1] > 0 for cause in ("link", "slot", "update", "map")),
              "stalls are told by their causes", text)
     bench.ok(abs(part(text, "compute")[0] - 16 * 2e-3) < 1e-4, "compute is what kernels took", text)
     bench.ok("steps 3 to 5, of 6 whole ones" in text, "warm-up and the run's last step are left out", text)
@@ -88,8 +88,8 @@ def moves_are_told(bench):
     bench.ok("of 16 chunks asked for a step, 62.5% were there" in text, "the hit rate is what requests lacked", text)
     bench.ok(re.search(r"^ +0 +2\.0x +4 MiB layer0\.p0 \+1 ", text, re.M),
              "chunks that moved most, with their params", text)
-    for cause, layer, end in (("capacity", "2 backward: chunk 2", r"evict of 7 \(promote\)"),
-                              ("update  ", "5 forward: chunk 5", "update of 5, host")):
+    for cause, layer, end in (("slot  ", "2 backward: chunk 2", r"evict of 7 \(promote\)"),
+                              ("update", "5 forward: chunk 5", "update of 5, host")):
         bench.ok(re.search(rf"{cause} step 3, 1 of 3, layer{layer} \(layer\d\.p0 \+1\); until {end}$", text, re.M),
                  f"a stall has its op, chunk, cause and what ended it: {cause}", text)
     run = waiting(activations=3).steps(6)
@@ -120,7 +120,7 @@ def rows_are_cut_between_words(bench):
         line.update({"op": None} if line.get("cause") == "update" else {})
     text = re.sub(r'"name":"(layer\d)', r'"name":"a_very_long_name_of_a_module_inside_another_\1', run.text())
     text = text.replace('"predicted":true', '"predicted":false')
-    stalls = re.findall(r"^ +[\d.]+ [mun]?s (?:capacity|update) .*", bench.screen(text), re.M)
+    stalls = re.findall(r"^ +[\d.]+ [mun]?s (?:slot|update) .*", bench.screen(text), re.M)
     end = r", (\S.*): chunk \d( \(.*\))?, not predicted; until (evict of \d \(promote\)|update of \d, host)$"
     ended = [re.search(end, row) for row in stalls]
     bench.ok(len(stalls) == 5 and all(ended) and all(len(row) <= COLUMNS_MOST for row in stalls),

@@ -37,7 +37,7 @@
     "\"offset_bytes\":0}\n"
 
 #define TRACE_STALLS                                                                                         \
-    "\"stall_link_seconds\":2e-06,\"stall_capacity_seconds\":0,\"stall_update_seconds\":0,"                      \
+    "\"stall_link_seconds\":2e-06,\"stall_slot_seconds\":0,\"stall_update_seconds\":0,"                      \
     "\"stall_norm_seconds\":0,\"stall_map_seconds\":0,\"stall_caller_seconds\":0,"
 
 /* Of step N, which took 10 us. */

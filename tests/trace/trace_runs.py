@@ -168,7 +168,7 @@ class Run:
         start = max(mapped, self.in_free)
         self.in_free = end = start + self.link
         self.slot_of[chunk], self.used_at[chunk] = slot, end
-        self.there_at[chunk] = end, free_ns > t_ns, [(free_ns, "capacity", freed_by), (updated_ns, "update", update),
+        self.there_at[chunk] = end, free_ns > t_ns, [(free_ns, "slot", freed_by), (updated_ns, "update", update),
                                                     (mapped, "map", self.ids), (end, "link", self.ids)]
         self.place(chunk, begin, "coming", slot)
         self.event("map", begin_ns=begin, end_ns=mapped, id=self.ids, map="map", chunk=chunk, device_slot=slot)
@@ -183,10 +183,10 @@ class Run:
         self.place(chunk, end, "there", slot)
         self.copy_sum("demand_fetches" if reason == "demand" else "prefetches", 1)
 
-    def stall(self, asked, begin, by_capacity, causes, **at):
+    def stall(self, asked, begin, by_slot, causes, **at):
         """What compute waited for from `asked` to `begin`."""
         if not self.split_stalls:
-            causes = [(begin, "capacity" if by_capacity else "link", causes[-1][2])]
+            causes = [(begin, "slot" if by_slot else "link", causes[-1][2])]
         for end, cause, ended_by in causes:
             if end > asked:
                 self.event("stall", begin_ns=asked, end_ns=end, cause=cause, ended_by=ended_by, predicted=self.step > 1, **at)
@@ -205,11 +205,11 @@ class Run:
         self.event("request", begin_ns=asked, end_ns=asked, op=op, slice=None, schedule_step=self.schedule_step, chunks=len(chunks),
                    lacked=len(lacked))
         last = max(chunks, key=lambda chunk: self.there_at[chunk][0])
-        ready, by_capacity, causes = self.there_at[last]
+        ready, by_slot, causes = self.there_at[last]
         begin = max(asked, ready)
         name = "layer%d %s" % (layer, "backward" if backward else "forward")
         if begin > asked:
-            self.stall(asked, begin, by_capacity, causes, op=op, slice=None, schedule_step=self.schedule_step, chunk=last)
+            self.stall(asked, begin, by_slot, causes, op=op, slice=None, schedule_step=self.schedule_step, chunk=last)
         for chunk in chunks:
             self.place(chunk, begin, "there", self.slot_of[chunk], pinned=True)
         for chunk in self.chunks_of(after) if self.prefetch and after is not None else ():
@@ -282,7 +282,7 @@ class Run:
     def metrics(self, step_ns):
         stalls = {
             cause: self.sums.get("stall_%s_ns" % cause, 0) / 1e9
-            for cause in ("link", "capacity", "update", "norm", "map", "caller")
+            for cause in ("link", "slot", "update", "norm", "map", "caller")
         }
         self.add("step", step=self.step, version=1, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
                  step_seconds=step_ns / 1e9, tokens_per_second=64e9 / step_ns,

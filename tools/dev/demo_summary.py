@@ -33,7 +33,7 @@ def main():
     seconds = sum(row["step_seconds"] for row in rows)
     stall = sum(row["stall_seconds"] for row in rows)
     causes = {cause: sum(row[f"stall_{cause}_seconds"] for row in rows)
-              for cause in ("link", "capacity", "update", "norm", "map", "caller")}
+              for cause in ("link", "slot", "update", "norm", "map", "caller")}
     named = sorted((cause for cause in causes if causes[cause] >= 0.005 * seconds), key=causes.get, reverse=True)
     moved = sum(row["h2d_bytes"] + row["d2h_bytes"] for row in rows)
     peak = max(row["device_bytes_peak"] for row in rows)

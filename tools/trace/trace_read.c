@@ -28,7 +28,7 @@ static const choice choices[] = {
     {"map", VALUES("map", "unmap", "remap")},
     {"to", VALUES("device", "host")},
     {"tier", VALUES("device", "host")},
-    {"cause", VALUES("link", "capacity", "update", "norm", "map", "caller")},
+    {"cause", VALUES("link", "slot", "update", "norm", "map", "caller")},
     {"device", VALUES("none", "coming", "there", "evicting", "stale")},
     {"host", VALUES("none", "coming", "there")},
     {"content", VALUES("nothing", "params", "gradients", "both", "state", "activations")},

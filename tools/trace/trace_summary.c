@@ -303,7 +303,7 @@ static void stall_add(tide_text_line *line, const tide_trace_model *model, const
 {
     char text[TIDE_TEXT_NAME_BYTES];
     const tide_trace_event *stall = series->longest;
-    tide_text_add(line, "%9s %-8s step %" PRIu64,
+    tide_text_add(line, "%9s %-6s step %" PRIu64,
                   tide_seconds_format((double)(stall->end_ns - stall->begin_ns) * 1e-9, text), stall->what,
                   stall->step);
     if (series->count > 1)

@@ -2,7 +2,7 @@
  * trace says goes through `plain`. A row with data-go leads somewhere: stall:N, chunk:N, view:FROM:TO. */
 const CAUSE_TEXTS = {
     link: 'The copy of what the op needs was still under way.',
-capacity: 'No device slot was free for what the op needs: one was being emptied.',
+    slot: 'No device slot was free for what the op needs: one was being emptied.',
     update: 'What the op needs was waiting for its optimizer step or restore, or was in it.',
     norm: 'The step before was not over until its gradient norm was on the host.',
     map: 'What the op needs was being mapped, or a slot for it unmapped.',
