@@ -40,8 +40,9 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
 
 enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
 
-/* Bytes a param: of a gradient zeros 4, rounding 6, norm 2. wte's is closed by the embedding's backward, the step's last op. */
-enum { ZERO_BYTES = 4, CLOSE_BYTES = 8 };
+/* Bytes a param: of a gradient rounding 6, norm 2. Zeros are written for norms and biases alone. The embedding's backward, the
+ * step's last op, closes wte's gradient. */
+enum { CLOSE_BYTES = 8 };
 
 step_sizes step_sizes_of(const tide_model_config *config, double params)
 {
@@ -49,7 +50,7 @@ step_sizes step_sizes_of(const tide_model_config *config, double params)
     return (step_sizes){.params = params,
                         .wte_params = wte,
                         .block_params = (12.0 * config->width + 13) * config->width,
-                        .own_bytes = (ZERO_BYTES + CLOSE_BYTES) * params,
+                        .own_bytes = CLOSE_BYTES * params,
                         .last_bytes = CLOSE_BYTES * wte};
 }
 

@@ -281,7 +281,8 @@ static void op_read(tide_trace_reader *reader)
     row.pass = (tide_pass)tide_scan_choice(scan, "pass", op_passes);
     row.slices = (uint32_t)tide_scan_count(scan, "slices", PARTS_MAX);
     row.workspace_bytes = count(reader, "workspace_bytes");
-    row.params = uses_read(reader, "params", model->param_count, 3, &row.param_count);
+    row.params = uses_read(reader, "params", model->param_count,
+                           TIDE_ACCESS_READ | TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE, &row.param_count);
     row.activations = uses_read(reader, "activations", UINT32_MAX, 15, &row.activation_count);
     tide_scan_end(scan);
     for (uint32_t i = 0; i < row.activation_count && scan->status == TIDE_OK; i++)
