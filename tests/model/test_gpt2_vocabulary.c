@@ -116,6 +116,9 @@ static tide_status plain_matmul(void *stream, const void *arguments)
 {
     const tide_matmul_args *padded = arguments, plain = without_padding(padded);
     matmuls_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
+    if (padded->out_dtype == TIDE_DTYPE_FP32 && !padded->accumulate && plain.m != padded->m)
+        memset((float *)padded->c + plain.m * padded->ldc, 0,
+               (padded->m - plain.m) * padded->ldc * sizeof(float)); /* a gradient is written whole */
     return tide_kernels_cpu()->matmul(stream, &plain);
 }
 
