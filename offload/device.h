@@ -21,8 +21,8 @@
  *
  * Ordering. Commands of one stream run in order; between streams only events order. Events are CUDA's: a wait
  * captures the latest record at the time of the call, and an event never recorded means no wait. The host
- * executor (TIDE_STREAM_HOST) runs functions on host threads, in order; no stream may wait for it (rule 3 of the
- * design): a thread that needs its result calls event_query and enqueues afterwards.
+ * executor (TIDE_STREAM_HOST) runs functions on host threads, in order; no stream may wait for it, since a GPU would
+ * stand still on the host's account: a thread that needs its result calls event_query and enqueues afterwards.
  *
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
  *

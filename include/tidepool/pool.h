@@ -289,8 +289,8 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one registered is its closing op.
  *
  *     its place holds     from                          an op may
- *     the values          the update, or set            READ them; GRAD: add to tide_param_gradient, which is fp32, zero
- *                                                       when first touched in a step, and shared by all ops of the step
+ *     the values          the update, or set            READ them; GRAD: add to tide_param_gradient, which is fp32, shared
+ *                                                       by all ops of the step, and begins as zeros (but for OVERWRITE)
  *     the gradient        the end of its closing op,    nothing
  *                         if anything was added
  *     the values          the step's update
@@ -299,7 +299,8 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * access GRAD alone an op does not see the values.
  *
  * An op whose first kernel writes every element of a gradient (a matrix product does) saves the zeroing, and the reading of
- * the zeros, with OVERWRITE beside GRAD. It asks tide_param_gradient_is_new: if so, the accumulator holds anything, and the
+ * the zeros, with OVERWRITE beside GRAD, where its matmul can write without reading (cuBLASLt's beta 0; oneDNN's, for the
+ * same bits, zeroes and adds). It asks tide_param_gradient_is_new: if so, the accumulator holds anything, and the
  * op has to write all of it before it ends; otherwise it adds as ever. options.hazard_check lets such an accumulator begin
  * as NaN. (Zero plus x has the bits of x, but for x = -0, which OVERWRITE keeps.)
  *
