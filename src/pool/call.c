@@ -1,4 +1,4 @@
-/* What a public call looks at before it does anything. */
+/* The checks that a public call makes before it does anything. */
 #include "src/pool/internal.h"
 
 tide_status tide_pool_say_poisoned(const char *call)

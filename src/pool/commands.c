@@ -17,7 +17,7 @@ bool tide_commands_is_valid(const tide_commands *commands)
     return true;
 }
 
-/* --- what others are told --- */
+/* --- reports to counters, stalls and trace --- */
 
 bool tide_commands_updates_ended(const tide_commands *commands)
 {
@@ -97,7 +97,7 @@ static tide_open_command take(tide_commands *commands, uint32_t i)
     return taken;
 }
 
-/* A move: from here on its chunk is on its way. */
+/* Give a move its id and begin time, and trace that its chunk is on its way. */
 static void tell_issued(tide_commands *commands, tide_open_command *open)
 {
     tide_tracer *tracer = &commands->telemetry->tracer;
@@ -132,7 +132,8 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
     assert(tide_commands_is_valid(commands));
 }
 
-/* Is what the command waits for over? The executor may read what was copied out only when that has been seen. */
+/* Has the work ended that the command waits for? The executor may read a chunk that was copied out only after
+ * the engine has seen the copy end. */
 static tide_status ask_passed(tide_commands *commands, const tide_open_command *open, bool *passed)
 {
     switch (open->phase) {
@@ -145,7 +146,7 @@ static tide_status ask_passed(tide_commands *commands, const tide_open_command *
     }
 }
 
-/* What is left to do when it is over, or has failed. */
+/* End a command whose awaited work has ended, or which has failed with `status`. */
 static void end(tide_commands *commands, uint32_t i, tide_status status)
 {
     const tide_open_command open = take(commands, i);
@@ -175,8 +176,7 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
     if (commands->monitor->failure != TIDE_OK)
         return false;
     const tide_status status = tide_running_tasks_start(commands->running_tasks, open, &started);
-    if (status != TIDE_OK &&
-        !started) /* it has changed nothing: giving up cancels it, and it is pending as before */
+    if (status != TIDE_OK && !started) /* abort cancels the task, whose update stays pending */
         tide_monitor_fail(commands->monitor, status);
     if (!started)
         return false;
@@ -209,7 +209,8 @@ static bool poll_running_tasks(tide_commands *commands)
     return true;
 }
 
-/* Up to the first unmap, which is slow, or leaves a place to the next fetch: what came meanwhile may be more urgent. */
+/* Stop after the first unmap, which is slow or leaves a slot mapped for the next fetch: by now the manager
+ * may have a more urgent command. */
 bool tide_commands_poll(tide_commands *commands)
 {
     bool moved = poll_running_tasks(commands);

@@ -1,19 +1,20 @@
-/* The manager's commands that are not done yet (tide_open_command, running_tasks.h), and each one's life.
+/* The commands that the manager has handed out and that are not done, and the life of each.
  *
- *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
- *                marks of both slots: done
- *   WRITE_BACK   enqueue the copy on the out stream; open until it has been seen to end: done
- *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have been seen;
- *                unmap (outside the lock): done. Where one call takes a slot from place to place, the place is left as it
- *                is, and done (tier_link.h)
- *   tasks        open until an entry is free and the slots' copies have been seen, then until the executor has finished (running_tasks.h);
- *                on the device done when enqueued
+ *   FETCH        the link maps the slot (outside the lock; not where the slot is already mapped) and
+ *                enqueues the copy on the in stream, behind the marks of both slots: done
+ *   WRITE_BACK   the link enqueues the copy on the out stream; open until the engine sees it end: done
+ *   EVICT        the link enqueues the copy on the out stream; open until the engine has seen all uses of
+ *                the slot end, the copy included; then the link unmaps the slot (outside the lock): done.
+ *                Where the device can remap, the link leaves the slot mapped: done (tier_link.h)
+ *   tasks        open until a running task is free and the engine has seen the slots' copies end, then
+ *                until the host executor has finished (running_tasks.h); on the device done when enqueued
  *
- * Everything is enqueued on the engine's thread (asynchronous devices), so that what the engine has seen pass is what orders
- * it; the hazard checker knows threads apart.
+ * On asynchronous devices the engine's thread enqueues all of it, so that a command is ordered behind all
+ * work that this thread has seen end. The hazard checker looks at each thread separately.
  *
- * Owns the table of open commands; all [lock]. Tells the manager that a command is done, the records that updates have ended,
- * and the stalls what the caller waits for. Calls link, running_tasks, telemetry, order, monitor, and asks norm.
+ * Owns the table of open commands; all [lock]. Tells the manager that a command is done, the counters that
+ * updates have ended, and the stalls why the caller waits. Calls link, running_tasks, telemetry, order and
+ * monitor, and asks norm.
  */
 #ifndef TIDE_POOL_COMMANDS_H
 #define TIDE_POOL_COMMANDS_H
@@ -35,18 +36,18 @@ typedef struct tide_commands {
     uint32_t count;
 } tide_commands;
 
-/* Carry out what the manager hands out; there is room for one more. */
+/* Carry out a command of the manager. The table has a free entry. */
 void tide_commands_issue(tide_commands *commands, const tide_command *command);
-/* See what has passed and go on with it. True if something moved. */
+/* Go on with every command whose awaited work has ended. True if something moved. */
 bool tide_commands_poll(tide_commands *commands);
-/* Everything enqueued has ended: bring every command to its end too. INTERNAL if one has none. */
+/* After the device has ended all enqueued work: end every command, too. INTERNAL if one does not end. */
 tide_status tide_commands_resolve(tide_commands *commands);
 
-/* No update or restore of the last step is open or runs, on the device either. */
+/* Is no update or restore of the last step open, and does none run, on the device either? */
 bool tide_commands_updates_ended(const tide_commands *commands);
-/* Tell whoever counts on it, if so. */
+/* Tell the counters if the updates have ended. */
 void tide_commands_tell_updates(tide_commands *commands);
-/* The caller may wait for something else now. Costs nothing while nobody is held up. */
+/* Tell the stalls why the caller waits now, which may have changed. Costs nothing while he does not wait. */
 void tide_commands_tell_stalls(tide_commands *commands);
 bool tide_commands_is_valid(const tide_commands *commands);
 

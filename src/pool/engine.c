@@ -9,7 +9,7 @@ bool tide_engine_is_valid(const tide_engine *engine)
            (!engine->poisoned || engine->poisonings > 0);
 }
 
-/* --- what can be waited for --- */
+/* --- conditions for tide_engine_wait --- */
 
 static bool request_ready(const tide_engine *engine)
 {
@@ -42,7 +42,7 @@ static bool given_up(const tide_engine *engine)
     return !engine->abort.asked;
 }
 
-/* --- records --- */
+/* --- poisoning, terms of updates --- */
 
 static void poison(tide_engine *engine)
 {
@@ -101,7 +101,7 @@ static bool poll_norm(tide_engine *engine)
     else if (verdict == TIDE_NORM_TORN)
         status = say_poisoned(engine);
     if (status != TIDE_OK)
-        tide_monitor_fail(engine->monitor, status); /* what has not been judged is lost, and not known */
+        tide_monitor_fail(engine->monitor, status); /* a norm that failed before its verdict stays unknown */
     tide_monitor_progress(engine->monitor);
     assert(tide_engine_is_valid(engine));
     return true;
@@ -109,13 +109,14 @@ static bool poll_norm(tide_engine *engine)
 
 /* --- giving a step up --- */
 
-/* The manager says what of the last training step still stands; two things it can't know. */
+/* The manager says how much of the last training step still stands; it cannot know two things. */
 static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool update_lost)
 {
     tide_give_up *abort = &engine->abort;
     const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->poisoned);
-    /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
-     * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
+    /* 1. Where updates do not wait for the norm, all of them may have run although the norm that judges them
+     * is lost. 2. A kernel of the update stream may have failed after the engine had told the manager that it
+     * was enqueued. */
     if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->context, &engine->norm->step))
         abort->poisoned = true;
     if (update_lost)
@@ -146,7 +147,7 @@ static void answer_give_up(tide_engine *engine)
     assert(tide_engine_is_valid(engine));
 }
 
-/* The training step given up is as if it had not begun. */
+/* Undo the counts of the training step that was given up, as if it had not begun. */
 static void forget_step(tide_engine *engine)
 {
     tide_tracer_given_up(&engine->telemetry->tracer);
@@ -187,7 +188,8 @@ void tide_engine_recovered(tide_engine *engine)
 
 /* --- rounds --- */
 
-/* How far has the device come with the caller's ops? Chunks of those may be copied out at once. */
+/* Count the caller's ops that the device has finished. Chunks that those ops used can be copied out at
+ * once. */
 static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
 {
     tide_status status = TIDE_OK;
@@ -204,9 +206,9 @@ static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
     return status;
 }
 
-/* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. Looked at only
- * while copies are about, and how far the device has come only while chunks wait to leave: where everything is resident
- * the engine is soon done with the lock. */
+/* Enqueue only a few copies ahead on each link stream, so that an urgent copy does not stand behind many. The
+ * engine asks about the streams only while copies are pending, and about finished ops only while the eviction
+ * queue has chunks: where everything is resident it soon releases the lock. */
 static tide_status look_at_link(tide_engine *engine)
 {
     tide_status status = TIDE_OK;
@@ -222,8 +224,8 @@ static tide_status look_at_link(tide_engine *engine)
     return TIDE_OK;
 }
 
-/* The manager holds prefetches back while the link is busy, but not what an op waits for: that can be as many as there are
- * slots. */
+/* While the link is busy the manager holds back prefetches, but not the chunks that an op waits for: those
+ * can be as many as there are slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
     if (!tide_link_has_capacity(engine->link))
@@ -242,18 +244,18 @@ static bool issue_next(tide_engine *engine)
     while (engine->monitor->failure == TIDE_OK && engine->commands.count < TIDE_COMMANDS_OPEN_MAX &&
            ask_next(engine, &command)) {
         tide_commands_tell_stalls(&engine->commands);
-        tide_link_settle(engine->link, &command); /* if that fails, the manager's command is its last */
+        tide_link_settle(engine->link, &command); /* if that fails, the engine asks for no further command */
         tide_commands_issue(&engine->commands, &command);
         moved = true;
     }
     tide_commands_tell_stalls(&engine->commands);
     tide_link_settle(engine->link, NULL);
-    /* A request becomes ready inside next(), without a command. */
+    /* A request can become ready inside tide_manager_next, without a command: wake the caller. */
     tide_monitor_progress(engine->monitor);
     return moved;
 }
 
-/* It would never move again. */
+/* Is a request open that no command can ever make ready? */
 static bool is_stuck(const tide_engine *engine)
 {
     return engine->monitor->failure == TIDE_OK && engine->commands.count == 0 &&

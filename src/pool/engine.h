@@ -1,31 +1,31 @@
-/* The engine: executes what the chunk manager decides, in its order, without making anybody wait who need not.
+/* The engine carries out the chunk manager's decisions, in the manager's order, and makes no thread wait that
+ * need not.
  *
- * It polls what is open, judges the norm when it has come, and asks the manager for more: on a thread of its own, which sleeps
- * in the device's park() and is rung awake; on a device that is not asynchronous (null) the caller runs its rounds wherever he
- * would wait.
+ * It polls the open commands, judges the norm when it has arrived, and asks the manager for more commands. It
+ * has a thread of its own, which sleeps in the device's park() until somebody rings. On a device that is not
+ * asynchronous (null) the caller runs the engine's rounds wherever he would wait.
  *
- * No command is asked for while a way of the link has no room for it, and no task is started while its stream has none: the
- * engine holds the lock and never sleeps for room. A failure stops it from asking for more; what is open is brought to its end
- * when the step is given up.
+ * The engine asks the manager for a command only while both link streams have space for it, and starts a task
+ * only while the task's stream has: it holds the lock and never sleeps for space. After a failure it asks for
+ * no more commands; giving the step up ends the open ones.
  *
- * Owns the manager, the open commands, the thread, what the norm's verdicts come to (updates let go or dropped, the count of
- * updates, the poisoned pool), and giving up. All [lock], but the manager's gradients, which change in the caller's calls alone: he
- * may read them without. Calls commands, norm, running_tasks, link, telemetry, order, monitor: the caller's side calls the engine, and of
- * those below only what enqueues his own work or asks.
+ * Owns the manager, the open commands, the thread, the effects of the norm's verdicts (updates released or
+ * dropped, the count of updates, the poisoned pool), and giving up. All [lock], but the manager's gradients:
+ * they change only in the caller's calls, so he may read them without the lock. Calls commands, norm,
+ * running_tasks, link, telemetry, order and monitor. The caller's side calls the engine, and those below it
+ * only to enqueue the caller's own work or to ask.
  */
 #ifndef TIDE_POOL_ENGINE_H
 #define TIDE_POOL_ENGINE_H
 
 #include "src/pool/commands.h"
 
-enum {
-    TIDE_OP_ENDS_MAX = 256
-}; /* ops that the caller is ahead of the device; older ones count as the oldest */
+enum { TIDE_OP_ENDS_MAX = 256 }; /* the last ops that the engine follows; older ones count as finished */
 
 typedef struct tide_op_ends {
-    uint64_t count;                     /* of ops since seal, as the manager counts them */
-    uint64_t passed;                    /* of those, seen to be over on the compute stream */
-    uint64_t numbers[TIDE_OP_ENDS_MAX]; /* a ring: their last pieces of the compute stream */
+    uint64_t count;                     /* ops ended since seal, as the manager counts them */
+    uint64_t passed;                    /* of those, ops that the engine has seen end on the compute stream */
+    uint64_t numbers[TIDE_OP_ENDS_MAX]; /* a ring: the last piece of the compute stream of each op */
 } tide_op_ends;
 
 typedef struct tide_give_up {
@@ -49,9 +49,9 @@ typedef struct tide_engine {
     bool stopping;
     tide_give_up abort;
     tide_op_ends ends;
-    bool poisoned;       /* params are undefined until all is set anew */
+    bool poisoned;       /* params are undefined until the caller sets all of them anew */
     uint64_t poisonings; /* so far */
-    uint64_t updates;    /* of steps whose norms are known */
+    uint64_t updates;    /* number of updates, one for each step whose norm was finite */
     bool is_counted;     /* the step that ended last is one of them */
 } tide_engine;
 
@@ -59,53 +59,54 @@ typedef bool (*tide_engine_ready)(const tide_engine *engine);
 
 /* --- [lock] --- */
 
-/* One round: poll what is open, hand out what is next. True if something moved. May drop the lock and take it again. */
+/* One round: poll the open commands, then issue new ones. True if something moved. May release the lock for a
+ * while. */
 bool tide_engine_round(tide_engine *engine);
-/* There may be something to do: wake the engine, or run it here where it has no thread. `held_up`: mappings, made here, take
- * the caller's time in a step. */
+/* The engine may have something to do: wake its thread, or run it here where it has none. `held_up`: mappings
+ * that are made here count as a stall of the caller's. */
 void tide_engine_ring(tide_engine *engine, bool held_up);
-/* Until it is so, or a failure. */
+/* Sleep until `ready` or until the pool has failed; returns the failure. */
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready);
-/* Likewise; idle time is that of what holds the caller up. */
+/* tide_engine_wait, with the device's idle time counted as a stall of whatever the caller waits for. */
 tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready);
-/* Something holds the caller up from here to tide_stalls_release. */
+/* The caller begins to wait; tide_stalls_release ends that. */
 void tide_engine_hold(tide_engine *engine);
 
-/* What can be waited for: */
-bool tide_engine_norm_known(const tide_engine *engine);   /* no norm is on its way */
-bool tide_engine_updates_done(const tide_engine *engine); /* no update of the last step is open */
-bool tide_engine_updates_ended(
-    const tide_engine *engine); /* all are over, those enqueued on the device included */
-/* Wait, held up, for the open op's chunks to be there. */
+/* Conditions for tide_engine_wait: */
+bool tide_engine_norm_known(const tide_engine *engine);    /* no norm is awaited */
+bool tide_engine_updates_done(const tide_engine *engine);  /* no update of the last step is open */
+bool tide_engine_updates_ended(const tide_engine *engine); /* none is open or runs, on the device either */
+/* Wait until the open op's chunks are there; the wait counts as a stall. */
 tide_status tide_engine_wait_request(tide_engine *engine);
 /* Wait until the last step's norm is known and its updates are done. */
 tide_status tide_engine_settle(tide_engine *engine);
 
-/* The sticky failure, one included that the device alone knows of so far: sticky from now on, whoever asks first. */
+/* The pool's failure. Asks the device for its own first and keeps that as the pool's. */
 tide_status tide_engine_failure(tide_engine *engine);
-/* Updates of the step before are over, those of the last one begun may begin: fix what they use. */
+/* Fix the terms of the updates of the last step begun; no update of the step before is open any more. */
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale);
-/* Have the request, which may be on the caller's stack, worked on in the host tier, where the manager has been asked for its
- * chunks. The pool's failure: the step has to be given up then, which ends it. */
+/* Have the engine carry out the request, for whose chunks the caller has asked the manager, in the host tier.
+ * The request may be on the caller's stack. Returns the pool's failure; then the caller must give the step
+ * up, which ends the request. */
 tide_status tide_engine_access(tide_engine *engine, tide_access_request *request);
-/* Everything has been set anew. */
+/* The caller has set all params anew: the pool is no longer poisoned. */
 void tide_engine_recovered(tide_engine *engine);
-/* The open op has ended, with what has been recorded on the compute stream last. */
+/* The open op has ended with the last recorded piece of the compute stream. */
 static inline void tide_engine_op_ended(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));
     engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] =
         engine->order->recorded[TIDE_STREAM_COMPUTE];
 }
-/* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the pool's
- * counts right. OK if the engine is clean again: then either the pool is poisoned, or the training step given up, if any, is as
- * if it had not begun, with its restores under way. */
+/* Give up the open step and every request: wait for running work, clear the failure if the device can go on,
+ * and correct the pool's counts. OK if the engine can work again: then either the pool is poisoned, or the
+ * training step given up, if any, is as if it had not begun, with its restores under way. */
 tide_status tide_engine_give_up(tide_engine *engine);
 bool tide_engine_is_valid(const tide_engine *engine);
 
 /* --- thread.c, without the lock --- */
 
-/* Manager, layout and device are there. NO_MEMORY without a thread for it. */
+/* Manager, layout and device must be there. NO_MEMORY if the thread cannot be started. */
 tide_status tide_engine_start(tide_engine *engine);
 void tide_engine_stop(tide_engine *engine); /* not started: allowed */
 
