@@ -19,7 +19,7 @@ bool tide_counters_is_valid(const tide_counters *all)
 
 /* --- moves --- */
 
-/* NULL: none takes it. */
+/* The record that counts moves for this reason; NULL: none does. */
 static tide_step_counters *counting(tide_counters *all, tide_reason reason)
 {
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
@@ -80,7 +80,7 @@ void tide_counters_sum(const tide_counters *all, tide_pool_counters *sums)
     *sums = all->sums;
     sums->steps = all->tracer->step;
     sums->seconds = (double)device->ops->now_ns(device) * 1e-9;
-    /* On the host device the copy is told of before it counts as busy. */
+    /* On the host device the observer reports the norm's copy before the device counts it as busy. */
     const uint64_t busy_ns = statistics.busy_ns[TIDE_STREAM_COMPUTE];
     sums->compute_seconds = busy_ns > norm_copy_ns ? (double)(busy_ns - norm_copy_ns) * 1e-9 : 0;
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
@@ -96,7 +96,7 @@ void tide_counters_sum(const tide_counters *all, tide_pool_counters *sums)
     sums->host_allocations = host_memory.allocations;
 }
 
-/* What a record takes from the sums' growth since its begin. */
+/* Set in the record how much the sums have grown since its begin. */
 void tide_counters_close(tide_counters *all)
 {
     tide_step_counters *closing = step_counters_of(all, all->begun);
@@ -127,7 +127,7 @@ void tide_counters_begin(tide_counters *all)
 {
     tide_counters_close(all);
     all->begun++;
-    /* Nobody takes them: the oldest goes. */
+    /* Where the caller takes no records, the oldest is overwritten. */
     if (all->begun - all->taken > TIDE_STEP_COUNTERS_MAX)
         all->taken = all->begun - TIDE_STEP_COUNTERS_MAX;
     tide_step_counters *opened = step_counters_of(all, all->begun);
@@ -178,7 +178,7 @@ void tide_counters_updates_ended(tide_counters *all)
 void tide_counters_let_go(tide_counters *all)
 {
     const tide_step_counters *of = step_counters_of(all, all->updating);
-    tide_counters_ended(all); /* two steps' updates at once are as many as are told apart */
+    tide_counters_ended(all); /* the counters tell the updates of two steps apart, not of three */
     if (of->updates_pending)
         all->ending = all->updating;
     all->updating = all->begun;

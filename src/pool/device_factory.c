@@ -1,4 +1,4 @@
-/* A device's name, looked up. The CPU's kernels need no preparing; a GPU's come with its module. */
+/* Looks up a device's name. The CPU's kernels need no preparing; a GPU's come with its module. */
 #include "src/pool/device_factory.h"
 
 #include "kernels/gpu_sizes.h"
@@ -58,7 +58,7 @@ static tide_status find_cuda(const char *device, tide_device_factory *factory)
 
 static const char stands_for[] = "null:", planned_gpu[] = "null:gpu:";
 
-/* The null device in a GPU's place: one that is here, which is made ready, or one that is not. */
+/* Find the null device for a GPU: one of this machine, which is made ready, or one that is not here. */
 static tide_status find_planned_gpu(const char *device, tide_device_factory *factory)
 {
     const char *bytes = device + strlen(planned_gpu);
@@ -119,7 +119,7 @@ tide_status tide_device_factory_open(const tide_device_factory *factory, const t
 
 /* --- auto --- */
 
-/* Its chunks are looked at first: making a GPU ready takes memory there. */
+/* Try one GPU; check the size of chunks first, since making a GPU ready takes memory there. */
 static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t chunk_bytes,
                            char name[TIDE_DEVICE_FACTORY_NAME_BYTES])
 {
@@ -134,7 +134,7 @@ static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t
     return status == TIDE_OK ? tide_device_factory_find(name, &factory) : status;
 }
 
-/* Each GPU in turn; the first one's refusal is the reason. */
+/* Try each GPU in turn; `reason` is why the first one was refused. */
 void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
                                 char reason[TIDE_DEVICE_FACTORY_REASON_BYTES])
 {

@@ -1,4 +1,4 @@
-/* Making a pool: its options, checked and completed, and its objects, told of each other. */
+/* Makes a pool: checks and completes the options, creates the objects and connects them. */
 #include "src/pool/internal.h"
 
 #include "offload/topology.h"
@@ -93,7 +93,7 @@ static tide_status options_check(const tide_pool_options *options)
     return status == TIDE_OK ? rates_check(options) : status;
 }
 
-/* Options as they are in force, checked. */
+/* Copy the given options, complete and check them. */
 static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
                                     tide_device_factory *factory)
 {
@@ -119,7 +119,7 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     return status;
 }
 
-/* The pool's objects, told of each other. */
+/* Give each object of the pool the pointers to those that it uses. */
 static void connect(tide_pool *pool)
 {
     tide_sealed_context *context = &pool->context;
@@ -176,8 +176,8 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     pool->model.registered = registered;
     connect(pool);
     pool->is_shadow = is_shadow;
-    /* Here and not at seal: a caller prepares its matmuls, for this many threads, before it seals. The optimizer's,
-     * where nobody chose, are the device's choice. */
+    /* Here and not at seal: a caller prepares its matmuls, for this many threads, before it seals. Where the
+     * caller chose no number, the device chooses the optimizer's threads. */
     if (!is_shadow)
         tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
     *result = pool;
