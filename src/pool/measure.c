@@ -31,7 +31,8 @@ void tide_measure_destroy(tide_measure *measure)
     *measure = (tide_measure){0};
 }
 
-/* A script that is written is another than the last, and each has room for its lines. */
+/* No script is longer than its array; a step is pending only after a script is complete, and `complete` is
+ * set only by samples. */
 bool tide_measure_is_valid(const tide_measure *measure)
 {
     const tide_script *scripts = measure->scripts;
@@ -75,7 +76,7 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice)
         measure->fresh = true;
 }
 
-/* Units of work that the script's ops did. */
+/* Add the units of work of the script's ops to their series. */
 static void count_units(tide_measure *measure, const tide_script *script)
 {
     bool sliced = false;
@@ -147,6 +148,6 @@ void tide_measure_sample(tide_measure *measure, bool updated)
     measure->pending = false;
     measure->samples++;
     assert(tide_measure_is_valid(measure));
-    /* The updates of the step before were over when this one's ended. */
+    /* When this step ended, the updates of the step before had ended. */
     measure->complete = measure->complete || updated || measure->samples > 1;
 }

@@ -1,27 +1,31 @@
-/* What a training step does and how long each part takes: from this predict.c plays steps.
+/* Measures which ops a training step runs and how long each part of it takes; predict.c plays steps from
+ * that.
  *
- * Two things are kept.
+ * The measure keeps two things.
  *
- *   series    a duration per unit: nanoseconds a byte copied, a byte of optimizer traffic, a mapping, or a unit of an
- *             op. Whoever does the work adds to two sums (ns, amount); at a step's begin a sample takes their growth
- *             and smooths it.
- *   script    the ops and slices of a step in the order in which the caller ran them. Two buffers: the step being
- *             written, and the last one complete.
+ *   series    a duration per unit: nanoseconds for a byte copied, a byte of optimizer traffic, a mapping, or
+ *             a unit of an op. The thread that does the work adds to two sums (ns, amount); at a step's begin
+ *             a sample takes how much they have grown and smooths that.
+ *   script    the ops and slices of a step in the order in which the caller ran them. Two buffers: one for
+ *             the step being written, one for the last complete step.
  *
  *   series    copy in | out | adam host | device | map | unmap | before the ops | after them |
  *             units of op 0, 1, ... | beginnings of op 0, 1, ... | ends of op 0, 1, ...
  *
- * A unit of an op is one slice, or one run of an op without slices: a step plays each slice of an op alike. What the pool
- * itself does at an op's begin (zero accumulators) and end (round gradients, take their norm) are series of their own,
- * since they come before and after the slices.
+ * A unit of an op is one slice, or one run of an op without slices: a played step treats all slices of an op
+ * alike. The pool's own work at an op's begin (zeroing accumulators) and end (rounding gradients, taking
+ * their norm) has series of its own, since it comes before and after the slices.
  *
- * Samples. The first two steps (the first runs on demand, with fresh memory) and a step whose script is new replace a
- * series' mean; later ones move it by a quarter. A step's compute is over when the next begins, so its series are whole;
- * updates may still run, but every series' ns and amount grow together.
+ * Samples. The first two steps (in the first, chunks are fetched on demand and memory is new) and a step
+ * whose script is new replace a series' mean; later steps move it by a quarter of the difference. When the
+ * next step begins, a step's compute has ended, so its series are complete. Its updates may still run, but ns
+ * and amount of a series always grow together.
  *
- * Cost: two relaxed atomic additions a command and two stores an op. Nothing is allocated after create.
+ * Cost: two relaxed atomic additions a command and two stores an op. The measure allocates nothing after
+ * create.
  *
- * Fields: [any] atomic, any thread; [caller] the thread that drives the pool; [fixed] not changed after create.
+ * Fields: [any] atomic, any thread; [caller] the thread that drives the pool; [fixed] not changed after
+ * create.
  */
 #ifndef TIDE_POOL_MEASURE_H
 #define TIDE_POOL_MEASURE_H
@@ -38,16 +42,16 @@ typedef enum tide_series_kind {
     TIDE_SERIES_ADAM_DEVICE,
     TIDE_SERIES_MAP, /* calls */
     TIDE_SERIES_UNMAP,
-    TIDE_SERIES_BEFORE, /* the compute stream's work of a training step outside ops; amount: steps */
+    TIDE_SERIES_BEFORE, /* the compute stream's work outside ops; amount: steps */
     TIDE_SERIES_AFTER,
     TIDE_SERIES_FIRST_OP,
 } tide_series_kind;
 
 typedef struct tide_series {
     _Atomic uint64_t ns, amount;     /* [any] sums since create */
-    uint64_t taken_ns, taken_amount; /* [caller] of the sums, what samples have got */
+    uint64_t taken_ns, taken_amount; /* [caller] the part of the sums that samples have taken */
     double mean_ns;                  /* [caller] per unit of amount, smoothed; 0: nothing measured */
-    double step_amount;              /* [caller] of the last sample */
+    double step_amount;              /* [caller] amount of the last sample */
 } tide_series;
 
 enum { TIDE_SCRIPT_OP = -1, TIDE_SCRIPT_END = -2 };
@@ -61,24 +65,22 @@ typedef struct tide_script_line {
 typedef struct tide_script {
     tide_script_line *lines; /* [fixed] */
     uint32_t length;
-    bool clips;    /* its updates wait for the norm */
-    bool too_long; /* more lines than there is room for: it can't be played */
+    bool clips;    /* the updates of this step wait for the norm */
+    bool too_long; /* the step had more lines than fit: it cannot be played */
 } tide_script;
 
 typedef struct tide_measure {
     uint32_t op_count;      /* [fixed] */
-    uint32_t script_lines;  /* [fixed] room of each script */
+    uint32_t script_lines;  /* [fixed] most lines of each script */
     tide_series *series;    /* [fixed] tide_measure_series_count of them */
-    tide_script scripts[2]; /* [caller] the first owns both's lines */
-    uint32_t last;          /* [caller] which script is the last complete one; the other is written */
-    uint64_t version;       /* [caller] counts scripts that differ from the one before; 0: none is complete */
-    bool writing;           /* [caller] a training step is open */
-    bool
-        fresh; /* [caller] the script written differs from the last one so far; once ended: the last one did, and its sample
-                         replaces */
-    bool pending;     /* [caller] a step has ended that no sample has seen */
+    tide_script scripts[2]; /* [caller] the first owns the lines of both */
+    uint32_t last;          /* [caller] index of the last complete script; the step writes the other */
+    uint64_t version; /* [caller] number of scripts that differed from the one before; 0: none is complete */
+    bool writing;     /* [caller] a training step is open */
+    bool fresh;       /* [caller] the step's script, or the ended step's, is not the one before */
+    bool pending;     /* [caller] a step has ended of which no sample was taken */
     uint32_t samples; /* [caller] */
-    bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */
+    bool complete;    /* [caller] samples have covered a whole step: compute, moves and updates */
 } tide_measure;
 
 static inline uint32_t tide_measure_series_count(const tide_measure *measure)
@@ -86,7 +88,7 @@ static inline uint32_t tide_measure_series_count(const tide_measure *measure)
     return (uint32_t)TIDE_SERIES_FIRST_OP + 3 * measure->op_count;
 }
 
-/* A unit of op `op`; what the pool does at its begin; at its end. */
+/* The series of a unit of op `op`; of the pool's work at its begin; of that at its end. */
 static inline uint32_t tide_series_of_op(uint32_t op)
 {
     return (uint32_t)TIDE_SERIES_FIRST_OP + op;
@@ -102,11 +104,11 @@ static inline uint32_t tide_series_of_end(const tide_measure *measure, uint32_t 
     return (uint32_t)TIDE_SERIES_FIRST_OP + 2 * measure->op_count + op;
 }
 
-/* Room for scripts of `script_lines` lines. NO_MEMORY, leaving nothing behind. */
+/* Allocate series, and scripts of at most `script_lines` lines. NO_MEMORY, with nothing left allocated. */
 tide_status tide_measure_create(tide_measure *measure, uint32_t op_count, uint32_t script_lines);
 void tide_measure_destroy(tide_measure *measure); /* zeroed: allowed */
 
-/* `amount` units of work took `ns`. Any thread. */
+/* Add `amount` units of work that took `ns` to the series. Any thread. */
 static inline void tide_measure_add(tide_measure *measure, uint32_t series, uint64_t ns, uint64_t amount)
 {
     atomic_fetch_add_explicit(&measure->series[series].ns, ns, memory_order_relaxed);
@@ -120,10 +122,10 @@ void tide_measure_step_begin(tide_measure *measure, bool clips);
 void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice);
 /* The step's last op has ended. */
 void tide_measure_step_end(tide_measure *measure);
-/* The step is given up: what it measured and wrote is forgotten. */
+/* The step is given up: drop its script and everything measured since the last sample. */
 void tide_measure_step_forget(tide_measure *measure);
-/* If a step has ended since the last sample: take its growth. All of its compute has been added; `updated`: all of its
- * updates, too. */
+/* If a step has ended since the last sample: take how much the sums have grown. The step's compute must have
+ * ended; `updated`: so have its updates. */
 void tide_measure_sample(tide_measure *measure, bool updated);
 
 bool tide_measure_is_valid(const tide_measure *measure);

@@ -32,7 +32,7 @@ static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t
     return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register one more than %u of a kind", count);
 }
 
-/* As tide_pool_given; STATE if the pool is sealed. */
+/* ARGUMENT if `missing` names a parameter, as tide_pool_given; STATE if the pool is sealed. */
 static tide_status registering(const tide_pool *pool, const char *call, const char *missing)
 {
     const tide_status status = tide_pool_given(call, missing);
@@ -92,7 +92,7 @@ static tide_status check_state(const tide_pool_options *options, const char *nam
     return TIDE_OK;
 }
 
-/* The class in force. */
+/* The class in force: the given one, or the default; a trained param without a state gets AdamW's. */
 static tide_status complete_class(const tide_pool_options *options, const char *name,
                                   const tide_param_class *given, tide_param_class *of_class)
 {
@@ -168,7 +168,7 @@ tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t
     return TIDE_OK;
 }
 
-/* The pool's own copy of a description. */
+/* Make the pool's own copy of a description. */
 static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
 {
     const size_t params = given->param_count, activations = given->activation_count;

@@ -58,8 +58,9 @@ bool tide_norm_lose(tide_norm *norm)
 
 /* --- on the engine's thread --- */
 
-/* The engine's thread also reads the mailbox: so the next step's copy into it comes after that reading. No work of an op
- * comes between sum and copy, since a step begins when the norm before is known. */
+/* Enqueue the copy to the mailbox. The engine's thread also reads the mailbox, so the next step's copy comes
+ * after that. No op's work comes between sum and copy, since a step begins only when the norm before is
+ * known. */
 static tide_status copy_to_host(tide_norm *norm)
 {
     const tide_sealed_context *context = norm->context;
@@ -80,7 +81,7 @@ static tide_status copy_to_host(tide_norm *norm)
     return status;
 }
 
-/* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */
+/* PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */
 static float clip_factor(double norm, double max)
 {
     if (!(max > 0))
@@ -137,7 +138,7 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
     double square = 0;
     *verdict = TIDE_NORM_WAIT;
     assert(tide_monitor_is_held(NULL));
-    /* Without room the sum is still to come: its passing brings the engine here again. */
+    /* Without space the sum has not ended; when it ends the engine comes here again. */
     if (norm->phase == TIDE_NORM_ASKED && tide_order_may_enqueue(norm->order, TIDE_STREAM_COMPUTE))
         status = copy_to_host(norm);
     if (status == TIDE_OK && norm->phase == TIDE_NORM_PENDING)

@@ -1,20 +1,23 @@
-/* The gradient norm: summed on the device, read once a step, and what it says of the step's updates.
+/* The gradient norm: the device sums it, the engine reads it once a step, and it decides about the step's
+ * updates.
  *
- * With clipping, and in fp16, the updates wait for it: the clip factor is computed here, once, in float64, and a step whose
- * norm is not finite is skipped (params rewritten from MASTER). Otherwise the updates run during backward already; a norm that
- * is not finite then means that params may be spoilt: the pool is poisoned.
+ * With clipping, and in fp16, the updates wait for the norm. Then the norm computes the clip factor here,
+ * once, in float64, and the engine skips a step whose norm is not finite (it restores the params from
+ * MASTER). Otherwise the updates already run during backward; a norm that is not finite then means that
+ * params may be wrong: the engine poisons the pool.
  *
- * Loss scale. Stored gradients are the loss scale times too large. It is a power of two, so taking it out again is exact: of
- * the norm here, of the gradients in the factor that an update multiplies them by anyway. Where nothing over- or underflows,
- * any loss scale gives the same bits.
+ * Loss scale. Stored gradients are too large by the loss scale, a power of two, so dividing by it is exact:
+ * the norm does so here, an update in the factor by which it multiplies gradients anyway. Where nothing over-
+ * or underflows, every loss scale gives the same bits.
  *
- * Skipped in a row. A dynamic loss scale begins high and falls by half with each overflow, 16 times from 65536 to 1; those
- * steps do not say that training can't go on. So a step that is skipped at a lower scale than the one skipped before it begins
- * the count anew: ten in a row are ten that found no lower scale, at the least scale there is or with a scale that does not
- * move. (PyTorch's scaler has no end; Megatron-LM's stops falling at its least scale and goes on.)
+ * Skipped in a row. A dynamic loss scale begins high and falls by half with each overflow, 16 times from
+ * 65536 to 1; those skips do not mean that training cannot go on. So a step that is skipped at a lower scale
+ * than the step skipped before it restarts the count. Ten in a row are then ten steps without a lower scale,
+ * at the least scale or with a fixed one. (PyTorch's scaler goes on for ever; Megatron-LM's stops falling at
+ * its least scale and goes on.)
  *
- * Owns the mailbox, the way of the norm there, and the step's result; all [lock]. Who gives up or loads sets `skipped_in_row`
- * to 0 (engine, values). Calls order and the device, and nobody who would act on it: the engine does.
+ * Owns the mailbox, the norm's copy to it, and the step's result; all [lock]. Giving up and loading set
+ * `skipped_in_row` to 0 (engine, values). Calls order and the device alone; the engine acts on the verdict.
  */
 #ifndef TIDE_POOL_NORM_H
 #define TIDE_POOL_NORM_H
@@ -24,20 +27,20 @@
 
 enum {
     TIDE_SKIPS_MAX = 10
-}; /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
+}; /* steps skipped in a row, none at a lower loss scale than before, that end a run */
 
 typedef enum tide_norm_phase {
-    TIDE_NORM_KNOWN = 0, /* or lost: none is on its way */
+    TIDE_NORM_KNOWN = 0, /* no norm is awaited: it is known, or lost */
     TIDE_NORM_DEFERRED,  /* a training step has ended, nothing is enqueued yet */
-    TIDE_NORM_ASKED,     /* its sum is enqueued */
-    TIDE_NORM_PENDING,   /* its copy to the host, too */
+    TIDE_NORM_ASKED,     /* the sum is enqueued */
+    TIDE_NORM_PENDING,   /* the copy to the host, too */
 } tide_norm_phase;
 
 typedef enum tide_norm_verdict {
-    TIDE_NORM_WAIT = 0, /* nothing yet */
-    TIDE_NORM_GO,       /* updates may go, or go already */
-    TIDE_NORM_SKIP,     /* none of them may */
-    TIDE_NORM_TORN,     /* none might have */
+    TIDE_NORM_WAIT = 0, /* no verdict yet */
+    TIDE_NORM_GO,       /* the updates may begin, or have begun */
+    TIDE_NORM_SKIP,     /* the engine drops the updates */
+    TIDE_NORM_TORN,     /* the pool is poisoned: no update should have begun */
 } tide_norm_verdict;
 
 typedef struct tide_norm {
@@ -46,15 +49,16 @@ typedef struct tide_norm {
     double *mailbox;         /* [fixed] */
     uint32_t mailbox_object; /* [fixed] */
     tide_norm_phase phase;
-    uint64_t number;         /* piece of the compute stream: the sum, then its copy */
+    uint64_t number;         /* piece of the compute stream with the sum, then the copy */
     tide_step_options step;  /* the training step that ended last */
-    tide_step_result result; /* of that step, */
-    bool has_result;         /* once its norm is known, until another begins or it is given up */
-    uint32_t skipped_in_row; /* whoever gives up or loads begins anew */
+    tide_step_result result; /* the result of that step */
+    bool has_result;         /* `result` counts: from its norm until the next begins or it is given up */
+    uint32_t skipped_in_row; /* giving up and loading set it to 0 */
     double skipped_scale;    /* loss scale of the last step skipped */
 } tide_norm;
 
-/* Do a step's updates wait for its norm? With clipping; and always in fp16, where gradients overflow now and then. */
+/* Do a step's updates wait for its norm? With clipping, and always in fp16, whose gradients overflow now and
+ * then. */
 static inline bool tide_norm_is_awaited(const tide_sealed_context *context, const tide_step_options *step)
 {
     return step->clip_norm > 0 || context->options.dtype == TIDE_DTYPE_FP16;
@@ -65,21 +69,21 @@ static inline float tide_norm_loss_scale(const tide_step_options *step)
     return step->loss_scale > 0 ? step->loss_scale : 1;
 }
 
-/* Makes the mailbox. NO_MEMORY, BUDGET. The device's close frees it. */
+/* Make the mailbox; the device frees it at close. NO_MEMORY, BUDGET. */
 tide_status tide_norm_create(tide_norm *norm);
 
 /* --- [lock] --- */
 
-/* A training step has ended; the sum follows. */
+/* A training step has ended; its sum will be enqueued. */
 void tide_norm_defer(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients);
-/* Its sum is all that the compute stream has been given so far. */
+/* The caller has enqueued the sum, as the last work of the compute stream. */
 tide_status tide_norm_ask(tide_norm *norm);
-/* If the sum is there and the stream has room: copy it; if that has arrived: judge. On failure `verdict` is WAIT, or what it
- * says has been judged and cannot be done. The engine's thread. */
+/* If the sum is enqueued and the stream has space, enqueue the copy to the host; if the copy has arrived,
+ * judge the norm. On failure `verdict` is WAIT. The engine's thread. */
 tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict);
-/* Is none on its way? */
+/* Is no norm awaited? */
 bool tide_norm_is_known(const tide_norm *norm);
-/* What was on its way is lost. Returns whether anything was. */
+/* Give up the awaited norm. Returns whether there was one. */
 bool tide_norm_lose(tide_norm *norm);
 bool tide_norm_is_valid(const tide_norm *norm);
 
