@@ -1,9 +1,10 @@
-/* Ops and slices, and the gradients' way into the params' own places.
+/* Ops and slices, and the rounding of gradients into the params' places.
  *
- * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller, waits for the
- * copies. An op ends by enqueuing, for each gradient that it closes (chunk/gradients.h), the rounding of the accumulator into
- * the param's place and the norm of what then stands there; then a record closes the op's work, and its number is the mark
- * that evictions and updates of the op's chunks wait for.
+ * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
+ * waits for the copies. At its end an op enqueues, for each gradient that it closes (chunk/gradients.h), two
+ * kernels: one rounds the accumulator into the param's place, one takes the norm of the rounded gradient.
+ * Then a record closes the op's piece; its number is the mark that evictions and updates of the op's chunks
+ * wait for.
  */
 #include "src/pool/internal.h"
 
@@ -12,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Without an op the region is held, without a slice that and params. */
+/* Without an op the pool holds the region alone, without a slice the region and the params. */
 bool tide_op_is_valid(const tide_pool *pool)
 {
     const tide_open_op *op = &pool->op;
@@ -50,10 +51,10 @@ void tide_op_destroy(tide_pool *pool)
     pool->op = (tide_open_op){.number = TIDE_OP_NONE};
 }
 
-/* --- what is held --- */
+/* --- held chunks --- */
 
-/* A chunk, which is on the device and pinned. Whom the op's work must follow, whoever used its slot, is added to `needs`.
- * Params that lie in one chunk follow each other. */
+/* Hold a chunk, which is on the device and pinned, and add to `needs` the pieces that used its slot. Params
+ * that lie in one chunk follow each other. */
 static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *needs)
 {
     tide_open_op *op = &pool->op;
@@ -72,7 +73,7 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
 }
 
-/* From tables of seal's, so that an op's begin and end ask chunk/ for nothing but slots. */
+/* Hold a param's chunks, from tables that seal made: so an op's begin and end ask chunk/ for slots alone. */
 static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
 {
     const tide_pool_param *param = &pool->model.params[number];
@@ -93,7 +94,7 @@ static void hold_activation(tide_pool *pool, tide_use use, uint32_t part, tide_n
              (use.access & TIDE_ACCESS_WRITE) != 0, needs);
 }
 
-/* The compute stream waits for what these need. */
+/* Make the compute stream wait for the pieces in `needs`. */
 static tide_status go_on(tide_pool *pool, const tide_needs *needs)
 {
     assert(tide_monitor_is_held(&pool->monitor) && tide_op_is_valid(pool));
@@ -118,8 +119,8 @@ static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op,
     return go_on(pool, &needs);
 }
 
-/* For options.guard: let chunks held from `from` to `to` be used, or not any more. Without the lock: these are many
- * commands. */
+/* For options.guard: open or close the places of the chunks held from `from` to `to`. Without the lock, as
+ * this enqueues many commands. */
 static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool accessible)
 {
     const tide_sealed_context *context = &pool->context;
@@ -131,13 +132,13 @@ static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool acces
     return status;
 }
 
-/* Without an open slice there is nothing to guard. */
+/* Open or close the places of the open slice's chunks; without an open slice there are none. */
 static tide_status guard_slice(tide_pool *pool, bool accessible)
 {
     return guard(pool, pool->op.param_count, pool->op.count, accessible);
 }
 
-/* The compute stream is done with what is held from `from` on: close the work so far; mark the slots with it. */
+/* Close the work so far and mark the slots held from `from` on with its number. */
 static tide_status release(tide_pool *pool, uint32_t from)
 {
     tide_open_op *op = &pool->op;
@@ -168,7 +169,7 @@ static tide_status release_slice(tide_pool *pool)
 
 /* --- begin, slice --- */
 
-/* The op, or its slice, has been asked for: until all of it is there. */
+/* The manager has the request of the op or its slice: wait until all of its chunks are there. */
 static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
 {
     tide_tracer *tracer = &pool->telemetry.tracer;
@@ -185,20 +186,21 @@ static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
     return status;
 }
 
-/* Bytes of the region from `begin` to `end`, of which there may be none. */
+/* Zero the region from `begin` to `end`; nothing if they are equal. */
 static tide_status zero_between(tide_pool *pool, uint64_t begin, uint64_t end)
 {
     assert(begin <= end);
     return begin < end ? tide_launch_zero(pool, begin, end - begin) : TIDE_OK;
 }
 
-/* New accumulators that the op adds to begin as zeros: one launch zeroes those that lie side by side. Those that the op
- * overwrites begin as they are or, for options.hazard_check, as NaN, so that an element which the op leaves out shows. */
+/* Zero the new accumulators that the op adds to, with one launch for those that lie side by side. Those that
+ * the op overwrites stay as they are or, with options.hazard_check, become NaN, so that an element which the
+ * op does not write shows. */
 static tide_status fill_accumulators(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
     const tide_pool_op *op = tide_op_open(pool);
-    uint64_t begin = 0, end = 0; /* to be zeroed */
+    uint64_t begin = 0, end = 0; /* the range to zero */
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use use = op->description.params[i];
@@ -275,7 +277,8 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     return tide_monitor_keep(&pool->monitor, status);
 }
 
-/* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
+/* The manager refuses before it changes anything; chunks that it releases stay in place while this holds the
+ * lock. */
 static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
 {
     tide_status status = tide_manager_slice(pool->engine.manager, slice);
@@ -314,17 +317,18 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
     tide_launch_lock(pool);
     status = slice_locked(pool, slice, &refused);
     tide_monitor_unlock(&pool->monitor);
-    if (status == TIDE_OK || refused) { /* the new slice, or the one before as it was */
+    if (status == TIDE_OK ||
+        refused) { /* guard the new slice, or the one before, which a refusal leaves open */
         const tide_status guarded = guard_slice(pool, true);
         status = status == TIDE_OK ? guarded : status;
     }
     return tide_monitor_keep(&pool->monitor, status);
 }
 
-/* --- gradients into place --- */
+/* --- rounding of gradients --- */
 
-/* The op's gradients go where its params are, behind whoever else uses those slots: their accesses write from now on. With
- * the lock. */
+/* The op's gradients overwrite its params, after all other uses of those slots: from now on the op's accesses
+ * to them write. With the lock. */
 static tide_status rounding_accesses(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
@@ -337,7 +341,7 @@ static tide_status rounding_accesses(tide_pool *pool)
     return go_on(pool, &needs);
 }
 
-/* The accumulator into the param's place, and the norm of what stands there then. */
+/* Round the accumulator into the param's place and take the norm of the rounded gradient. */
 static tide_status launch_rounding(tide_pool *pool, const tide_pool_param *param, uint64_t accumulator_offset)
 {
     const tide_sealed_context *context = &pool->context;
@@ -377,7 +381,7 @@ static tide_status close_gradients(tide_pool *pool)
 
 /* --- end --- */
 
-/* Everything that the op still enqueues, but for what ends its params. */
+/* Enqueue the rest of the op's work; end_locked releases its params afterwards. */
 static tide_status finish(tide_pool *pool)
 {
     const bool backward = tide_op_open(pool)->description.pass != TIDE_PASS_FORWARD;

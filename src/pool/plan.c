@@ -1,10 +1,11 @@
-/* Where every byte goes: the region, the slots, the budgets, and what is refused.
+/* Plans the place of every byte: the region, the slots, the budgets, and the refusals.
  *
- *     region   | non-model | shared accumulators | norm blocks | scalars | workspace and accumulators of the open op |
+ *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
  *     device   budget >= device_slots x chunk + region
  *     host     budget >= host_slots x chunk + buffers (staging, mailbox, segment tables)
  *
- * The region's size knows neither chunk size nor budgets, so nothing computed in it can depend on them.
+ * The region's size depends neither on the chunk size nor on budgets, so nothing computed in it can depend on
+ * them.
  */
 #include "src/pool/internal.h"
 
@@ -78,7 +79,7 @@ bool tide_sealed_context_is_valid(const tide_sealed_context *context)
            plan->region_bytes == context->region_layout.total_bytes;
 }
 
-/* Accumulators that several ops share get a place of their own. */
+/* Give each accumulator that several ops share a place of its own. Returns where they end. */
 static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, uint64_t offset)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
@@ -91,7 +92,7 @@ static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, ui
     return offset;
 }
 
-/* The op's accumulators that end with it and that it overwrites, or that it does not. Returns where they end. */
+/* Place the op's own accumulators: those that it overwrites, or the others. Returns where they end. */
 static uint64_t plan_accumulators(const tide_pool *pool, tide_pool_op *op, bool overwritten, uint64_t offset)
 {
     for (uint32_t j = 0; j < op->description.param_count; j++) {
@@ -109,7 +110,8 @@ static uint64_t plan_accumulators(const tide_pool *pool, tide_pool_op *op, bool 
     return offset;
 }
 
-/* The op's workspace, then its accumulators. Those that are zeroed first lie side by side. Returns where they end. */
+/* Place the op's workspace, then its accumulators, those that the pool zeroes side by side. Returns where
+ * they end. */
 static uint64_t plan_op(const tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
 {
     const uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
@@ -126,7 +128,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
+/* Plan the region's layout; sets the accumulator offsets of ops and params. Needs a manager with all ops. */
 static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
     region->blocks_count = 0;
@@ -158,14 +160,14 @@ static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
            TIDE_RUNNING_TASKS_MAX * segments;
 }
 
-/* What ops use. */
+/* Chunks that ops use: params and activations. */
 static uint64_t used_chunks(const tide_layout *layout)
 {
     return (uint64_t)tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) +
            tide_layout_space_chunks(layout, TIDE_SPACE_ACTIVATION);
 }
 
-/* Device slots with which nothing ever has to move: for what is used there, and one. */
+/* Device slots with which no chunk ever has to move: one for each chunk used there, and one more. */
 static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layout,
                                   const tide_slot_needs *needs)
 {
@@ -174,9 +176,10 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
                    (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
 
-/* The most host slots that a run takes beside so many on the device: with one fewer more would move. A device that does not
- * hold what ops use takes turns with all chunks. One that does holds in its margin the state of as many PARAM chunks as fit
- * (chunk/pending.c); the host has the state of the others and, when it updates one, a copy of that. */
+/* The most host slots that a run takes beside so many on the device: with one fewer, more chunks would move.
+ * On a device that cannot hold all chunks that ops use, all chunks take turns. Otherwise the device holds in
+ * its margin the state of as many PARAM chunks as fit (chunk/pending.c); the host holds the state of the
+ * others and, when it updates one, a copy of that. */
 static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
 {
     const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;
@@ -196,13 +199,13 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         tide_layout_state_owners(layout, border, &first, &last);
         const uint64_t upto = tide_layout_chunk_index(layout, border) + (last == chunk);
         const bool fits = margin > 0 && upto <= margin;
-        there = fits ? upto : there; /* what is shared with the next chunk goes back and forth */
+        there = fits ? upto : there; /* state shared with the next chunk goes back and forth */
         elsewhere += !fits;
     }
     return largest(state - there, 1) + elsewhere;
 }
 
-/* How the message names the need; with a chunk size that would do, if any. */
+/* Refuse the device budget; the message names a chunk size with which it would suffice, if there is one. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
     char advice[80] = "";
@@ -228,7 +231,7 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
         (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
 }
 
-/* Whose memory it is, for a null device in its place, too. */
+/* The device whose memory the message names; for a null device, the one that it stands for. */
 static const char *device_told(const char *device)
 {
     if (strncmp(device, "null:gpu:", strlen("null:gpu:")) == 0)
@@ -236,7 +239,7 @@ static const char *device_told(const char *device)
     return strncmp(device, "null:", strlen("null:")) == 0 ? device + strlen("null:") : device;
 }
 
-/* A GPU may have less free than the budget allows: others use it, too. */
+/* A GPU may have less memory free than the budget allows, since other programs use it, too. */
 static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
 {
     const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
@@ -282,7 +285,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
     return (uint32_t)least(slots, most);
 }
 
-/* What a default device budget may take: registering host memory takes page tables on the device. */
+/* The most that a default device budget may be: pinned host memory takes page tables on the device. */
 static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
 {
     const uint64_t available = pool->context.factory.available_bytes;
@@ -307,7 +310,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
     plan->largest_op_bytes = needs.largest_op_slots * chunk;
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full_device * chunk + plan->region_bytes;
-    /* The host's default depends on the device's slots: here it counts as what it may be at most. */
+    /* The host's default depends on the device's slots: count here the most that it can be. */
     const uint64_t all = tide_layout_chunk_count(layout);
     plan->device_available_bytes =
         device_available(pool, host_memory_bytes != 0 ? host_memory_bytes : all * chunk + plan->buffer_bytes);
@@ -364,7 +367,7 @@ tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, ti
         status = tide_pool_policy_build(pool, pool->context.options.chunk_bytes, &layout, &manager);
     if (status != TIDE_OK)
         return status;
-    /* Planning writes offsets into the pool's own tables; seal writes them again, the same. */
+    /* Planning writes offsets into the pool's own tables; seal writes the same offsets again. */
     status = tide_pool_plan_make(pool, layout, manager,
                                  device_memory_bytes != 0 ? device_memory_bytes
                                                           : pool->context.options.device_memory_bytes,

@@ -1,4 +1,4 @@
-/* The public pool: what is on top of all objects. */
+/* The public pool: the calls that use all other files of the folder. */
 #include "src/pool/layout.h"
 
 #include "src/pool/internal.h"
@@ -72,7 +72,7 @@ void *tide_workspace(const tide_pool *pool)
                : NULL;
 }
 
-/* Which of the open op's params this is, if the op has GRAD of it; UINT32_MAX otherwise. */
+/* The index of the param among the open op's, if the op has GRAD of it; UINT32_MAX otherwise. */
 static uint32_t find_gradient(const tide_pool *pool, tide_param param)
 {
     if (pool == NULL || !tide_op_is_open(pool))
