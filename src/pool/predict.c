@@ -1,19 +1,20 @@
-/* Predictions of a training step: the pool's very own manager, planner and engine, on a device without data.
+/* Predicts a training step with the pool's own manager, planner and engine, on a device without data.
  *
- * A shadow is a second pool on the null device: same params, activations and ops, same budgets, chunk size, placement
- * and prefetch, so the same plan. Its machine is the measured one (measure.h): rates of the link's two ways and of both
- * Adams, costs of map and unmap; each op's kernels last what they lasted. The last step's script is played on it, in
- * virtual time, until steps repeat, one by one or in a cycle of up to eight; the answer is the mean of a cycle. Link-bound
- * steps may never repeat: then it is the mean of 36 of them.
+ * A shadow is a second pool on the null device with the same params, activations, ops, budgets, chunk size,
+ * placement and prefetch, so with the same plan. Its machine is the measured one (measure.h): rates of the
+ * link's two directions and of both Adams, costs of map and unmap; each op's kernels last as long as
+ * measured. predict plays the last step's script on it, in virtual time, until steps repeat, one by one or in
+ * a cycle of up to eight; the answer is the mean of a cycle. Link-bound steps may never repeat: then the
+ * answer is the mean of 36 of them.
  *
- *   what is played   begin, [slice, unit]..., unit if there was no slice, end
- *   a unit           a kernel of the shadow's that lasts what a unit of the op does
- *   pool's kernels   what the shadow launches of its own accord (zeros, gradients, norm) lasts no time but for the first
- *                    kernel of an op's begin, of its end, of the step's begin and of its end, which lasts what all do
+ *   an op           begin, [slice, unit]..., a unit if there was no slice, end
+ *   a unit          a kernel of the shadow's that lasts as long as a unit of the op was measured to last
+ *   pool's kernels  the shadow's own kernels (zeros, gradients, norm) last no time, but for the first of an
+ *                   op's begin or end and of the step's begin or end, which lasts as long as all of them
  *
- * It is played anew when the script is another or when a measured duration has moved by more than a tenth, where that
- * makes more than a hundredth of the step, or all of compute together by more than a tenth; otherwise the last answer
- * stands. Nothing is allocated after create.
+ * predict plays anew when the script has changed, when a measured duration has moved by more than a tenth and
+ * that makes more than a hundredth of the step, or when all of compute has moved by more than a tenth;
+ * otherwise the last answer stands. It allocates nothing after create.
  */
 #include "src/pool/course.h"
 #include "src/pool/internal.h"
@@ -44,7 +45,8 @@ static tide_status register_as(const tide_model *model, tide_pool *shadow)
     return status;
 }
 
-/* What a step may enqueue on a stream: a few kernels, waits and records around an op, for each of its params and of its slices. */
+/* Most commands that a step enqueues on a stream: a few kernels, waits and records around an op, for each of
+ * its params and of its slices. */
 static uint32_t step_commands(const tide_model *model)
 {
     uint64_t count = 64;
@@ -104,7 +106,7 @@ static double per_second(double ns_each)
     return ns_each > 0 ? 1e9 / ns_each : 0; /* 0: no limit */
 }
 
-/* Let the shadow's device be the machine that was measured. Without updates on the device its memory rate is any that
+/* Give the shadow's device the measured speeds. Without updates on the device, its memory has any rate that
  * counts kernels' nanoseconds exactly. */
 static tide_status imitate(tide_predict *predict, const tide_measure *measure)
 {
@@ -128,14 +130,14 @@ static tide_status never_called(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
 }
 
-/* Memory traffic that lasts what a unit of the series does. */
+/* Memory traffic that lasts as long as a unit of the series. */
 static double traffic(const tide_pool *pool, uint32_t series)
 {
     assert(series < tide_measure_series_count(&pool->telemetry.measure) && pool->predict.device_rate > 0);
     return pool->telemetry.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
 }
 
-/* Occupy the shadow's compute stream as a unit of the op does. */
+/* Occupy the shadow's compute stream as long as a unit of the op does. */
 static tide_status occupy(const tide_pool *pool, uint32_t op)
 {
     const tide_pool *shadow = pool->predict.shadow;
@@ -145,7 +147,7 @@ static tide_status occupy(const tide_pool *pool, uint32_t op)
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }
 
-/* The shadow's own first kernel from here on lasts what all such do. */
+/* Let the shadow's next own kernel last as long as all kernels of the series. */
 static void let_last(const tide_pool *pool, uint32_t series)
 {
     assert(pool->predict.shadow->is_shadow);
@@ -205,13 +207,13 @@ static void conclude(const tide_course *played, tide_pool_prediction *answer)
     answer->times_played++;
 }
 
-/* A step that can't be played is given up, so that another may be. */
+/* Give up a step that cannot be played, so that another can be; returns `status` with its message. */
 static tide_status failed(const tide_predict *predict, tide_status status)
 {
     char message[512];
     snprintf(message, sizeof message, "%s", tide_message());
     (void)tide_step_abort(predict->shadow);   /* this message matters more */
-    predict->shadow->engine.poisoned = false; /* it has no params that could be undefined */
+    predict->shadow->engine.poisoned = false; /* a shadow has no params that could be undefined */
     return tide_fail(status, "prediction: %s", message);
 }
 
@@ -237,7 +239,7 @@ static tide_status play_anew(tide_pool *pool)
 
 /* --- the answer --- */
 
-/* One series far enough to matter, or all that the compute stream does together. */
+/* Has one series moved far enough to matter, or the compute stream's work as a whole? */
 static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 {
     assert(predict->answered);
@@ -257,7 +259,7 @@ static bool has_moved(const tide_predict *predict, const tide_measure *measure)
     return fabs(moved_ns) > moved_part * compute_ns;
 }
 
-/* A step that has ended, its updates too, need not wait for the next one's begin to be taken. */
+/* Take the sample of a step that has ended with its updates, without waiting for the next one's begin. */
 static void sample_ended_step(tide_pool *pool)
 {
     tide_monitor_lock(&pool->monitor);

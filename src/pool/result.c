@@ -1,4 +1,4 @@
-/* What a step came to, as its caller asks for it. */
+/* The result of a step, as the caller asks for it. */
 #include "src/pool/internal.h"
 
 #include <math.h>

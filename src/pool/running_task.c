@@ -1,4 +1,4 @@
-/* What one task's work is: the functions of the host executor, and the kernels on the update stream. */
+/* The work of one task: the functions of the host executor, and the kernels on the update stream. */
 #include "src/pool/running_tasks.h"
 
 #include "kernels/costs.h"
@@ -25,7 +25,7 @@ tide_status tide_running_task_create(tide_running_task *running, const tide_seal
         device->ops->buffer_create(device, "update segments", segments_max * sizeof *running->segments,
                                    &address, &running->segments_object);
     if (status == TIDE_OK && has_data)
-        running->segments = address; /* else the device makes it up, but accounts for it */
+        running->segments = address; /* else the device only accounts for the buffer */
     return status;
 }
 
@@ -57,14 +57,14 @@ static tide_restore_args restore_args(const tide_running_task *running)
 
 /* --- functions on the host executor --- */
 
-/* By all threads of the executor; it can't fail. */
+/* All threads of the executor zero the slot; this cannot fail. */
 static void zero_slot(void *slot, uint64_t bytes)
 {
     const tide_zero_args zero = {.data = slot, .bytes = bytes};
     (void)tide_kernels_cpu()->zero(NULL, &zero);
 }
 
-/* Keep what the executor has to say; the message is the executor's thread's. */
+/* Keep the executor's status and its message, which belongs to the executor's thread. */
 static void answer(tide_running_task *running, tide_status status)
 {
     running->status = status;
@@ -117,7 +117,7 @@ tide_status tide_running_task_run(void *stream, const void *address_of_running)
     return TIDE_OK;
 }
 
-/* Between the caller's values and what is kept, which is rounded as gradients are. */
+/* Convert the kept values to the caller's; set_values rounds the other way, as gradients are rounded. */
 static tide_status get_values(const tide_access_request *request, const void *kept)
 {
     const tide_cast_args cast = {.in = kept,

@@ -45,7 +45,7 @@ void tide_running_tasks_destroy(tide_running_tasks *running_tasks)
     running_tasks->zero_gradient = NULL;
 }
 
-/* What a busy one reads is in its table. */
+/* No task has more segments than fit; a busy one has a segment table. */
 bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks)
 {
     for (uint32_t i = 0; i < TIDE_RUNNING_TASKS_MAX; i++) {
@@ -57,7 +57,7 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks)
     return running_tasks->request == NULL || running_tasks->request->count > 0;
 }
 
-/* The first from there on; TIDE_RUNNING_TASKS_MAX: none. */
+/* The first running task from `from` on that is or is not busy; TIDE_RUNNING_TASKS_MAX: none. */
 static uint32_t first(const tide_running_tasks *running_tasks, uint32_t from, bool busy)
 {
     uint32_t i = from;
@@ -81,7 +81,7 @@ bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64
     return i < TIDE_RUNNING_TASKS_MAX;
 }
 
-/* It is over. */
+/* Free a running task whose work has ended. */
 static void let_go(tide_running_task *running)
 {
     assert(running->busy);
@@ -117,7 +117,8 @@ static void *slot_of(const tide_running_tasks *running_tasks, const tide_command
     return tide_link_reach(running_tasks->link, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
-/* Is a task to zero its i-th slot first? Not a host slot that has the zeros it was made of; from now on it has not. */
+/* Must the task zero its i-th slot first? Not a host slot that still has the zeros it was made of; from now
+ * on it counts as written. */
 static bool zeroes(tide_running_tasks *running_tasks, const tide_command *command, uint32_t i)
 {
     const tide_task_chunk *item = &command->task[i];
@@ -129,13 +130,13 @@ static bool zeroes(tide_running_tasks *running_tasks, const tide_command *comman
     return zeroed;
 }
 
-/* Where a piece lies: its PARAM chunk's slot; and of each plane its STATE chunk's, where its elements begin. NULL: no such
- * plane. */
+/* The addresses of a piece: its PARAM chunk's slot, and the begin of each plane in the STATE chunk's slot.
+ * NULL: no such plane. */
 typedef struct piece_places {
     char *param;
     char *planes[TIDE_STATE_PLANES_MAX];
     const tide_state_format *format;
-    uint64_t first; /* its first element in the PARAM chunk */
+    uint64_t first; /* the piece's first element in the PARAM chunk */
 } piece_places;
 
 static void fill_segment(const tide_running_tasks *running_tasks, tide_running_task *running, uint32_t i,
@@ -161,7 +162,8 @@ static void fill_segment(const tide_running_tasks *running_tasks, tide_running_t
                                                 .decays = filled->decay};
 }
 
-/* Segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in the STATE slot. */
+/* Fill the segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in
+ * the STATE slot. */
 static tide_status running_fill(tide_running_tasks *running_tasks, const tide_command *command,
                                 tide_running_task *running)
 {
@@ -205,7 +207,8 @@ static bool task_writes(const tide_running_tasks *running_tasks, const tide_comm
     return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].needs_zero;
 }
 
-/* Have the copies that matter to a host task been seen to pass? Those into its slots have: their commands are done. */
+/* Has the engine seen the copies from the slots that a host task writes end? Commands that copied into its
+ * slots are done. */
 static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tide_command *command,
                                     bool *ready)
 {
@@ -221,7 +224,8 @@ static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tid
     return status;
 }
 
-/* What the device is told of a task: it touches its chunks' slots, and its segments' table if it has one. */
+/* The device's description of a task: its accesses are its chunks' slots and its segment table, if it has
+ * one. */
 static tide_work task_work(const tide_running_tasks *running_tasks, const tide_open_command *task,
                            tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
 {
@@ -290,7 +294,8 @@ static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_op
     return status;
 }
 
-/* The running task is busy, its slots are pinned, and only the engine ends either: the lock may be given up meanwhile. */
+/* Only the engine ends the busy running task and the pins of its slots, so this may release the lock
+ * meanwhile. */
 static tide_status launch_on_device(tide_running_tasks *running_tasks, tide_open_command *task, bool *started)
 {
     const tide_command *command = &task->command;
@@ -335,7 +340,7 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
 {
     const tide_command *command = &task->command;
     const bool on_host = command->tier == TIDE_TIER_HOST;
-    /* On the device tasks may wait for all of backward: the host's go on meanwhile. */
+    /* Tasks on the device may wait for all of backward: the first entries are kept for the host. */
     const uint32_t number = first(running_tasks, on_host ? 0 : TIDE_RUNNING_TASKS_HOST, false);
     if (number == TIDE_RUNNING_TASKS_MAX)
         return TIDE_OK;
@@ -369,7 +374,7 @@ tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_ope
     assert(tide_monitor_is_held(running_tasks->monitor));
     if (task->command.tier == TIDE_TIER_HOST)
         status = host_slots_ready(running_tasks, &task->command, &ready);
-    else /* without room a task's end there brings the engine back */
+    else /* without space, the end of a task there brings the engine back */
         ready = tide_order_may_enqueue(running_tasks->order, TIDE_STREAM_UPDATE);
     if (status != TIDE_OK || !ready)
         return status;
@@ -400,7 +405,7 @@ void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_ope
     if (task->command.kind == TIDE_COMMAND_ACCESS)
         running_tasks->request = NULL;
     if (running == NULL || running->update_number != 0)
-        return; /* the update stream has it; tide_running_tasks_poll sees its end */
+        return; /* the update stream still reads the task; tide_running_tasks_poll frees it */
     let_go(running);
 }
 
