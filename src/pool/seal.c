@@ -1,4 +1,4 @@
-/* Seal: from registrations to a running pool. All memory the pool will ever use is taken here. */
+/* Seals a pool: makes a running pool from the registrations, and takes all memory that it will ever use. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ static tide_status create_memory(tide_pool *pool)
     return status;
 }
 
-/* Twice all registered schedule steps, as the manager's own recording has, and the ends of ops. */
+/* Twice all registered ops and slices, as many as the manager's recording holds, and the ends of ops. */
 static uint32_t script_lines(const tide_pool *pool)
 {
     uint64_t lines = 0;
@@ -92,7 +92,7 @@ static tide_status create_tables(tide_pool *pool)
     return status;
 }
 
-/* What lies at an address, for the fault handler: space, chunk, the param. */
+/* Describe an address to the fault handler: its space, chunk and param. */
 static void describe(void *of_pool, const void *address, char *text, size_t text_bytes)
 {
     const tide_pool *pool = of_pool;

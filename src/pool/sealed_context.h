@@ -1,10 +1,10 @@
-/* What stands still: the options, and what seal makes of them. Device, kernels, layout, and where everything is.
+/* The results of seal, which never change afterwards: options, device, kernels, layout, and all addresses.
  *
- *     region   | non-model | shared accumulators | norm blocks | scalars | workspace and accumulators of the open op |
+ *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
  *     spaces   [ chunk 0 | chunk 1 | ... ] each, at addresses that are reserved once
  *
- * Written by pool.c, plan.c and seal.c; everybody reads it, without a lock, and nobody changes it after seal. It calls the
- * layout's queries and nobody else.
+ * pool.c, plan.c and seal.c write it; after seal all threads read it without a lock. Calls only the layout's
+ * queries.
  */
 #ifndef TIDE_POOL_SEALED_CONTEXT_H
 #define TIDE_POOL_SEALED_CONTEXT_H
@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-/* Offsets in the region, bytes: the parts follow each other. */
+/* Offsets in the region in bytes: the parts follow each other. */
 typedef struct tide_region_layout {
     uint64_t shared_offset; /* accumulators that several ops share */
     uint64_t blocks_offset;
@@ -31,8 +31,7 @@ typedef struct tide_sealed_context {
     tide_pool_options options;
     char *device_name;           /* options.device */
     tide_device_factory factory; /* known at create */
-    const tide_kernels
-        *kernels; /* known at create; of all streams but the host executor, which has the CPU's */
+    const tide_kernels *kernels; /* known at create; the host executor has the CPU's */
     tide_device *device;
     tide_layout *layout;
     tide_pool_plan plan;
@@ -40,10 +39,10 @@ typedef struct tide_sealed_context {
     char *region;
     uint32_t region_object;
     char *space_address[TIDE_SPACE_COUNT];
-    tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have any */
+    tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have chunks */
 } tide_sealed_context;
 
-/* Where a chunk stands when it is resident. */
+/* The address of a chunk while it is resident on the device. */
 static inline char *tide_sealed_place(const tide_sealed_context *context, tide_chunk chunk)
 {
     assert(chunk < tide_layout_chunk_count(context->layout));
@@ -56,14 +55,14 @@ static inline uint64_t tide_sealed_element_bytes(const tide_sealed_context *cont
     return tide_dtype_bytes(context->options.dtype);
 }
 
-/* What an element takes in one plane; a pool's planes have whole bytes. */
+/* Bytes of an element in one plane; planes of a pool have whole bytes an element. */
 static inline uint64_t tide_sealed_plane_bytes(const tide_state_format *format, uint32_t plane)
 {
     assert(plane < format->planes && format->bytes[plane] % 32 == 0);
     return format->bytes[plane] / 32;
 }
 
-/* And in all. */
+/* Bytes of an element in all planes. */
 static inline uint64_t tide_sealed_state_bytes(const tide_state_format *format)
 {
     uint64_t bytes = 0;
@@ -72,14 +71,15 @@ static inline uint64_t tide_sealed_state_bytes(const tide_state_format *format)
     return bytes;
 }
 
-/* Memory traffic of an element's update: gradient in, param out, its state in and out. AdamW's 28 in bf16, 32 in fp32. */
+/* Memory traffic of an element's update: gradient read, param written, its state read and written. For AdamW
+ * 28 bytes in bf16, 32 in fp32. */
 static inline uint64_t tide_sealed_update_bytes(const tide_sealed_context *context, tide_chunk param_chunk)
 {
     return 2 * (tide_sealed_element_bytes(context) +
                 tide_sealed_state_bytes(tide_layout_chunk_format(context->layout, param_chunk)));
 }
 
-/* Budget = slots x chunk + region + reserves, in both tiers; the region's parts follow each other. */
+/* In both tiers budget >= slots x chunk + region or buffers; the parts of the region follow each other. */
 bool tide_sealed_context_is_valid(const tide_sealed_context *context);
 
 #endif

@@ -1,4 +1,5 @@
-/* Bytes of the region in and out, in order with kernels, through a buffer on the host of two halves. */
+/* Copies bytes into and out of the region, in order with kernels, through a buffer on the host of two
+ * halves. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -105,7 +106,8 @@ static tide_status read_piece(tide_pool *pool, char *target, char *region, size_
     return TIDE_OK;
 }
 
-/* `memory` is read only if it goes to the region, and likewise. */
+/* Copy `bytes` between region and memory in pieces of half the buffer. With `to_region` it only reads
+ * `memory`, else it only reads `region`. */
 static tide_status transfer(tide_pool *pool, const void *region, const void *memory, size_t bytes,
                             bool to_region)
 {
@@ -124,9 +126,9 @@ tide_status tide_staging_read(tide_pool *pool, void *target, const void *region,
     return transfer(pool, region, target, bytes, false);
 }
 
-/* --- the caller's --- */
+/* --- the public calls --- */
 
-/* His part of the region only, as declared: behind it the pool keeps gradients and norms. */
+/* Only the caller's part of the region, as declared: behind it the pool keeps gradients and norms. */
 static tide_status transfer_checked(tide_pool *pool, const char *call, const void *region, const void *memory,
                                     size_t bytes, bool to_region)
 {

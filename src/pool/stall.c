@@ -21,7 +21,7 @@ static uint64_t now_ns(const tide_stalls *stalls)
     return device->ops->now_ns(device);
 }
 
-/* Nothing if it would end before it begins. */
+/* Add the time to the cause; nothing if it would end before it begins. */
 static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns,
                 const tide_trace_event *where)
 {
@@ -32,7 +32,7 @@ static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, 
     tide_tracer_stall(stalls->tracer, cause, begin_ns, end_ns, where);
 }
 
-/* Idle time before this is not to be counted any more. */
+/* The begin of the idle time that is not counted yet. */
 static uint64_t idle_since(const tide_stalls *stalls)
 {
     return later(stalls->compute_end_ns, stalls->settled_ns);
@@ -40,7 +40,7 @@ static uint64_t idle_since(const tide_stalls *stalls)
 
 /* --- held back, and left idle --- */
 
-/* He was late for what is enqueued at `where`, and waited for no chunk. */
+/* Count a time in which the caller was late for the command enqueued at `where`, waiting for no chunk. */
 static void tell_caller(tide_stalls *stalls, uint64_t begin_ns, uint64_t end_ns,
                         const tide_trace_event *where)
 {
@@ -99,7 +99,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
     return stalls->wait == TIDE_REQUEST_MOVE ? TIDE_STALL_LINK : TIDE_STALL_UPDATE;
 }
 
-/* The command that ended the cause; 0: it ended by itself, or as it began. */
+/* The command that ended the cause; 0: no command did, or it ended as it began. */
 static uint64_t ended_by(const tide_stalls *stalls)
 {
     const tide_tracer *tracer = stalls->tracer;
@@ -108,8 +108,8 @@ static uint64_t ended_by(const tide_stalls *stalls)
     return tracer->brought_on != stalls->brought_on ? tracer->last_id : 0;
 }
 
-/* The caller is blocked, so a stream found idle was so since its last command ended. What is before the hold's begin is the
- * caller's own. */
+/* The caller is blocked, so an idle stream has been idle since its last command ended. Idle time before the
+ * hold began is the caller's own. */
 static void settle(tide_stalls *stalls)
 {
     tide_device *device = stalls->tracer->context->device;
@@ -131,7 +131,7 @@ static void settle(tide_stalls *stalls)
     stalls->since_ns = end_ns;
 }
 
-/* Nobody is held up, or what was told last may have another cause now. */
+/* If the caller is held up and the cause has changed, count the time so far for the old one. */
 static void look(tide_stalls *stalls)
 {
     if (!stalls->held || cause_now(stalls) == stalls->cause)
@@ -161,7 +161,8 @@ void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait 
     tide_device *device = stalls->tracer->context->device;
     tide_device_statistics unused;
     assert(!stalls->held);
-    /* Kernels so far are not timed as one with those after the hold. */
+    /* Read the statistics, so that the device does not time kernels before the hold as one with those after
+     * it. */
     device->ops->statistics(device, &unused);
     stalls->chunk = TIDE_CHUNK_NONE;
     tide_stalls_tell(stalls, norm_awaited, wait, chunk);

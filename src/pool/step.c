@@ -1,4 +1,5 @@
-/* Steps: what is fixed at their begin, what their end sets going, and what giving one up undoes. Ops are op.c's. */
+/* Steps: fixes their options at the begin, starts norm and updates at the end, and undoes a step that is
+ * given up. op.c has the ops. */
 #include "src/pool/internal.h"
 
 #include "kernels/costs.h"
@@ -6,7 +7,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { ADAM_BYTES = 28 }; /* a param's update moves, nearly enough for comparing its two sides (fp32: 32) */
+enum { ADAM_BYTES = 28 }; /* traffic of a param's update, near enough to compare tiers (fp32: 32) */
 
 /* Larger loss scales have no use, and a clip factor over this one is far from fp32's denormals. */
 #define LOSS_SCALE_MAX 4294967296.0F
@@ -18,7 +19,7 @@ bool tide_step_is_valid(const tide_pool *pool)
     return (step->is_open || !tide_op_is_open(pool)) && (!step->backward_begun || step->options.training);
 }
 
-/* --- what ops and others do to it --- */
+/* --- begin and end of ops, giving up --- */
 
 void tide_step_op_begins(tide_pool *pool)
 {
@@ -69,7 +70,7 @@ tide_status tide_step_give_up(tide_pool *pool)
 
 /* --- begin --- */
 
-/* A power of two: taking out any other would round. */
+/* Is it a power of two? Dividing by any other scale would round. */
 static bool is_loss_scale(float scale)
 {
     int exponent;
@@ -86,7 +87,8 @@ static bool is_beta(float value)
     return value >= 0 && value < 1;
 }
 
-/* The first value out of its range is named. Those of AdamW are not looked at where the optimizer is the caller's. */
+/* The message names the first value out of its range. AdamW's values are not checked where the caller has his
+ * own optimizer. */
 static tide_status check_options(const tide_sealed_context *context, const tide_step_options *options)
 {
     const struct {
@@ -116,7 +118,7 @@ static tide_status check_options(const tide_sealed_context *context, const tide_
     return TIDE_OK;
 }
 
-/* What the last steps took decides which side of the link updates which chunks. */
+/* Give the manager the measured time of updates, by which it decides which tier updates which chunks. */
 static void take_measurements(tide_pool *pool)
 {
     tide_measure *measure = &pool->telemetry.measure;
@@ -151,7 +153,7 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
 
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
-    /* Whether the step before is skipped or updates decides what this one computes with. */
+    /* This step computes with the params that the step before updates, or not if it is skipped. */
     tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
@@ -180,7 +182,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     tide_launch_lock(pool);
     status = begin_locked(pool, options);
     tide_monitor_unlock(&pool->monitor);
-    if (status == TIDE_ERROR_NONFINITE) /* ten steps were skipped: an answer, no failure */
+    if (status == TIDE_ERROR_NONFINITE) /* ten skipped steps are an answer, not a failure of the pool */
         return status;
     if (status == TIDE_OK && options->training)
         status = tide_launch_zero(pool, pool->context.region_layout.blocks_offset,
@@ -190,7 +192,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 
 /* --- end --- */
 
-/* With the norm of the ended backward; the engine copies it to the host. */
+/* Enqueue the norm of the ended backward; the engine copies it to the host. */
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
     const tide_sealed_context *context = &pool->context;
@@ -215,8 +217,9 @@ static tide_status end_locked(tide_pool *pool)
     const bool training = step->options.training;
     tide_status status = TIDE_OK;
     uint64_t zero_gradients = 0;
-    /* Where updates wait, chunks that no op of this step used may still have the update before pending; else a step may have had
-     * no backward op to wait for them. */
+    /* Where updates wait for the norm, a chunk that no op of this step used may still have the update of the
+     * step before pending. Otherwise the step may have had no backward op, which would have waited for
+     * those. */
     if (training && tide_norm_is_awaited(&pool->context, &step->options))
         status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     else if (training)
@@ -277,7 +280,7 @@ tide_status tide_step_abort(tide_pool *pool)
     return status;
 }
 
-/* Within a step its caller is held up. */
+/* Wait for norm and updates; within a step this counts as a stall of the caller. */
 static tide_status drain(tide_pool *pool)
 {
     tide_engine *engine = &pool->engine;
