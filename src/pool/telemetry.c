@@ -2,7 +2,8 @@
 
 #include <assert.h>
 
-/* Memory traffic of one of a PARAM chunk's updates, its pieces taken as equal: over a step that is exact. */
+/* Memory traffic of one update of a PARAM chunk, with its pieces taken as equal; over a step that is
+ * exact. */
 static uint64_t update_bytes(const tide_sealed_context *context, tide_chunk param_chunk)
 {
     const uint64_t element_bytes = tide_sealed_element_bytes(context),

@@ -1,8 +1,9 @@
-/* What the pool did and how long it took: trace, durations, stalls, counters; and the observer that hears of all streams.
+/* The pool's telemetry: trace, durations, stalls and counters, and the observer that gets the commands of all
+ * streams.
  *
  *     observer -> measure | stalls -> tracer | counters
  *
- * Owns the four. Each says in its own header how it is guarded; it calls them and the layout's queries.
+ * Owns these four, whose headers say how each is guarded; calls them and the layout's queries.
  */
 #ifndef TIDE_POOL_TELEMETRY_H
 #define TIDE_POOL_TELEMETRY_H
@@ -10,17 +11,16 @@
 #include "src/pool/counters.h"
 #include "src/pool/measure.h"
 
-/* What a command's time counts as (tide_work.timer). */
+/* The timers of commands (tide_work.timer). */
 enum {
     TIDE_TIMER_NONE = 0,
-    TIDE_TIMER_COPY, /* and the command's tide_reason; tag: the chunk */
+    TIDE_TIMER_COPY, /* plus the tide_reason of the command; tag: the chunk */
     TIDE_TIMER_ADAM =
-        TIDE_TIMER_COPY + TIDE_REASON_PROMOTE + 1, /* and tide_counters_timer; tag: the PARAM chunk */
+        TIDE_TIMER_COPY + TIDE_REASON_PROMOTE + 1, /* plus tide_counters_timer; tag: the PARAM chunk */
     TIDE_TIMER_NORM =
-        TIDE_TIMER_ADAM + TIDE_ADAM_TIMERS, /* the norm's copy to the host: the compute stream carries it, but
-                                                             computes nothing */
-    TIDE_TIMER_ZERO,                        /* zeroing ahead of a command's own work */
-    TIDE_TIMER_SERIES, /* and the number of a series (measure.h): work on the compute stream */
+        TIDE_TIMER_ADAM + TIDE_ADAM_TIMERS, /* the norm's copy, on the compute stream but no compute */
+    TIDE_TIMER_ZERO,                        /* zeroing before a command's own work */
+    TIDE_TIMER_SERIES, /* plus the number of a series (measure.h): work on the compute stream */
 };
 
 typedef struct tide_telemetry {
@@ -28,17 +28,18 @@ typedef struct tide_telemetry {
     tide_measure measure;
     tide_stalls stalls;
     tide_counters counters;
-    tide_device_observer watch; /* hears of all that the observer does; NULL: nobody */
+    tide_device_observer watch; /* gets all that the observer gets; NULL: there is none */
     void *watch_context;
 } tide_telemetry;
 
-/* Does somebody want the time of each kernel? Else kernels that count as the same may be timed together. */
+/* Does a trace or an observer want the time of each kernel? Else the device may time kernels that count as
+ * the same together. */
 static inline bool tide_telemetry_times_kernels(const tide_telemetry *telemetry)
 {
     return telemetry->tracer.on || telemetry->watch != NULL;
 }
 
-/* tide_device_observer. On the streams' threads. */
+/* The tide_device_observer of the pool's device, which calls it on the streams' threads. */
 void tide_telemetry_observe(void *telemetry, const tide_observed *command);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the caller may ask about what the pool did. */
+/* The public calls that read the telemetry. */
 #include "src/pool/internal.h"
 #include "src/pool/layout.h"
 

@@ -1,19 +1,20 @@
-/* The engine's thread: rounds while there is something to do, else the device's park(). */
+/* The engine's thread: runs rounds while there is something to do, else sleeps in the device's park(). */
 #include "src/pool/engine.h"
 
 #include <assert.h>
 #include <signal.h>
 
-/* Can anything that completes on the device give the engine something to do? If not, it sleeps until it is rung, and the
- * caller finds the lock free. */
+/* Can the end of a command on the device give the engine something to do? If not, the engine sleeps until it
+ * is rung, and the caller finds the lock free. */
 static bool awaits_device(const tide_engine *engine)
 {
     return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
            tide_running_tasks_busy(engine->running_tasks) || tide_manager_may_act(engine->manager);
 }
 
-/* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
- * nobody.) After a failure a wait may stand whose command was refused: whoever gives the step up waits for the device. */
+/* The engine sees the end of each command that it enqueues, but for zeros on the in stream, for which it need
+ * not wait, and except where a test skips a wait site. After a failure a stream may still hold a wait whose
+ * command the device refused: giving the step up waits for the device. */
 __attribute__((unused)) static bool device_has_nothing_pending(const tide_engine *engine)
 {
     tide_device_statistics device;
@@ -45,7 +46,8 @@ static void *engine_main(void *context)
     return NULL;
 }
 
-/* Signals that people send belong to the program's own threads. */
+/* The engine's thread blocks all signals but SIGSEGV and SIGBUS, so that the program's own threads get
+ * them. */
 tide_status tide_engine_start(tide_engine *engine)
 {
     assert(!engine->started && engine->manager != NULL && engine->commands.manager == engine->manager);

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
+enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows it at once */
 
 bool tide_link_is_valid(const tide_link *link)
 {
@@ -39,7 +39,7 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
     link->used = in > 0 || out > 0;
 }
 
-/* --- what is told --- */
+/* --- reports to the tracer --- */
 
 uint64_t tide_link_number(tide_link *link, const tide_command *command)
 {
@@ -49,7 +49,7 @@ uint64_t tide_link_number(tide_link *link, const tide_command *command)
                                                                  : TIDE_STREAM_OUT);
 }
 
-/* What it enqueues, just before: its bytes are counted now. */
+/* Report a copy or zeroing just before it is enqueued, while the counters say for which step it counts. */
 static void issue(tide_link *link, const tide_command *command, uint64_t id)
 {
     tide_tracer *tracer = &link->telemetry->tracer;
@@ -146,7 +146,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
 
 /* --- places --- */
 
-/* For which chunk, and under which id, a place changes. */
+/* The chunk for which, and the id under which, a mapping changes. */
 typedef struct change_of {
     tide_chunk chunk;
     uint64_t id;
@@ -169,7 +169,7 @@ static void tell_change(tide_link *link, uint32_t slot, const char *what, change
     tide_tracer_tell(tracer, &event);
 }
 
-/* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
+/* Move the slot's mapping from `from` (NULL: not mapped) to `to` (NULL: unmap). */
 static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to, change_of of)
 {
     tide_device *device = link->context->device;
@@ -181,7 +181,7 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
                                : from == NULL ? device->ops->map(device, slot, to)
                                               : device->ops->remap(device, slot, from, to);
     const uint64_t end_ns = device->ops->now_ns(device), ns = end_ns - begin_ns;
-    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* what predicts knows the two alone */
+    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* predictions have no remap */
     if (status == TIDE_OK && from != NULL)
         tide_measure_add(&link->telemetry->measure, TIDE_SERIES_UNMAP, each_ns, 1);
     if (status == TIDE_OK && to != NULL)
@@ -204,7 +204,7 @@ static tide_status unmap_left(tide_link *link)
     return status;
 }
 
-/* Would the command take the slot on from where it is left? */
+/* Would the command move the mapping that is left? */
 static bool takes_left(const tide_link *link, const tide_command *command)
 {
     return command != NULL && link->left_place != NULL && command->kind == TIDE_COMMAND_FETCH &&
@@ -217,7 +217,7 @@ void tide_link_settle(tide_link *link, const tide_command *next)
     if (link->left_place == NULL || takes_left(link, next))
         return;
     assert(tide_link_is_valid(link));
-    /* A request may be ready: its caller need not wait for an unmap. */
+    /* A request may be ready: wake its caller, who need not wait for an unmap. */
     tide_monitor_progress(link->monitor);
     const tide_status status = unmap_left(link);
     if (status != TIDE_OK)
@@ -230,7 +230,7 @@ tide_status tide_link_leave(tide_link *link, const tide_command *command, uint64
     char *place = tide_sealed_place(context, command->chunk);
     tide_status status = TIDE_OK;
     assert(command->kind == TIDE_COMMAND_EVICT);
-    /* In a proof that a wait is needed, the checker has to see it now. */
+    /* A test that skips a wait site needs the unmap now, so that the hazard checker sees it. */
     if (context->device->ops->remap == NULL || context->options.skip_wait_site > 0)
         status = change_place(link, command->device_slot, place, NULL, (change_of){command->chunk, id});
     else {
@@ -266,8 +266,8 @@ tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
 
 /* --- fetch --- */
 
-/* A call failed after the mapping. What was enqueued before it may still run and touch the place: it has to end first. The
- * failure is told before the device may say more. */
+/* A call failed after the mapping: wait for the commands enqueued before it, which may still touch the place,
+ * then unmap. Report the failure first, before the device can report another. */
 static tide_status fetch_undo(tide_link *link, const tide_command *command, char *place, tide_status status)
 {
     tide_device *device = link->context->device;

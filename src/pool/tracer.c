@@ -18,7 +18,7 @@ static const tide_trace_event nowhere = {.op = TIDE_TRACE_NONE,
                                          .host_slot = TIDE_TRACE_NONE,
                                          .param = TIDE_TRACE_NONE};
 
-/* Nothing is told yet: all are nowhere. */
+/* Reset the traced state of all chunks to nowhere. */
 static void forget_chunks(tide_tracer *tracer)
 {
     const uint32_t count = tide_layout_chunk_count(tracer->context->layout);
@@ -90,7 +90,7 @@ static void tell_now(const tide_tracer *tracer, tide_trace_event *event)
     tide_tracer_tell(tracer, event);
 }
 
-/* --- where the caller stands --- */
+/* --- progress of the caller --- */
 
 void tide_tracer_pass_begins(tide_tracer *tracer, bool training, bool clips)
 {
@@ -207,7 +207,7 @@ static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_c
     tell_now(tracer, &event);
 }
 
-/* The chunk's params: some have a gradient now that had none, or the other way round. */
+/* Trace the chunk's params that have got or lost a gradient since they were last traced. */
 static void tell_params(tide_tracer *tracer, const tide_manager *manager, tide_chunk chunk)
 {
     const tide_layout *layout = tracer->context->layout;
@@ -315,7 +315,8 @@ void tide_tracer_flush(tide_tracer *tracer)
     pthread_mutex_unlock(&tracer->running_lock);
 }
 
-/* Work that takes no time is not told. What the device does for itself (guards) is nobody's. */
+/* Add a command to the span of compute. Skips work that takes no time. The device's own commands (guards)
+ * belong to no op. */
 static void compute(tide_tracer *tracer, const tide_observed *command)
 {
     const tide_trace_event *of = tide_tracer_issued(tracer, command->id);

@@ -1,15 +1,15 @@
-/* Where the caller stands, and what is told to options.trace (docs/trace.md).
+/* Sends events to options.trace (docs/trace.md), and keeps the op and slice at which the caller stands.
  *
- *     issued, with the lock      id -> ring of its stream: what it is, for which step, of which chunk
- *     over, on its stream        the observer finds it there by its id and tells it with the device's times
+ *     issued, with the lock      id -> ring of its stream: the event, with kind, step and chunk
+ *     over, on its stream        the observer finds the event by its id and sends it with the device's times
  *
- * So whoever reads a trace joins nothing. A ring holds more commands than its stream can hold unfinished; ids that no
- * command of a stream has (moves without a copy) have a number of their own. Commands of the compute stream are told
- * as one span for all that follow each other for one op or slice, and are counted for one step.
+ * So a reader of a trace joins no events. A ring holds more commands than its stream can hold unfinished; ids
+ * of moves without a copy, which no stream runs, are counted separately. All commands of the compute stream
+ * that follow each other for one op or slice, and count for one step, make one span.
  *
- * Events are made on the caller's, the engine's and the streams' threads. Where nobody listens only step, counted and
- * op are kept. Owns these, the rings, and what was told last of each chunk and param. Calls the manager's queries,
- * and nobody in this folder.
+ * The caller's, the engine's and the streams' threads make events. Without options.trace the tracer keeps
+ * only step, counted and op. Owns these, the rings, and the last traced state of each chunk and param. Calls
+ * the manager's queries, and no other file of this folder.
  */
 #ifndef TIDE_POOL_TRACER_H
 #define TIDE_POOL_TRACER_H
@@ -27,77 +27,82 @@ typedef struct tide_tracer {
     _Atomic uint64_t step;    /* training steps begun; the caller writes it */
     _Atomic uint64_t counted; /* the step that counts what happens now; 0: none. counters.c writes it */
     _Atomic(const char *) op; /* the open op's name; the caller writes it; NULL between ops */
-    _Atomic uint64_t pass;    /* passes begun; likewise */
+    _Atomic uint64_t pass;    /* passes begun; the caller writes it */
 
-    bool on; /* [fixed] somebody listens */
+    bool on;               /* [fixed] options.trace is set */
+    tide_trace_event here; /* [lock] to write, by the caller alone: an event with his op and slice */
+    uint64_t here_id;      /* [caller] id of `here` in the compute stream's ring; 0: nothing launched yet */
+    uint64_t last_id;      /* [lock] the last command that the engine went on with, */
+    uint64_t brought_on;   /* [lock] and how often it went on with any */
     tide_trace_event
-        here; /* [lock] to write, which the caller alone does: where he stands, in an event of nothing */
-    uint64_t here_id;    /* [caller] that in the compute stream's ring; 0: nothing has been launched there */
-    uint64_t last_id;    /* [lock] of the command that the engine brought on last, */
-    uint64_t brought_on; /* [lock] and how often it did with any */
-    tide_trace_event
-        *issued[TIDE_STREAM_COUNT]; /* [fixed] the rings; one of a stream is written by who enqueues there */
+        *issued[TIDE_STREAM_COUNT]; /* [fixed] the rings; the thread that enqueues on the stream writes it */
     uint64_t numbers[TIDE_STREAM_COUNT + 1]; /* issued so far: [caller] of compute, [lock] of the others */
-    uint64_t plans[2];                       /* [caller] the last told: of forward-only passes, of training */
+    uint64_t plans[2]; /* [caller] the plans traced last: of forward-only passes, of training */
 
     pthread_mutex_t running_lock;
     tide_trace_event running; /* [running_lock] kernels that follow each other; busy_ns 0: none */
 
-    tide_chunk_view *seen; /* [lock] of each chunk, as told last */
-    bool *has_gradient;    /* [lock] of each param, likewise */
+    tide_chunk_view *seen; /* [lock] the state of each chunk, as traced last */
+    bool *has_gradient;    /* [lock] of each param, as traced last */
 } tide_tracer;
 
-/* With sealed context and layout. NO_MEMORY, leaving what destroy frees. */
+/* Make rings and tables; sealed context and layout must be there. NO_MEMORY; destroy frees them then, too. */
 tide_status tide_tracer_create(tide_tracer *tracer);
 void tide_tracer_destroy(tide_tracer *tracer); /* zeroed: allowed */
 
-/* An event of now, or not timed yet: where the caller stands, of no chunk, param or slot. */
+/* A new event with the caller's op and slice, without times, chunk, param or slot. */
 tide_trace_event tide_tracer_event(const tide_tracer *tracer, tide_trace_kind kind);
-/* Tell it. The rest of this header tells nothing, and gives the id 0, where nobody listens. */
+/* Send an event to options.trace, which must be set. Without options.trace the other functions here send
+ * nothing and return the id 0. */
 void tide_tracer_tell(const tide_tracer *tracer, const tide_trace_event *event);
 
-/* --- with the lock: where the caller stands --- */
+/* --- with the lock: progress of the caller --- */
 
 void tide_tracer_pass_begins(tide_tracer *tracer, bool training, bool clips);
 void tide_tracer_pass_ends(tide_tracer *tracer, const tide_manager *manager);
 void tide_tracer_given_up(tide_tracer *tracer);
-/* An op, or one of its slices (else TIDE_TRACE_NONE), begins; TIDE_OP_NONE: it has ended. `predicted`: as recorded. */
+/* An op, or one of its slices (else TIDE_TRACE_NONE), begins; TIDE_OP_NONE: the op has ended. `predicted`: it
+ * follows the recorded schedule. */
 void tide_tracer_stand(tide_tracer *tracer, tide_op op, uint32_t slice, bool predicted);
-/* What was asked for there is not ready, and since; returns how many. */
+/* Trace each chunk of the open request that is not ready; returns how many. */
 uint32_t tide_tracer_lacking(tide_tracer *tracer, tide_manager *manager);
-/* It is. */
+/* Trace that the request is ready, which the caller made at `asked_ns`. */
 void tide_tracer_ready(tide_tracer *tracer, uint32_t chunks, uint32_t lacked, uint64_t asked_ns);
-/* Chunks that have changed since they were told of last. */
+/* Trace the chunks that have changed since they were last traced. */
 void tide_tracer_look(tide_tracer *tracer, tide_manager *manager);
-/* All of them, as if nothing had been told yet. */
+/* Trace all chunks that are anywhere, as if none had been traced yet. */
 void tide_tracer_look_at_all(tide_tracer *tracer, tide_manager *manager);
 
 /* --- commands --- */
 
-/* With the lock: the engine has brought the command on. Who waits may wait for something else now, or for nothing. */
+/* With the lock: the engine has gone on with the command, so that a waiting caller may now wait for another
+ * cause, or for none. */
 static inline void tide_tracer_brought_on(tide_tracer *tracer, uint64_t id)
 {
     tracer->last_id = id;
     tracer->brought_on++;
 }
 
-/* The id of one that is to be enqueued on the stream; TIDE_STREAM_COUNT: on none. With the lock; of the compute
- * stream's the caller. */
+/* A new id for a command that will be enqueued on the stream; TIDE_STREAM_COUNT: on none. With the lock, but
+ * for the compute stream, whose ids the caller's thread takes. */
 uint64_t tide_tracer_number(tide_tracer *tracer, tide_stream stream);
-/* It is enqueued now: `event` is what is told when it is over, times aside. Likewise. */
+/* Keep `event` for a command that is enqueued now; it is sent with the times when the command is over. Locked
+ * as tide_tracer_number. */
 void tide_tracer_issue(tide_tracer *tracer, uint64_t id, const tide_trace_event *event);
-/* The id of what the caller launches. */
+/* The id of a command that the caller launches. */
 uint64_t tide_tracer_launch(tide_tracer *tracer);
-/* The compute stream is made to wait for the command `awaited`; the id of that wait. With the lock. */
+/* The id of the wait of the compute stream for the command `awaited`. With the lock. */
 uint64_t tide_tracer_wait(tide_tracer *tracer, tide_stream stream, uint64_t awaited);
-/* What was issued under the id, NULL if nothing is known of it. While it is not over. */
+/* The event that was issued under the id, NULL if there is none. Valid until the command is over. */
 const tide_trace_event *tide_tracer_issued(const tide_tracer *tracer, uint64_t id);
-/* A command of a stream, no wait, is over. `of_norm`: it is the norm's copy; `zeroes`: a kernel before its own. */
+/* A command of a stream, not a wait, is over: send its event. `of_norm`: it is the norm's copy; `zeroes`: it
+ * is a kernel that zeroes before the command's own. */
 void tide_tracer_over(tide_tracer *tracer, const tide_observed *command, bool of_norm, bool zeroes);
-/* Tell what has been computed so far, though more of it may follow. */
+/* Send the span of compute so far, although more of it may follow. */
 void tide_tracer_flush(tide_tracer *tracer);
 
-/* A stall is the step's that it holds up; `where` may be NULL: between ops. */
+/* Send a stall, for the step that counts now. `where`: the event of the command that stalled; NULL: between
+ * ops. */
 void tide_tracer_stall(const tide_tracer *tracer, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns,
                        const tide_trace_event *where);
 

@@ -1,10 +1,11 @@
-/* Values of params and optimizer state, in and out, through the host tier; and what a poisoned pool still lacks. */
+/* Sets and gets values of params and optimizer state through the host tier, and counts the values set since a
+ * poisoning. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* What a call asks for. */
+/* The arguments of a call. */
 typedef struct range {
     const char *call;
     bool set;
@@ -17,7 +18,8 @@ typedef struct range {
 
 /* --- poisoned pools --- */
 
-/* A frozen param has no plane to be covered: no step changes it. */
+/* Have all values been set since the poisoning? A frozen param has no planes to cover, since no step changes
+ * it. */
 static bool covers_all(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
@@ -29,7 +31,8 @@ static bool covers_all(const tide_pool *pool)
     return true;
 }
 
-/* A poisoned pool recovers when every value has been set anew, each param's in order. */
+/* Count the values that a call has set. A poisoned pool recovers when the caller has set all values anew,
+ * each param's in order. */
 static void note_coverage(tide_pool *pool, const range *set)
 {
     tide_model *model = &pool->model;
@@ -50,8 +53,8 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* --- chunk by chunk --- */
 
-/* Where `at`, an element of the PARAM space, and what follows it lie: in one chunk, `*count` elements at most. Setting a MASTER
- * sets its param, too. Returns how many chunks are wanted. */
+/* Find the chunk of element `at` of the PARAM space; `*count` is how many elements from there on lie in it.
+ * Setting a MASTER sets its param, too. Returns the number of chunks to request. */
 static uint32_t find_value(const tide_sealed_context *context, uint64_t at, tide_access_request *request,
                            uint64_t *count, tide_use uses[2])
 {
@@ -91,7 +94,8 @@ static tide_status access_chunk(tide_pool *pool, tide_access_request *request, c
     status = tide_engine_access(&pool->engine, request);
     if (status == TIDE_OK)
         return TIDE_OK;
-    /* The request is on this stack: the engine lets go of it before we return, and is clean for the next call. */
+    /* The request is on this stack: giving up makes the engine drop it before we return, and readies the
+     * engine for the next call. */
     (void)tide_step_give_up(pool);
     return tide_fail(status, "%s", pool->monitor.message);
 }
@@ -117,7 +121,7 @@ static tide_status access_range(tide_pool *pool, const range *all)
     return status;
 }
 
-/* Between steps, with the updates of the last one done. */
+/* Wait until the updates of the last step are done; STATE within a step. */
 static tide_status settle(tide_pool *pool, const char *call)
 {
     if (pool->step.is_open)
@@ -128,7 +132,7 @@ static tide_status settle(tide_pool *pool, const char *call)
 static tide_status access_locked(tide_pool *pool, const range *asked)
 {
     assert(tide_monitor_is_held(&pool->monitor));
-    /* On a pool that failed the step is given up first, as an abort does. */
+    /* On a failed pool, give the step up first, as an abort does. */
     tide_status status = tide_engine_failure(&pool->engine) == TIDE_OK ? TIDE_OK : tide_step_give_up(pool);
     if (status == TIDE_OK && pool->engine.poisoned && !asked->set)
         status = tide_pool_say_poisoned(asked->call);
@@ -143,7 +147,7 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
     return status;
 }
 
-/* --- the caller's --- */
+/* --- the public calls --- */
 
 static tide_status refuse_value(const range *asked, const tide_pool_param *param)
 {
