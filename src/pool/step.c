@@ -70,7 +70,7 @@ tide_status tide_step_give_up(tide_pool *pool)
 
 /* --- begin --- */
 
-/* Is it a power of two? Dividing by any other scale would round. */
+/* Is the scale a power of two, or 0 for none? Dividing by any other would round. */
 static bool is_loss_scale(float scale)
 {
     int exponent;
