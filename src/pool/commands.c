@@ -159,7 +159,7 @@ static void end(tide_commands *commands, uint32_t i, tide_status status)
     done(commands, &open, status);
 }
 
-/* A task that waits for its slots or a free entry has changed nothing. */
+/* Cancel a task that waits for its slots or a free entry: it has changed nothing. */
 static void task_cancel(tide_commands *commands, uint32_t i)
 {
     const tide_open_command open = take(commands, i);
@@ -168,7 +168,7 @@ static void task_cancel(tide_commands *commands, uint32_t i)
     tide_manager_cancel(commands->manager, open.command.id);
 }
 
-/* Starting may drop the lock, but only the engine changes the table. */
+/* Start a task that waits. Starting may release the lock, but only the engine changes the table. */
 static bool poll_ready(tide_commands *commands, uint32_t i)
 {
     tide_open_command *open = &commands->open[i];

@@ -126,9 +126,9 @@ tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t by
 /* Fill bytes of the region with fp32 NaNs. On the host device with options.hazard_check only. */
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
-/* --- staging.c: bytes of the region in and out, in order with kernels; without the lock --- */
+/* --- staging.c: copies bytes of the region in and out, in order with kernels; without the lock --- */
 
-/* NO_MEMORY, BUDGET. The device's close frees it. */
+/* Make the staging buffer; the device frees it at close. NO_MEMORY, BUDGET. */
 tide_status tide_staging_create(tide_pool *pool);
 tide_status tide_staging_read(tide_pool *pool, void *target, const void *region, size_t bytes);
 

@@ -10,7 +10,7 @@
 
 enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
-#define MAX_BYTES           (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
+#define MAX_BYTES           (UINT64_C(1) << 50) /* of one item, so that no sum overflows */
 #define MAX_STAGING_BYTES   (UINT64_C(1) << 40)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 

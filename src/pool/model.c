@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MAX_PARTS = 1 << 20 };
-#define MAX_BYTES    (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
+#define MAX_BYTES    (UINT64_C(1) << 50) /* of one item, so that no sum overflows */
 #define MAX_ELEMENTS (UINT64_C(1) << 48)
 
 void tide_model_destroy(tide_model *model)
