@@ -98,7 +98,7 @@ static bool poll_norm(tide_engine *engine)
         status = go(engine);
     else if (verdict == TIDE_NORM_SKIP)
         status = skip(engine);
-    else if (verdict == TIDE_NORM_TORN)
+    else if (verdict == TIDE_NORM_POISONS)
         status = say_poisoned(engine);
     if (status != TIDE_OK)
         tide_monitor_fail(engine->monitor, status); /* a norm that failed before its verdict stays unknown */

@@ -55,7 +55,7 @@ void tide_measure_step_begin(tide_measure *measure, bool clips)
     script->length = 0;
     script->too_long = false;
     script->clips = clips;
-    measure->fresh = measure->version == 0 || clips != tide_measure_script(measure)->clips;
+    measure->is_new = measure->version == 0 || clips != tide_measure_script(measure)->clips;
     measure->writing = true;
 }
 
@@ -73,7 +73,7 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice)
     assert(op < measure->op_count && slice >= TIDE_SCRIPT_END);
     script->lines[script->length++] = (tide_script_line){op, slice};
     if (at >= last->length || last->lines[at].op != op || last->lines[at].slice != slice)
-        measure->fresh = true;
+        measure->is_new = true;
 }
 
 /* Add the units of work of the script's ops to their series. */
@@ -101,8 +101,8 @@ void tide_measure_step_end(tide_measure *measure)
     assert(measure->writing);
     measure->writing = false;
     const tide_script *before = tide_measure_script(measure);
-    measure->fresh |= script->length != before->length || script->too_long != before->too_long;
-    measure->version += measure->fresh;
+    measure->is_new |= script->length != before->length || script->too_long != before->too_long;
+    measure->version += measure->is_new;
     measure->last = 1 - measure->last;
     count_units(measure, script);
     measure->pending = true;
@@ -134,7 +134,7 @@ void tide_measure_sample(tide_measure *measure, bool updated)
 {
     if (!measure->pending)
         return;
-    const bool replace = measure->fresh || measure->samples < REPLACING_SAMPLES;
+    const bool replace = measure->is_new || measure->samples < REPLACING_SAMPLES;
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++) {
         tide_series *series = &measure->series[i];
         uint64_t ns, amount;

@@ -77,7 +77,7 @@ typedef struct tide_measure {
     uint32_t last;          /* [caller] index of the last complete script; the step writes the other */
     uint64_t version; /* [caller] number of scripts that differed from the one before; 0: none is complete */
     bool writing;     /* [caller] a training step is open */
-    bool fresh;       /* [caller] the step's script, or the ended step's, is not the one before */
+    bool is_new;      /* [caller] the step's script, or the ended step's, is not the one before */
     bool pending;     /* [caller] a step has ended of which no sample was taken */
     uint32_t samples; /* [caller] */
     bool complete;    /* [caller] samples have covered a whole step: compute, moves and updates */

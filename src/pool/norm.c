@@ -104,7 +104,7 @@ static tide_norm_verdict judge(tide_norm *norm, double square)
 {
     const bool finite = isfinite(square), awaited = tide_norm_is_awaited(norm->context, &norm->step);
     tide_step_result *result = &norm->result;
-    tide_norm_verdict verdict = finite ? TIDE_NORM_GO : TIDE_NORM_TORN;
+    tide_norm_verdict verdict = finite ? TIDE_NORM_GO : TIDE_NORM_POISONS;
     norm->has_result = true;
     result->loss_scale = tide_norm_loss_scale(&norm->step);
     result->gradient_norm = sqrt(square) / (double)result->loss_scale;

@@ -40,7 +40,7 @@ typedef enum tide_norm_verdict {
     TIDE_NORM_WAIT = 0, /* no verdict yet */
     TIDE_NORM_GO,       /* the updates may begin, or have begun */
     TIDE_NORM_SKIP,     /* the engine drops the updates */
-    TIDE_NORM_TORN,     /* the pool is poisoned: no update should have begun */
+    TIDE_NORM_POISONS,  /* the pool is poisoned: no update should have begun */
 } tide_norm_verdict;
 
 typedef struct tide_norm {
