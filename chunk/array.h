@@ -1,5 +1,5 @@
-/* Arrays that grow by doubling, an element at a time; and arrays of fixed length that are freed together. Owns nothing, calls
- * nobody. */
+/* Arrays that grow by doubling, an element at a time; and arrays of fixed length that one call frees
+ * together. Owns nothing and calls no other object. */
 #ifndef TIDE_CHUNK_ARRAY_H
 #define TIDE_CHUNK_ARRAY_H
 
@@ -7,17 +7,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room for one more element behind `count`. *array begins as NULL with *capacity 0 and is freed by the caller. False: no
- * memory, array and capacity unchanged. */
+/* Makes space for one more element behind `count`. The caller sets *array to NULL and *capacity to 0 before
+ * the first call, and frees the array. False: there was no memory; array and capacity are unchanged. */
 bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);
 
-/* All zero: none. */
+/* Arrays of fixed length. A zeroed list holds none. */
 typedef struct tide_arrays {
     struct tide_array *last;
     bool lacks; /* there was no memory for one of them */
 } tide_arrays;
 
-/* One of `count` zeroed elements, perhaps none, good until all are freed. NULL: no memory, as `lacks` says from then on. */
+/* Adds an array of `count` zeroed elements (0 is allowed), which lives until tide_arrays_free. NULL: there
+ * was no memory, and `lacks` is true from then on. */
 void *tide_arrays_add(tide_arrays *arrays, size_t count, size_t element_bytes);
 void tide_arrays_free(tide_arrays *arrays);
 

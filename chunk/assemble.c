@@ -3,12 +3,14 @@
  * A PARAM chunk with a pending update or restore runs one task per piece, one after the other:
  *
  *   UPDATE    PARAM and STATE read and written
- *   RESTORE   PARAM written (its first piece: on the host nothing of it is worth a copy), STATE read; where the update would run
+ *   RESTORE   PARAM written (by its first piece: on the host its old values are worth no copy), STATE read;
+ *             on the tier on which the update would run
  *   ACCESS    the host request: up to two chunks of any space, on the host
  *
- * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
- * leave the device as they complete, so most updates find them there, and none waits for another's to arrive. Of those
- * that still miss something, one a tier is assembled at a time; every turn does the first of these that applies:
+ * On the host a task whose chunks are all there is handed out at once, the first such task in forward order:
+ * gradients leave the device as they complete, so most updates find them there, and none waits for the
+ * gradients of another. Of the tasks that still miss a chunk, each tier assembles one at a time; every turn
+ * does the first of these that applies:
  *
  *   on the host                                          on the device
  *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
@@ -19,11 +21,11 @@
  *   3. chunks without content get a host slot, all at once
  *   4. all there: pinned and handed out                  2. all there: pinned and handed out
  *
- * The task assembled on one tier shares no chunk with the one on the other: pieces of two neighbours may share a STATE chunk. The lower
- * piece wins, or the one that a request waits for.
+ * The task assembled on one tier shares no chunk with the one on the other, although pieces of two neighbours
+ * may share a STATE chunk: the lower piece wins, or the one that a request waits for.
  *
  * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
- * takes them away again; a request of an op may, and assembly then resumes.
+ * takes them away again; an op's request may, and assembly then resumes.
  */
 #include "chunk/tasks.h"
 
@@ -93,20 +95,20 @@ void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_comman
         t->running[task->tier]++;
         tide_pending_piece_begin(t->pending, task->chunk);
     }
-    if (t->assembling[task->tier].chunk == task->chunk) /* another's assembly goes on */
+    if (t->assembling[task->tier].chunk == task->chunk) /* the assembly of another task goes on */
         clear_assembly(t, task->tier);
 }
 
 /* --- assembling on the host --- */
 
-/* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
- * all uses of the slot are over. */
+/* May the host change the chunk while its device slot waits? Only an update may: it reads the copy that was
+ * made of that slot, so all uses of the slot are over. */
 static bool is_kept(const tide_command *task, const tide_place *place)
 {
     return task->kind == TIDE_COMMAND_UPDATE && place->marks & TIDE_MARK_KEPT;
 }
 
-/* Has the task's i-th chunk to leave the device? */
+/* Must the task's i-th chunk leave the device? */
 static bool leaves(const tide_command *task, uint32_t i, const tide_place *place)
 {
     const bool written = task->task[i].access & TIDE_ACCESS_WRITE;
@@ -126,8 +128,9 @@ bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint3
     return true;
 }
 
-/* For the host request not where the last one was, if it can be elsewhere: whoever reads several values of a range that lies
- * across two chunks then copies each chunk once. */
+/* Give up a host copy for the task. For the host request it is not the chunk with which the last request
+ * began, if another one will do: a caller who reads several values of a range that lies across two chunks
+ * then copies each chunk once. */
 static bool drop_duplicate(tide_tasks *t, const tide_command *task)
 {
     const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST;
@@ -136,7 +139,7 @@ static bool drop_duplicate(tide_tasks *t, const tide_command *task)
            tide_victims_drop_duplicate(t->victims, spared);
 }
 
-/* Steps 1 and 2, of the first chunk for which that can be done. */
+/* Do step 1 or 2 for the first chunk that it can be done for. */
 static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                           tide_command *command)
 {
@@ -182,7 +185,7 @@ static bool make_device_space(tide_tasks *t, const tide_turn *turn, tide_reason 
                              .spared_duplicates = TIDE_MARK_ASSEMBLE_HOST};
     if (tide_victims_evict(t->victims, rule, reason, command))
         return true;
-    rule.spared = TIDE_MARK_ASSEMBLE_DEVICE; /* what the request has by now, it gets back after this task */
+    rule.spared = TIDE_MARK_ASSEMBLE_DEVICE; /* the request gets its chunks back after this task */
     return turn->request_yields && tide_victims_evict(t->victims, rule, reason, command);
 }
 
@@ -193,7 +196,7 @@ static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_
     uint32_t missing = 0;
     bool all_there = true;
     if (t->places->tier[TIDE_TIER_DEVICE].count - t->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
-        return false; /* the open op's pins leave too little: wait for its end rather than take part of it */
+        return false; /* the open op pins too many slots: wait for its end rather than take a part */
     for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(t, task, i);
         if (tide_place_is_resident(place))
@@ -219,7 +222,7 @@ static bool is_awaited(const tide_tasks *t, const tide_command *task)
     return tide_place_of(t->places, task->chunk)->marks & TIDE_MARK_FIRST;
 }
 
-/* Do both want the same chunk? */
+/* Do the two tasks share a chunk? */
 static bool overlap(const tide_command *a, const tide_command *b)
 {
     for (uint32_t i = 0; i < a->task_count; i++)

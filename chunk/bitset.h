@@ -1,4 +1,5 @@
-/* A bitset: numbers below a bound with constant-time insert, erase, "highest below" and "lowest from": a tree of 64-bit words.
+/* A bitset: numbers below a bound with constant-time insert, erase, "highest below" and "lowest from": a tree
+ * of 64-bit words.
  *
  *   level 2              1
  *   level 1       1010...          0...          bit w: word w of the level below is not zero
@@ -26,7 +27,8 @@ typedef struct tide_bitset {
 size_t tide_bitset_words(uint32_t bound);
 /* Lay an empty set out in zeroed memory; returns the first word after it. */
 uint64_t *tide_bitset_place(tide_bitset *set, uint32_t bound, uint64_t *memory);
-/* `count` empty sets in memory of their own, to be freed with free(); NULL: there is none. */
+/* Make `count` empty sets in memory of their own, which the caller frees with free(). NULL: there was no
+ * memory. */
 uint64_t *tide_bitsets_create(tide_bitset *sets, uint32_t count, uint32_t bound);
 void tide_bitset_insert(tide_bitset *set, uint32_t use);
 void tide_bitset_erase(tide_bitset *set, uint32_t use);
@@ -38,7 +40,7 @@ static inline void tide_bitset_put(tide_bitset *set, uint32_t use, bool member)
         tide_bitset_erase(set, use);
 }
 
-/* Of several sets (bit i: sets[i]) the number was in some, and is in others from now on. */
+/* Move a number among several sets, of which bit i of `was` and `is` stands for sets[i]. */
 static inline void tide_bitsets_move(tide_bitset *sets, uint32_t use, uint32_t was, uint32_t is)
 {
     for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
@@ -50,7 +52,7 @@ static inline bool tide_bitset_is_empty(const tide_bitset *set)
     return set->words[set->levels - 1][0] == 0;
 }
 
-/* Empty it. */
+/* Empty the set. */
 void tide_bitset_clear(tide_bitset *set);
 /* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */
 uint32_t tide_bitset_from(const tide_bitset *set, uint32_t from);

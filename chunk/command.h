@@ -1,14 +1,15 @@
-/* Commands: what the manager has the executor do, and why; and counts of what was done. See manager.h for when one is done. */
+/* Commands: orders from the manager to the executor, each with its reason, and counts of the commands done.
+ * manager.h says when a command counts as done. */
 #ifndef TIDE_CHUNK_COMMAND_H
 #define TIDE_CHUNK_COMMAND_H
 
 #include "chunk/layout.h"
 
 typedef enum tide_command_kind {
-    TIDE_COMMAND_FETCH =
-        0,              /* map device_slot at the chunk's place unless it stands there (in_place); then copy
-                                host_slot in (copy), or zero it (zero) */
-    TIDE_COMMAND_EVICT, /* copy device_slot out to host_slot (copy); after the last use unmap */
+    /* Map device_slot at the chunk's place unless it stands there (in_place); then copy host_slot in (copy)
+     * or zero it (zero). */
+    TIDE_COMMAND_FETCH = 0,
+    TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
     TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
     TIDE_COMMAND_UPDATE,     /* optimizer on one piece of a PARAM chunk, on `tier`, slots in task[] */
     TIDE_COMMAND_RESTORE,    /* a piece of a PARAM chunk from its state, on `tier`, slots in task[] */
@@ -54,7 +55,7 @@ typedef struct tide_command {
     tide_task_chunk task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE, RESTORE: PARAM, STATE */
 } tide_command;
 
-/* What a request that is not ready waits for. */
+/* The thing that a request waits for before it is ready. */
 typedef enum tide_request_wait {
     TIDE_REQUEST_READY = 0, /* nothing, or no request is open */
     TIDE_REQUEST_PENDING,   /* an update or a restore of one of its chunks */
@@ -62,10 +63,10 @@ typedef enum tide_request_wait {
     TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
 } tide_request_wait;
 
-/* What has been done so far. */
+/* Events since the manager was created. */
 typedef struct tide_manager_counters {
     uint64_t evictions;      /* chunks that left the device, copied or not */
-    uint64_t clean_drops;    /* of those, without a copy */
+    uint64_t clean_drops;    /* evictions without a copy */
     uint64_t demand_fetches; /* an op had to wait for them */
     uint64_t prefetches;
     uint64_t write_backs;
@@ -76,13 +77,13 @@ typedef struct tide_manager_counters {
     uint64_t calls;          /* begin, slice, end, next, done */
 } tide_manager_counters;
 
-/* One turn of next(): what may be done in it. The manager begins it with everything allowed, the open request narrows it. */
+/* Limits of one turn of next(). The manager begins a turn with everything allowed; the open request narrows
+ * the limits. */
 typedef struct tide_turn {
     bool in_busy, out_busy; /* the link's two ways */
-    bool
-        request_yields; /* the request waits for an update or a restore: what it has on the device may be taken */
-    uint32_t reserved; /* free device slots that the request will take */
-    bool assembles;    /* tasks may move chunks for what no request waits for */
+    bool request_yields;    /* the request waits for a task, which may take the request's device slots */
+    uint32_t reserved;      /* free device slots that the request will take */
+    bool assembles;         /* chunks may move for tasks that no request waits for */
     bool prefetches;
 } tide_turn;
 
