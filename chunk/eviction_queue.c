@@ -4,15 +4,16 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Whose host copy is not given up for one that leaves: it would only have to be made again. */
+/* Chunks with these marks keep their host copies when an evicted chunk needs a host slot: each would only
+ * have to be copied out again. */
 enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
 enum {
-    CLEAN = 0,  /* leaves without a copy */
+    CLEAN = 0,  /* it needs no copy */
     URGENT,     /* a request waits for its update */
-    LEAVES,     /* its use is over, */
-    WRITES,     /* it keeps its slot, its update is pending, */
-    WRITES_OFF, /* or can't be updated yet */
+    LEAVES,     /* its use is over; it gives its slot up */
+    WRITES,     /* its update is pending; it keeps its slot */
+    WRITES_OFF, /* it can't be updated yet; it keeps its slot */
     BUCKETS,
 };
 
@@ -43,7 +44,7 @@ void tide_eviction_queue_destroy(tide_eviction_queue *queue)
     tide_priority_buckets_destroy(&queue->buckets);
 }
 
-/* --- who goes --- */
+/* --- queueing --- */
 
 static bool is_late(const tide_eviction_queue *l, tide_chunk chunk)
 {
@@ -72,7 +73,8 @@ static void link_late(tide_eviction_queue *l, tide_chunk chunk, int ring, uint64
     l->late[last].next = l->late[head].previous = chunk;
 }
 
-/* EVICTING or WRITING: what leaves is copied out as well. */
+/* Queue a chunk, to be evicted (EVICTING) or only copied out (WRITING). The copy out is part of an eviction,
+ * so that EVICTING takes WRITING away. */
 static void let_go(tide_eviction_queue *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
 {
     const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_EVICTING;
@@ -110,9 +112,10 @@ void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends)
     queue->passed = ends;
 }
 
-/* --- who stands where --- */
+/* --- buckets --- */
 
-/* It is wanted again, or somebody holds it. */
+/* Must the chunk leave the queue: a task or a request wants it on the device again, or something pins it
+ * there? */
 static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
@@ -150,7 +153,7 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
     if (goes && stays(l, chunk))
         tide_places_unmark(l->places, chunk, TIDE_MARKS_QUEUED | TIDE_MARK_KEPT);
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
-        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
+        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* the copy out is made */
     if (!(place->marks & TIDE_MARKS_QUEUED))
         unlink_late(l, chunk);
     const uint32_t bucket = bucket_of(l, chunk);
@@ -158,7 +161,7 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
     tide_priority_buckets_put(&l->buckets, chunk, bucket, bucket == TIDE_BUCKET_NONE ? 0 : key_of(l, chunk));
 }
 
-/* Uses that are over by now. */
+/* Sort the chunks of a ring whose uses are over by now. */
 static void sort_passed(tide_eviction_queue *l, int ring)
 {
     const uint32_t head = head_of(l, ring);
@@ -169,7 +172,7 @@ static void sort_passed(tide_eviction_queue *l, int ring)
     }
 }
 
-/* Of the others the one that is over first, but those that are on their way. */
+/* Of the chunks in a ring the one whose use will be over first, without those that are on their way. */
 static tide_chunk first_late(const tide_eviction_queue *l, int ring)
 {
     uint32_t at = l->late[head_of(l, ring)].next;
@@ -192,14 +195,14 @@ static void look_again(tide_eviction_queue *l)
     sort_passed(l, LATE_WRITING);
 }
 
-/* --- who is next --- */
+/* --- the next chunk --- */
 
 static tide_chunk nearest(const tide_eviction_queue *l, uint32_t among, uint32_t spared)
 {
     return tide_priority_buckets_nearest(&l->buckets, among, tide_future_horizon(l->future), spared);
 }
 
-/* Of those that take a copy, and have one of the marks. */
+/* The next chunk that needs a copy and has one of the marks. */
 static tide_chunk choose_with_copy(const tide_eviction_queue *l, uint32_t marks)
 {
     const bool writes = marks & TIDE_MARK_WRITING;
@@ -229,7 +232,8 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
         chunk = choose_with_copy(queue, marks);
     if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
         return false;
-    /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
+    /* Until its update may begin, the plan is the reason why a chunk leaves: the step that makes the gradient
+     * moves it. */
     const tide_reason reason =
         tide_pending_has(queue->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(queue->places, chunk)->marks & TIDE_MARK_EVICTING;
@@ -245,7 +249,7 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
 {
     if (queue->epoch != queue->future->epoch)
-        return true; /* all will be sorted anew */
+        return true; /* the next look sorts all chunks anew */
     for (tide_chunk chunk = 0; chunk < queue->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(queue->places, chunk);
         if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)

@@ -1,26 +1,34 @@
-/* The eviction queue: chunks that leave the device, or are copied out, before anybody needs their slots.
+/* The eviction queue: chunks that leave the device, or are copied out, before another chunk needs their
+ * slots.
  *
- * At a use's end a chunk that the plan lets go is queued and evicted as the way out has room for it, so that its copy out
- * begins as early as it can. One whose gradients are complete and whose update is on the host is copied out, too; if the plan
- * lets it keep its slot, that stays mapped for the updated values (KEPT).
+ * When a use ends and the plan evicts the chunk, the queue takes the chunk in and evicts it as soon as the
+ * way out is free enough, so that its copy out begins as early as it can. A chunk whose gradients are
+ * complete and whose update runs on the host is copied out, too; if the plan keeps it on the device, its slot
+ * stays mapped for the updated values (KEPT).
  *
- * Who is first: what costs no copy; of that whose use is over on the device, what is needed soonest, but behind it what only
- * gets a copy and can't be updated yet (the norm is not known, and no slot comes free); the rest as their uses will be over.
- * What is wanted on the device again drops out, but for what has to be updated on the host first: a request waits for it, so of what is
- * over it leaves before all that takes a copy.
+ * The queue hands out
  *
- * Owns the queued chunks, sorted so, and how many ops have ended for the manager and on the device. The marks EVICTING, WRITING and KEPT
- * are its. Calls places, moves, future, pending, victims, priority_buckets.
+ *   1. chunks that need no copy;
+ *   2. chunks that a request waits for and the host has to update first;
+ *   3. chunks whose use is over on the device, by next use, the nearest first; but behind all others those
+ *      that are only copied out and can't be updated yet (the norm is not known, and no slot comes free);
+ *   4. the rest in the order in which their uses will be over.
+ *
+ * A chunk that a request or a device task wants on the device again drops out, unless the host has to update
+ * it first.
+ *
+ * Owns the queued chunks, sorted in this order, how many ops have ended for the manager and on the device,
+ * and the marks EVICTING, WRITING and KEPT. Calls places, moves, future, pending, victims, priority_buckets.
  */
 #ifndef TIDE_CHUNK_EVICTION_QUEUE_H
 #define TIDE_CHUNK_EVICTION_QUEUE_H
 
 #include "chunk/victims.h"
 
-/* A use that is not over on the device, in a ring in the order in which they end. */
+/* A use that is not over on the device yet. Such uses stand in rings, in the order in which they end. */
 typedef struct tide_late_use {
-    uint64_t ends;           /* it is over when so many ops have ended */
-    uint32_t next, previous; /* itself: the use is over, or the chunk does not go */
+    uint64_t ends;           /* the use is over when so many ops are over on the device */
+    uint32_t next, previous; /* the chunk itself: its use is over, or it is not queued */
 } tide_late_use;
 
 typedef struct tide_eviction_queue {
@@ -28,32 +36,33 @@ typedef struct tide_eviction_queue {
     const tide_future *future;
     const tide_pending *pending;
     tide_victims *victims;
-    tide_priority_buckets buckets; /* of those that may go, and whose use is over */
-    uint64_t epoch;                /* of the future, in which they were sorted */
-    tide_late_use *
-        late; /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
-    uint64_t ended;  /* ops, so far */
-    uint64_t passed; /* of those, over on the device */
+    tide_priority_buckets buckets; /* chunks that may be evicted or copied out now */
+    uint64_t epoch;                /* the future's, when the buckets were sorted */
+    /* Per chunk; behind them the heads of two rings: of chunks to evict, and of chunks to copy out. */
+    tide_late_use *late;
+    uint64_t ended;  /* ops that have ended for the manager */
+    uint64_t passed; /* those of them that are over on the device */
 } tide_eviction_queue;
 
 /* An empty queue. NO_MEMORY. Zeroed ones may be destroyed, too. */
 tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims *victims);
 void tide_eviction_queue_destroy(tide_eviction_queue *queue);
 
-/* Uses of chunks have ended that will be over on the device when `ends` ops are; the first of them is `first_use` of the plan
- * (TIDE_USE_NONE: not planned). Those that the plan evicts are queued. */
+/* The uses of these chunks have ended; they are over on the device when `ends` ops are. The first of them has
+ * the number `first_use` in the plan (TIDE_USE_NONE: no plan). Queues the chunks that the plan evicts or the
+ * host updates. */
 void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends);
-/* So many of all ops that ended are over on the device: manager.h. */
+/* The first `ends` of all ops that ended are over on the device: manager.h. */
 void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends);
-/* These are requested: they stay, but for those that have to be updated on the host first. */
+/* A request wants these chunks: they leave the queue, unless the host has to update them first. */
 void tide_eviction_queue_let_stay(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count);
-/* The next chunk with one of the marks (EVICTING, or WRITING as well): it leaves, or is copied out, with a copy or only without.
- * What leaves without one goes first. */
+/* Makes a command that evicts or copies out the next chunk with one of the marks (EVICTING alone, or WRITING
+ * as well). Chunks that need no copy come first; unless `with_copy`, they are the only ones. */
 bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy,
                               tide_command *command);
 
-/* Does every chunk that has not changed meanwhile stand where it belongs? Walks all chunks. */
+/* Is every chunk that has not changed meanwhile in its right bucket? Walks all chunks. */
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue);
 
 #endif

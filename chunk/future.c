@@ -39,8 +39,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
                          chunks);
     future->spread = 1 + tide_layout_pieces_most(ops->layout);
     uint64_t never_first = (uint64_t)uses * future->spread;
-    if (never_first <
-        2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */
+    if (never_first < 2 * (uint64_t)chunks) /* without a recording keys tell last uses (victims.h) */
         never_first = 2 * (uint64_t)chunks;
     if (never_first > UINT32_MAX - chunks)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long",
@@ -95,7 +94,7 @@ static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_t
 {
     const tide_op_record *op = &f->ops->records[schedule_step.op];
     for (uint32_t i = 0; i < op->activation_count; i++)
-        if (!(op->activations[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
+        if (!(op->activations[i].access & TIDE_ACCESS_READ)) /* written whole: the old content is dead */
             set_part_live(f, op->activations[i].tensor, schedule_step.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_CREATES);
     for (uint32_t i = 0; i < op->activation_count; i++) {
@@ -151,7 +150,7 @@ static void trace_last_uses(const tide_future *f, const tide_recording *recordin
     }
 }
 
-/* Its uses, as the recording numbers them. */
+/* Make the trace of a recording: its uses, under the recording's numbers. */
 static void make_trace(tide_future *f, const tide_recording *recording, bool training, tide_use_trace *trace)
 {
     trace->schedule_step_count = recording->length;
@@ -167,8 +166,9 @@ static void make_trace(tide_future *f, const tide_recording *recording, bool tra
 
 /* --- planning --- */
 
-/* The fewest bytes are moved when all slots are planned with. Where much of that would have to be fetched at the last minute
- * (a pass that runs round and round lets go what it has just used), a spare slot or two are worth more. */
+/* A plan that uses all slots moves the fewest bytes. Where many of its fetches can begin only at the last
+ * minute (a pass that runs round and round evicts the chunk that it has just used), a spare slot or two are
+ * worth more. */
 static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
 {
     assert(slots >= f->least_slots);
@@ -271,7 +271,7 @@ tide_horizon tide_future_horizon(const tide_future *future)
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
-/* Of a PARAM chunk the use before which its state is wanted on the device again; TIDE_USE_NONE: never. */
+/* The use of a PARAM chunk before which its state is wanted on the device again; TIDE_USE_NONE: never. */
 static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
 {
     if (!f->pending->on_device[param_chunk])
@@ -280,7 +280,8 @@ static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
                                                      : tide_schedule_last(&f->schedule, param_chunk);
 }
 
-/* The use of which a chunk is next worth having on the device; of a STATE chunk its nearest owner's, and which. */
+/* The use for which a chunk is next worth having on the device. For a STATE chunk it is its nearest owner's,
+ * and *owner says whose. */
 static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *owner)
 {
     tide_chunk last;
@@ -300,7 +301,7 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *ow
     return use;
 }
 
-/* `which` of the uses' chunks it is: 0 is the used one, its states are numbered from 1. */
+/* The key of one of a use's chunks: `which` is 0 for the chunk used and counts its STATE chunks from 1. */
 static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
 {
     assert(which < f->spread && (use == TIDE_USE_NONE || use < f->schedule.use_capacity));

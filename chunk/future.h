@@ -1,7 +1,7 @@
-/* What is to come: the recorded step, and the plan made from it.
+/* The steps to come: the recorded step, and the plan made from it.
  *
- * At a step's end, if the recording or the placement of updates is new, a trace is made, which says what each use does to its
- * chunk, and planned (planner.h).
+ * At a step's end, if the recording or the placement of updates is new, the future makes a trace, which says
+ * what each use does to its chunk, and has it planned (planner.h).
  *
  * Owns the schedule and the plans. Calls ops, pending (which side updates a chunk) and planner.
  */
@@ -18,9 +18,9 @@ typedef struct tide_step_plan {
     tide_planner *planner;
     tide_use_trace trace;
     uint32_t recorded;     /* number of the recording */
-    uint32_t placements;   /* of the pending updates, when it was made */
-    uint64_t number;       /* of plans made by then */
-    uint32_t slots;        /* of the device, that it could be made for */
+    uint32_t placements;   /* number of the placement that the plan is for */
+    uint64_t number;       /* plans made up to this one */
+    uint32_t slots;        /* device slots that it may use */
     const tide_plan *plan; /* NULL: none */
 } tide_step_plan;
 
@@ -31,22 +31,22 @@ typedef struct tide_future {
     tide_schedule schedule;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
     uint32_t *live_parts; /* while a trace is made, per chunk: ACTIVATION parts with content */
-    uint8_t *part_live;   /* likewise, per part */
+    uint8_t *part_live;   /* while a trace is made, per part: has it content? */
     bool prefetch;
-    uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */
-    uint32_t never_first; /* keys of uses are below, then each chunk has one */
+    uint32_t spread;      /* keys per use: of its chunk, and of that chunk's optimizer state */
+    uint32_t never_first; /* first key of chunks that are never used; keys of uses are below */
     uint32_t device_slots;
-    uint32_t least_slots; /* of what ops need at once */
+    uint32_t least_slots; /* with which every op can run */
     uint64_t planned;     /* plans made so far */
     uint64_t rounds;      /* steps that are over */
-    uint64_t epoch; /* counts changes of what keys mean: another recording, or a step given up in its midst */
-    const tide_recording *active; /* what they mean now, NULL: there is no recording; and its number */
+    uint64_t epoch; /* counts changes of the keys' meaning: a new recording, or a step given up midway */
+    const tide_recording *active; /* the recording that the keys refer to, NULL: there is none */
     uint32_t active_number;
     uint64_t re_recordings;
 } tide_future;
 
-/* Nothing recorded. Ops are complete; `pending` is not sealed yet. NO_MEMORY; UNSUPPORTED: a step of
- * more uses than can be numbered. Zeroed ones may be destroyed, too. */
+/* A future with nothing recorded. All ops are added, and `pending` is not sealed yet. NO_MEMORY; UNSUPPORTED:
+ * a step has more uses than can be numbered. A zeroed one may be destroyed, too. */
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch);
 void tide_future_destroy(tide_future *future);
@@ -62,21 +62,24 @@ void tide_future_step_abort(tide_future *future);
 
 /* --- what comes next --- */
 
-/* Keys for buckets (priority_buckets.h), below tide_future_keys. A key is one chunk's alone. With a recording it is the number of a use,
- * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
+/* Keys for buckets (priority_buckets.h), below tide_future_keys. No two chunks have the same key. With a
+ * recording a key is the number of a use, spread so that optimizer state, which has no uses, stands beside
+ * its PARAM chunk. */
 uint32_t tide_future_keys(const tide_future *future);
 tide_horizon tide_future_horizon(const tide_future *future);
-/* Of a PARAM or ACTIVATION chunk's next use, updated or not. Needs a recording. */
+/* The key of a PARAM or ACTIVATION chunk's next use, whether the chunk has a pending update or not. Needs a
+ * recording. */
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
-/* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
- * device is next used by its PARAM chunk's update: before the chunk's next use if the update is pending by now, else after its
+/* The key of the next use for which a chunk is worth having on the device. A chunk that the host has yet to
+ * update is worth nothing there, nor is state that the host updates. State that the device updates is next
+ * used by its PARAM chunk's update: before that chunk's next use if the update is pending, else after its
  * last use in a step. Needs a recording. */
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk);
-/* Of a chunk that is never used. */
+/* The key of a chunk that is never used. */
 uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk);
-/* Schedule steps to what worth_key says. */
+/* Schedule steps until the use of which tide_future_worth_key gives the key. */
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk);
-/* The plan for what the schedule now expects, NULL if there is none. */
+/* The plan for the recording that the schedule expects now, NULL if it has none. */
 static inline const tide_step_plan *tide_future_plan(const tide_future *future)
 {
     const tide_step_plan *step =
