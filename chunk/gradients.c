@@ -90,7 +90,8 @@ static tide_status check_use(const tide_gradients *g, tide_op op, uint32_t param
                      g->ops[op].name, param_name(g, param), closing_name(g, param));
 }
 
-/* The op that a gradient waits for from now on, or did already; first: the first such op. */
+/* Mark the op that closes a gradient as needed, because the gradient waits for it. `first` becomes the first
+ * needed op. */
 static void need(tide_gradients *g, uint32_t param, tide_op *first)
 {
     const tide_op closing = g->params[param].closing_op;
@@ -99,7 +100,8 @@ static void need(tide_gradients *g, uint32_t param, tide_op *first)
     *first = closing < *first ? closing : *first;
 }
 
-/* Those that wait, but for closing ops to come in the order of registration: they use nothing that the op closes. */
+/* Mark the closing ops of the gradients that wait and were registered before `op`. Those after it, which run
+ * in the order of registration, use nothing that `op` closes. */
 static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
 {
     uint32_t left = g->waiting_count;
@@ -111,7 +113,8 @@ static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
     }
 }
 
-/* The needed op could not run any more, for `param` is closed, or would be by the op that is to begin. */
+/* The error for `op`, after which `needed` could not run any more: `param` is closed, or `op` would close
+ * it. */
 static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, uint32_t param)
 {
     const char *name = g->ops[op].name, *waited = g->ops[needed].name, *closed = param_name(g, param);
@@ -157,7 +160,7 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
             need(gradients, it->params[i].tensor, &first);
     }
     need_waiting(gradients, op, &first);
-    /* What a needed op needs comes behind it; the op itself may be needed once more. */
+    /* The ops that a needed op needs come behind it, so one pass finds all; `op` itself may be among them. */
     for (tide_op needed = first; needed < gradients->op_count; needed++) {
         if (gradients->ops[needed].needed != gradients->look)
             continue;

@@ -3,15 +3,17 @@
  *     values in the place --- GRAD ops add to one fp32 accumulator, READ ops read ---> closing op ends --->
  *     gradient in the place, rounded once ---> update ---> values in the place
  *
- * A param's closing op is the last one registered, of those that go backward and use it. Every other op may run before it,
- * as often as it likes, or not at all; nothing may use the param in the step after it. Where one op alone makes the gradient
- * and closes it, the accumulator ends with the op; else it is shared: it lives from op to op.
+ * A param's closing op is the last one registered, of those that go backward and use it. Every other op may
+ * run before it, as often as it likes, or not at all; nothing may use the param in the step after it. Where
+ * one op alone makes the gradient and closes it, the accumulator ends with the op; else it is shared: it
+ * lives from op to op.
  *
- * A gradient waits when something was added to it and its closing op has not run. A closing op that is waited for may add to
- * other gradients, which then wait for theirs: all those ops are needed. Were one of them unable to run, a gradient would
- * be lost. So an op is refused that closes what a needed op uses, or that would need an op which can't run any more. Then a
- * step can always be ended: of the needed ops the one registered first may run next. It closes nothing that another of
- * them uses, for that one, being registered later, would close it.
+ * A gradient waits when something was added to it and its closing op has not run. A closing op that is waited
+ * for may add to other gradients, which then wait for theirs: all those ops are needed. Were one of them
+ * unable to run, a gradient would be lost. So an op is refused that closes what a needed op uses, or that
+ * would need an op which can't run any more. Then a step can always be ended: of the needed ops the one
+ * registered first may run next. It closes nothing that another of them uses, for that one, being registered
+ * later, would close it.
  *
  * Like the manager that owns it: no threads, no clock.
  */
@@ -32,22 +34,22 @@ typedef struct tide_gradient {
 typedef struct tide_gradients {
     const tide_layout *layout;
     tide_gradient *params;
-    tide_op_record *ops; /* the owner's, of whom this writes `needed`; */
+    tide_op_record *ops; /* the owner's; the gradients write only `needed` in them */
     uint32_t op_count;
     uint32_t waiting_count; /* gradients that wait */
-    uint32_t look;          /* counts looks at what is needed */
+    uint32_t look;          /* counts the searches for needed ops */
 } tide_gradients;
 
 /* For the params of a sealed layout, which must outlive it; `arrays` may lack memory then. */
 void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays);
-/* The records may lie elsewhere now, and the last of `count` may be new: these are all. */
+/* Take over the op records: the array may have moved, and the last of its `count` may be new. */
 void tide_gradients_take_ops(tide_gradients *gradients, tide_op_record *ops, uint32_t count);
 
-/* Do several ops add to the param's accumulator, or another one than closes it? Known when all ops are added,
- * like the next. */
+/* Do several ops add to the param's accumulator, or does one that does not close it? All ops have to be added
+ * before this call, and before the next. */
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param);
 
-/* Is it the closing op of a param whose gradient some op makes? */
+/* Is `op` the closing op of a param whose gradient some op makes? */
 bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint32_t param);
 
 /* A step begins: all places hold values, all accumulators nothing. */
