@@ -1,11 +1,12 @@
 /* Where tensors lie: see layout.h for the picture.
  *
- * Everything is a sum: a param's offset is the aligned end of the one before it in its class, a chunk's number is its
- * class' first number plus its place in the class, a piece begins where either chunk does. Only one thing is stored per
- * PARAM chunk: the first param that overlaps it and how many do, so that walking a chunk's segments needs no search.
+ * Everything is a sum: a param's offset is the aligned end of the one before it in its class, a chunk's
+ * number is its class' first number plus its place in the class, a piece begins where its PARAM chunk does or
+ * where its STATE chunk does. Only one thing is stored per PARAM chunk: the first param that overlaps it and
+ * how many do, so that walking a chunk's segments needs no search.
  *
- * A param's end is not aligned, the next one's start is; the gap (less than 256 bytes) belongs to nobody and
- * is never larger than a chunk, so every PARAM chunk overlaps at least one param.
+ * A param's end is not aligned, the next one's start is; the gap (less than 256 bytes) belongs to no param
+ * and is never larger than a chunk, so every PARAM chunk overlaps at least one param.
  */
 #include "chunk/layout_inside.h"
 
@@ -67,7 +68,7 @@ void tide_layout_destroy(tide_layout *layout)
 
 /* --- classes --- */
 
-/* E. */
+/* E of layout.h: the most elements whose planes fit into a STATE chunk. */
 static uint64_t most_elements(const tide_state_format *format, uint64_t chunk_bytes)
 {
     uint64_t bytes = 0;

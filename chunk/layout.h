@@ -1,21 +1,24 @@
 /* Where every tensor lies: spaces, classes, chunks and pieces.
  *
- * A space is one contiguous range of addresses cut into chunks of one size. Chunks have one number across all spaces
- * (tide_chunk): PARAM first, then STATE, ACTIVATION.
+ * A space is one contiguous range of addresses cut into chunks of one size. Chunks have one number across all
+ * spaces (tide_chunk): PARAM first, then STATE, ACTIVATION.
  *
- * Params of one class have one state format, or are all frozen. They are packed back to back in creation order, each on a
- * 256-byte boundary of the PARAM space, so a param may straddle chunks or be larger than one and no chunk end is wasted; each
- * class begins with a new chunk. Elements are counted from their class's first one. A STATE chunk holds what the optimizer
- * keeps of E consecutive elements, plane behind plane, each on 256 bytes; E is a multiple of 256, the most that fits. The
- * last chunk of a class has planes as long as its own elements, so that what is used of it stays contiguous.
+ * Params of one class have one state format, or are all frozen. They are packed back to back in creation
+ * order, each on a 256-byte boundary of the PARAM space, so a param may straddle chunks or be larger than one
+ * and no chunk end is wasted; each class begins with a new chunk. Elements are counted from their class's
+ * first one. A STATE chunk holds the optimizer state of E consecutive elements, plane behind plane, each on
+ * 256 bytes; E is a multiple of 256, the most that fits. The last chunk of a class has planes as long as its
+ * own elements, so that its used part stays contiguous.
  *
  *     elements  0              P             2P            P = elements of a PARAM chunk
  *     PARAM     |   chunk 0    |   chunk 1    | ...
  *     STATE     | 4  | 5  | 6  | 7  | 8  | ...             [master E | momentum E | variance E]
- *     pieces    | 0  | 1  |2|0 | 1  | ...                  of chunk 0: three; its last shares STATE chunk 6 with chunk 1's first
+ *     pieces    | 0  | 1  |2|0 | 1  | ...                  chunk 0 has three; its last one shares
+ *                                                          STATE chunk 6 with chunk 1's first
  *
- * A piece is what a PARAM and a STATE chunk have in common: one PARAM chunk's share of one STATE chunk. Pieces tile every
- * trained element once. At 64 MiB and 12 bytes E is 5,592,320, and a bf16 chunk of 32 Mi elements has seven.
+ * A piece is the part that a PARAM and a STATE chunk have in common: one PARAM chunk's share of one STATE
+ * chunk. Pieces tile every trained element once. At 64 MiB and 12 bytes E is 5,592,320, and a bf16 chunk of
+ * 32 Mi elements has seven.
  *
  * ACTIVATION holds tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary.
  *
@@ -54,7 +57,7 @@ typedef struct tide_segment {
 typedef struct tide_piece {
     tide_chunk param_chunk, state_chunk;
     uint64_t param_offset_elements; /* counted from the PARAM chunk's start; a multiple of 256 */
-    uint64_t state_offset_elements; /* from each plane's start in the STATE chunk; likewise */
+    uint64_t state_offset_elements; /* from each plane's start in the STATE chunk; a multiple of 256 */
     uint64_t elements;
 } tide_piece;
 
@@ -62,18 +65,21 @@ typedef struct tide_piece {
 tide_status tide_layout_create(const tide_layout_options *options, tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
-/* A class of params; they are laid out in the order of these calls. ARGUMENT: more than TIDE_CLASSES_MAX, more planes than
- * there may be, one of 0 bytes, or 256 elements' planes do not fit into a chunk. Before seal. */
+/* Append a class of params; classes are laid out in the order of these calls. ARGUMENT: more than
+ * TIDE_CLASSES_MAX, more planes than there may be, one of 0 bytes, or 256 elements' planes do not fit into a
+ * chunk. Before seal. */
 tide_status tide_layout_add_class(tide_layout *layout, const tide_state_format *format, uint32_t *number);
-/* Append a param of `elements` > 0 to its class; numbers count params of all classes. Names are copied, not empty and unique
- * among params (ARGUMENT otherwise). ARGUMENT also if a class is more than 2^48 elements. Before seal. */
+/* Append a param of `elements` > 0 to its class; numbers count params of all classes. Names are copied, not
+ * empty and unique among params (ARGUMENT otherwise). ARGUMENT also if a class is more than 2^48 elements.
+ * Before seal. */
 tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const char *name, uint64_t elements,
                                   uint32_t *param);
-/* The same for the class of such a format, which is added if there is none. After a failure it is not. */
+/* Append a param to the class of a state format, which is added first if there is none. A call that fails
+ * adds no class. ARGUMENT as both calls above. */
 tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
                                      uint64_t elements, uint32_t *param);
-/* Append an ACTIVATION tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among activations.
- * ARGUMENT also if all are more than 2^50 bytes. Before seal. */
+/* Append an ACTIVATION tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among
+ * activations. ARGUMENT also if all are more than 2^50 bytes. Before seal. */
 tide_status tide_layout_add_activation(tide_layout *layout, const char *name, uint32_t parts,
                                        uint64_t part_bytes, uint32_t *activation);
 /* Fix all numbers below. ARGUMENT if there is no param. */
@@ -87,15 +93,15 @@ uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space);
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index);
 tide_space tide_layout_chunk_space(const tide_layout *layout, tide_chunk chunk);
 uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk); /* inside its space */
-/* Bytes from a chunk's start to the end of what it holds. Copies move this much. */
+/* Bytes from a chunk's start to the end of its content. Copies move this many. */
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk);
 
-/* Of a PARAM or STATE chunk's class. */
+/* The state format of a PARAM or STATE chunk's class. */
 const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tide_chunk chunk);
-/* Pieces of a PARAM chunk: 0 if its class is frozen; else the i-th one, in the order of elements. */
+/* How many pieces a PARAM chunk has, 0 if its class is frozen; and the i-th one, in the order of elements. */
 uint32_t tide_layout_pieces(const tide_layout *layout, tide_chunk param_chunk);
 tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, uint32_t i);
-/* The most that any PARAM chunk has. */
+/* The most pieces that any PARAM chunk has. */
 uint32_t tide_layout_pieces_most(const tide_layout *layout);
 /* First and last PARAM chunk that has a piece of the STATE chunk. */
 void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk, tide_chunk *first,
@@ -104,7 +110,7 @@ void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk,
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane);
 
 uint32_t tide_layout_params(const tide_layout *layout);
-/* Its size and offset are in elements; it stays until destroy. */
+/* A param; its size and offset are in elements. The pointer stays good until destroy. */
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
 bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param);
@@ -114,12 +120,13 @@ void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_ch
 uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
 uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
-/* Likewise those that overlap a piece: the first one's number among its chunk's, and how many; what of them lies in it. */
+/* Params that overlap a piece: count of them, with *first the number of the first among the params of its
+ * chunk; and the part of the chunk's i-th param that lies in the piece. */
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i);
 
 uint32_t tide_layout_activations(const tide_layout *layout);
-/* In bytes. */
+/* An ACTIVATION tensor; its size and offset are in bytes. */
 const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation);
 uint32_t tide_layout_parts(const tide_layout *layout); /* of all activations */
 void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,

@@ -1,4 +1,5 @@
-/* Which chunks there are, which pieces they have in common, and which tensors lie in them. Reads a sealed layout. */
+/* Which chunks there are, which pieces they have in common, and which tensors lie in them. Reads a sealed
+ * layout. */
 #include "chunk/layout_inside.h"
 
 #include <assert.h>
@@ -175,7 +176,8 @@ uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, ui
     return layout->order[layout->overlaps[chunk].first + i];
 }
 
-/* What of the i-th param of a chunk lies in [begin, end) of its class; chunk offsets count from chunk_begin. */
+/* The part of a chunk's i-th param that lies in `covered`, a range of its class; chunk offsets count from
+ * chunk_begin. */
 static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, uint64_t chunk_begin,
                                range covered)
 {
@@ -196,7 +198,8 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
     return segment_in(layout, chunk, i, covered.begin, covered);
 }
 
-/* The first of its chunk's params that ends behind `element` of the class: by halving. */
+/* The number, among the chunk's params, of the first that ends behind `element` of the class; found by
+ * halving. */
 static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64_t element)
 {
     uint32_t low = 0, high = layout->overlaps[chunk].count;
@@ -225,7 +228,7 @@ uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece 
     const range covered = range_of_piece(layout, piece, &chunk_begin);
     uint32_t end = first_behind(layout, chunk, covered.end - 1);
     *first = first_behind(layout, chunk, covered.begin);
-    /* The one that ends behind the piece may begin behind it, too. */
+    /* The param that ends behind the piece may begin behind it, too. */
     if (end < layout->overlaps[chunk].count &&
         tide_layout_ordered(layout, layout->overlaps[chunk].first + end)->offset < covered.end)
         end++;

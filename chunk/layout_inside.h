@@ -1,4 +1,4 @@
-/* What the two files of the layout share. */
+/* The layout's struct, for its two files. */
 #ifndef TIDE_CHUNK_LAYOUT_INSIDE_H
 #define TIDE_CHUNK_LAYOUT_INSIDE_H
 
@@ -9,7 +9,7 @@ typedef struct tide_layout_class {
     uint64_t state_elements; /* E; 0: frozen */
     uint64_t elements;       /* the end of its last param, from the class's start */
     uint32_t params;
-    tide_chunk param_first, param_end; /* its PARAM chunks; */
+    tide_chunk param_first, param_end; /* its PARAM chunks */
     tide_chunk state_first, state_end; /* its STATE chunks */
 } tide_layout_class;
 
@@ -31,7 +31,7 @@ struct tide_layout {
     uint32_t space_first[TIDE_SPACE_COUNT + 1]; /* chunk number; the last one is the count of all */
 };
 
-/* P. */
+/* P of layout.h: the elements of a PARAM chunk. */
 static inline uint64_t tide_layout_param_elements(const tide_layout *layout)
 {
     return layout->options.chunk_bytes / tide_dtype_bytes(layout->options.dtype);
@@ -43,14 +43,15 @@ static inline const tide_named *tide_layout_ordered(const tide_layout *layout, u
     return tide_names_at(&layout->params, layout->order[i]);
 }
 
-enum { TIDE_PLANE_ELEMENTS = 32 }; /* what a format counts bytes of */
+enum { TIDE_PLANE_ELEMENTS = 32 }; /* a state format says how many bytes so many elements take */
 
 static inline uint64_t tide_plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
     return (elements + TIDE_PLANE_ELEMENTS - 1) / TIDE_PLANE_ELEMENTS * format->bytes[plane];
 }
 
-/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends, aligned. */
+/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends,
+ * aligned. */
 static inline uint64_t tide_plane_offset(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
     uint64_t offset = 0;
