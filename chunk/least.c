@@ -1,22 +1,22 @@
-/* See least.h for what is counted.
+/* Lower bounds on copies: see least.h for which copies are counted.
  *
- * A stretch is a run of schedule steps that a chunk may be kept through, or not: a copy then. It lies between two
- * uses of the chunk, the schedule steps of which it does not count. At a schedule step, the stretches kept and the chunks
- * in use that are in none of them (`crowd`) need slots. So the question is which stretches to give up, as
- * few as can be, such that this is never more than there are slots.
+ * A stretch is a run of schedule steps through which a policy may keep a chunk on the device; if it does not,
+ * it has to make a copy. A stretch lies between two uses of the chunk and does not include their schedule
+ * steps. At a schedule step, the stretches kept and the chunks in use that are in none of them (`crowd`) need
+ * slots. So the question is which stretches to give up, as few as can be, so that slots never run short.
  *
- * Walk. From the left; whenever there are too many, give up the one that ends last. No choice gives up
- * fewer: one of those at this schedule step has to go; whichever it is, all schedule steps before have room already; and
- * at the schedule steps after, the one that ends last takes a slot wherever any of the others does. That holds
- * with any room at any schedule step.
+ * Walk. From the left; whenever there are too many stretches, give up the one that ends last. No choice gives
+ * up fewer: one of the stretches at this schedule step has to go; whichever it is, all schedule steps before
+ * have enough slots already; and at the schedule steps after, the one that ends last takes a slot wherever
+ * any of the others does. That holds for any number of slots at any schedule step.
  *
- * Steps without end. Let D(n) be what the walk gives up in n steps that begin with nothing kept. Stretches
- * that began earlier are left out, and so is all that would go after the n-th step: any policy gives up at
- * least D(n) of the stretches of any n steps. So D(m + n) >= D(m) + D(n), and D(n) / n is never above its
- * limit, which is a bound on the average of every policy. As soon as a step begins with the stretches with
- * which an earlier one began, the walk repeats for ever, and what is given up between the two, by the steps
- * between them, is the limit. If that is not seen in STEPS_MAX steps the largest D(n) / n is taken: not the
- * limit, but not above it.
+ * Steps without end. Let D(n) be the number of stretches that the walk gives up in n steps that begin with no
+ * stretch kept. Stretches that began earlier are left out, and so are all that would be given up after the
+ * n-th step: any policy gives up at least D(n) of the stretches of any n steps. So D(m + n) >= D(m) + D(n),
+ * and D(n) / n is never above its limit, which is a bound on the average of every policy. As soon as a step
+ * begins with the stretches with which an earlier one began, the walk repeats for ever, and the number given
+ * up between the two, divided by the steps between them, is the limit. If STEPS_MAX steps do not come to
+ * that, the largest D(n) / n is taken: not the limit, but not above it.
  *
  * The copy of a stretch given up is made before the stretch ends, less than a step after it began: a policy
  * makes D(n) copies in n + 1 steps, which is the same on average.
@@ -30,8 +30,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two or three are enough as a rule: of 120,000 walks on random steps one needs more than 8. Where a step goes
- * round and round, each of 8 takes its time: 0.4 microseconds a use. */
+/* Two or three are enough as a rule: of 120,000 walks on random steps one needs more than 8. Where a step
+ * goes round and round, each of 8 takes its time: 0.4 microseconds a use. */
 enum { STEPS_MAX = 8 };
 
 struct tide_least {
@@ -101,7 +101,7 @@ static uint64_t *words_at(const tide_least *l, uint32_t step)
     return l->words + step * l->word_count;
 }
 
-/* The step before `now` that began with what is kept now; `now` if none did. */
+/* The step before `now` that began with the stretches that are kept now; `now` if none did. */
 static uint32_t step_alike(const tide_least *l, uint32_t now)
 {
     uint32_t step = 0;
@@ -141,7 +141,8 @@ static uint32_t schedule_steps_between(const tide_least *l, uint32_t use, uint32
     return to >= from ? to - from : to + l->trace->schedule_step_count - from;
 }
 
-/* The schedule steps of a use: one more (or less, UINT32_MAX) in the crowd, as differences. */
+/* Add one to the crowd at the schedule steps of a use, or take one away (`by` is UINT32_MAX); `crowd` holds
+ * differences until sum_crowd. */
 static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
 {
     const tide_trace_use *u = &l->trace->uses[use];
@@ -168,8 +169,8 @@ static void sum_crowd(tide_least *l)
         assert(l->crowd[schedule_step] <= l->slots);
 }
 
-/* Copies in. A use that creates needs none; after one that leaves, the next has one for certain. All other gaps
- * are stretches, and these are all copies there are: nothing is relaxed. */
+/* Copies in. A use that creates needs none; after a use with the flag LEAVES, the next one needs a copy for
+ * certain. All other gaps are stretches, and there are no further copies: nothing is relaxed. */
 static uint64_t least_in(tide_least *l)
 {
     begin_stretches(l);
@@ -186,12 +187,12 @@ static uint64_t least_in(tide_least *l)
     return walk_steps(l);
 }
 
-/* Modified content, from the use that modified it to the last that wants it as it is: the next that
- * modifies, or whose end is the content's. */
+/* A span of modified content: from the use that modified it to the last that needs it unchanged, which is the
+ * next use that modifies, or the one with which the content ends. */
 typedef struct span {
     uint32_t first, last;
     uint32_t widest, widest_schedule_steps; /* the use before its widest gap */
-    bool goes;                              /* it has to go to the host before its end: a copy for certain */
+    bool goes; /* the chunk has to leave for the host before its end: a copy for certain */
 } span;
 
 static bool modifies(const tide_trace_use *use)
@@ -199,8 +200,9 @@ static bool modifies(const tide_trace_use *use)
     return (use->flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES)) != 0;
 }
 
-/* The gap before a use that creates is left out: content that is not ended counts as dead from its last use
- * on, which saves copies at most. Ends at `first` at the latest, which modifies. */
+/* The span that begins with the use `first`, which modifies. It ends at the latest where it comes round to
+ * `first` again. The gap before a use that creates is left out: content without an end counts as dead from
+ * its last use on, which saves copies at most. */
 static span span_from(const tide_least *l, uint32_t first)
 {
     span s = {first, first, first, 0, false};
@@ -228,8 +230,9 @@ static span span_from(const tide_least *l, uint32_t first)
  * the truth:
  *
  *   whole false  the widest gap alone. To stay through all gaps is to stay through that one.
- *   whole true   all of it. Its own uses in between are taken out of the crowd, for the stretch has their slot
- *                if it is kept; if it is given up they should be in the crowd again, and are not: more room.
+ *   whole true   the whole span. Its own uses in between are taken out of the crowd, for the stretch has their
+ *                slot if it is kept; if it is given up, they should be in the crowd again, and are not, so that
+ *                there seem to be more free slots.
  */
 static uint64_t least_out(tide_least *l, bool whole)
 {
@@ -239,8 +242,7 @@ static uint64_t least_out(tide_least *l, bool whole)
             continue;
         const span s = span_from(l, use);
         l->certain += s.goes;
-        if (s.goes ||
-            s.widest_schedule_steps == 0) /* without a schedule step between its uses it can't be given up */
+        if (s.goes || s.widest_schedule_steps == 0) /* no schedule step in between at which to give it up */
             continue;
         l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
         for (uint32_t inside = l->following[use]; whole && inside != s.last; inside = l->following[inside])
@@ -265,8 +267,8 @@ static void index_schedule_steps(tide_least *l)
         l->schedule_step_first[schedule_step] = l->trace->use_count;
 }
 
-/* A counting sort; ending_first[m + 1] serves as the place to fill for schedule step m, so it ends as the next
- * one's beginning. */
+/* A counting sort; ending_first[m + 1] serves as the place to fill for schedule step m, so it ends as the
+ * next one's beginning. */
 static void index_endings(tide_least *l)
 {
     memset(l->ending_first, 0, (l->trace->schedule_step_count + 2u) * sizeof *l->ending_first);
