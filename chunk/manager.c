@@ -2,13 +2,13 @@
  *
  * The least slots, and why they are enough (victims.h has the moves):
  *
- *   device   the largest op, because its params' chunks and one slice's are pinned together. A device update's
- *            chunks are not pinned while they are being assembled, so it waits for the op to end instead.
+ *   device   the largest op, because its params' chunks and one slice's are pinned together. A device
+ *            update's chunks are not pinned while they are being assembled, so it waits for the op to end.
  *   host     a host task's chunks. Nothing else is ever pinned there.
  *   total    every chunk, and one. With no command open every chunk holds at most one slot it needs, so some
- *            slot is free or holds a second copy that may be dropped at once. That slot is where the next chunk
- *            goes: device to host (evict), host to device (fetch, then the host slot is the spare one), or host
- *            to device to make room (promote).
+ *            slot is free or holds a second copy that may be dropped at once. The next chunk moves into that
+ *            slot: device to host (evict), host to device (fetch, then the host slot is the spare one), or
+ *            host to device to free a host slot (promote).
  */
 #include "chunk/manager_internal.h"
 
@@ -74,7 +74,7 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* slots */
+    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* slots of a task */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);
@@ -170,7 +170,7 @@ bool tide_manager_may_act(const tide_manager *manager)
     return step && step->plan->fetch_count > 0;
 }
 
-/* Each in turn: the request; who leaves; the host request, alone; updates and restores; what is to come. */
+/* Try in turn: the request; the eviction queue; the host request, alone; updates and restores; prefetch. */
 static bool find_next(tide_manager *m, tide_command *command)
 {
     if (!tide_manager_may_act(m))

@@ -1,7 +1,8 @@
-/* The manager's objects, for its two files and the tests: README.md draws who calls whom.
+/* The manager's objects, for its files and the tests: README.md draws who calls whom.
  *
- * What belongs to none of them is the manager's: which step is open, what is pending of the last one, the link, and whether
- * anything happened since next() had nothing.
+ * The manager itself owns only the state that belongs to none of its objects: which step is open, whether the
+ * last one's updates wait for release or skip, the link, and whether anything happened since next() had
+ * nothing.
  */
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
@@ -31,7 +32,7 @@ struct tide_manager {
     tide_tasks tasks;
     tide_request request;
     tide_prefetch prefetch;
-    tide_least *least; /* NULL: nobody watches */
+    tide_least *least; /* NULL before tide_manager_watch */
 
     bool sealed;
     bool deep_checks; /* walk every structure at every mutation; for tests */
@@ -39,7 +40,7 @@ struct tide_manager {
     bool updates_wait;      /* of the open training step */
     uint64_t step;          /* counts steps of both kinds */
     bool in_busy, out_busy; /* the link's two ways */
-    bool idle;              /* next had nothing, and nothing happened since */
+    bool idle;              /* next() had nothing, and nothing happened since */
     tide_manager_counters counters;
 };
 

@@ -1,4 +1,4 @@
-/* Steps, ops and slices: what a caller may do when, and what it does to tensors and pending updates.
+/* Steps, ops and slices: which calls are allowed when, and their effects on tensors and pending updates.
  *
  * At op end a param becomes
  *   HOLD_AFTER_BWD   if this op closes its gradient
@@ -64,7 +64,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
         end_training(manager);
     else
         manager->phase = TIDE_PHASE_BETWEEN;
-    tide_tensors_rest(&manager->tensors); /* all after a forward-only pass, what is frozen after training */
+    tide_tensors_rest(&manager->tensors); /* after training: the frozen params alone */
     tide_tensors_free_activations(&manager->tensors);
     tide_future_step_end(&manager->future);
     tide_manager_changed(manager);
@@ -196,7 +196,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
         return status;
     tide_request *request = &manager->request;
     manager->counters.calls++;
-    /* A slice's chunks are over with the op, at the latest. */
+    /* The device is done with a slice's chunks when it is done with the op, at the latest. */
     tide_request_end_slice(request, manager->eviction_queue.ended + 1);
     tide_future_schedule_step(&manager->future, request->op, slice);
     tide_request_open_slice(request, slice);
@@ -207,8 +207,8 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
 
 /* --- abort --- */
 
-/* Is the last training step what is given up? Not when it is over with all its updates, nor when a
- * forward-only pass is open: that pass changes nothing, and the updates go on. */
+/* Does the abort give up the last training step? Not when that step is over with all its updates, nor when a
+ * forward-only pass is open: that pass changes no param, and the updates go on. */
 static bool gives_up_training(const tide_manager *m)
 {
     if (tide_manager_step_is_open(m))
@@ -217,7 +217,8 @@ static bool gives_up_training(const tide_manager *m)
            tide_pending_has_step(&m->pending, m->pending.training_step);
 }
 
-/* The end of the open op may have begun: what it would have rounded into places has to be restored too. */
+/* The pool may have begun the end of the open op: the params into which that end rounds gradients have to be
+ * restored, too. */
 static void note_open_roundings(tide_manager *m)
 {
     const tide_request *request = &m->request;
@@ -240,7 +241,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poiso
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
     *poisoned = m->pending.failed || (*gave_up && m->pending.begun > 0);
-    /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
+    /* Release the pins before the tensors leave COMPUTE; the invariants of both hold again when this call
+     * returns. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
     tide_assemble_forget(&m->tasks);
