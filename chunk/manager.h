@@ -1,17 +1,17 @@
-/* The chunk manager: decides what to fetch, evict, prefetch, update and restore, and never does it.
+/* The chunk manager: decides which chunk to fetch, evict, prefetch, update and restore, and never does it.
  *
- * The owner (src/pool) reports what happens (an op begins, a step ends, a command is done) and asks next()
- * for the commands that follow. The manager knows no threads, no clock, no device and no other folder; it is
- * as deterministic as its inputs. Not thread-safe: the pool's one lock guards it.
+ * The owner (src/pool) reports each event (an op begins, a step ends, a command is done) and asks next() for
+ * the commands that follow. The manager knows no threads, no clock, no device and no other folder; it is as
+ * deterministic as its inputs. Not thread-safe: the pool's one lock guards it.
  *
  * Program order. The manager thinks in the order in which commands are handed out; the executor keeps that
  * order true on asynchronous streams. So a command is done
  *
- *   FETCH              when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
+ *   FETCH              when the mapping stands and the copy is enqueued (users of the slot wait for it)
  *   WRITE_BACK         when the copy has been seen to end
  *   EVICT              when the last use, the copy out included, has been seen and the place is unmapped
- *   UPDATE, RESTORE    host: when the host executor has finished; device: when it is enqueued. A host task's chunks may stand,
- *                      stale, in device slots; copies of them out have been seen to end
+ *   UPDATE, RESTORE    host: when the host executor has finished; device: when it is enqueued. A host task's
+ *                      chunks may stand, stale, in device slots; copies of them out have been seen to end
  *   ACCESS             when the caller's own work on the host slots is over
  *
  * Several commands may be open at once, in any order of completion. A command that fails (done with a status)
@@ -22,20 +22,20 @@
  *             device slot  host slot
  *   absent    -            -          no content yet: zeros (model data) or nothing (FREE activations)
  *   host      -            valid
- *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values
+ *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for new values
  *   clean     valid        valid      evicted without a copy
  *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *
  * Requests, in order of precedence
  *
- *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose update is
- *      pending is updated first: weights are never stale.
+ *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose
+ *      update is pending is updated first: weights are never stale.
  *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (pending.h).
  *   3. prefetch along the plan made of the recorded step (planner.h, eviction_queue.h, prefetch.h).
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
- * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs()
- * names, every request becomes ready. Where slots come from: victims.h.
+ * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs() names,
+ * every request becomes ready. Where slots come from: victims.h.
  */
 #ifndef TIDE_CHUNK_MANAGER_H
 #define TIDE_CHUNK_MANAGER_H
@@ -74,16 +74,16 @@ void tide_manager_destroy(tide_manager *manager);
  * known). ARGUMENT as tide_op_check. */
 tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op);
 
-/* What the registered ops need at least under a placement. */
+/* The fewest slots that the registered ops need under a placement. */
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs);
 
 /* Fix tiers and placement. BUDGET if the slots are fewer than needed (the message counts slots; the pool says
  * it in bytes). Allocates everything; nothing is allocated afterwards. */
 tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
-/* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO placement state
- * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots, and
- * the host's, allow; by small differences it does not move. */
+/* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO
+ * placement state moves, chunk by chunk as updates are done, so that both tiers end their updates together as
+ * far as device slots, and the host's, allow; by small differences it does not move. */
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds);
 
 /* --- a step --- */
@@ -107,13 +107,13 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
-/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and counted;
- * ACTIVATION tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
- * tide_gradients_check_end, or if a chunk's update of an earlier step is still pending: an op that uses it would have waited,
- * but none of this step's did; go on with next() and done() until step end is allowed. */
+/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
+ * counted; ACTIVATION tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
+ * tide_gradients_check_end, or if a chunk's update of an earlier step is still pending: an op that uses it
+ * would have waited, but none of this step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
-/* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a skipped
- * step). */
+/* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a
+ * skipped step). */
 tide_status tide_manager_release_updates(tide_manager *manager);
 tide_status tide_manager_skip_updates(tide_manager *manager);
 /* UPDATE and RESTORE tasks of the last step that are not done yet. */
@@ -121,32 +121,35 @@ uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
  * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because
- * the open op rounds them into it at its end, `*poisoned` false.
- * Otherwise `*poisoned` is true, the params are undefined, and the owner must set them all. With a forward-only
- * pass open, or nothing open and all updates done, no training step is given up. Updates of a step before the
- * one given up go on, unless one of them failed: that poisons, too. `*gave_up` says whether a training step was
- * given up: the owner's own counts of steps and updates go by it. */
+ * the open op rounds them into it at its end, `*poisoned` false. Otherwise `*poisoned` is true, the params
+ * are undefined, and the owner must set them all. With a forward-only pass open, or nothing open and all
+ * updates done, no training step is given up. Updates of a step before the one given up go on, unless one of
+ * them failed: that poisons, too. `*gave_up` says whether a training step was given up: the owner's own
+ * counts of steps and updates go by it. */
 tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned);
 
 /* --- commands --- */
 
-/* Does a direction of the link have enough copies under way to be kept busy? Then what may as well move later waits, so
- * that what becomes urgent meanwhile is not queued behind it: what leaves the device goes in order of next use. Nothing
- * that an op waits for waits for this. Neither at the start. The owner asks next() again when it changes. */
+/* Tell the manager for each direction of the link whether it has enough copies under way to be kept busy.
+ * Moves that may as well come later then wait, so that an urgent one does not queue behind them, and chunks
+ * leave the device in order of next use. A move that an op waits for never waits for this. At the start
+ * neither direction is busy. The owner asks next() again when this changes. */
 void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy);
-/* Of all calls of tide_manager_end so far, the work of so many is over on the device. The caller may be far ahead of it;
- * what leaves in order of next use is chosen among chunks whose uses are over. Never told: all are. */
+/* Tell the manager that the work of the first `ends` calls of tide_manager_end is over on the device, which
+ * the caller may be far ahead of: chunks leave in order of next use among those whose uses are over. Without
+ * any call all uses count as over. */
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 /* The next command to execute; false if there is none at present (ask again after done or a request). */
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
-/* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it poisons nothing. */
+/* Task `id` was never started and changed nothing: it is pending as before. Unlike a failed UPDATE it poisons
+ * nothing. */
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
-/* Chunks that wait to leave the device or to be copied out. */
+/* How many chunks wait to leave the device or to be copied out. */
 uint32_t tide_manager_evicting(const tide_manager *manager);
-/* Might next() have a command? Cheaper than asking, and true once too often rather than too seldom: where everything is
- * resident the owner need not wake whoever asks. */
+/* Might next() have a command? Cheaper than next(), and true too often rather than too seldom: while
+ * everything is resident the owner need not wake the thread that calls next(). */
 bool tide_manager_may_act(const tide_manager *manager);
 /* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:
  * it would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned
@@ -155,30 +158,32 @@ bool tide_manager_is_stuck(tide_manager *manager);
 
 /* --- the host request: param_set and param_get --- */
 
-/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier, which has slots for them all. An ACCESS command comes when they
- * are there and their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
- * chunk holds is brought all the same, so part of it may be written. STATE: a step or another host request
- * is open, or release or skip of the last step is pending. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
+/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier, which has slots for them all. An ACCESS command
+ * comes when they are there and their updates are done; the request is over with done(). WRITE: the host copy
+ * becomes the only valid one; the old content is brought all the same, so that the caller may write a part of
+ * it. STATE: a step or another host request is open, or release or skip of the last step is pending.
+ * ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- queries --- */
 
 /* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
-/* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is done. */
+/* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is
+ * done. */
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
 /* The device slot of a chunk that the open op holds. */
 uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
 
-/* --- for whoever watches (watch.c) --- */
+/* --- for observers: trace and telemetry (watch.c) --- */
 
 typedef enum tide_stand {
     TIDE_STAND_NONE = 0,
     TIDE_STAND_COMING, /* it has a slot, but not its content yet */
     TIDE_STAND_THERE,
-    TIDE_STAND_EVICTING, /* of the device: it is being evicted, or copied out */
-    TIDE_STAND_STALE,    /* of the device: the slot waits while the host changes the chunk */
+    TIDE_STAND_EVICTING, /* on the device only: it is being evicted, or copied out */
+    TIDE_STAND_STALE,    /* on the device only: the slot waits while the host changes the chunk */
 } tide_stand;
 
 typedef enum tide_content {
@@ -199,32 +204,33 @@ typedef struct tide_chunk_view {
     bool pending;    /* an update or restore of it */
 } tide_chunk_view;
 
-/* A chunk that may look different than when it was asked about last; false: there is none. Each is handed out once until
- * it changes again. */
+/* A chunk that may have changed since this call last returned it; false: there is none. Each changed chunk is
+ * returned once. */
 bool tide_manager_changed_chunk(tide_manager *manager, tide_chunk *chunk, tide_chunk_view *view);
-/* All may: each is handed out anew. */
+/* Let tide_manager_changed_chunk return every chunk once more. */
 void tide_manager_changed_all(tide_manager *manager);
-/* Does a gradient stand in the param's place? */
+/* Does the param's place hold its gradient? */
 bool tide_manager_has_gradient(const tide_manager *manager, uint32_t param);
-/* One by one, chunks that the open request lacks, and what each waits for. Begin with *i = 0; false: there is none from
- * there on. */
+/* Lists the chunks that the open request lacks, one a call, with the thing that each waits for. Begin with *i
+ * = 0; false: there are no more. */
 bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, tide_request_wait *wait);
-/* Chunks that the open op, or its open slice, asked for. */
+/* How many chunks the open op, or its open slice, asked for. */
 uint32_t tide_manager_requested(const tide_manager *manager);
-/* The pass has gone as recorded so far. */
+/* Has the pass gone as recorded so far? */
 bool tide_manager_follows(const tide_manager *manager);
 
 /* The plan for training steps, or for forward-only passes; false without one. */
 typedef struct tide_manager_plan {
     uint64_t number;                /* of all plans made so far */
     uint64_t copies_in, copies_out; /* chunks a pass */
-    uint64_t least_in, least_out;   /* least.h; 0 until they are asked for */
+    uint64_t least_in, least_out;   /* least.h; 0 before tide_manager_plan_least */
 } tide_manager_plan;
 
 bool tide_manager_plan_get(const tide_manager *manager, bool training, tide_manager_plan *plan);
-/* Of a plan that there is: the least, which takes as long as least.h says. Needs tide_manager_watch. */
+/* Fill in least_in and least_out of a plan from tide_manager_plan_get; least.h says how long that takes.
+ * Needs tide_manager_watch. */
 void tide_manager_plan_least(const tide_manager *manager, bool training, tide_manager_plan *plan);
-/* Be ready to say of plans what is the least possible. Sealed. NO_MEMORY. */
+/* Allocate all that tide_manager_plan_least needs. After seal. NO_MEMORY. */
 tide_status tide_manager_watch(tide_manager *manager);
 
 #endif
