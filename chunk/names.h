@@ -1,6 +1,7 @@
 /* Tensors of one kind, each name once: numbered from 0 as they are added, found again by name.
  *
- * Names stand in the C library's tree (tsearch): 10^5 are added in 0.1 s; comparing each with all before it took 3.1 s.
+ * The names are in the C library's tree (tsearch): 10^5 are added in 0.1 s; comparing each with all before it
+ * took 3.1 s.
  *
  * Owns the names; calls only array. Not thread-safe; the owner locks.
  */
@@ -21,10 +22,11 @@ typedef struct tide_named {
     uint32_t parts;      /* of a param 1 */
     uint32_t first_part; /* parts of those before it */
     uint64_t size;       /* of a part */
-    uint64_t offset; /* of the first part, from the space's start; of a param until seal from its class's */
+    uint64_t offset; /* of the first part, from the space's start; of a param before seal from its class's */
 } tide_named;
 
-/* All zero but for `kind`: none. Written by names.c alone, but for params' offsets at seal. */
+/* A list of tensors; all zero but for `kind`, it is empty. Only names.c writes it, and the layout params'
+ * offsets at seal. */
 typedef struct tide_names {
     const char *kind;  /* "param": for messages */
     tide_named **list; /* by number; each stays where it is until destroy */
@@ -36,7 +38,7 @@ typedef struct tide_names {
 void tide_names_destroy(tide_names *names);
 /* Append a tensor, whose name is copied and not among them (asserted). NO_MEMORY: none was added. */
 TIDE_NODISCARD tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *number);
-/* NULL if it is not among them. */
+/* NULL if no tensor has the name. */
 const tide_named *tide_names_find(const tide_names *names, const char *name);
 
 static inline const tide_named *tide_names_at(const tide_names *names, uint32_t number)

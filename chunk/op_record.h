@@ -1,6 +1,7 @@
-/* What an op is once it is registered: its uses, and the chunks that they make of it.
+/* A registered op: its uses, and the chunks that they touch.
  *
- * The ops own the records and fill them (ops.h); the rule of gradients reads them and marks what it finds needed.
+ * The ops own the records and fill them (ops.h); the rule of gradients reads them and marks the ops that it
+ * finds needed.
  */
 #ifndef TIDE_CHUNK_OP_RECORD_H
 #define TIDE_CHUNK_OP_RECORD_H
@@ -26,9 +27,9 @@ typedef struct tide_op_record {
     uint32_t activation_count;
     uint32_t slices;
     tide_chunk_set chunks; /* of all its params */
-    bool *modifies; /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */
+    bool *modifies; /* per chunk of these: does the op's end round a gradient into it? From tide_ops_seal */
     tide_chunk_set *slice_chunks;
-    uint32_t needed; /* the gradients' own: found to be needed in this look of theirs */
+    uint32_t needed; /* gradients.h: the last search that found the op needed */
 } tide_op_record;
 
 #endif

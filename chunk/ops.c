@@ -79,7 +79,8 @@ static tide_status check_activation_use(const tide_layout *layout, const tide_op
     return TIDE_OK;
 }
 
-/* Each once, so there are no more of them than tensors: a count that is wrong makes nobody read beyond the array. */
+/* Check the length of an op's array of uses. No tensor may be in it twice, so it is no longer than there are
+ * tensors; with a wrong count this check fails before anything reads beyond the array. */
 static tide_status check_array(const tide_op_description *d, const char *what, const tide_use *uses,
                                uint32_t count, uint32_t tensors)
 {

@@ -1,4 +1,4 @@
-/* What ops use, fixed before seal: the chunks of each op and slice, and which of them its end changes.
+/* The uses of ops, fixed before seal: the chunks of each op and slice, and which of them its end changes.
  *
  * Owns the op records (op_record.h) and the rule of gradients (gradients.h). Calls layout and gradients.
  */
@@ -22,7 +22,7 @@ typedef struct tide_ops {
     tide_gradients gradients;
     tide_op_record *records;
     uint32_t count, capacity;
-    tide_chunk_set set; /* being built */
+    tide_chunk_set set; /* the set being built */
     uint32_t *seen;     /* per chunk: stamp of the set that it is in */
     uint32_t stamp;
 } tide_ops;
@@ -31,17 +31,19 @@ typedef struct tide_ops {
 tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout);
 void tide_ops_destroy(tide_ops *ops);
 
-/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
- * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one
- * that does not fit its kind, GRAD in a FORWARD op, an ACTIVATION tensor whose parts differ from `slices`. */
+/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name,
+ * an unknown pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named
+ * twice, no access or one that does not fit its kind, GRAD in a FORWARD op, an ACTIVATION tensor whose parts
+ * differ from `slices`. */
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
 
-/* All ops are added: fill what their ends modify. */
+/* All ops are added: fill in which chunks their ends modify. */
 void tide_ops_seal(tide_ops *ops);
 
-/* The op with the largest working set, its params' chunks and its largest slice's; `*op` is 0 if there is none. */
+/* The op with the largest working set, its params' chunks and its largest slice's; `*op` is 0 if there is
+ * none. */
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
 /* Schedule steps and uses of one step that runs every op once. */
 void tide_ops_totals(const tide_ops *ops, uint32_t *schedule_steps, uint32_t *uses);
