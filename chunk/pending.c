@@ -6,7 +6,7 @@
 
 enum {
     SPARE_SLOTS = 1,
-    PLACEMENT_STEPS = 16, /* updates change sides only by so large a part of all at once */
+    PLACEMENT_STEPS = 16, /* placement changes only if at least this part of all updates changes sides */
 };
 
 /* --- set-up --- */
@@ -38,7 +38,7 @@ void tide_pending_destroy(tide_pending *pending)
     *pending = (tide_pending){.chunks = NULL};
 }
 
-/* --- what is pending --- */
+/* --- pending updates --- */
 
 static void notify(tide_pending *pending, tide_chunk chunk)
 {
@@ -61,8 +61,8 @@ uint32_t tide_pending_piece(const tide_pending *pending, tide_chunk chunk)
     return update->descends ? update->pieces - 1 - update->done : update->done;
 }
 
-/* Its gradients are complete and its own update has not begun. A param that spans chunks is at rest only when all of them
- * are updated, so its state alone does not tell. */
+/* Are the chunk's gradients complete, and has its own update not begun? The state of a param does not tell: a
+ * param that spans chunks is at rest only when all of them are updated. */
 static bool awaits_update(const tide_pending *pending, tide_chunk chunk)
 {
     assert(tide_pending_is_param_chunk(pending, chunk));
@@ -137,7 +137,7 @@ void tide_pending_start_all(tide_pending *pending)
             start(pending, chunk, TIDE_PENDING_UPDATE, false);
 }
 
-/* What is left of it is no longer pending. */
+/* Drop the rest of a chunk's pending update or restore. */
 static void drop(tide_pending *pending, tide_chunk chunk)
 {
     tide_pending_update *update = &pending->chunks[chunk];
@@ -239,8 +239,8 @@ void tide_pending_piece_end(tide_pending *pending, tide_chunk chunk, tide_piece_
 
 /* --- placement --- */
 
-/* Chunks whose update the device would end at the same time as the host the others, but no fewer than the host has no room
- * for. Not known yet: all. */
+/* How many chunks the device should update so that it ends together with the host, which updates the others;
+ * but at least as many as the host has no slots for. All, while the seconds are not known. */
 static uint32_t balanced_updates(const tide_pending *pending)
 {
     const uint32_t chunks = pending->trained;
@@ -249,13 +249,14 @@ static uint32_t balanced_updates(const tide_pending *pending)
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
-    /* The host has room for the state of so many, with a copy of each. */
+    /* The host has slots for the state of `elsewhere` chunks and for a copy of each. */
     const uint64_t all = (uint64_t)chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_STATE);
     const uint32_t elsewhere = (uint32_t)(pending->slots[TIDE_TIER_HOST] * (uint64_t)chunks / all);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
-/* STATE chunks of a trained PARAM chunk; one that it shares with the next chunk is counted there. */
+/* How many STATE chunks count for a trained PARAM chunk; one that it shares with the next chunk counts for
+ * that one. */
 static uint32_t own_states(const tide_pending *pending, tide_chunk chunk)
 {
     const uint32_t pieces = pending->chunks[chunk].pieces;
@@ -273,7 +274,7 @@ static void place(tide_pending *pending)
         chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = pending->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(pending);
-    bool has_capacity = margin > 0; /* for what goes back and forth, too, if none of it stays */
+    bool has_capacity = margin > 0; /* slots are left for chunks that move back and forth */
     pending->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         if (pending->chunks[i].pieces == 0)
