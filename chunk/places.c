@@ -39,7 +39,7 @@ void tide_places_destroy(tide_places *places)
     *places = (tide_places){.chunks = NULL};
 }
 
-/* A chunk's place, to be changed: the subscribers look again. */
+/* A chunk's place, which the caller is about to change; the subscribers will look at it again. */
 static tide_place *change(tide_places *places, tide_chunk chunk)
 {
     assert(chunk < places->chunk_count);
@@ -149,7 +149,7 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
 }
 
-/* Who looks again when marks change. */
+/* The subscribers that look at a chunk again when these marks change. */
 static uint32_t subscribers_of(uint32_t marks)
 {
     if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT))
@@ -206,8 +206,9 @@ tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscri
     return chunk;
 }
 
-/* Is each slot free or held, none twice? As many as there are, and the sums of their numbers and of the squares of these
- * are right: one or two wrong slots never come to that, more of them seldom. */
+/* Is each slot free or held, and none twice? Checks that there are as many as there should be, and the sums
+ * of their numbers and of the squares of these: one or two wrong slots never keep these right, more of them
+ * seldom. */
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
@@ -242,7 +243,7 @@ static bool place_is_valid(const tide_place *place)
         if (stale && (!holds || tide_place_has(place, (tide_tier)tier) || place->pins[tier]))
             return false;
         if (holds && !tide_place_has(place, (tide_tier)tier) && !place->busy &&
-            !stale) /* without content: only while a move is open */
+            !stale) /* a slot without content: a move is open */
             return false;
     }
     return place->live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
