@@ -1,4 +1,4 @@
-/* The planner: see planner.h for the policy, play.h for what a rule comes to. */
+/* The planner: see planner.h for the policy, play.h for the model on which rules are played. */
 #include "chunk/planner.h"
 
 #include "chunk/play.h"
@@ -26,8 +26,9 @@ struct tide_planner {
     tide_plan candidate;
 };
 
-/* If the last step did not begin as it ended: what was there only at its begin has to be fetched at its first use; what is
- * there only at its end leaves, since its first use was a fetch. Then the step may follow itself. */
+/* Mend a last step that did not begin as it ended, so that the step may follow itself. A chunk that was there
+ * only at its begin has to be fetched at its first use; one that is there only at its end leaves, since its
+ * first use was a fetch. */
 static void mend_wrap(tide_planner *p)
 {
     for (tide_chunk chunk = 0; chunk < p->play.trace->chunk_count; chunk++)
@@ -69,9 +70,9 @@ static void count_crowds(tide_planner *p)
         p->crowd[schedule_step] += p->crowd[schedule_step - 1];
 }
 
-/* A chunk that leaves does so after its last use, though it was played to stay longer, and a step that did not begin as it
- * ended has been mended: some others have room, and stay. Not those without content to save: slots idle let fetches begin
- * early. */
+/* Keep more chunks than were played to stay, where slots are left: a plan lets a chunk leave right after its
+ * last use, the play did so later, and a step that did not begin as it ended has been mended. Chunks without
+ * content to save are not kept: idle slots let fetches begin early. */
 static void keep_what_fits(tide_planner *p)
 {
     count_crowds(p);
@@ -82,7 +83,8 @@ static void keep_what_fits(tide_planner *p)
             keep_if_it_fits(p, use);
 }
 
-/* Copies of the candidate, followed for ever: counted in the second of two steps. Ends by using up the states. */
+/* Count the candidate's copies, as if followed for ever: those of the second of two steps. Overwrites the
+ * play's states. */
 static void count_copies(tide_planner *p)
 {
     tide_plan *plan = &p->candidate;
@@ -129,8 +131,8 @@ static bool can_play(const tide_planner *p, uint32_t steps)
     return p->played_uses + (uint64_t)steps * p->play.trace->use_count <= PLAYED_USES;
 }
 
-/* The first step begins with an empty device: nothing is looked ahead in it. Each other one has its own share of looking
- * ahead, so that equal steps are decided equally. */
+/* The first step begins with an empty device, so that it is played without looking ahead. Each other one has
+ * its own share of looking ahead, so that equal steps are decided equally. */
 static bool play_to_steady_state(tide_planner *p)
 {
     const uint32_t chunks = p->play.trace->chunk_count;
