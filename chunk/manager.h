@@ -22,7 +22,7 @@
  *             device slot  host slot
  *   absent    -            -          no content yet: zeros (model data) or nothing (FREE activations)
  *   host      -            valid
- *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for new values
+ *   stale     its own      valid      the host updates it: the slot waits, mapped, for the new values
  *   clean     valid        valid      evicted without a copy
  *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *
