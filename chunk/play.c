@@ -1,7 +1,7 @@
 /* See play.h.
  *
- * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this very model until
- * C is used, and a journal takes them back.
+ * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this
+ * very model until C is used; a journal of changes then takes them back.
  */
 #include "chunk/play.h"
 
@@ -10,11 +10,11 @@
 
 enum { LOOK_AHEAD_USES = 4096 }; /* at most, for one decision */
 
-/* Without looking ahead the clean one goes if it is at least so many quarters as far. */
+/* Without looking ahead the clean chunk leaves if it is at least so many quarters as far. */
 enum { QUARTERS = 4 };
 static const uint32_t clean_quarters[TIDE_PLAY_RULES] = {2, 0, 3, QUARTERS};
 
-/* In sets are those that may leave; while it is used a chunk is held. */
+/* The sets have the chunks that may leave; while a chunk is used, it is held. */
 typedef enum chunk_state {
     ABSENT = TIDE_PLAY_ABSENT,
     DEAD,  /* written whole at its next use */
@@ -23,7 +23,7 @@ typedef enum chunk_state {
     DIRTY,
     SETS = TIDE_PLAY_SETS,
     HELD_DEAD = SETS,
-    HELD_STALE, /* nobody: it is clean as soon as it is held */
+    HELD_STALE, /* not used: a stale chunk is clean once it is held */
     HELD_CLEAN,
     HELD_DIRTY,
 } chunk_state;
@@ -88,7 +88,7 @@ static void leave(tide_play *p, tide_chunk chunk)
     put(p, chunk, ABSENT, p->next[chunk]);
 }
 
-/* What a chunk becomes by a use. */
+/* The state of a chunk after a use. */
 static chunk_state state_after(chunk_state before, uint32_t flags)
 {
     if (flags & TIDE_TRACE_ENDS)
@@ -112,7 +112,8 @@ static void end_use(tide_play *p, uint32_t use)
 
 /* --- victims --- */
 
-/* At a schedule step ranks go up in distance from here round to here. */
+/* At a schedule step distance grows with rank from this rank on, through the highest and round to this one
+ * again. */
 static uint32_t first_rank(const tide_play *p, uint32_t schedule_step)
 {
     return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[schedule_step]
@@ -134,7 +135,8 @@ static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes);
 
-/* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are uses). */
+/* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are
+ * uses). */
 static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     const uint32_t first = first_rank(p, schedule_step);
@@ -161,7 +163,7 @@ static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 
 /* --- playing --- */
 
-/* Hold what is there; how many are not? */
+/* Hold the schedule step's chunks that are on the device. Returns how many are not. */
 static uint32_t hold_present(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     uint32_t missing = 0;
@@ -226,7 +228,8 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_ste
     return result;
 }
 
-/* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to see. */
+/* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to
+ * see. */
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes)
 {
@@ -266,8 +269,8 @@ static void index_schedule_steps(tide_play *p)
         p->schedule_step_first[schedule_step] = trace->use_count;
 }
 
-/* Uses by the schedule step in which they end: a counting sort. ending_first[m] serves as the place to fill, so it ends as the
- * next schedule step's beginning and is shifted back. */
+/* Uses by the schedule step in which they end: a counting sort. ending_first[m] serves as the place to fill,
+ * so it ends as the next schedule step's beginning and is shifted back. */
 static void index_endings(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
@@ -301,7 +304,8 @@ static void link_uses(tide_play *p)
     }
 }
 
-/* By the next use, which is farther the higher it is; or by the last one's end, which is farther the lower it is. */
+/* Rank uses by the chunk's next use, which is farther the higher it is; or by the end of its last one, which
+ * is farther the lower it is. */
 static void rank_uses(tide_play *p)
 {
     const uint32_t count = p->trace->use_count;

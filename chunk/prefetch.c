@@ -7,8 +7,8 @@
 
 /* Sets of fetches. */
 enum {
-    MISSING = 0,      /* it can begin, */
-    MISSING_IN_PLACE, /* or can, and has its own slot */
+    MISSING = 0,      /* it can begin: its chunk is missing */
+    MISSING_IN_PLACE, /* it can begin, into its chunk's own slot */
     SETS,
     ASIDE = SETS, /* a free slot is set aside for it: these are in the tree */
 };
@@ -40,7 +40,7 @@ void tide_prefetch_destroy(tide_prefetch *prefetch)
     *prefetch = (tide_prefetch){.count = 0};
 }
 
-/* --- what becomes of a fetch --- */
+/* --- sets of fetches --- */
 
 static const tide_trace_use *use_of(const tide_prefetch *p, uint32_t fetch)
 {
@@ -53,8 +53,9 @@ static bool is_in_place(const tide_prefetch *p, uint32_t fetch)
     return p->step->plan->in_place[p->step->plan->fetches[fetch]];
 }
 
-/* The sets that a fetch belongs to: bit i for set i. No slot is set aside for what waits, or will, in its own. One that is not
- * its chunk's next waits for a use before it; the plan says whether it will find its slot. */
+/* The sets that a fetch belongs to: bit i for set i. A fetch whose chunk waits in its own slot, or will, has
+ * no slot set aside. One that is not its chunk's next waits for a use before it; the plan says whether it
+ * will find its slot. */
 static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
 {
     const tide_chunk chunk = use_of(p, fetch)->chunk;
@@ -97,7 +98,7 @@ static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
     return slots;
 }
 
-/* For those that come before the fetch. */
+/* Slots set aside for fetches that are needed before this one. */
 static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t round = fetch < p->first ? aside_below(p, p->count) : 0;
@@ -112,9 +113,10 @@ static void sort(tide_prefetch *p, uint32_t fetch)
         tide_bitset_put(&p->sets[set], fetch, sets >> set & 1u);
 }
 
-/* --- how far they have got --- */
+/* --- the place reached --- */
 
-/* Schedule steps pass: the chunk's next fetch is another, or the same in the next step. */
+/* The schedule step of a fetch passes: its chunk's next fetch is another one, or the same one in the next
+ * step. */
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t next = p->next_fetch[fetch];
@@ -153,7 +155,7 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
         sort(p, fetch);
 }
 
-/* Schedule steps before the present one have passed, and all of the steps that are over. */
+/* Pass all fetches for schedule steps before the present one and for steps that are over. */
 static void look_again(tide_prefetch *p, const tide_step_plan *step)
 {
     tide_chunk chunk;
@@ -213,7 +215,7 @@ bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
 {
     const tide_prefetch *p = prefetch;
     if (!p->step || !is_taken_over(p, tide_future_plan(p->future)) || p->rounds != p->future->rounds)
-        return true; /* all will be sorted anew */
+        return true; /* the next look sorts all fetches anew */
     for (uint32_t fetch = 0; fetch < p->count; fetch++) {
         uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
         for (int set = 0; set < SETS; set++)
