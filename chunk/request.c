@@ -9,8 +9,8 @@ enum {
     LACKING = 0, /* not at rest on the device, or something is pending */
     PENDING,
     SLOTLESS, /* without a device slot */
-    MISSING,  /* a fetch into a free slot would bring it, */
-    IN_PLACE, /* or one into its own */
+    MISSING,  /* a fetch into a free slot would bring it */
+    IN_PLACE, /* a fetch into its own slot would bring it */
     SETS,
 };
 
@@ -45,7 +45,7 @@ void tide_request_destroy(tide_request *request)
     *request = (tide_request){.open = false};
 }
 
-/* --- what is lacking --- */
+/* --- chunks that the request lacks --- */
 
 /* The sets that a pin of the chunk belongs to: bit i for set i. */
 static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
@@ -156,7 +156,7 @@ static void release_chunks(tide_request *r, uint32_t from)
         r->pinned_count = from;
 }
 
-/* The device copy is about to change. */
+/* Give the host copy up, because the device copy is about to change. */
 static void drop_host_copy(tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
@@ -186,7 +186,7 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
-/* All is on the device, at rest, and nothing of it is pending. */
+/* Is every chunk on the device, at rest, and without anything pending? */
 static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
@@ -230,7 +230,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->param_use = tide_future_planned_use(request->eviction_queue->future);
 }
 
-/* What a slice overwrites whole is dead from now on, so that nobody copies it. */
+/* Content that a slice overwrites whole is dead from now on, so that no move copies it. */
 static void forget_overwritten(tide_request *r, const tide_op_record *op)
 {
     for (uint32_t i = 0; i < op->activation_count; i++) {
@@ -303,7 +303,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
         if (tide_tasks_next_ready(request->tasks, true, command) ||
             tide_tasks_next_assembly(request->tasks, turn, true, command))
             return true;
-        /* Slots that an update on the device is assembled in are not taken from it. */
+        /* The request does not take the slots in which an update on the device is being assembled. */
         turn->assembles = false;
         turn->prefetches = request->tasks->assembling[TIDE_TIER_DEVICE].task_count == 0;
         return turn->prefetches && fetch_with_slot(request, command);

@@ -128,7 +128,7 @@ bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool fir
         const bool device = (on_device < on_host) == (i == 0);
         const tide_chunk chunk = device ? on_device : on_host;
         const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-        const bool waits = !device && turn->out_busy && !first_only; /* what is under way comes first */
+        const bool waits = !device && turn->out_busy && !first_only; /* copies under way come first */
         if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
         assert(tide_pending_has(tasks->pending, chunk) && tasks->pending->chunks[chunk].on_device == device);
@@ -160,7 +160,8 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
-/* What was written in one tier is no longer valid in the other. */
+/* A task is done with a chunk, or failed. If the task wrote it in one tier, its copy in the other is no
+ * longer valid. */
 static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *item, bool ok)
 {
     const tide_chunk chunk = item->chunk;
@@ -176,7 +177,7 @@ static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *i
         tide_places_set_valid(t->places, chunk, tier);
         tide_tensors_note_content(t->tensors, chunk);
     } else if (ok && place->live) {
-        tide_places_set_valid(t->places, chunk, tier); /* zeros that were read stand for the content */
+        tide_places_set_valid(t->places, chunk, tier); /* the content is the zeros that the task read */
     }
     tide_places_tidy_host(t->places, chunk);
 }
@@ -239,7 +240,7 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
                            .tier = TIDE_TIER_HOST,
                            .reason = TIDE_REASON_ACCESS,
                            .chunk = chunks[0].tensor};
-    for (uint32_t i = 0; i < count; i++) /* part of a chunk may be written: the rest of it is always wanted */
+    for (uint32_t i = 0; i < count; i++) /* the caller may write a part of a chunk and needs the rest */
         add_chunk(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
     mark_access(tasks, TIDE_MARK_FIRST, 0);
     return TIDE_OK;

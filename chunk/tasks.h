@@ -1,22 +1,22 @@
 /* Updates, restores and the host request: which is next, and how its chunks come together (assemble.c).
  *
- * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks changed: of each tier,
- * and on the host of those whose chunks are all there but for so many that need zeros; of each those that a request waits for
- * apart.
+ * PARAM chunks whose next piece waits are kept in sets, and sorted again when one of the piece's chunks
+ * changes: one set per tier, and on the host one set each for those whose chunks are all there but for 0, 1
+ * or 2 that need zeros. The chunks that a request waits for have sets of their own.
  *
- * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls places, tensors,
- * pending, moves, victims.
+ * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls
+ * places, tensors, pending, moves, victims.
  */
 #ifndef TIDE_CHUNK_TASKS_H
 #define TIDE_CHUNK_TASKS_H
 
 #include "chunk/victims.h"
 
-enum {
-    TIDE_OPEN_TASKS_MAX = 2
-}; /* updates and restores handed out at a time, per tier: one runs, one follows */
+/* Updates and restores handed out at a time, per tier: one runs, one follows. */
+enum { TIDE_OPEN_TASKS_MAX = 2 };
 
-/* Waiting on the device, on the host; on the host with 0 to 2 chunks that need zeros. Then the same of those a request waits for. */
+/* Pieces that wait on the device; on the host; on the host with 0 to 2 chunks that need zeros and all others
+ * there. From TIDE_TASK_FIRST on the same, for chunks that a request waits for. */
 enum {
     TIDE_TASK_WAITS_ON_DEVICE = 0,
     TIDE_TASK_WAITS_ON_HOST,
@@ -39,45 +39,46 @@ typedef struct tide_tasks {
     uint16_t *entries;   /* per PARAM chunk: bit i: it is in set i */
     tide_command access; /* task_count 0: none */
     bool access_running;
-    tide_chunk accessed; /* has the mark; NONE: none yet */
+    tide_chunk accessed; /* the chunk with the mark ACCESSED; NONE: none yet */
 } tide_tasks;
 
-/* No task. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* An object without tasks. NO_MEMORY. A zeroed one may be destroyed, too. */
 tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors,
                               tide_pending *pending);
 void tide_tasks_destroy(tide_tasks *tasks);
 
-/* The next task whose chunks are all on the host, if the executor may have another; with `first_only` of chunks that a request
- * waits for. */
+/* The next task whose chunks are all on the host, if the executor may have another. `first_only`: only a task
+ * that a request waits for. */
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
-/* The next move towards a task, or a task that it completes; likewise. */
+/* The next move towards a task, or a task that then has all its chunks; `first_only` as above. */
 bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only,
                               tide_command *command);
-/* The same for an open host request that is not handed out, and its chunks' pending updates. */
+/* The next move towards the open host request, its ACCESS command, or a pending update of its chunks. The
+ * request is not handed out yet. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
 void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piece_end how);
 
 /* --- the host request --- */
 
-/* Open it: manager.h. ARGUMENT. */
+/* Open the host request: manager.h. ARGUMENT. */
 tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, uint32_t count);
-/* Nobody waits for the host any more. */
+/* Close the host request, which is done or given up. */
 void tide_tasks_close_access(tide_tasks *tasks);
 
 /* --- assembling --- */
 
-/* Is all of a host task where it is wanted, but for `*needs_zero` chunks that need a slot? */
+/* Are all chunks of a host task there, but for `*needs_zero` chunks that need a slot? */
 bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *needs_zero);
-/* The next move towards the task; or, if all of it is there, the task. */
+/* The next move towards the task; or the task, if all its chunks are there. */
 bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task,
                         tide_command *command);
-/* All is there, and slots are free for the chunks that need zeros: pin, and let the executor have it. */
+/* Pin the chunks of a task and hand it out. All are there, or slots are free for those that need zeros. */
 void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
-/* No task is being assembled any more. */
+/* Give up the assembly on both tiers. */
 void tide_assemble_forget(tide_tasks *tasks);
 
-/* Is every PARAM chunk that has not changed meanwhile in the sets it belongs to? Walks all. */
+/* Is every PARAM chunk that has not changed meanwhile in the sets it belongs to? Walks all PARAM chunks. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)
