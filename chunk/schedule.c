@@ -102,7 +102,7 @@ static void record(tide_schedule *schedule, tide_recording *recording, tide_sche
     recording->schedule_steps[recording->length++] = schedule_step;
 }
 
-/* From the cursor on the recording is no longer true. */
+/* Cut a recording at the cursor, from where it is no longer true. */
 static void truncate_recording(tide_schedule *schedule, tide_recording *recording)
 {
     assert(schedule->cursor <= recording->length);
@@ -163,7 +163,7 @@ const tide_recording *tide_schedule_active(const tide_schedule *schedule)
     return training->valid ? training : forward->valid ? forward : NULL;
 }
 
-/* Where the chunk's uses are: [*first, *end) of the active recording's. */
+/* Where a chunk's uses are: [*first, *end) of the active recording's uses. */
 static const tide_recording *uses_of(const tide_schedule *schedule, tide_chunk chunk, uint32_t *first,
                                      uint32_t *end)
 {

@@ -1,16 +1,17 @@
 /* The recorded schedule: which schedule step follows which, and when each chunk is used next.
  *
- * A schedule step is an op's begin (its params) or one of its slices (its activations). A recording is the sequence
- * of schedule steps of one step; training steps and forward-only passes have one each. The first step of a kind is
- * recorded, later ones are followed by a cursor. At the first difference the rest of the step is recorded
- * instead (what came before is the same), so the next step of the kind is followed again.
+ * A schedule step is an op's begin (its params) or one of its slices (its activations). A recording is the
+ * sequence of schedule steps of one step; training steps and forward-only passes have one each. The first
+ * step of a kind is recorded, a cursor follows later ones. At the first difference the rest of the step is
+ * recorded instead (the part before it is the same), so that the next step of the kind is followed again.
  *
  *   steps     op0  op0/0  op0/1  op1 ...          length
- *                          ^ cursor: the next one expected; the schedule step going on is before it
+ *                          ^ cursor: the next one expected; the present schedule step is before it
  *   chunk c's uses:  3 17 40     next use at cursor 18: 40 - 18 = 22 schedule steps away;
  *                                at cursor 41: 3 + length - 41, in the next step
  *
- * Uses are numbered through a step: schedule step by schedule step, in the order of each schedule_step's chunks.
+ * Uses are numbered through a step: schedule step by schedule step, in the order of each schedule step's
+ * chunks.
  *
  * All memory is allocated at create. A step longer than twice all registered ops is not recorded.
  */
@@ -62,17 +63,17 @@ void tide_schedule_begin(tide_schedule *schedule, bool training);
 bool tide_schedule_advance(tide_schedule *schedule, tide_schedule_step schedule_step);
 /* The step is over. True if it was shorter than the recording. */
 bool tide_schedule_end(tide_schedule *schedule);
-/* The step was given up: a recording in progress is forgotten, one that was followed stands. */
+/* The step was given up: forget a recording in progress; a recording that was followed stays valid. */
 void tide_schedule_abort(tide_schedule *schedule);
 
-/* The recording that tells the future now, NULL if there is none. */
+/* The recording that says which schedule steps are expected, NULL if there is none. */
 const tide_recording *tide_schedule_active(const tide_schedule *schedule);
-/* The number of the chunk's next use, in this step or the next; of its last use in a step; TIDE_USE_NONE if it has none. Need
- * an active recording. */
+/* The number of the chunk's next use, in this step or the next; and of its last use in a step. TIDE_USE_NONE
+ * if the chunk has none. Both need an active recording. */
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
-/* Schedule steps from the cursor to a use, in this step or the next: 0 if it is the next schedule step's. Of TIDE_USE_NONE twice the
- * recording's length. */
+/* Schedule steps from the cursor to a use, in this step or the next: 0 if it is the next schedule step's. For
+ * TIDE_USE_NONE twice the recording's length. */
 uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use);
 
 #endif

@@ -10,10 +10,12 @@
  *              +-------------------------+ (no gradient: zero)      |
  *              +----------------------------------------------------+
  *
- * A part is only ever FREE, COMPUTE or HOLD. A chunk counts its tensors by state, so its own state follows without walking them.
+ * A part is only ever FREE, COMPUTE or HOLD. A chunk counts its tensors by state, so its own state follows
+ * without walking them.
  *
- * A param's gradient stands in its place from the end of its closing op until every chunk that it touches is updated or
- * restored: open_chunks counts those. A chunk is complete when all of its params' gradients of one step are.
+ * A param's gradient stands in its place from the end of its closing op until every chunk that it touches is
+ * updated or restored: open_chunks counts those. A chunk is complete when all of its params' gradients of one
+ * step are.
  *
  * Owns the states. Calls places, which it tells when a chunk gets or loses content.
  */
@@ -32,7 +34,7 @@ typedef enum tide_tensor_state {
     TIDE_TENSOR_STATE_COUNT,
 } tide_tensor_state;
 
-/* Tensors that overlap one chunk: by state, and all of them, for ever. */
+/* The tensors that overlap one chunk: how many are in each state, and how many there are. */
 typedef struct tide_tensor_counts {
     uint32_t in[TIDE_TENSOR_STATE_COUNT];
     uint32_t all;
@@ -41,7 +43,7 @@ typedef struct tide_tensor_counts {
 typedef struct tide_param_record {
     tide_tensor_state state;
     tide_chunk first, last; /* PARAM chunks */
-    bool has_gradient;      /* the gradient stands in its place */
+    bool has_gradient;      /* its place holds the gradient */
     uint32_t open_chunks;   /* chunks whose update or restore is still pending for this gradient */
     uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
 } tide_param_record;
@@ -55,7 +57,8 @@ typedef struct tide_tensors {
     tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
 } tide_tensors;
 
-/* All FREE. `places` may be created later, before the first change. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* All FREE. `places` may be created later, before the first change. NO_MEMORY. Zeroed ones may be destroyed,
+ * too. */
 tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places);
 void tide_tensors_destroy(tide_tensors *tensors);
 
@@ -64,23 +67,27 @@ tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to);
 /* May a tensor go from one state to another? */
 bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to);
-/* Content was written into a chunk: params that had never had a value have one, an fp32 chunk is live. */
+/* A task has written content into a chunk: params without a value have one from now on, an fp32 chunk is
+ * live. */
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 
 /* --- gradients --- */
 
-/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: something is pending for all its chunks. */
+/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: something is pending for
+ * all its chunks. */
 void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made);
 /* Training step `step` is over: params without a gradient of it get zero. Returns how many. */
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step);
-/* All its params are HOLD_AFTER_BWD: its gradients are complete; and all of `step`. */
+/* Are all params of the chunk HOLD_AFTER_BWD, so that its gradients are complete? And are all of these of
+ * `step`? */
 bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk);
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Does any param in the chunk hold its gradient, or part of it, made by `step`? */
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
-/* Nothing is pending for the chunk any more from `step`: its params go back to HOLD when no other chunk of theirs has anything pending. */
+/* Nothing of `step` is pending for the chunk any more: its params go back to HOLD when no other chunk of
+ * theirs has anything pending. */
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
-/* No param has a gradient any more (the pool is poisoned). */
+/* Let no param have a gradient any more (the pool is poisoned). */
 void tide_tensors_forget_gradients(tide_tensors *tensors);
 
 /* --- the end of a step --- */
@@ -89,7 +96,8 @@ void tide_tensors_forget_gradients(tide_tensors *tensors);
 void tide_tensors_rest(tide_tensors *tensors);
 void tide_tensors_free_activations(tide_tensors *tensors);
 
-/* Counts against places: a chunk is live if a tensor of it is, and pinned if one is in use. Walks all chunks. */
+/* Do the counts agree with places? A chunk is live if a tensor of it is, and pinned if one is in use. Walks
+ * all chunks. */
 bool tide_tensors_is_valid(const tide_tensors *tensors);
 
 #endif
