@@ -77,7 +77,7 @@ static tide_chunk highest_of(const tide_priority_buckets *s, uint32_t among, uin
     return found;
 }
 
-/* With the lowest. */
+/* The chunk with the lowest key in [first, end). */
 static tide_chunk lowest_of(const tide_priority_buckets *s, uint32_t among, uint32_t first, uint32_t end,
                             uint32_t spared)
 {

@@ -1,12 +1,13 @@
 /* Priority buckets: chunks sorted into buckets, and in each by how far their next use is.
  *
- * A chunk's key is its place in time: in a recorded step the number of its next use, so that keys go round with the step.
+ * A chunk's key is its place in time: in a recorded step the number of its next use, so that keys go round
+ * with the step.
  *
  *     0          from                     never            keys
  *     |-- later, next step --|-- sooner --|-- no use at all --|
  *
- * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then what is never used. No two chunks in one of these
- * buckets have the same key; none is in two of them.
+ * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then the chunks that are never used.
+ * No two chunks in these buckets have the same key; none is in two buckets.
  *
  * Owns its memory alone. Calls places, bitset.
  */
@@ -45,7 +46,7 @@ void tide_priority_buckets_clear(tide_priority_buckets *buckets);
 void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket,
                                uint32_t key);
 
-/* Is it there? In none, whatever the key. */
+/* Is the chunk in the bucket under the key? For TIDE_BUCKET_NONE: is it in no bucket? */
 static inline bool tide_priority_buckets_has(const tide_priority_buckets *buckets, tide_chunk chunk,
                                              uint32_t bucket, uint32_t key)
 {
@@ -53,8 +54,8 @@ static inline bool tide_priority_buckets_has(const tide_priority_buckets *bucket
     return entry->bucket == bucket && (bucket == TIDE_BUCKET_NONE || entry->key == key);
 }
 
-/* The farthest, or nearest, chunk in some buckets (bit i: bucket i) without any of the `spared` marks; TIDE_CHUNK_NONE if there
- * is none. Few chunks have those marks. */
+/* The farthest, or nearest, chunk in some buckets (bit i: bucket i) without any of the `spared` marks;
+ * TIDE_CHUNK_NONE if there is none. Few chunks have those marks. */
 tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among,
                                           tide_horizon horizon, uint32_t spared);
 tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among,

@@ -8,8 +8,9 @@ enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 /* Buckets of the device: chunks that no request wants, and from REQUESTED on those that one does. */
 enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_BUCKETS = 2 * REQUESTED };
 
-/* Buckets of copies: duplicates of what the device has, and what the host alone has, where UPDATED may return to a slot that
- * waits. From QUEUED on: of chunks that leave, or wait in their slot. */
+/* Buckets of host copies: duplicates of chunks that the device has, and chunks that only the host has;
+ * UPDATED ones may return to a device slot that waits. From QUEUED on: duplicates of chunks that are to leave
+ * the device or to wait in their slot. */
 enum { DUPLICATE = 0, DUPLICATE_IN_USE, QUEUED, ALONE = 2 * QUEUED, UPDATED, COPY_BUCKETS };
 
 enum { QUEUED_MARKS = TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
@@ -31,7 +32,7 @@ void tide_victims_destroy(tide_victims *victims)
     tide_priority_buckets_destroy(&victims->copies);
 }
 
-/* --- who stands where --- */
+/* --- buckets --- */
 
 static uint32_t key_of(const tide_victims *v, tide_chunk chunk)
 {
@@ -75,7 +76,7 @@ static void sort(tide_victims *v, tide_chunk chunk)
     tide_priority_buckets_put(&v->copies, chunk, copy, key);
 }
 
-/* State that is updated on the device stands beside its PARAM chunk. */
+/* Sort the states that the device updates with a PARAM chunk: their keys are beside its key. */
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
     assert(v->pending->on_device[param_chunk]);
@@ -83,7 +84,7 @@ static void sort_states(tide_victims *v, tide_chunk param_chunk)
         sort(v, tide_layout_piece(v->layout, param_chunk, i).state_chunk);
 }
 
-/* Keys are of another recording, or of uses too long ago to be told apart: all are sorted anew. */
+/* Sort all chunks anew, when the keys are of another recording, or of uses too long ago to be told apart. */
 static void begin_anew(tide_victims *v)
 {
     const uint64_t uses = v->places->uses;
@@ -111,7 +112,7 @@ static void look_again(tide_victims *v)
 
 /* --- device slots --- */
 
-/* The farthest in these buckets that the rule allows. */
+/* The farthest chunk in these buckets that the rule allows. */
 static tide_chunk farthest(const tide_victims *v, tide_victim_rule rule, uint32_t among)
 {
     assert(among < 1u << REQUESTED);
@@ -160,7 +161,8 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 
 /* --- host slots --- */
 
-/* The nearest; first of what is in use on the device, which stays there longest. */
+/* The duplicate whose chunk stays on the device longest: the nearest of those in use there, else the nearest
+ * of all. */
 static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
 {
     const tide_horizon horizon = tide_future_horizon(v->future);
@@ -226,7 +228,8 @@ static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, 
                                      bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
 }
 
-/* Of state beside a PARAM chunk that changed, only when that is looked at. */
+/* Has the chunk changed since victims last looked? A STATE chunk also counts as changed when a PARAM chunk
+ * has with which it is sorted. */
 static bool is_changed(const tide_victims *v, tide_chunk chunk)
 {
     uint32_t changed = tide_place_of(v->places, chunk)->changed;
@@ -240,7 +243,7 @@ static bool is_changed(const tide_victims *v, tide_chunk chunk)
 bool tide_victims_is_valid(const tide_victims *victims)
 {
     if (victims->epoch != victims->future->epoch)
-        return true; /* all will be sorted anew */
+        return true; /* the next look sorts all chunks anew */
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
         if (!is_changed(victims, chunk) &&

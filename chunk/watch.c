@@ -1,4 +1,5 @@
-/* What the manager tells whoever watches it: places, requests and plans. It changes nothing but who has been told. */
+/* An observer's view of the manager: places, requests and plans. These calls change nothing but which chunks
+ * have already been returned. */
 #include "chunk/manager_internal.h"
 
 #include <assert.h>
