@@ -42,8 +42,8 @@ struct tide_least {
     uint32_t *next;                /* per chunk: scratch */
     uint32_t *following;           /* per use: its chunk's next one, in this step or the next */
     uint32_t *schedule_step_first; /* per schedule step: its first use */
-    uint32_t *ending,
-        *ending_first; /* uses by the schedule step they end in; per schedule step where its ones begin */
+    /* Uses by the schedule step in which they end; and where the uses of each schedule step begin there. */
+    uint32_t *ending, *ending_first;
 
     uint32_t *until;  /* per use: where the stretch after it ends, TIDE_USE_NONE if there is none */
     uint32_t *crowd;  /* per schedule step: chunks that need a slot and are in no stretch */
@@ -192,7 +192,7 @@ static uint64_t least_in(tide_least *l)
 typedef struct span {
     uint32_t first, last;
     uint32_t widest, widest_schedule_steps; /* the use before its widest gap */
-    bool goes; /* the chunk has to leave for the host before its end: a copy for certain */
+    bool goes; /* the host gets the chunk before the span ends: a copy for certain */
 } span;
 
 static bool modifies(const tide_trace_use *use)
@@ -230,9 +230,9 @@ static span span_from(const tide_least *l, uint32_t first)
  * the truth:
  *
  *   whole false  the widest gap alone. To stay through all gaps is to stay through that one.
- *   whole true   the whole span. Its own uses in between are taken out of the crowd, for the stretch has their
- *                slot if it is kept; if it is given up, they should be in the crowd again, and are not, so that
- *                there seem to be more free slots.
+ *   whole true   the whole span. Its own uses in between are taken out of the crowd, for the stretch has
+ *                their slot if it is kept; if it is given up, they should be in the crowd again, and are not,
+ *                so that there seem to be more free slots.
  */
 static uint64_t least_out(tide_least *l, bool whole)
 {

@@ -12,7 +12,7 @@ enum {
     STEPS_MIN = 3,             /* however large they are: the first begins with an empty device */
     PLAYED_USES = 1 << 21,     /* in one build, beyond which neither more steps nor more rules are played */
     LOOK_AHEAD_STEP = 1 << 19, /* uses played out for decisions, in one step */
-    FITTED_STEPS = 1 << 18,    /* looked at for room, in one plan */
+    FITTED_STEPS = 1 << 18,    /* schedule steps looked at for free slots, in one plan */
 };
 
 struct tide_planner {

@@ -5,7 +5,7 @@
  * free slot is set aside for each of them that does not wait in its own.
  *
  *   fetches in order of need   a      b          c       d
- *                              there  to leave  pending  missing     3 slots free: 2 set aside, d takes the third
+ *                              there  to leave  pending  missing     3 free slots: 2 set aside, d takes one
  *
  * So no fetch ahead has to make room for one that is needed sooner, which would move its chunk twice.
  *
@@ -51,7 +51,7 @@ typedef struct tide_prefetch {
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
                                  const tide_future *future, const tide_pending *pending);
 void tide_prefetch_destroy(tide_prefetch *prefetch);
-/* The next fetch ahead, if the way in has room for it. */
+/* The next fetch ahead, if the way in is not busy. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
 
 /* Is every fetch whose chunk has not changed meanwhile in its right sets? Walks all fetches. */

@@ -57,11 +57,11 @@ bool tide_request_try_pin(tide_request *request);
 /* The next command for a request that is not ready. It narrows `turn` to the work that may be done beside it:
  *
  *   - a requested chunk has a pending update or restore: that comes first. Meanwhile the other requested
- *     chunks are fetched into free slots, other updates on the host whose chunks are there go on, and prefetch
- *     uses slots beyond those that the request will take
+ *     chunks are fetched into free slots, other updates on the host whose chunks are there go on, and
+ *     prefetch uses slots beyond those that the request will take
  *   - else every chunk that is missing is fetched into a free slot; or a chunk that is to leave anyway, or
- *     else a victim, is evicted, never more of them than slots are still missing; while a missing chunk has no
- *     slot coming, nothing else takes slots */
+ *     else a victim, is evicted, never more of them than slots are still missing; while a missing chunk has
+ *     no slot coming, nothing else takes slots */
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command);
 /* Release the open slice, if one is: its parts get their next states. `ends` as
  * tide_eviction_queue_use_ended. */

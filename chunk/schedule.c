@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Room for a step that runs every registered op twice: gradients of two losses, say. */
+/* Space for a step that runs every registered op twice: gradients of two losses, say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
 static void allocate(tide_schedule *s, tide_recording *recording)

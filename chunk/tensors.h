@@ -30,7 +30,7 @@ typedef enum tide_tensor_state {
     TIDE_TENSOR_COMPUTE,        /* an open op uses it */
     TIDE_TENSOR_HOLD,           /* content, at rest */
     TIDE_TENSOR_HOLD_AFTER_FWD, /* used in this step's forward */
-    TIDE_TENSOR_HOLD_AFTER_BWD, /* its gradient is complete and stands in its place */
+    TIDE_TENSOR_HOLD_AFTER_BWD, /* its gradient is complete and in its place */
     TIDE_TENSOR_STATE_COUNT,
 } tide_tensor_state;
 

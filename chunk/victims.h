@@ -13,8 +13,8 @@
  *   1. a free one;
  *   2. of a duplicate: the chunk that the device will keep longest, because it is needed there soonest;
  *   3. by promotion (tasks only), one at a time: a chunk that the host has updated returns to the device
- *      slot that waits for it, as it has to in any case, the nearest first; else the farthest chunk that is on
- *      the host alone moves to a free device slot, or to one that a clean chunk leaves.
+ *      slot that waits for it, as it has to in any case, the nearest first; else the farthest chunk that is
+ *      on the host alone moves to a free device slot, or to one that a clean chunk leaves.
  *
  * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, pending,
  * priority_buckets.
