@@ -119,9 +119,9 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mix
 ! wants '(sanitized|fuzz)_[a-z0-9_]+' || build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false \
     -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
     $([ -z "$on_cpu" ] || printf 'tests/gpu/test_%s_cuda_on_cpu ' $on_cpu)
-LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0"
+LSAN_OPTIONS="suppressions=$PWD/tools/dev/lsan.supp print_suppressions=0"
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66"
+TSAN_OPTIONS="suppressions=$PWD/tools/dev/tsan.supp history_size=4 halt_on_error=0 exitcode=66"
 export LSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $sanitized; do
     run "sanitized_$name" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"

@@ -139,7 +139,7 @@ run_sanitize() {
         -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
     pattern="^($(units sanitize)|$more_units)\$"
     compile sanitize $(programs_of sanitize "$pattern") || { fail_count sanitize; return; }
-    LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0" \
+    LSAN_OPTIONS="suppressions=$PWD/tools/dev/lsan.supp print_suppressions=0" \
         ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         check sanitize sanitize "$pattern" 6
 }
@@ -149,7 +149,7 @@ run_threads() {
     pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
-    OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
+    OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/dev/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
         check threads threads "$pattern" 10
 }
 
