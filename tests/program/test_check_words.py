@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 SCRIPT = Path(sys.argv[1]).resolve()
-TREE = SCRIPT.parent.parent
+TREE = SCRIPT.parents[2]
 folder = tempfile.TemporaryDirectory()
 ROOT = Path(folder.name)
 TREE_FILES = {
@@ -92,7 +92,8 @@ def tree_make():
     for path, text in TREE_FILES.items():
         (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / path).write_text(text)
-    shutil.copy(SCRIPT, ROOT / "tools")
+    (ROOT / "tools/dev").mkdir()
+    shutil.copy(SCRIPT, ROOT / "tools/dev")
     shutil.copy(TREE / ".clang-format", ROOT)
 
 
