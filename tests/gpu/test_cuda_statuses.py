@@ -103,8 +103,13 @@ def dropped_calls(text, kernels):
 
 
 def sources(root):
-    for pattern in ('offload/cuda/*.[ch]', 'offload/lane.[ch]', 'kernels/cuda/*.[ch]', 'kernels/cuda/*.cu'):
-        yield from sorted(root.glob(pattern))
+    patterns = ('offload/cuda/*.[ch]', 'offload/host_executor.[ch]', 'kernels/cuda/*.[ch]',
+                'kernels/cuda/*.cu')
+    for pattern in patterns:
+        found = sorted(root.glob(pattern))
+        if not found:
+            sys.exit('no source is named like %s' % pattern)
+        yield from found
 
 
 def main():
