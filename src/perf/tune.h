@@ -1,7 +1,8 @@
 /* How to run best what is to be computed: chunk size, recompute, prefetch and the optimizer's place, of which none changes a bit.
  *
- * Every choice is predicted (performance.h). First all chunk sizes, the rest as given; then, of the best of these, every recompute and
- * placement, and prefetch off. A choice that comes to what was played already is not played again.
+ * Every choice is predicted (performance_model.h). First all chunk sizes, the rest as given; then, of the best of
+ * these, every recompute and placement, and prefetch off. A choice that comes to what was played already is not
+ * played again.
  */
 #ifndef TIDE_PERF_TUNE_H
 #define TIDE_PERF_TUNE_H

@@ -1,4 +1,4 @@
-/* The golden GPT-2 in a trainer, about to make PyTorch's run, with some params frozen. For tests with test_trainer_rig.h's
+/* The golden GPT-2 in a trainer, about to make PyTorch's run, with some params frozen. For tests with test_trainer_fixture.h's
  * folder; failures fail the test. */
 #ifndef TIDE_TESTS_GOLDEN_GPT2_RUN_H
 #define TIDE_TESTS_GOLDEN_GPT2_RUN_H

@@ -1,5 +1,5 @@
-/* The products whose sums are longest and whose matrices are largest: the head's three, as src/model/gpt2_ends.c asks for them,
- * and a block's weight gradient over a whole batch of rows.
+/* The products whose sums are longest and whose matrices are largest: the head's three, as
+ * src/model/decoder_embedding_head.c asks for them, and a block's weight gradient over a whole batch of rows.
  *
  * Three checks of each. Elements at random places, some in each stretch of rows and of columns, are float64's. Columns between
  * the row's end and the leading dimension stay as they were. And every element takes part in its row's sum with signs s: C s

@@ -1,5 +1,5 @@
 /* tidepool trace: what a run's trace tells (docs/trace.md). Each subcommand has a file of its own,
- * tools/trace_NAME.c, and its table of options in trace_table.c; `tide_trace_NAME_command` is a command like those of
+ * trace_NAME.c, and its table of options in trace_table.c; `tide_trace_NAME_command` is a command like those of
  * command.h.
  */
 #ifndef TIDE_TOOLS_TRACE_H
