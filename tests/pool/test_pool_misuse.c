@@ -729,7 +729,7 @@ static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void 
     }
 }
 
-/* The names between the last blank or star and the first parenthesis of what TIDE_API declares. */
+/* The names before the first parenthesis of what TIDE_API declares, which may stand on the line behind it. */
 static size_t check_header(const char *path)
 {
     char line[512];
@@ -739,11 +739,14 @@ static size_t check_header(const char *path)
     while (fgets(line, sizeof line, file) != NULL) {
         if (strncmp(line, "TIDE_API ", 9) != 0)
             continue;
+        const size_t length = strlen(line);
         char *end = strchr(line, '(');
+        if (end == NULL && fgets(line + length, (int)(sizeof line - length), file) != NULL)
+            end = strchr(line, '(');
         assert_non_null(end);
         *end = 0;
         const char *name = end;
-        while (name[-1] != ' ' && name[-1] != '*')
+        while (name[-1] != ' ' && name[-1] != '*' && name[-1] != '\n')
             name--;
         size_t i = 0;
         while (i < CALLS && strcmp(calls[i].call, name) != 0)
