@@ -352,10 +352,10 @@ TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param
 
 /* ==== 7  The region: device memory that never moves ==== */
 
-TIDE_API void *
-tide_region(const tide_pool *pool); /* your nonmodel_bytes, 256-byte aligned; NULL before seal */
-TIDE_API void *
-tide_workspace(const tide_pool *pool); /* the open op's workspace_bytes, content undefined; else NULL */
+/* Your nonmodel_bytes, 256-byte aligned; NULL before seal. */
+TIDE_API void *tide_region(const tide_pool *pool);
+/* The open op's workspace_bytes, content undefined; NULL where no op is open. */
+TIDE_API void *tide_workspace(const tide_pool *pool);
 /* Copy `bytes` between your memory and your nonmodel_bytes of the region, in order with kernels. A write's source may be
  * reused at once; a read waits for the kernels before it. ARGUMENT: not inside. A write enqueued behind a kernel that
  * fails may be dropped with it: the failure is met by a later call. In or between steps. */
