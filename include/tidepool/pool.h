@@ -92,15 +92,15 @@ typedef struct tide_pool_options {
     bool prefetch;
     bool predict; /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
     tide_placement placement; /* never DEVICE with `update` */
-    uint32_t
-        threads; /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
-                                     optimizer beside a GPU two fewer, at least one */
-    double
-        link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
-    tide_machine machine;      /* null device only */
-    tide_update_callback
-        update; /* NULL: the built-in AdamW. It runs on the host, whatever AUTO would choose; with
-                                     TIDE_PLACEMENT_DEVICE create refuses it, ARGUMENT */
+    /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the optimizer
+     * beside a GPU two fewer, at least one */
+    uint32_t threads;
+    /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
+    double link_bytes_per_second;
+    tide_machine machine; /* null device only */
+    /* NULL: the built-in AdamW. It runs on the host, whatever AUTO would choose; with TIDE_PLACEMENT_DEVICE
+     * create refuses it, ARGUMENT */
+    tide_update_callback update;
     void *update_context;
     tide_trace_callback trace; /* may be NULL */
     void *trace_context;
@@ -109,9 +109,9 @@ typedef struct tide_pool_options {
 
     /* Checks, for tests and debugging: all off by default, and worth turning on while you write a model. Host device; a GPU
      * refuses these, and link_bytes_per_second, at seal. */
-    bool
-        hazard_check; /* prove every ordering between streams, and that OVERWRITE writes all; costs host time */
-    bool guard;       /* a use after the last holder's end faults at once */
+    /* prove every ordering between streams, and that OVERWRITE writes all; costs host time */
+    bool hazard_check;
+    bool guard;              /* a use after the last holder's end faults at once */
     bool fault_handler;      /* a fault first names the chunk, param, op and kernel */
     uint64_t delay_seed;     /* adversarial delays on every stream */
     uint32_t delay_max_us;   /* 0: none; at most TIDE_DELAY_MAX_US */
@@ -164,8 +164,8 @@ TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
     uint64_t params; /* elements of all params */
-    uint64_t
-        model_bytes; /* of their values and state: AdamW's 14 (bf16, fp16) or 16 (fp32) an element, frozen 2 or 4 */
+    /* of their values and state: AdamW's 14 (bf16, fp16) or 16 (fp32) an element, frozen 2 or 4 */
+    uint64_t model_bytes;
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
@@ -180,18 +180,18 @@ typedef struct tide_pool_plan {
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
     uint64_t full_host_bytes;               /* host budget that a run uses up beside this device budget, where
                                                the device updates what it has room for */
-    uint64_t
-        device_available_bytes; /* the largest default device budget: a GPU's free memory, less the part that
-                                               pinning the host budget takes. UINT64_MAX: no memory of its own */
-    const char *largest_op;     /* the op that decides least_device_bytes; pool's string */
-    uint64_t largest_op_bytes;  /* its chunks */
+    /* the largest default device budget: a GPU's free memory, less the part that pinning the host budget
+     * takes. UINT64_MAX: no memory of its own */
+    uint64_t device_available_bytes;
+    const char *largest_op;       /* the op that decides least_device_bytes; pool's string */
+    uint64_t largest_op_bytes;    /* its chunks */
     uint64_t device_memory_bytes; /* budgets in force */
     uint64_t host_memory_bytes;
     uint32_t device_slots;
     uint32_t host_slots;
-    uint32_t
-        device_updates; /* PARAM chunks whose optimizer state lives on the device, at seal: measured steps may
-                                move some of it to the host */
+    /* PARAM chunks whose optimizer state lives on the device, at seal: measured steps may move some of it to
+     * the host */
+    uint32_t device_updates;
 } tide_pool_plan;
 
 /* The plan for the params and ops registered so far; after seal, the plan in force. `device_memory_bytes` is
@@ -267,12 +267,12 @@ struct tide_step_options {
     float learning_rate; /* finite, at least 0 */
     float beta1, beta2, epsilon; /* [0, 1), [0, 1), above 0 and finite */
     float weight_decay;          /* decoupled; finite, at least 0 */
-    float
-        clip_norm; /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
-                         for the norm, so that a step that is not finite is skipped */
-    float
-        loss_scale; /* the factor by which you have multiplied the gradient of your loss, so that small gradients keep
-                         their digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
+    /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
+     * for the norm, so that a step that is not finite is skipped */
+    float clip_norm;
+    /* the factor by which you have multiplied the gradient of your loss, so that small gradients keep their
+     * digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
+    float loss_scale;
 }; /* where the optimizer is your own, all but training, clip_norm and loss_scale are its own: handed on unlooked-at */
 
 /* ARGUMENT naming the value that is out of range and its range; STATE: a step is open; NONFINITE: ten steps in a row were
@@ -366,12 +366,12 @@ TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region
 
 typedef struct tide_step_result {
     double gradient_norm; /* global, before clipping; of the gradients without the loss scale */
-    float
-        gradient_scale; /* factor of all gradients in the update: clip factor over loss scale; 0 if skipped */
-    float loss_scale;   /* as given at the step's begin; 1 if none */
-    bool skipped;       /* the norm was not finite: params unchanged */
-    uint32_t
-        skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
+    /* factor of all gradients in the update: clip factor over loss scale; 0 if skipped */
+    float gradient_scale;
+    float loss_scale; /* as given at the step's begin; 1 if none */
+    bool skipped;     /* the norm was not finite: params unchanged */
+    /* counted anew when a step is skipped at a lower loss scale than the one before */
+    uint32_t skipped_in_row;
     uint64_t zero_gradients; /* params, not frozen, that no op gave a gradient in this step */
 } tide_step_result;
 
@@ -520,8 +520,8 @@ typedef struct tide_pool_counters {
     uint64_t steps;
     double seconds;         /* the device's clock, for differences */
     double compute_seconds; /* its stream's, without the norm's copy to the host, which is a stall */
-    double
-        stall_seconds; /* in which compute stood still though a step was on: the sum of the next, exactly */
+    /* in which compute stood still though a step was on: the sum of the next, exactly */
+    double stall_seconds;
     double stall_seconds_by[TIDE_STALL_CAUSE_COUNT];
     double adam_host_seconds;
     double adam_device_seconds;

@@ -102,11 +102,11 @@ typedef enum tide_pass {
 enum {
     TIDE_ACCESS_READ = 1u << 0, /* needs the values */
     TIDE_ACCESS_GRAD = 1u << 1, /* params of BACKWARD and BOTH ops: adds to the gradient */
-    TIDE_ACCESS_WRITE =
-        1u << 2, /* activations: overwrites the part; without READ its old content is not needed */
+    /* activations: overwrites the part; without READ its old content is not needed */
+    TIDE_ACCESS_WRITE = 1u << 2,
     TIDE_ACCESS_LAST = 1u << 3, /* activations, beside READ or WRITE: dead afterwards, never copied out */
-    TIDE_ACCESS_OVERWRITE =
-        1u << 4, /* params, beside GRAD: writes every element of a gradient that is new in the step */
+    /* params, beside GRAD: writes every element of a gradient that is new in the step */
+    TIDE_ACCESS_OVERWRITE = 1u << 4,
 };
 
 typedef struct tide_use {
@@ -121,8 +121,8 @@ typedef struct tide_op_description {
     tide_pass pass;
     const tide_use *params; /* each param once; none: NULL allowed */
     uint32_t param_count;
-    const tide_use
-        *activations; /* each once; every one has `slices` parts, and slice m acquires part m of each */
+    /* each once; every one has `slices` parts, and slice m acquires part m of each */
+    const tide_use *activations;
     uint32_t activation_count;
     uint32_t slices;          /* micro-batches; 0 if activation_count is 0 */
     uint64_t workspace_bytes; /* of the region, for this op's kernels; at most 2^50 */
