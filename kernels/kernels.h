@@ -417,10 +417,10 @@ int tide_kernels_cpu_threads(void);
 typedef struct tide_cpu_info {
     const char *processor; /* the processor's own name, e.g. "AMD EPYC 9355"; "unknown" where it has none */
     const char *instructions; /* our kernels': "avx512", "avx2" or "portable" */
-    const char
-        *matmul; /* who multiplies matrices: "oneDNN 2.6.0 (bf16, fp32), built-in (fp16)", "built-in" ... */
-    const char
-        *matmul_isa;   /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
+    /* who multiplies matrices: "oneDNN 2.6.0 (bf16, fp32), built-in (fp16)", "built-in" ... */
+    const char *matmul;
+    /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
+    const char *matmul_isa;
     bool bf16_matmuls; /* products of bf16 run as they are; false: through fp32 in the workspace */
     bool bf16_native;  /* and the machine has instructions for them */
 } tide_cpu_info;

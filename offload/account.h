@@ -52,12 +52,12 @@ typedef struct tide_account {
     tide_extent region; /* in bytes as asked for */
     uint32_t region_part_count;
 
-    pthread_mutex_t
-        *commands_lock;   /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
+    /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
+    pthread_mutex_t *commands_lock;
     tide_extent *buffers; /* [object] */
     uint32_t buffer_count;
-    tide_stream_point
-        *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
+    /* [event - 1], the latest record of each; unless the device keeps its own (null) */
+    tide_stream_point *events;
     uint32_t event_count;
     uint32_t event_capacity;
     uint64_t maps, unmaps;

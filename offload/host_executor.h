@@ -41,8 +41,8 @@ typedef struct tide_host_executor_command {
 typedef struct tide_host_executor {
     tide_host_executor_options options;
     pthread_t thread;
-    pthread_mutex_t
-        lock; /* guards the rest; a command between completed and enqueued is the thread's to read */
+    /* guards the rest; a command between completed and enqueued is the thread's to read */
+    pthread_mutex_t lock;
     pthread_cond_t work;
     pthread_cond_t progress;
     tide_host_executor_command ring[TIDE_HOST_EXECUTOR_COMMANDS];

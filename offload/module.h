@@ -29,9 +29,9 @@ typedef struct tide_gpu {
     uint32_t capability_major, capability_minor;
     uint32_t multiprocessors;
     uint64_t memory_bytes;
-    uint64_t
-        granularity_bytes; /* of the VMM: chunks are multiples of it; 0: no VMM, so tidepool can't use this GPU */
-    int32_t numa_node;     /* the one its PCI bus hangs on; -1: unknown or only one */
+    /* of the VMM: chunks are multiples of it; 0: no VMM, so tidepool can't use this GPU */
+    uint64_t granularity_bytes;
+    int32_t numa_node;        /* the one its PCI bus hangs on; -1: unknown or only one */
     uint32_t driver, runtime; /* CUDA versions, 13000 = 13.0 */
 } tide_gpu;
 

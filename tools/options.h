@@ -48,8 +48,8 @@ typedef struct tide_option {
     bool operand; /* an argument without dashes is its value: of several, in order. `name` is "FILE", kind no
                                FLAG, metavar NULL */
     const char *value_help; /* shown as the default where `value` is NULL, e.g. "what the run needs" */
-    const char
-        *words; /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
+    /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
+    const char *words;
     const char *help;
 } tide_option;
 

@@ -30,8 +30,8 @@ typedef struct tide_cuda_pinning {
     uint32_t ordinal;
     int32_t node;
     uint32_t threads; /* > 0 */
-    tide_device_progress
-        progress; /* may be NULL; the first call is before anything is touched: 0 bytes are there */
+    /* may be NULL; the first call is before anything is touched: 0 bytes are there */
+    tide_device_progress progress;
     void *progress_context;
 } tide_cuda_pinning;
 

@@ -7,8 +7,9 @@
 typedef struct tide_checkpoint_file_check {
     const char *name; /* static storage */
     uint64_t bytes;   /* as found; 0: it can't be opened */
-    tide_status
-        status; /* CORRUPT: damaged; IO: it can't be read, which a failing disk says too; of the manifest also UNSUPPORTED */
+    /* CORRUPT: damaged; IO: it can't be read, which a failing disk says too; of the manifest also
+     * UNSUPPORTED */
+    tide_status status;
     char message[512]; /* "" or what is wrong */
 } tide_checkpoint_file_check;
 

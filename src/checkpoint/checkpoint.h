@@ -25,8 +25,8 @@
 enum {
     TIDE_CHECKPOINT_PATH_BYTES = 4096,
     TIDE_CHECKPOINT_RANK_MAX = 4,
-    TIDE_CHECKPOINT_FILES =
-        TIDE_VALUE_COUNT - TIDE_VALUE_MASTER, /* one a value but PARAM, which is MASTER rounded */
+    /* one a value but PARAM, which is MASTER rounded */
+    TIDE_CHECKPOINT_FILES = TIDE_VALUE_COUNT - TIDE_VALUE_MASTER,
 };
 
 /* One tensor, fp32, the same name and shape in every file that has it. */

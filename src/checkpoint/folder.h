@@ -18,8 +18,8 @@ typedef struct tide_folder {
     uint64_t *remains; /* of those without: left by an interrupted removal or copy, never a checkpoint; newest
                           first */
     size_t remain_count;
-    uint64_t *
-        plain; /* of its step-N that are no folders: in the way of a checkpoint, and not ours to move; newest first */
+    /* of its step-N that are no folders: in the way of a checkpoint, and not ours to move; newest first */
+    uint64_t *plain;
     size_t plain_count;
     tide_folder_stale *stale; /* .tmp-STEP-PID, or its lock alone, of processes that are gone */
     size_t stale_count;

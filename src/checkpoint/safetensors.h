@@ -12,8 +12,8 @@
 enum {
     TIDE_SAFETENSORS_LENGTH_BYTES = 8,
     TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20,
-    TIDE_SAFETENSORS_ENTRY_MAX_BYTES =
-        2048, /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
+    /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
+    TIDE_SAFETENSORS_ENTRY_MAX_BYTES = 2048,
 };
 
 /* Is the tensor in that value's file? All are in MASTER's, the frozen ones in no other. */

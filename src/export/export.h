@@ -22,8 +22,8 @@ typedef struct tide_export {
     const tide_files *files;
     const char *out;                /* the folder to make; its parent must be there, itself not */
     const tide_model_config *model; /* with a family */
-    const char
-        *source; /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
+    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
+    const char *source;
     tide_weights_dtype dtype;
     uint64_t max_shard_bytes;        /* 0: no limit */
     bool may_be_there;               /* `out` may be there if it is what this export writes, to the byte */

@@ -21,8 +21,8 @@ typedef enum tide_rope_kind {
 
 /* Fields that a kind has not are 0. */
 typedef struct tide_rope {
-    double
-        theta; /* 1 or more, so that no frequency is above 1; 0: the family has positions of another kind */
+    /* 1 or more, so that no frequency is above 1; 0: the family has positions of another kind */
+    double theta;
     tide_rope_kind kind;
     double factor;                  /* all but PLAIN; 1 or more */
     double low_factor, high_factor; /* LLAMA3 */
@@ -51,15 +51,16 @@ typedef struct tide_model_config {
     tide_rope rope;
 
     /* Of config.json; presets have none of it. */
-    uint32_t
-        window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
+    /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are
+     * built */
+    uint32_t window;
     bool context_assumed; /* it has no field of `context`, which is transformers' default */
-    uint32_t
-        padding_row; /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
+    /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
+    uint32_t padding_row;
     double attention_dropout, residual_dropout, embedding_dropout; /* asked for, and not done */
-    bool
-        names_otherwise; /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
-                             none, or none where those have it */
+    /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
+     * none, or none where those have it */
+    bool names_otherwise;
 } tide_model_config;
 
 /* A preset's name (tide_model_preset_name), or else the path of a Hugging Face config.json of a family that is built, or of a

@@ -34,10 +34,10 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
-    const bool *
-        recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
-    const bool *
-        frozen; /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
+    /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
+    const bool *recompute;
+    /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
+    const bool *frozen;
     const tide_kernels *kernels;
 } tide_decoder_options;
 

@@ -58,8 +58,8 @@ struct tide_decoder {
     int indices
         [TIDE_ROLES]; /* of a role's param, in layer 0 for those of the layers; -1: the model has none */
     int layer_params; /* params of a layer */
-    float *
-        rope_table; /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
+    /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
+    float *rope_table;
 };
 
 struct tide_op_builder {

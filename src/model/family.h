@@ -96,8 +96,9 @@ typedef struct tide_config_field {
     const char *key;
     const char *legacy_key; /* an older name of the same thing, or NULL; under both, the values must agree */
     tide_field_kind kind;
-    bool
-        needed; /* else it may be absent, and `offset` keeps the family's own value, or null: a size is then what follows from others */
+    /* else it may be absent, and `offset` keeps the family's own value, or null: a size is then what follows
+     * from others */
+    bool needed;
     size_t offset;
     uint32_t most;
     const char *word;
@@ -107,8 +108,8 @@ struct tide_family {
     const char *name;         /* model_type */
     const char *architecture; /* architectures[0] */
     const char *layer_name;   /* before a layer's number: "h." of "h.11.attn.c_attn.weight" */
-    const char *
-        optional_prefix; /* of names in some files ("model." of models, of embedding models none), all but the head's */
+    /* of names in some files ("model." of models, of embedding models none), all but the head's */
+    const char *optional_prefix;
     const char *const
         *ignored; /* patterns (fnmatch) of tensors that files may hold and nobody needs; NULL ends them */
     const char *head_name;            /* of the head: a tied one may be in files once more */

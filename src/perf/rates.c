@@ -40,8 +40,8 @@ typedef struct bench {
     uint64_t operand_bytes_least; /* of what is bound by memory */
     uint32_t object;              /* the region, whole */
     uint32_t host_slots;
-    uint64_t
-        best_ns; /* shortest command since the last reset; written on the device's threads, read after a wait */
+    /* shortest command since the last reset; written on the device's threads, read after a wait */
+    uint64_t best_ns;
 } bench;
 
 /* Streams run one command at a time here, so there is one writer; the event orders it before the reader. */

@@ -31,8 +31,8 @@ typedef struct tide_trainer tide_trainer;
 
 /* Whether a block keeps its activations for backward or computes them again. Never changes a bit. */
 typedef enum tide_recompute {
-    TIDE_RECOMPUTE_AUTO =
-        0, /* keeps those of the last blocks, as many as the device budget holds beside all else */
+    /* keeps those of the last blocks, as many as the device budget holds beside all else */
+    TIDE_RECOMPUTE_AUTO = 0,
     TIDE_RECOMPUTE_NONE,
     TIDE_RECOMPUTE_ALL,
 } tide_recompute;
@@ -71,16 +71,16 @@ typedef struct tide_trainer_options {
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
-    bool
-        imitates; /* null device: default budgets are those of the device that it stands for (src/pool/device_factory.h); of the
-                                   host's memory free_memory_bytes, 0: as much as the run needs */
+    /* null device: default budgets are those of the device that it stands for (src/pool/device_factory.h); of
+     * the host's memory free_memory_bytes, 0: as much as the run needs */
+    bool imitates;
     bool makes_up_tokens;    /* a device that computes needs no data: to find out how long a step takes */
     const char *resume_dir;  /* NULL: initial values; else the newest checkpoint in it, if there is one */
     const char *resume_from; /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
     bool new_data; /* resume_from's params, moments and step go on with other data, from its first batch on */
-    const char *
-        weights; /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
-                                   resumed; the null device reads nothing */
+    /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
+     * resumed; the null device reads nothing */
+    const char *weights;
     bool save_weights_only;  /* tide_trainer_save saves no moments */
     const tide_files *files; /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
@@ -117,8 +117,8 @@ typedef struct tide_trainer_plan {
     uint64_t batch_tokens;                /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */
-    uint64_t
-        device_available_bytes; /* of a GPU, when its context and libraries existed, less the reserve; else 0 */
+    /* of a GPU, when its context and libraries existed, less the reserve; else 0 */
+    uint64_t device_available_bytes;
     uint32_t seq_len;
     uint32_t batch_sequences;
     uint32_t micro_batch_sequences;
@@ -172,8 +172,8 @@ tide_data *tide_trainer_data(tide_trainer *trainer);
 
 /* What create found to resume from. */
 typedef struct tide_trainer_resumed {
-    bool
-        resumed; /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
+    /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
+    bool resumed;
     tide_checkpoint_found from; /* step and path */
     tide_train_changes changes; /* hyperparameters and frozen params that differ from the checkpoint's */
 } tide_trainer_resumed;

@@ -17,14 +17,15 @@
 typedef struct tide_weights_names {
     const tide_weights_tensor *tensors;
     size_t count;
-    const char *
-        optional_prefix; /* "transformer.", say: the names in the files have it in front, or none has, but for those that never
-                                    have it where the first tensor's name does; NULL: none */
+    /* "transformer.", say: the names in the files have it in front, or none has, but for those that never
+     * have it where the first tensor's name does; NULL: none */
+    const char *optional_prefix;
     const char *const
         *ignored; /* patterns (fnmatch) of names that may be there too, with the prefix or without */
     size_t ignored_count;
-    const char *
-        duplicate; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
+    /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL:
+     * none */
+    const char *duplicate;
     size_t duplicate_of; /* that tensor */
 } tide_weights_names;
 

@@ -24,8 +24,9 @@ struct tide_weights {
     tide_weights_place *places;
     const char *duplicate_name;
     size_t duplicate_of;
-    tide_weights_place
-        duplicate; /* like one of `places`, for the tensor `duplicate_of`; no file: it is not there, or is all there is of it */
+    /* like one of `places`, for the tensor `duplicate_of`; no file: it is not there, or is all there is of
+     * it */
+    tide_weights_place duplicate;
     bool named, named_otherwise; /* a name has told the latter (tide_weights_named_otherwise) */
     tide_weights_file *opened;
     size_t opened_count; /* of them are open */

@@ -15,8 +15,8 @@ typedef struct tide_weights_output {
     const tide_weights_tensor *tensors; /* in the model's order, in which shards are filled */
     size_t count;
     tide_weights_dtype dtype; /* of all the files: rounded to nearest, ties to even */
-    uint64_t
-        max_shard_bytes; /* of a shard's values; a tensor that is larger has a shard of its own. 0 counts as no limit */
+    /* of a shard's values; a tensor that is larger has a shard of its own. 0 counts as no limit */
+    uint64_t max_shard_bytes;
     tide_weights_get get;
     void *context;
     tide_progress_callback progress; /* told "weights", after each part; may be NULL */

@@ -158,8 +158,8 @@ typedef enum step_idle {
 } step_idle;
 
 typedef struct step_null_options {
-    const tide_trainer_options
-        *trainer; /* of the measured session, budgets included; the device is the null device */
+    /* of the measured session, budgets included; the device is the null device */
+    const tide_trainer_options *trainer;
     bool clips;
     const double *op_seconds; /* [STEP_OPS_MAX] */
     double device_rate;       /* bytes a second of the pool's own kernels */

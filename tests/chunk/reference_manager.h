@@ -112,8 +112,8 @@ typedef struct reference_manager {
     uint32_t open_count;
     uint64_t copied_in, copied_out; /* chunks */
     uint64_t zero_gradients;        /* taken at step ends */
-    uint64_t
-        among_neighbours; /* tasks on a STATE chunk that a neighbour's task of the other tier wants, too */
+    /* tasks on a STATE chunk that a neighbour's task of the other tier wants, too */
+    uint64_t among_neighbours;
     char problem[256];
 } reference_manager;
 

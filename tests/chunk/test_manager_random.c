@@ -90,8 +90,8 @@ typedef struct sequence {
 typedef struct aborts {
     uint32_t among_older;      /* exact ones */
     uint32_t in_another_order; /* of those, with ops out of order */
-    uint32_t
-        with_a_neighbour; /* of those, a param with a pending update in one chunk, a restore in another */
+    /* of those, a param with a pending update in one chunk, a restore in another */
+    uint32_t with_a_neighbour;
 } aborts;
 
 static aborts aborts_played;

@@ -19,9 +19,9 @@ typedef struct attention_shape {
     size_t batch, length, heads, kv_heads, head_width;
     size_t gap; /* elements behind each row */
     bool v_apart;
-    const size_t *
-        documents; /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each
-                              * sequence that follows one token later. NULL: `starts` is. */
+    /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each sequence
+     * that follows one token later. NULL: `starts` is. */
+    const size_t *documents;
 } attention_shape;
 
 /* A tensor within its matrix. */

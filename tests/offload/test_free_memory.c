@@ -14,8 +14,8 @@ static const uint64_t second_ns = 1000000000, margin_bytes = 256 * MIB, low_zone
 typedef struct fake {
     uint64_t most_bytes; /* that it will ever have */
     bool knows_most;     /* what it does not count yet is known */
-    uint64_t
-        at_once_bytes; /* its kernel takes so much into use when no more than the low zone is free; 0: nothing */
+    /* its kernel takes so much into use when no more than the low zone is free; 0: nothing */
+    uint64_t at_once_bytes;
     uint64_t late_ns;     /* its host gives 2 GiB more so long after little is left; 0: never */
     uint64_t limit_bytes; /* of control groups; 0: none */
 

@@ -30,9 +30,9 @@ typedef struct machine {
     policy which;
     const tide_use_trace *trace;
     place *places; /* per chunk */
-    uint64_t
-        *next_in_step; /* per use: schedule step of its chunk's next use in the step, the update included */
-    uint32_t *open;    /* uses that have begun and not ended, in that order */
+    /* per use: schedule step of its chunk's next use in the step, the update included */
+    uint64_t *next_in_step;
+    uint32_t *open; /* uses that have begun and not ended, in that order */
     uint32_t open_count;
     uint32_t free_slots;
     uint64_t clock; /* uses so far */

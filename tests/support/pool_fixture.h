@@ -26,8 +26,8 @@ typedef struct pool_fixture {
 
 typedef struct pool_fixture_options {
     tide_pool_options pool;
-    double
-        device_share; /* of what keeps everything resident, between least and full; 0: the least, 1: full */
+    /* of what keeps everything resident, between least and full; 0: the least, 1: full */
+    double device_share;
     bool least_host;
     tide_state_format state; /* no planes: AdamW's */
 } pool_fixture_options;

@@ -48,9 +48,9 @@ typedef struct track {
     double losses[TRACK_STEPS_MAX];
     double norms[TRACK_STEPS_MAX];
     uint64_t elements;
-    float *
-        values; /* [4 x elements]: params as rounded, masters, momenta, variances, tensor after tensor; zeros of what a
-                      frozen param has not */
+    /* [4 x elements]: params as rounded, masters, momenta, variances, tensor after tensor; zeros of what a
+     * frozen param has not */
+    float *values;
 } track;
 
 /* Train up to step `until` and note loss and norm of each step. */

@@ -5,8 +5,8 @@
 #include "tools/train/train_options.h"
 
 typedef struct tide_plan_settings {
-    tide_train_settings
-        run;             /* what of a run changes its memory and time; the rest as `tidepool train` has it */
+    /* what of a run changes its memory and time; the rest as `tidepool train` has it */
+    tide_train_settings run;
     const char *machine; /* "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */
     bool json;

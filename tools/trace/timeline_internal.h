@@ -54,8 +54,8 @@ struct tide_timeline {
     bool failed; /* no memory */
 
     text *texts;
-    uint32_t
-        *buckets; /* numbers of texts, NONE where free; a power of two of them, half of them free at least */
+    /* numbers of texts, NONE where free; a power of two of them, half of them free at least */
+    uint32_t *buckets;
     track *tracks;
     span *spans;
     arrow *arrows;

@@ -60,8 +60,8 @@ typedef struct kind_columns {
 struct tide_trace_columns {
     const tide_trace_model *model;
     tide_trace_window window;
-    uint64_t *
-        last_place; /* of each chunk: the last event before the window that told its place, one more than its index */
+    /* of each chunk: the last event before the window that told its place, one more than its index */
+    uint64_t *last_place;
     kind_columns kinds[TIDE_TRACE_KIND_COUNT];
     uint32_t kind_count;
     text_list enums[ENUMS_MAX];

@@ -106,8 +106,8 @@ typedef struct tide_trace_model {
     tide_traced_op *ops;
     tide_traced_activation *activations;
     tide_trace_event *events; /* in order of begin_ns; those that begin together in order of lines */
-    tide_traced_step
-        *steps; /* in order of lines, so of numbers: of one given up and repeated the last alone */
+    /* in order of lines, so of numbers: of one given up and repeated the last alone */
+    tide_traced_step *steps;
     tide_traced_pass *passes; /* likewise */
     uint32_t setting_count, param_count, chunk_count, op_count, activation_count, step_count, pass_count;
     uint64_t event_count;

@@ -34,8 +34,8 @@ typedef struct tide_picture {
     tide_timeline *timeline;
     uint32_t tracks[TIDE_LANES];
     uint32_t *chunk_texts; /* NONE until one is needed */
-    uint32_t
-        *spans; /* of each event its span, NONE without; of an op's first event in a pass, the whole op's */
+    /* of each event its span, NONE without; of an op's first event in a pass, the whole op's */
+    uint32_t *spans;
     uint64_t begin_ns, end_ns; /* of all events */
     tide_arrays memory;
 } tide_picture;

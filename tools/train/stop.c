@@ -6,8 +6,8 @@
 #include <time.h>
 
 static volatile sig_atomic_t end_seen, end_count, save_seen;
-static struct timespec
-    first_at; /* of the first SIGINT or SIGTERM; set and read in the handler, which blocks both */
+/* of the first SIGINT or SIGTERM; set and read in the handler, which blocks both */
+static struct timespec first_at;
 static volatile sig_atomic_t first_seen;
 
 /* Whether a signal comes so long after the first that somebody means it as the second. */
