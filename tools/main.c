@@ -48,13 +48,13 @@ static int help(FILE *out)
     fprintf(out, "%s\n\n", tide_program_page.tables[0]->summary);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-12s %s\n", commands[i].page->name, commands[i].page->title);
-    fputs("\n  --version, --help; tidepool train --help lists its options\n", out);
+    fputs("\n  --version, --help, --generate man|bash|zsh; tidepool train --help lists its options\n", out);
     return TIDE_EXIT_OK;
 }
 
 static int unknown_command(const char *word)
 {
-    static const char *const questions[] = {"--help", "--version"};
+    static const char *const questions[] = {"--help", "--version", "--generate"};
     const char *nearest = NULL;
     size_t distance = SIZE_MAX;
     for (size_t i = 0; i < COMMANDS; i++)
