@@ -6,7 +6,7 @@
 
 enum {
     SPARE_SLOTS = 1,
-    PLACEMENT_STEPS = 16, /* placement changes only if at least this part of all updates changes sides */
+    PLACEMENT_STEPS = 16, /* placement changes only if 1/16 of all updates or more would change sides */
 };
 
 /* --- set-up --- */

@@ -224,8 +224,8 @@ static tide_status look_at_link(tide_engine *engine)
     return TIDE_OK;
 }
 
-/* While the link is busy the manager holds back prefetches, but not the chunks that an op waits for: those
- * can be as many as there are slots. */
+/* Ask the manager for the next command, unless the link has enough under way. The manager holds prefetches back
+ * while the link is busy, but not chunks that an op waits for, of which there can be as many as slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
     if (!tide_link_has_capacity(engine->link))

@@ -53,7 +53,7 @@ typedef struct tide_norm {
     tide_step_options step;  /* the training step that ended last */
     tide_step_result result; /* the result of that step */
     bool has_result;         /* `result` counts: from its norm until the next begins or it is given up */
-    uint32_t skipped_in_row; /* giving up and loading set it to 0 */
+    uint32_t skipped_in_row; /* 0 again when a step is given up or a state is loaded */
     double skipped_scale;    /* loss scale of the last step skipped */
 } tide_norm;
 

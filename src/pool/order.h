@@ -78,7 +78,7 @@ typedef struct tide_order {
     uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* `knows` at each record */
     uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT]; /* for each stream, the pieces it is behind now */
     uint64_t recorded[TIDE_STREAM_COUNT];
-    uint64_t seen[TIDE_STREAM_COUNT];   /* pieces that the engine thread has seen end */
+    uint64_t seen[TIDE_STREAM_COUNT];   /* pieces of work that the engine thread has seen end */
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 
