@@ -20,9 +20,9 @@
  *
  * cause_now asks in this order why the caller waits: the norm is not on the host yet; a chunk's update is
  * pending; the engine is mapping; a chunk has no slot and none is free; else a copy is running. When the
- * request becomes ready, the cause stays the same until the caller wakes. A stream that waits for copies into the device waits for the
- * link, since such copies themselves wait for nothing (order.h). A stream that waits to overwrite a chunk
- * that is being copied out waits for the link, too.
+ * request becomes ready, the cause stays the same until the caller wakes. A stream that waits for copies into
+ * the device waits for the link, since such copies themselves wait for nothing (order.h). A stream that waits
+ * to overwrite a chunk that is being copied out waits for the link, too.
  *
  * In training steps the caller counts as late from a step's first op to the end of its last one: `settled_ns`
  * is where the last account ended or the first op began, `late_until_ns` where the step ended. The gap before
