@@ -170,8 +170,8 @@ static void sum_crowd(tide_least *l)
 }
 
 /* Copies in. A use that creates needs none; after a use with the flag LEAVES, the next one needs a copy for
- * certain. Every other gap between two uses of a chunk is a stretch (above), which costs a copy if it is given
- * up. These are all the copies, so the least is exact. */
+ * certain. Every other gap between two uses of a chunk is a stretch (above), which costs a copy if it is
+ * given up. These are all the copies, so the least is exact. */
 static uint64_t least_in(tide_least *l)
 {
     begin_stretches(l);

@@ -78,8 +78,8 @@ void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_co
 /* Give up the assembly on both tiers. */
 void tide_assemble_forget(tide_tasks *tasks);
 
-/* Is every PARAM chunk in the sets that it belongs to? Chunks on the change list, which the sets do not know yet,
- * are left out. Walks all PARAM chunks. */
+/* Is every PARAM chunk in the sets that it belongs to? Chunks on the change list, which the sets do not know
+ * yet, are left out. Walks all PARAM chunks. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)

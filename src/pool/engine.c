@@ -224,8 +224,8 @@ static tide_status look_at_link(tide_engine *engine)
     return TIDE_OK;
 }
 
-/* Ask the manager for the next command, unless the link has enough under way. The manager holds prefetches back
- * while the link is busy, but not chunks that an op waits for, of which there can be as many as slots. */
+/* Ask the manager for the next command, unless the link has enough under way. The manager holds prefetches
+ * back while the link is busy, but not chunks that an op waits for, of which there can be as many as slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
     if (!tide_link_has_capacity(engine->link))
