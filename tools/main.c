@@ -30,19 +30,6 @@ static const command commands[] = {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-int tide_command_failed(const char *name, tide_status status)
-{
-    const char *message = tide_message();
-    size_t length = strlen(name);
-    bool named = strncmp(message, name, length) == 0 && message[length] == ':';
-    fflush(stdout);
-    if (named)
-        fprintf(stderr, "%s\n", message);
-    else
-        fprintf(stderr, "%s: %s\n", name, message);
-    return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
-}
-
 static int help(FILE *out)
 {
     fprintf(out, "%s\n\n", tide_program_page.tables[0]->summary);

@@ -2,7 +2,6 @@
 #include "tools/trace/trace.h"
 
 #include "tools/command.h"
-#include "tools/train/file_use.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -50,21 +49,6 @@ static int unknown(const char *word)
     else
         fprintf(stderr, "tidepool trace: unknown subcommand %s (see tidepool trace --help)\n", word);
     return TIDE_EXIT_USAGE;
-}
-
-int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_model **model)
-{
-    tide_status status = tide_trace_model_read(path, model);
-    if (status == TIDE_OK)
-        return TIDE_EXIT_OK;
-    (void)tide_command_failed(command, status); /* the command line made sense, whatever the file does */
-    return TIDE_EXIT_FAILURE;
-}
-
-tide_status tide_trace_output_check(const char *command, const char *file, const char *out)
-{
-    const tide_file_use read = {"the trace", file, TIDE_FILE_TRACE}, write = {"-o", out, TIDE_FILE_PLAIN};
-    return tide_file_uses_check(command, &read, 1, &write, 1);
 }
 
 int tide_command_trace(int count, char *const *arguments)

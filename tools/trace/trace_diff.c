@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_compare.h"
+#include "tools/trace/trace_files.h"
 #include "tools/trace/trace_text.h"
 #include "tools/units.h"
 

@@ -7,6 +7,7 @@
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_columns.h"
+#include "tools/trace/trace_files.h"
 #include "tools/trace/whole_file.h"
 #if TIDE_HAVE_TRACE_PAGE
 #include "tools/trace/page/page.h"

@@ -1,6 +1,7 @@
 /* tidepool trace perfetto: a file for ui.perfetto.dev. */
 #include "tools/command.h"
 #include "tools/trace/trace.h"
+#include "tools/trace/trace_files.h"
 #include "tools/trace/trace_timeline.h"
 #include "tools/trace/whole_file.h"
 

@@ -2,6 +2,7 @@
  * else the trace holds. */
 #include "tools/command.h"
 #include "tools/trace/trace.h"
+#include "tools/trace/trace_files.h"
 #include "tools/trace/trace_plot.h"
 #include "tools/trace/trace_slow.h"
 #include "tools/trace/trace_steps.h"
