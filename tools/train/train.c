@@ -15,13 +15,14 @@
  * Signals only set flags (tools/train/stop.h). A run that has begun is never lost to its outputs: one that can't be written is told,
  * and the run goes on. A run that fails otherwise saves its last complete step before it ends.
  */
+#include "src/checkpoint/folder.h"
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export/export_options.h"
 #include "tools/options.h"
+#include "tools/train/file_use.h"
 #include "tools/train/stop.h"
 #include "tools/train/train_auto.h"
-#include "tools/train/train_files.h"
 #include "tools/train/train_folder.h"
 #include "tools/train/train_head.h"
 #include "tools/train/train_options.h"
@@ -34,6 +35,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char command_name[] = "tidepool train";
@@ -435,6 +437,33 @@ static tide_status ending_run(train_run *run)
     return status;
 }
 
+/* Before anything is opened for writing: no output is an input or another output. ARGUMENT names both; IO, NO_MEMORY. */
+static tide_status files_check(const tide_train_settings *settings)
+{
+    char run[TIDE_CHECKPOINT_PATH_BYTES];
+    const char *from = settings->resume_from;
+    const bool resumes = from != NULL && from[0] != '\0' && strlen(from) < sizeof run;
+    if (resumes)
+        tide_folder_parent(from, run);
+    const tide_file_use reads[] = {
+        {"--data", settings->data, TIDE_FILE_DATA},
+        {"--eval-data", settings->eval_data, TIDE_FILE_DATA},
+        {"--model", tide_model_is_preset(settings->model) ? NULL : settings->model, TIDE_FILE_MODEL},
+        {"--machine", settings->machine, TIDE_FILE_PLAIN},
+        {"--checkpoint", settings->checkpoint, TIDE_FILE_RUN},
+        {"--resume-from", resumes ? from : NULL, TIDE_FILE_WHOLE},
+        {"--resume-from", resumes ? run : NULL, TIDE_FILE_RUN},
+    };
+    const tide_file_use writes[] = {
+        {"--metrics", settings->metrics, TIDE_FILE_PLAIN},
+        {"--trace", settings->trace, TIDE_FILE_TRACE},
+        {"--checkpoint", settings->checkpoint, TIDE_FILE_PLAIN},
+        {"--export", settings->export, TIDE_FILE_PLAIN},
+    };
+    return tide_file_uses_check(command_name, reads, sizeof reads / sizeof reads[0], writes,
+                                sizeof writes / sizeof writes[0]);
+}
+
 static tide_status train(train_run *run)
 {
     run->freeze = tide_option_texts_join(&run->settings.freeze);
@@ -443,7 +472,7 @@ static tide_status train(train_run *run)
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK)
-        status = tide_train_files_check(&run->settings);
+        status = files_check(&run->settings);
     if (status == TIDE_OK)
         status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
