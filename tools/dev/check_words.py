@@ -79,7 +79,7 @@ OLD_WORDS = (
     ("shelf|shelves", "priority buckets", ""),
     ("standings?", "entry", ""),
     ("use_sets?", "bitset by next use", ""),
-    ("tide_lane|cuda_lane", "host executor", "^(offload|src|tests)/"),
+    ("tide_lane|cuda_lane", "host executor", "^(offload|src|tests(?!/gpu))/"),
     ("torn|heals?", "poisoned, recover", "^(chunk|src)/"),
     ("paces?", "slowdown factor", ""),
     ("tide_target|pool_target", "device factory", ""),
