@@ -320,8 +320,8 @@ uint32_t tide_pending_state_slots(const tide_pending *pending)
             on_device += own_states(pending, chunk);
     }
     assert(on_device <= in_all);
-    const uint32_t room = pending->slots[TIDE_TIER_HOST];
-    const uint32_t off_host = in_all - on_device > room ? in_all - on_device - room : 0;
+    const uint32_t host_slots = pending->slots[TIDE_TIER_HOST];
+    const uint32_t off_host = in_all - on_device > host_slots ? in_all - on_device - host_slots : 0;
     return on_device + off_host;
 }
 

@@ -1,7 +1,7 @@
 /* See play.h.
  *
  * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this
- * very model until C is used; a journal of changes then takes them back.
+ * very model until C is used; an undo log of changes then takes them back.
  */
 #include "chunk/play.h"
 
@@ -41,7 +41,7 @@ void tide_play_create(tide_play *play, uint32_t chunk_count, uint32_t use_count,
     const size_t chunks = chunk_count + 1u, uses = use_count + 1u;
     tide_play *p = play;
     *p = (tide_play){.chunk_capacity = chunk_count, .use_capacity = use_count};
-    p->journal_capacity = 4u * (use_count + LOOK_AHEAD_USES);
+    p->undo_capacity = 4u * (use_count + LOOK_AHEAD_USES);
     p->states = tide_arrays_add(arrays, chunks, sizeof *p->states);
     p->next = tide_arrays_add(arrays, chunks, sizeof *p->next);
     p->following = tide_arrays_add(arrays, uses, sizeof *p->following);
@@ -52,7 +52,7 @@ void tide_play_create(tide_play *play, uint32_t chunk_count, uint32_t use_count,
     p->ending_first = tide_arrays_add(arrays, uses + 1, sizeof *p->ending_first);
     p->fetched = tide_arrays_add(arrays, uses, sizeof *p->fetched);
     p->refreshed = tide_arrays_add(arrays, uses, sizeof *p->refreshed);
-    p->journal = tide_arrays_add(arrays, p->journal_capacity, sizeof *p->journal);
+    p->undo = tide_arrays_add(arrays, p->undo_capacity, sizeof *p->undo);
     uint64_t *words = tide_arrays_add(arrays, (SETS - 1) * tide_bitset_words(use_count), sizeof *words);
     for (int state = DEAD; state < SETS && words; state++)
         words = tide_bitset_place(&p->sets[state], use_count, words);
@@ -68,8 +68,8 @@ static bool comes_with_a_copy(const tide_play *p, uint32_t use)
 static void put(tide_play *p, tide_chunk chunk, chunk_state state, uint32_t next)
 {
     const chunk_state was = (chunk_state)p->states[chunk];
-    if (p->journaling)
-        p->journal[p->journal_length++] = (struct tide_play_change){chunk, p->next[chunk], (uint8_t)was};
+    if (p->logs_undo)
+        p->undo[p->undo_length++] = (struct tide_play_change){chunk, p->next[chunk], (uint8_t)was};
     if (was != ABSENT && was < SETS)
         tide_bitset_erase(&p->sets[was], p->rank[p->next[chunk]]);
     if (state != ABSENT && state < SETS)
@@ -209,8 +209,8 @@ typedef struct future {
 static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_step, uint32_t until)
 {
     const uint64_t in = p->copies_in, out = p->copies_out;
-    p->journaling = true;
-    p->journal_length = 0;
+    p->logs_undo = true;
+    p->undo_length = 0;
     leave(p, chunk);
     bool seen = false;
     for (uint32_t m = schedule_step; !seen; m = tide_play_schedule_step_after(p, m)) {
@@ -218,9 +218,9 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_ste
         play_schedule_step(p, m, false);
     }
     const future result = {p->copies_in - in + p->copies_out - out, p->absent};
-    p->journaling = false;
-    while (p->journal_length > 0) {
-        const struct tide_play_change *entry = &p->journal[--p->journal_length];
+    p->logs_undo = false;
+    while (p->undo_length > 0) {
+        const struct tide_play_change *entry = &p->undo[--p->undo_length];
         put(p, entry->chunk, (chunk_state)entry->state, entry->next);
     }
     p->copies_in = in;
@@ -335,7 +335,7 @@ static void clear_device(tide_play *p)
     p->resident = p->absent = 0;
     for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++)
         p->absent += p->next[chunk] != TIDE_USE_NONE && comes_with_a_copy(p, p->next[chunk]);
-    p->journaling = false;
+    p->logs_undo = false;
 }
 
 void tide_play_set_rule(tide_play *play, tide_play_rule rule)

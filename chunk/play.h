@@ -47,9 +47,9 @@ typedef struct tide_play {
     bool *fetched, *refreshed;        /* per use, in that step: into a slot, or in place */
     bool contested;                   /* the rule has made a choice, so another one may do better */
     uint32_t look_ahead_left;         /* uses */
-    struct tide_play_change *journal; /* changes to be undone after looking ahead */
-    uint32_t journal_capacity, journal_length;
-    bool journaling;
+    struct tide_play_change *undo;    /* changes to be undone after looking ahead */
+    uint32_t undo_capacity, undo_length;
+    bool logs_undo;
 } tide_play;
 
 /* Take memory for traces of at most so many chunks and uses; `arrays` may lack some then. */
