@@ -141,7 +141,7 @@ static bool crc_from_text(const char *text, uint32_t *crc)
     return sscanf(text, "%8" SCNx32, crc) == 1;
 }
 
-static tide_status seal_check(const char *text, size_t bytes, const char *origin)
+static tide_status seal_check(const char *text, size_t bytes, const char *label)
 {
     char head[SEAL_BYTES + 1] = "";
     uint32_t crc = 0;
@@ -150,35 +150,35 @@ static tide_status seal_check(const char *text, size_t bytes, const char *origin
     if (strncmp(head, "{\"crc32c\":\"", 11) != 0 || strcmp(head + 19, "\",") != 0 ||
         !crc_from_text(head + 11, &crc))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu bytes that do not begin as a manifest does",
-                         origin, bytes);
+                         label, bytes);
     uint32_t found = tide_crc32c(0, text + SEAL_BYTES, bytes - SEAL_BYTES);
     if (found != crc)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32,
-                         origin, found, crc);
+                         "checkpoint %s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32, label,
+                         found, crc);
     return TIDE_OK;
 }
 
-static tide_status head_check(const json_t *root, const char *origin)
+static tide_status head_check(const json_t *root, const char *label)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     const json_t *version = json_object_get(root, "version");
     if (format == NULL || strcmp(format, MANIFEST_FORMAT) != 0 || !json_is_integer(version))
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", origin);
+                         "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", label);
     const json_int_t number = json_integer_value(version);
     if (number < TIDE_MANIFEST_VERSION || number > TIDE_MANIFEST_VERSION_WEIGHTS)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "checkpoint %s: format version %lld, this tidepool knows versions %d to %d", origin,
+                         "checkpoint %s: format version %lld, this tidepool knows versions %d to %d", label,
                          (long long)number, TIDE_MANIFEST_VERSION, TIDE_MANIFEST_VERSION_WEIGHTS);
     const size_t members = number == TIDE_MANIFEST_VERSION_FROZEN ? 6 : 5;
     if (json_object_size(root) != members)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of %zu", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of %zu", label,
                          json_object_size(root), members);
     return TIDE_OK;
 }
 
-static tide_status file_parse(const json_t *entry, const char *origin, tide_value value,
+static tide_status file_parse(const json_t *entry, const char *label, tide_value value,
                               tide_manifest_file *file)
 {
     const char *expected = tide_checkpoint_file(value);
@@ -188,14 +188,14 @@ static tide_status file_parse(const json_t *entry, const char *origin, tide_valu
     bool sound = name != NULL && strcmp(name, expected) == 0 && bytes > 0 && crc != NULL &&
                  strlen(crc) == 8 && json_object_size(entry) == 3 && crc_from_text(crc, &file->crc32c);
     if (!sound)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its entry of %s is missing or malformed", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its entry of %s is missing or malformed", label,
                          expected);
     file->bytes = (uint64_t)bytes;
     return TIDE_OK;
 }
 
 /* Of version 2: one name at least. Bytes of all names, with their ends. */
-static tide_status frozen_check(const json_t *names, const char *origin, size_t *bytes)
+static tide_status frozen_check(const json_t *names, const char *label, size_t *bytes)
 {
     size_t found = 0, i = 0;
     const json_t *name;
@@ -207,21 +207,21 @@ static tide_status frozen_check(const json_t *names, const char *origin, size_t 
     }
     if (i == 0 || i < json_array_size(names))
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: its list of frozen tensors is missing or malformed", origin);
+                         "checkpoint %s: its list of frozen tensors is missing or malformed", label);
     *bytes = found;
     return TIDE_OK;
 }
 
-static tide_status frozen_parse(const json_t *names, const char *origin, tide_manifest *manifest)
+static tide_status frozen_parse(const json_t *names, const char *label, tide_manifest *manifest)
 {
     size_t bytes = 0;
-    const tide_status status = frozen_check(names, origin, &bytes);
+    const tide_status status = frozen_check(names, label, &bytes);
     if (status != TIDE_OK)
         return status;
     const size_t count = json_array_size(names);
     const char **frozen = malloc(count * sizeof *frozen + bytes);
     if (frozen == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory for %zu names", origin, count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory for %zu names", label, count);
     char *at = (char *)(frozen + count);
     for (size_t i = 0; i < count; i++) {
         frozen[i] = strcpy(at, json_string_value(json_array_get(names, i)));
@@ -232,42 +232,42 @@ static tide_status frozen_parse(const json_t *names, const char *origin, tide_ma
     return TIDE_OK;
 }
 
-static tide_status body_parse(const json_t *root, const char *origin, tide_manifest *manifest)
+static tide_status body_parse(const json_t *root, const char *label, tide_manifest *manifest)
 {
-    tide_status status = head_check(root, origin);
+    tide_status status = head_check(root, label);
     const json_t *files = json_object_get(root, "files");
     const json_int_t version = json_integer_value(json_object_get(root, "version"));
     const bool freezes = version == TIDE_MANIFEST_VERSION_FROZEN;
     manifest->weights_only = version == TIDE_MANIFEST_VERSION_WEIGHTS;
     const tide_value end = tide_manifest_end(manifest);
     if (status == TIDE_OK && json_array_size(files) != (size_t)(end - TIDE_VALUE_MASTER))
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", label,
                          (int)(end - TIDE_VALUE_MASTER));
     for (tide_value value = TIDE_VALUE_MASTER; value < end && status == TIDE_OK; value++)
-        status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), origin, value,
+        status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), label, value,
                             &manifest->files[value]);
     if (status == TIDE_OK)
-        status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
+        status = tide_train_state_from_json(json_object_get(root, "state"), label, &manifest->state);
     if (status == TIDE_OK && freezes) /* last: nothing to free on failure */
-        status = frozen_parse(json_object_get(root, "frozen"), origin, manifest);
+        status = frozen_parse(json_object_get(root, "frozen"), label, manifest);
     return status;
 }
 
-tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin, tide_manifest *manifest)
+tide_status tide_manifest_parse(const char *text, size_t bytes, const char *label, tide_manifest *manifest)
 {
-    tide_status status = seal_check(text, bytes, origin);
+    tide_status status = seal_check(text, bytes, label);
     if (status != TIDE_OK)
         return status;
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && error.text[0] == '\0')
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read %zu bytes of JSON", origin,
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read %zu bytes of JSON", label,
                          bytes);
     if (root == NULL)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", label,
                          error.line, error.column, tide_printable(error.text).text);
     tide_manifest parsed = {.frozen = NULL};
-    status = body_parse(root, origin, &parsed);
+    status = body_parse(root, label, &parsed);
     json_decref(root);
     if (status == TIDE_OK)
         *manifest = parsed;

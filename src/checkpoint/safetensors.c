@@ -183,7 +183,7 @@ static void shape_text(const json_t *shape, char *text, size_t text_bytes)
     snprintf(text + length, text_bytes - length, "]");
 }
 
-static tide_status shape_check(const json_t *shape, const char *origin, const tide_checkpoint_tensor *tensor)
+static tide_status shape_check(const json_t *shape, const char *label, const tide_checkpoint_tensor *tensor)
 {
     bool same = json_array_size(shape) == tensor->rank;
     for (uint32_t i = 0; i < tensor->rank && same; i++) {
@@ -197,15 +197,15 @@ static tide_status shape_check(const json_t *shape, const char *origin, const ti
     json_t *right = shape_json(tensor);
     shape_text(right, wanted, sizeof wanted);
     json_decref(right);
-    return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: tensor %s has shape %s, the model needs %s", origin,
+    return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: tensor %s has shape %s, the model needs %s", label,
                      tensor->name, found, wanted);
 }
 
-static tide_status entry_check(const json_t *entry, const char *origin, const tide_checkpoint_tensor *tensor,
+static tide_status entry_check(const json_t *entry, const char *label, const tide_checkpoint_tensor *tensor,
                                uint64_t data_bytes, uint64_t *offset)
 {
     if (entry == NULL)
-        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: tensor %s is missing", origin, tensor->name);
+        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: tensor %s is missing", label, tensor->name);
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape");
     const json_t *range = json_object_get(entry, "data_offsets");
@@ -213,17 +213,17 @@ static tide_status entry_check(const json_t *entry, const char *origin, const ti
     if (dtype == NULL || !json_is_array(shape) || json_array_size(range) != 2 ||
         !json_u64(json_array_get(range, 0), &begin) || !json_u64(json_array_get(range, 1), &end))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: tensor %s lacks a dtype, shape or data_offsets",
-                         origin, tensor->name);
+                         label, tensor->name);
     if (strcmp(dtype, "F32") != 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "checkpoint %s: tensor %s has dtype %s, it must be F32",
-                         origin, tensor->name, tide_printable(dtype).text);
-    tide_status status = shape_check(shape, origin, tensor);
+                         label, tensor->name, tide_printable(dtype).text);
+    tide_status status = shape_check(shape, label, tensor);
     if (status != TIDE_OK)
         return status;
     uint64_t bytes = tide_checkpoint_tensor_elements(tensor) * sizeof(float);
     if (begin > end || end - begin != bytes || end > data_bytes)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: tensor %s at bytes %llu .. %llu of %llu needs %llu bytes", origin,
+                         "checkpoint %s: tensor %s at bytes %llu .. %llu of %llu needs %llu bytes", label,
                          tensor->name, (unsigned long long)begin, (unsigned long long)end,
                          (unsigned long long)data_bytes, (unsigned long long)bytes);
     *offset = begin;
@@ -241,12 +241,12 @@ static int by_begin(const void *a, const void *b)
 }
 
 /* The tensors, by place, cover the data without gap or overlap. */
-static tide_status coverage_check(const char *origin, const tide_checkpoint_tensors *tensors,
-                                  tide_value value, const uint64_t *offsets, uint64_t data_bytes)
+static tide_status coverage_check(const char *label, const tide_checkpoint_tensors *tensors, tide_value value,
+                                  const uint64_t *offsets, uint64_t data_bytes)
 {
     tensor_span *spans = malloc(tensors->count * sizeof *spans);
     if (spans == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to check %zu tensors", origin,
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to check %zu tensors", label,
                          tensors->count);
     size_t count = 0;
     for (size_t i = 0; i < tensors->count; i++) {
@@ -263,12 +263,12 @@ static tide_status coverage_check(const char *origin, const tide_checkpoint_tens
     free(spans);
     if (next < count || covered != data_bytes)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: the tensors leave a gap or overlap at byte %llu of %llu", origin,
+                         "checkpoint %s: the tensors leave a gap or overlap at byte %llu of %llu", label,
                          (unsigned long long)covered, (unsigned long long)data_bytes);
     return TIDE_OK;
 }
 
-static tide_status entries_check(const json_t *root, uint64_t data_bytes, const char *origin,
+static tide_status entries_check(const json_t *root, uint64_t data_bytes, const char *label,
                                  const tide_checkpoint_tensors *tensors, tide_value value, uint64_t *offsets)
 {
     size_t wanted = 0;
@@ -278,32 +278,32 @@ static tide_status entries_check(const json_t *root, uint64_t data_bytes, const 
             continue;
         wanted++;
         tide_status status =
-            entry_check(json_object_get(root, tensor->name), origin, tensor, data_bytes, &offsets[i]);
+            entry_check(json_object_get(root, tensor->name), label, tensor, data_bytes, &offsets[i]);
         if (status != TIDE_OK)
             return status;
     }
     size_t metadata = json_object_get(root, "__metadata__") != NULL ? 1 : 0;
     if (json_object_size(root) != wanted + metadata)
-        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: %zu tensors, the model %s %zu", origin,
+        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: %zu tensors, the model %s %zu", label,
                          json_object_size(root) - metadata, value == TIDE_VALUE_MASTER ? "has" : "trained",
                          wanted);
-    return coverage_check(origin, tensors, value, offsets, data_bytes);
+    return coverage_check(label, tensors, value, offsets, data_bytes);
 }
 
 tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
-                                          const char *origin, const tide_checkpoint_tensors *tensors,
+                                          const char *label, const tide_checkpoint_tensors *tensors,
                                           tide_value value, uint64_t *offsets)
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && error.text[0] == '\0')
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read its header of %zu bytes",
-                         origin, bytes);
+                         label, bytes);
     if (!json_is_object(root)) {
         json_decref(root);
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its tensor header is not a JSON object", origin);
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its tensor header is not a JSON object", label);
     }
-    tide_status status = entries_check(root, data_bytes, origin, tensors, value, offsets);
+    tide_status status = entries_check(root, data_bytes, label, tensors, value, offsets);
     json_decref(root);
     return status;
 }

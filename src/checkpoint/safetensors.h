@@ -39,11 +39,11 @@ TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_te
 
 /* Check a header's JSON text (without its length) against the tensors that are wanted in a value's file and the bytes of
  * data that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
- * overlap, in any order. On success offsets[i] is where tensors[i], if it is there, starts in the data. `origin` names the
+ * overlap, in any order. On success offsets[i] is where tensors[i], if it is there, starts in the data. `label` names the
  * file. CORRUPT: no such header. MISMATCH: a sound header of other tensors; names the tensor and both shapes.
  * UNSUPPORTED: a dtype that is not F32. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
-                                                         const char *origin,
+                                                         const char *label,
                                                          const tide_checkpoint_tensors *tensors,
                                                          tide_value value, uint64_t *offsets);
 

@@ -148,7 +148,7 @@ static bool field_exists(const state_field *field, const tide_train_state *state
     case ONLY_YARN:
         return rotary && kind == TIDE_ROPE_YARN;
     case ONLY_SCALED:
-        return rotary && kind != TIDE_ROPE_PLAIN;
+        return rotary && kind != TIDE_ROPE_DEFAULT;
     case ONLY_LONG:
         return rotary && (kind == TIDE_ROPE_LLAMA3 || kind == TIDE_ROPE_YARN);
     }

@@ -12,7 +12,7 @@ typedef struct tide_family tide_family;
 
 /* How the frequencies of rotary positions are made of theta (rope.h has the formulas). */
 typedef enum tide_rope_kind {
-    TIDE_ROPE_PLAIN = 0, /* "default" */
+    TIDE_ROPE_DEFAULT = 0, /* "default" */
     TIDE_ROPE_LINEAR,
     TIDE_ROPE_LLAMA3,
     TIDE_ROPE_YARN,
@@ -72,8 +72,8 @@ typedef struct tide_model_config {
  *                its value), or another model type */
 TIDE_NODISCARD tide_status tide_model_config_open(const char *model, tide_model_config *config);
 
-/* The same from a config.json's text; `origin` names it in messages. CORRUPT, UNSUPPORTED, NO_MEMORY as above. */
-TIDE_NODISCARD tide_status tide_model_config_parse(const char *text, size_t bytes, const char *origin,
+/* The same from a config.json's text; `label` names it in messages. CORRUPT, UNSUPPORTED, NO_MEMORY as above. */
+TIDE_NODISCARD tide_status tide_model_config_parse(const char *text, size_t bytes, const char *label,
                                                    tide_model_config *config);
 
 /* The name of the preset with this shape and vocabulary; NULL: none has it. */
@@ -97,8 +97,8 @@ const tide_family *tide_model_family_find(const char *name);
 void tide_model_config_complete(tide_model_config *config);
 
 /* Ranges and divisibility, as the fields' comments say; call it after changing a field (--vocab-size).
- *   ARGUMENT     names the field, its value and what would be right; `origin` says where it came from */
-TIDE_NODISCARD tide_status tide_model_config_check(const tide_model_config *config, const char *origin);
+ *   ARGUMENT     names the field, its value and what would be right; `label` says where the config came from */
+TIDE_NODISCARD tide_status tide_model_config_check(const tide_model_config *config, const char *label);
 
 bool tide_model_config_is_valid(const tide_model_config *config);
 

@@ -53,21 +53,21 @@ static const json_t *item_of(const json_t *object, const char *key)
 
 /* *value stays where the number is absent. */
 static tide_status read_number(const json_t *object, const char *within, const char *key, double least,
-                               const char *origin, double *value)
+                               const char *label, double *value)
 {
     const json_t *item = item_of(object, key);
     if (!item)
         return TIDE_OK;
     const double found = json_number_value(item);
     if (!json_is_number(item) || !(least > 0 ? found >= least : found > 0) || !isfinite(found))
-        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" must be a number %s", origin, within,
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" must be a number %s", label, within,
                          key, least > 0 ? "of 1 or more" : "above 0");
     *value = found;
     return TIDE_OK;
 }
 
 static tide_status read_kind_named(const json_t *scaling, const char *within, const char *key,
-                                   const char *origin, tide_rope_kind *kind)
+                                   const char *label, tide_rope_kind *kind)
 {
     const json_t *type = item_of(scaling, key);
     if (!type)
@@ -78,22 +78,22 @@ static tide_status read_kind_named(const json_t *scaling, const char *within, co
             return TIDE_OK;
         }
     return tide_fail(json_is_string(type) ? TIDE_ERROR_UNSUPPORTED : TIDE_ERROR_CORRUPT,
-                     "model %s: field \"%s%s\" is %s, only default, linear, llama3 and yarn are built",
-                     origin, within, key,
+                     "model %s: field \"%s%s\" is %s, only default, linear, llama3 and yarn are built", label,
+                     within, key,
                      tide_printable(json_is_string(type) ? json_string_value(type) : "no string").text);
 }
 
 /* Under rope_type or its older name, type; under both, they must agree. */
-static tide_status read_kind(const json_t *scaling, const char *within, const char *origin, tide_rope *rope)
+static tide_status read_kind(const json_t *scaling, const char *within, const char *label, tide_rope *rope)
 {
-    tide_rope_kind kind = TIDE_ROPE_PLAIN, legacy = TIDE_ROPE_PLAIN;
+    tide_rope_kind kind = TIDE_ROPE_DEFAULT, legacy = TIDE_ROPE_DEFAULT;
     const bool is_there = item_of(scaling, "rope_type") != NULL;
-    tide_status status = read_kind_named(scaling, within, "rope_type", origin, &kind);
+    tide_status status = read_kind_named(scaling, within, "rope_type", label, &kind);
     if (status == TIDE_OK)
-        status = read_kind_named(scaling, within, "type", origin, &legacy);
+        status = read_kind_named(scaling, within, "type", label, &legacy);
     if (status == TIDE_OK && is_there && item_of(scaling, "type") && legacy != kind)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "model %s: \"%srope_type\" is %s and \"%stype\" is %s, they must be equal", origin,
+                         "model %s: \"%srope_type\" is %s and \"%stype\" is %s, they must be equal", label,
                          within, kind_names[kind], within, kind_names[legacy]);
     if (status == TIDE_OK)
         rope->kind = is_there ? kind : legacy;
@@ -101,7 +101,7 @@ static tide_status read_kind(const json_t *scaling, const char *within, const ch
 }
 
 /* As some families have them, of which none is built: positions of each kind of layer. */
-static tide_status check_flat(const json_t *scaling, const char *within, const char *origin)
+static tide_status check_flat(const json_t *scaling, const char *within, const char *label)
 {
     const char *key;
     json_t *item;
@@ -110,14 +110,14 @@ static tide_status check_flat(const json_t *scaling, const char *within, const c
         if (json_is_object(item))
             return tide_fail(
                 TIDE_ERROR_UNSUPPORTED,
-                "model %s: field \"%s%s\" is an object; positions by kinds of layers are not built", origin,
+                "model %s: field \"%s%s\" is an object; positions by kinds of layers are not built", label,
                 within, tide_printable(key).text);
     }
     return TIDE_OK;
 }
 
 /* Without a type positions are default's, which other numbers would contradict. */
-static tide_status check_untyped(const json_t *scaling, const char *within, const char *origin)
+static tide_status check_untyped(const json_t *scaling, const char *within, const char *label)
 {
     const char *key;
     json_t *item;
@@ -130,7 +130,7 @@ static tide_status check_untyped(const json_t *scaling, const char *within, cons
             return tide_fail(TIDE_ERROR_CORRUPT,
                              "model %s: field \"%s%s\" is there without \"%srope_type\", which must say what "
                              "it is for",
-                             origin, within, tide_printable(key).text, within);
+                             label, within, tide_printable(key).text, within);
     }
     return TIDE_OK;
 }
@@ -143,126 +143,126 @@ static void factor_of_contexts(const json_t *scaling, const tide_model_config *c
         rope->factor = factor;
 }
 
-static tide_status check_needed(const tide_rope *rope, const char *within, const char *origin)
+static tide_status check_needed(const tide_rope *rope, const char *within, const char *label)
 {
     for (size_t i = 0; i < NUMBERS; i++) {
         const rope_number *number = &numbers[i];
         if (number->needed && number->kinds & KIND(rope->kind) &&
             *(const double *)((const char *)rope + number->offset) == 0)
             return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" is missing, %s positions need it",
-                             origin, within, number->key, kind_names[rope->kind]);
+                             label, within, number->key, kind_names[rope->kind]);
     }
     return TIDE_OK;
 }
 
-static tide_status read_scaling(const json_t *scaling, const char *within, const char *origin,
+static tide_status read_scaling(const json_t *scaling, const char *within, const char *label,
                                 tide_model_config *config)
 {
     tide_rope *rope = &config->rope;
     if (!json_is_object(scaling))
-        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%.*s\" must be an object", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%.*s\" must be an object", label,
                          (int)strlen(within) - 1, within);
-    tide_status status = check_flat(scaling, within, origin);
+    tide_status status = check_flat(scaling, within, label);
     if (status == TIDE_OK)
-        status = check_untyped(scaling, within, origin);
+        status = check_untyped(scaling, within, label);
     if (status == TIDE_OK)
-        status = read_kind(scaling, within, origin, rope);
+        status = read_kind(scaling, within, label, rope);
     for (size_t i = 0; status == TIDE_OK && i < NUMBERS; i++) {
         const rope_number *number = &numbers[i];
         double *value = (double *)((char *)rope + number->offset);
         if (!(number->kinds & KIND(rope->kind)))
             continue;
         *value = number->otherwise;
-        status = read_number(scaling, within, number->key, number->least, origin, value);
+        status = read_number(scaling, within, number->key, number->least, label, value);
     }
     if (status == TIDE_OK) {
         factor_of_contexts(scaling, config, rope);
-        status = check_needed(rope, within, origin);
+        status = check_needed(rope, within, label);
     }
     if (status == TIDE_OK && rope->kind == TIDE_ROPE_LLAMA3 && !(rope->high_factor > rope->low_factor))
         status = tide_fail(TIDE_ERROR_CORRUPT,
                            "model %s: \"%shigh_freq_factor\" is %g, it must be above low_freq_factor, %g",
-                           origin, within, rope->high_factor, rope->low_factor);
+                           label, within, rope->high_factor, rope->low_factor);
     return status;
 }
 
 /* 0 is to transformers what absent is. */
-static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *origin,
+static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *label,
                                double *value)
 {
     const json_t *item = item_of(scaling, key);
     if (json_is_number(item) && json_number_value(item) == 0)
         return TIDE_OK;
-    return read_number(scaling, within, key, 0, origin, value);
+    return read_number(scaling, within, key, 0, label, value);
 }
 
-static tide_status read_yarn(const json_t *scaling, const char *within, const char *origin,
+static tide_status read_yarn(const json_t *scaling, const char *within, const char *label,
                              tide_model_config *config)
 {
     tide_rope *rope = &config->rope;
     double mscale = 0, mscale_all_dim = 0;
     const json_t *truncate = item_of(scaling, "truncate");
     if (truncate && !json_is_boolean(truncate))
-        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%struncate\" must be true or false", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%struncate\" must be true or false", label,
                          within);
     rope->exact = truncate && json_is_false(truncate);
     if (rope->original_context == 0)
         rope->original_context = config->context;
-    tide_status status = read_mscale(scaling, within, "mscale", origin, &mscale);
+    tide_status status = read_mscale(scaling, within, "mscale", label, &mscale);
     if (status == TIDE_OK)
-        status = read_mscale(scaling, within, "mscale_all_dim", origin, &mscale_all_dim);
+        status = read_mscale(scaling, within, "mscale_all_dim", label, &mscale_all_dim);
     if (status == TIDE_OK && rope->attention_factor == 0)
         rope->attention_factor = tide_rope_yarn_attention(rope->factor, mscale, mscale_all_dim);
     return status;
 }
 
-static tide_status check_partial(const json_t *object, const char *within, const char *origin)
+static tide_status check_partial(const json_t *object, const char *within, const char *label)
 {
     double share = 1;
-    const tide_status status = read_number(object, within, "partial_rotary_factor", 0, origin, &share);
+    const tide_status status = read_number(object, within, "partial_rotary_factor", 0, label, &share);
     if (status == TIDE_OK && share != 1)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "model %s: field \"%spartial_rotary_factor\" is %g, only 1 is built", origin, within,
+                         "model %s: field \"%spartial_rotary_factor\" is %g, only 1 is built", label, within,
                          share);
     return status;
 }
 
 /* transformers 4 passes over a theta in rope_scaling, and 5 takes it. */
-static tide_status check_theta(const json_t *scaling, const char *within, const char *origin, double theta)
+static tide_status check_theta(const json_t *scaling, const char *within, const char *label, double theta)
 {
     double other = theta;
-    const tide_status status = read_number(scaling, within, "rope_theta", 1, origin, &other);
+    const tide_status status = read_number(scaling, within, "rope_theta", 1, label, &other);
     if (status == TIDE_OK && other != theta)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "model %s: field \"%srope_theta\" is %g, it must be rope_theta's %g or absent",
-                         origin, within, other, theta);
+                         label, within, other, theta);
     return status;
 }
 
-tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_model_config *config)
+tide_status tide_config_rope_read(const json_t *root, const char *label, tide_model_config *config)
 {
     const char *within = "rope_scaling.";
     const json_t *scaling = item_of(root, "rope_scaling"), *one = item_of(root, "rope_parameters");
     if (one && scaling)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "model %s: fields \"rope_parameters\" and \"rope_scaling\" are both there", origin);
-    tide_status status = read_number(root, "", "rope_theta", 1, origin, &config->rope.theta);
+                         "model %s: fields \"rope_parameters\" and \"rope_scaling\" are both there", label);
+    tide_status status = read_number(root, "", "rope_theta", 1, label, &config->rope.theta);
     if (status == TIDE_OK)
-        status = check_partial(root, "", origin);
+        status = check_partial(root, "", label);
     if (one) {
         scaling = one;
         within = "rope_parameters.";
     }
     if (status != TIDE_OK || !scaling)
         return status;
-    status = read_scaling(scaling, within, origin, config);
+    status = read_scaling(scaling, within, label, config);
     if (status == TIDE_OK)
-        status = one ? read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta)
-                     : check_theta(scaling, within, origin, config->rope.theta);
+        status = one ? read_number(scaling, within, "rope_theta", 1, label, &config->rope.theta)
+                     : check_theta(scaling, within, label, config->rope.theta);
     if (status == TIDE_OK)
-        status = check_partial(scaling, within, origin);
+        status = check_partial(scaling, within, label);
     if (status == TIDE_OK && config->rope.kind == TIDE_ROPE_YARN)
-        status = read_yarn(scaling, within, origin, config);
+        status = read_yarn(scaling, within, label, config);
     return status;
 }
 
@@ -277,7 +277,7 @@ bool tide_config_rope_write(const tide_model_config *config, json_t *root)
     const tide_rope *rope = &config->rope;
     if (json_object_set_new(root, "rope_theta", json_real(rope->theta)) != 0)
         return false;
-    if (rope->kind == TIDE_ROPE_PLAIN)
+    if (rope->kind == TIDE_ROPE_DEFAULT)
         return json_object_set_new(root, "rope_scaling", json_null()) == 0;
     json_t *scaling = json_pack("{ss}", "rope_type", kind_names[rope->kind]);
     bool whole = scaling != NULL;

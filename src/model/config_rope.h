@@ -11,7 +11,7 @@ const char *tide_rope_kind_name(tide_rope_kind kind);
 
 /* From rope_parameters (transformers 5), or rope_theta and rope_scaling; config->rope holds the family's own values for what is
  * absent, and config->context is set. CORRUPT, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_config_rope_read(const struct json_t *root, const char *origin,
+TIDE_NODISCARD tide_status tide_config_rope_read(const struct json_t *root, const char *label,
                                                  tide_model_config *config);
 
 /* rope_theta and rope_scaling, which both read. False: no memory. */

@@ -15,47 +15,47 @@
 enum { POSITIONS_OTHERWISE = 4096, LAYERS_OTHERWISE = 28 }; /* transformers', where the field is absent */
 
 /* Of the window, 0: there is none. */
-static tide_status read_positions(const json_t *root, const char *origin, json_int_t *positions)
+static tide_status read_positions(const json_t *root, const char *label, json_int_t *positions)
 {
     const json_t *item = json_object_get(root, "sliding_window");
     if (item && !json_is_null(item) && json_integer_value(item) < 1) /* 0 for what is no whole number */
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "model %s: field \"sliding_window\" must be null or a whole number of 1 or more",
-                         origin);
+                         label);
     *positions = item ? json_integer_value(item) : POSITIONS_OTHERWISE;
     return TIDE_OK;
 }
 
-static tide_status read_use(const json_t *root, const char *origin, bool *use)
+static tide_status read_use(const json_t *root, const char *label, bool *use)
 {
     const json_t *item = json_object_get(root, "use_sliding_window");
     if (item && !json_is_null(item) && !json_is_boolean(item))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"use_sliding_window\" must be true or false",
-                         origin);
+                         label);
     *use = json_is_true(item);
     return TIDE_OK;
 }
 
-static tide_status check_type(const json_t *type, const char *origin, bool may_slide)
+static tide_status check_type(const json_t *type, const char *label, bool may_slide)
 {
     if (!json_is_string(type))
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "model %s: field \"layer_types\" must be the string \"full_attention\"", origin);
+                         "model %s: field \"layer_types\" must be the string \"full_attention\"", label);
     const char *word = json_string_value(type);
     if (strcmp(word, "full_attention") == 0 || (may_slide && strcmp(word, "sliding_attention") == 0))
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "model %s: field \"layer_types\" is \"%s\", only \"full_attention\" is built", origin,
+                     "model %s: field \"layer_types\" is \"%s\", only \"full_attention\" is built", label,
                      tide_printable(word).text);
 }
 
-static tide_status check_types(const json_t *types, const char *origin, uint32_t layers, bool may_slide)
+static tide_status check_types(const json_t *types, const char *label, uint32_t layers, bool may_slide)
 {
     if (!json_is_array(types))
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "model %s: field \"layer_types\" must be a list of \"full_attention\"", origin);
+                         "model %s: field \"layer_types\" must be a list of \"full_attention\"", label);
     for (size_t i = 0; i < json_array_size(types); i++) {
-        const tide_status status = check_type(json_array_get(types, i), origin, may_slide);
+        const tide_status status = check_type(json_array_get(types, i), label, may_slide);
         if (status != TIDE_OK)
             return status;
     }
@@ -63,7 +63,7 @@ static tide_status check_types(const json_t *types, const char *origin, uint32_t
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_CORRUPT,
                      "model %s: field \"layer_types\" has %zu items, it must have num_hidden_layers, %u",
-                     origin, json_array_size(types), layers);
+                     label, json_array_size(types), layers);
 }
 
 static bool has_sliding(const json_t *types)
@@ -75,34 +75,34 @@ static bool has_sliding(const json_t *types)
 }
 
 /* Without layer_types: has some layer the window? */
-static tide_status read_upper(const json_t *root, const char *origin, uint32_t layers, bool *sliding)
+static tide_status read_upper(const json_t *root, const char *label, uint32_t layers, bool *sliding)
 {
     const json_t *item = json_object_get(root, "max_window_layers");
     if (item && !json_is_integer(item))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"max_window_layers\" must be a whole number",
-                         origin);
+                         label);
     *sliding = (item ? json_integer_value(item) : LAYERS_OTHERWISE) < (json_int_t)layers;
     return TIDE_OK;
 }
 
-tide_status tide_config_window_read(const json_t *root, const char *origin, tide_model_config *config)
+tide_status tide_config_window_read(const json_t *root, const char *label, tide_model_config *config)
 {
     const tide_window kind = config->family->window;
     const json_t *types = json_object_get(root, "layer_types");
     json_int_t positions = 0;
     bool use = kind == TIDE_WINDOW_ALL, sliding = use;
-    tide_status status = kind == TIDE_WINDOW_UPPER ? read_use(root, origin, &use) : TIDE_OK;
+    tide_status status = kind == TIDE_WINDOW_UPPER ? read_use(root, label, &use) : TIDE_OK;
     if (status == TIDE_OK && use)
-        status = read_positions(root, origin, &positions);
+        status = read_positions(root, label, &positions);
     const bool hides = positions > 0 && positions < (json_int_t)config->context;
     const bool typed = kind != TIDE_WINDOW_UNREAD && types && !json_is_null(types);
     if (status == TIDE_OK && typed)
-        status = check_types(types, origin, config->layers, positions > 0);
+        status = check_types(types, label, config->layers, positions > 0);
     if (status == TIDE_OK && hides && kind == TIDE_WINDOW_UPPER) {
         if (typed)
             sliding = has_sliding(types);
         else
-            status = read_upper(root, origin, config->layers, &sliding);
+            status = read_upper(root, label, config->layers, &sliding);
     }
     if (status == TIDE_OK && hides && sliding)
         config->window = (uint32_t)positions;

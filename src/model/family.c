@@ -85,7 +85,7 @@ static const char *rope_fault_of(const tide_rope *rope, char *text, size_t bytes
         snprintf(text, bytes, "rope_theta is %g, it must be 1 or more", rope->theta);
     else if ((unsigned)rope->kind >= TIDE_ROPE_KINDS)
         snprintf(text, bytes, "no kind of rotary positions is number %d", (int)rope->kind);
-    else if (rope->kind != TIDE_ROPE_PLAIN && !(rope->factor >= 1))
+    else if (rope->kind != TIDE_ROPE_DEFAULT && !(rope->factor >= 1))
         snprintf(text, bytes, "the positions' factor is %g, it must be 1 or more", rope->factor);
     else if ((llama3 || yarn) && !(rope->original_context >= 1))
         snprintf(text, bytes, "original_max_position_embeddings is %g, it must be 1 or more",
@@ -145,11 +145,11 @@ static const char *fault_of(const tide_model_config *config, char *text, size_t 
     return text;
 }
 
-tide_status tide_model_config_check(const tide_model_config *config, const char *origin)
+tide_status tide_model_config_check(const tide_model_config *config, const char *label)
 {
     char text[256];
     const char *fault = fault_of(config, text, sizeof text);
-    return fault ? tide_fail(TIDE_ERROR_ARGUMENT, "model %s: %s", origin, fault) : TIDE_OK;
+    return fault ? tide_fail(TIDE_ERROR_ARGUMENT, "model %s: %s", label, fault) : TIDE_OK;
 }
 
 bool tide_model_config_is_valid(const tide_model_config *config)

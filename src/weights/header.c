@@ -56,7 +56,7 @@ static bool shape_parse(const json_t *shape, tide_weights_entry *entry, uint64_t
     return none || !too_many;
 }
 
-static tide_status entry_parse(const char *name, const json_t *item, const char *origin,
+static tide_status entry_parse(const char *name, const json_t *item, const char *label,
                                tide_weights_entry *entry)
 {
     const json_t *range = json_object_get(item, "data_offsets");
@@ -66,18 +66,18 @@ static tide_status entry_parse(const char *name, const json_t *item, const char 
         json_array_size(range) != 2 || !json_u64(json_array_get(range, 0), &entry->begin) ||
         !json_u64(json_array_get(range, 1), &entry->end) || entry->begin > entry->end)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "weights %.600s: tensor %s lacks a sound dtype, shape or data_offsets", origin,
+                         "weights %.600s: tensor %s lacks a sound dtype, shape or data_offsets", label,
                          tide_printable(name).text);
     const uint64_t one = element_bytes(entry->dtype);
     if (one != 0 && (__builtin_mul_overflow(elements, one, &bytes) || bytes != entry->end - entry->begin))
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s has %" PRIu64
                          " bytes, its shape and dtype %s need %" PRIu64,
-                         origin, tide_printable(name).text, entry->end - entry->begin, entry->dtype, bytes);
+                         label, tide_printable(name).text, entry->end - entry->begin, entry->dtype, bytes);
     return TIDE_OK;
 }
 
-static tide_status entries_parse(json_t *root, const char *origin, tide_weights_header *header)
+static tide_status entries_parse(json_t *root, const char *label, tide_weights_header *header)
 {
     const char *name;
     json_t *item;
@@ -85,7 +85,7 @@ static tide_status entries_parse(json_t *root, const char *origin, tide_weights_
     {
         if (strcmp(name, METADATA) == 0)
             continue;
-        const tide_status status = entry_parse(name, item, origin, &header->entries[header->count]);
+        const tide_status status = entry_parse(name, item, label, &header->entries[header->count]);
         if (status != TIDE_OK)
             return status;
         header->count++;
@@ -101,7 +101,7 @@ static int compare_places(const void *a, const void *b)
     return (one->end > other->end) - (one->end < other->end);
 }
 
-static tide_status coverage_check(const tide_weights_header *header, uint64_t data_bytes, const char *origin)
+static tide_status coverage_check(const tide_weights_header *header, uint64_t data_bytes, const char *label)
 {
     uint64_t described = 0, covered = 0;
     for (size_t i = 0; i < header->count; i++) {
@@ -112,41 +112,41 @@ static tide_status coverage_check(const tide_weights_header *header, uint64_t da
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: %s, its header describes %" PRIu64
                          " bytes of data and there are %" PRIu64,
-                         origin, described > data_bytes ? "truncated" : "too long", described, data_bytes);
+                         label, described > data_bytes ? "truncated" : "too long", described, data_bytes);
     for (size_t i = 0; i < header->count; i++) {
         const tide_weights_entry *entry = &header->entries[i];
         if (entry->begin < covered)
             return tide_fail(TIDE_ERROR_CORRUPT,
                              "weights %.600s: tensors %s and %s overlap at byte %" PRIu64 " of its data",
-                             origin, tide_printable(header->entries[i - 1].name).text,
+                             label, tide_printable(header->entries[i - 1].name).text,
                              tide_printable(entry->name).text, entry->begin);
         if (entry->begin > covered)
             return tide_fail(TIDE_ERROR_CORRUPT,
                              "weights %.600s: a gap of %" PRIu64 " bytes before tensor %s at byte %" PRIu64
                              " of its data",
-                             origin, entry->begin - covered, tide_printable(entry->name).text, entry->begin);
+                             label, entry->begin - covered, tide_printable(entry->name).text, entry->begin);
         covered = entry->end;
     }
     return TIDE_OK;
 }
 
-tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes, const char *origin,
+tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes, const char *label,
                                       tide_weights_header *header)
 {
     json_t *root = NULL;
-    tide_status status = tide_weights_json_parse(text, bytes, origin, "its header", &root);
+    tide_status status = tide_weights_json_parse(text, bytes, label, "its header", &root);
     if (status != TIDE_OK)
         return status;
     tide_weights_header parsed = {.json = root};
     parsed.entries = calloc(json_object_size(root) + 1, sizeof *parsed.entries);
     if (parsed.entries == NULL)
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for its %zu tensors", origin,
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for its %zu tensors", label,
                            json_object_size(root));
     if (status == TIDE_OK)
-        status = entries_parse(root, origin, &parsed);
+        status = entries_parse(root, label, &parsed);
     if (status == TIDE_OK) {
         qsort(parsed.entries, parsed.count, sizeof *parsed.entries, compare_places);
-        status = coverage_check(&parsed, data_bytes, origin);
+        status = coverage_check(&parsed, data_bytes, label);
     }
     if (status == TIDE_OK)
         *header = parsed;

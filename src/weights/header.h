@@ -23,11 +23,11 @@ typedef struct tide_weights_header {
     void *json; /* owns the names */
 } tide_weights_header;
 
-/* Of the header's text and the bytes of data that follow it; `origin` names the file in messages. CORRUPT: not JSON, no such
+/* Of the header's text and the bytes of data that follow it; `label` names the file in messages. CORRUPT: not JSON, no such
  * table, a key twice, tensors that do not cover the data or have other sizes than their shapes. NO_MEMORY, UNSUPPORTED (no
  * jansson). On success free it with tide_weights_header_free. */
 TIDE_NODISCARD tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes,
-                                                     const char *origin, tide_weights_header *header);
+                                                     const char *label, tide_weights_header *header);
 void tide_weights_header_free(tide_weights_header *header);
 
 bool tide_weights_header_has(const tide_weights_header *header, const char *name);

@@ -20,7 +20,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static tide_status files_collect(json_t *map, const char *origin, tide_weights_index *index)
+static tide_status files_collect(json_t *map, const char *label, tide_weights_index *index)
 {
     const char *name;
     json_t *item;
@@ -31,7 +31,7 @@ static tide_status files_collect(json_t *map, const char *origin, tide_weights_i
         if (file == NULL || !name_is_plain(file))
             return tide_fail(
                 TIDE_ERROR_CORRUPT,
-                "weights %.600s: the file of tensor %s is %s, it must be a name inside the folder", origin,
+                "weights %.600s: the file of tensor %s is %s, it must be a name inside the folder", label,
                 tide_printable(name).text, file == NULL ? "not a text" : tide_printable(file).text);
         index->files[count++] = file;
     }
@@ -43,27 +43,27 @@ static tide_status files_collect(json_t *map, const char *origin, tide_weights_i
     return TIDE_OK;
 }
 
-tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *origin,
+tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *label,
                                      tide_weights_index *index)
 {
     json_t *root = NULL;
-    tide_status status = tide_weights_json_parse(text, bytes, origin, "it", &root);
+    tide_status status = tide_weights_json_parse(text, bytes, label, "it", &root);
     if (status != TIDE_OK)
         return status;
     tide_weights_index parsed = {.json = root};
     json_t *map = json_object_get(root, "weight_map");
     if (json_object_size(map) == 0) {
-        status = tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has no weight_map of tensors and files",
-                           origin);
+        status =
+            tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has no weight_map of tensors and files", label);
         goto free_parsed;
     }
     parsed.files = malloc(json_object_size(map) * sizeof *parsed.files);
     if (parsed.files == NULL) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for its %zu tensors", origin,
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for its %zu tensors", label,
                            json_object_size(map));
         goto free_parsed;
     }
-    status = files_collect(map, origin, &parsed);
+    status = files_collect(map, label, &parsed);
     if (status != TIDE_OK)
         goto free_parsed;
     *index = parsed;

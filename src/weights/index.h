@@ -13,7 +13,7 @@ typedef struct tide_weights_index {
 
 /* CORRUPT: not JSON, no such table, a key twice, a file that is not a plain name inside the folder. NO_MEMORY.
  * On success free it with tide_weights_index_free. */
-TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *origin,
+TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *label,
                                                     tide_weights_index *index);
 void tide_weights_index_free(tide_weights_index *index);
 

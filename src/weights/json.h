@@ -8,21 +8,21 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* An object whose keys all differ. CORRUPT, NO_MEMORY; `what` the text is of the file `origin`. */
+/* An object whose keys all differ. CORRUPT, NO_MEMORY; `what` the text is of the file `label`. */
 TIDE_NODISCARD static inline tide_status
-tide_weights_json_parse(const char *text, size_t bytes, const char *origin, const char *what, json_t **object)
+tide_weights_json_parse(const char *text, size_t bytes, const char *label, const char *what, json_t **object)
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && (error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %s of %zu bytes", origin,
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %s of %zu bytes", label,
                          what, bytes);
     if (root == NULL)
-        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not sound JSON at byte %d: %s", origin,
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not sound JSON at byte %d: %s", label,
                          what, error.position, tide_printable(error.text).text);
     if (!json_is_object(root)) {
         json_decref(root);
-        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not a JSON object", origin, what);
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not a JSON object", label, what);
     }
     *object = root;
     return TIDE_OK;

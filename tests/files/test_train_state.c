@@ -184,7 +184,7 @@ static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **un
     static const char *const of_families[] = {"gpt2", "llama"};
     static const uint32_t rows[] = {1, 3, 999};
     for (size_t f = 0; f < 2; f++) {
-        tide_train_state state = state_of(of_families[f], &ropes[TIDE_ROPE_PLAIN]);
+        tide_train_state state = state_of(of_families[f], &ropes[TIDE_ROPE_DEFAULT]);
         state.model.names_otherwise = true;
         for (size_t i = 0; i < 3; i++) {
             state.model.padding_row = rows[i];
@@ -208,7 +208,7 @@ static void another_padding_token_is_taken_and_named(void **unused)
                  {1, 0, "model.pad_token_id 0 -> none"},
                  {1, 3, "model.pad_token_id 0 -> 2"}};
     for (size_t i = 0; i < 3; i++) {
-        tide_train_state saved = state_of("llama", &ropes[TIDE_ROPE_PLAIN]), current = saved;
+        tide_train_state saved = state_of("llama", &ropes[TIDE_ROPE_DEFAULT]), current = saved;
         tide_train_changes changes;
         saved.model.padding_row = cases[i].saved;
         current.model.padding_row = cases[i].current;
@@ -252,42 +252,43 @@ static void assert_mismatch(const tide_train_state *saved, const tide_train_stat
 static void another_model_is_refused_by_its_field(void **unused)
 {
     (void)unused;
-    const tide_train_state gpt2 = state_of("gpt2", NULL), plain = state_of("llama", &ropes[TIDE_ROPE_PLAIN]);
+    const tide_train_state gpt2 = state_of("gpt2", NULL),
+                           llama = state_of("llama", &ropes[TIDE_ROPE_DEFAULT]);
     tide_train_state linear = state_of("llama", &ropes[TIDE_ROPE_LINEAR]),
                      llama3 = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]),
                      yarn = state_of("llama", &ropes[TIDE_ROPE_YARN]);
-    linear.model.rope.theta = llama3.model.rope.theta = yarn.model.rope.theta = plain.model.rope.theta;
-    assert_mismatch(&gpt2, &plain, "model.family gpt2, this run has llama");
-    assert_mismatch(&plain, &gpt2, "model.family llama, this run has gpt2");
-    const tide_train_state qwen = state_of("qwen3", &ropes[TIDE_ROPE_PLAIN]);
-    assert_mismatch(&plain, &qwen, "model.family llama, this run has qwen3");
-    assert_mismatch(&plain, &linear, "model.rope_type default, this run has linear");
+    linear.model.rope.theta = llama3.model.rope.theta = yarn.model.rope.theta = llama.model.rope.theta;
+    assert_mismatch(&gpt2, &llama, "model.family gpt2, this run has llama");
+    assert_mismatch(&llama, &gpt2, "model.family llama, this run has gpt2");
+    const tide_train_state qwen = state_of("qwen3", &ropes[TIDE_ROPE_DEFAULT]);
+    assert_mismatch(&llama, &qwen, "model.family llama, this run has qwen3");
+    assert_mismatch(&llama, &linear, "model.rope_type default, this run has linear");
     assert_mismatch(&yarn, &llama3, "model.rope_type yarn, this run has llama3");
 
-    tide_train_state other = plain;
+    tide_train_state other = llama;
     other.model.kv_heads = 4;
-    assert_mismatch(&plain, &other, "model.kv_heads 2, this run has 4");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.kv_heads 2, this run has 4");
+    other = llama;
     other.model.head_width = 12;
-    assert_mismatch(&plain, &other, "model.head_width 10, this run has 12");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.head_width 10, this run has 12");
+    other = llama;
     other.model.mlp_width = 171;
-    assert_mismatch(&plain, &other, "model.mlp_width 170, this run has 171");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.mlp_width 170, this run has 171");
+    other = llama;
     other.model.tied = false;
-    assert_mismatch(&plain, &other, "model.tied true, this run has false");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.tied true, this run has false");
+    other = llama;
     other.model.attention_bias = other.model.output_bias = true;
-    assert_mismatch(&plain, &other, "model.attention_bias false, this run has true");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.attention_bias false, this run has true");
+    other = llama;
     other.model.mlp_bias = true;
-    assert_mismatch(&plain, &other, "model.mlp_bias false, this run has true");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.mlp_bias false, this run has true");
+    other = llama;
     other.model.norm_epsilon = 1e-6;
-    assert_mismatch(&plain, &other, "model.norm_epsilon 1.0000001e-05, this run has 1e-06");
-    other = plain;
+    assert_mismatch(&llama, &other, "model.norm_epsilon 1.0000001e-05, this run has 1e-06");
+    other = llama;
     other.model.rope.theta = 10000;
-    assert_mismatch(&plain, &other, "model.rope_theta 12345.678901234567, this run has 10000");
+    assert_mismatch(&llama, &other, "model.rope_theta 12345.678901234567, this run has 10000");
     other = linear;
     other.model.rope.factor = 4;
     assert_mismatch(&linear, &other, "model.rope_factor 2.1, this run has 4");
@@ -372,30 +373,30 @@ static void every_key_must_be_there_and_well_formed(void **unused)
 static void what_makes_no_model_is_refused(void **unused)
 {
     (void)unused;
-    const tide_train_state plain = state_of("llama", &ropes[0]),
+    const tide_train_state llama = state_of("llama", &ropes[0]),
                            scaled = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]);
     static const char no_model[] = "the training state describes no valid model";
-    assert_malformed(&plain, "model.family", json_string("bert"),
+    assert_malformed(&llama, "model.family", json_string("bert"),
                      "training state field \"model.family\" is malformed");
-    assert_malformed(&plain, "model.rope_type", json_string("dynamic"),
+    assert_malformed(&llama, "model.rope_type", json_string("dynamic"),
                      "training state field \"model.rope_type\" is malformed");
-    assert_malformed(&plain, "model.kv_heads", json_integer(3), no_model);
-    assert_malformed(&plain, "model.head_width", json_integer(9), no_model);
-    assert_malformed(&plain, "model.rope_theta", json_real(0), no_model);
+    assert_malformed(&llama, "model.kv_heads", json_integer(3), no_model);
+    assert_malformed(&llama, "model.head_width", json_integer(9), no_model);
+    assert_malformed(&llama, "model.rope_theta", json_real(0), no_model);
     assert_malformed(&scaled, "model.rope_factor", json_real(0), no_model);
     assert_malformed(&scaled, "model.rope_low_freq_factor", json_real(4.3), no_model);
     assert_malformed(&scaled, "model.rope_original_context", json_real(-1), no_model);
-    assert_malformed(&plain, "model.pad_token_id", json_integer(-1),
+    assert_malformed(&llama, "model.pad_token_id", json_integer(-1),
                      "training state field \"model.pad_token_id\" is malformed");
-    assert_malformed(&plain, "model.names_otherwise", json_integer(1),
+    assert_malformed(&llama, "model.names_otherwise", json_integer(1),
                      "training state field \"model.names_otherwise\" is malformed");
 }
 
 static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
 {
     (void)unused;
-    const tide_train_state plain = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
-    assert_unknown(&plain, "model.rope_factor", json_real(2)); /* of no such model */
+    const tide_train_state llama = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
+    assert_unknown(&llama, "model.rope_factor", json_real(2)); /* of no such model */
     assert_unknown(&gpt2, "model.kv_heads", json_integer(8));
     assert_unknown(&gpt2, "lr_max", json_real(1));
     assert_unknown(&gpt2, "", json_null());

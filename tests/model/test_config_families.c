@@ -17,7 +17,7 @@ static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
 enum { FAMILIES = sizeof families / sizeof families[0], TEXT_BYTES = 2048 };
 
 /* What a family's own absent fields would say otherwise. */
-static const char *plain_of(const char *family, const char *more)
+static const char *needed_of(const char *family, const char *more)
 {
     if (strcmp(family, "mistral") == 0 && strstr(more, "\"sliding_window\"") == NULL)
         return ",\"sliding_window\":null";
@@ -35,7 +35,7 @@ static void write_text(char text[TEXT_BYTES], const char *family, const char *mo
              "\"intermediate_size\":172,\"num_hidden_layers\":3,\"num_attention_heads\":8,"
              "\"max_position_embeddings\":4096,\"vocab_size\":1000,\"initializer_range\":0.02,\"use_cache\":"
              "true%s%s}",
-             family, plain_of(family, more), more);
+             family, needed_of(family, more), more);
 }
 
 static tide_status parse(const char *family, const char *more, tide_model_config *config)
@@ -110,7 +110,7 @@ static void absent_and_null_fields_have_the_familys_values(void **unused)
         assert_int_equal(null.head_width, 8);
         assert_true(absent.norm_epsilon == 1e-6 && absent.rope.theta == 10000);
         assert_true(null.norm_epsilon == 1e-6 && null.rope.theta == 10000);
-        assert_int_equal(absent.rope.kind, TIDE_ROPE_PLAIN);
+        assert_int_equal(absent.rope.kind, TIDE_ROPE_DEFAULT);
         assert_false(absent.tied || absent.output_bias || absent.mlp_bias);
         assert_int_equal(absent.attention_bias, is_qwen2);
     }
@@ -121,7 +121,7 @@ static tide_status parse_absent(const char *family, const char *context, tide_mo
 {
     char text[TEXT_BYTES];
     write_text(text, family, "");
-    const char *added = plain_of(family, "");
+    const char *added = needed_of(family, "");
     char *at = strstr(text, added);
     memmove(at, at + strlen(added), strlen(at + strlen(added)) + 1);
     memcpy(strstr(text, "4096"), context, 4);
