@@ -103,22 +103,22 @@ LANES_INLINE void store_rows(void *matrix, const attention_head *head, size_t st
     }
 }
 
-/* turned[i][r] = tile[r][i]; queries past `rows` get zeros. */
-static void transpose_rows(float *turned, const float *tile, const attention_head *head, size_t rows)
+/* transposed[i][r] = tile[r][i]; queries past `rows` get zeros. */
+static void transpose_rows(float *transposed, const float *tile, const attention_head *head, size_t rows)
 {
     for (size_t i = 0; i < head->width; i++)
         for (size_t r = 0; r < TILE; r++)
-            turned[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
+            transposed[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
 }
 
 /* scores[key][query] = keys[key] . queries[query], for both as above. */
-static void multiply_turned(float *scores, const float *keys, const float *turned, const attention_head *head,
-                            size_t key_count)
+static void multiply_transposed(float *scores, const float *keys, const float *transposed,
+                                const attention_head *head, size_t key_count)
 {
     tile_multiply(&(tile_product){.a = keys,
                                   .a_row = head->padded,
                                   .a_column = 1,
-                                  .b = turned,
+                                  .b = transposed,
                                   .b_row = TILE,
                                   .c = scores,
                                   .c_row = TILE,
@@ -182,13 +182,13 @@ static void mask_scores(float *scores, const attention_head *head, size_t first_
 
 /* A thread's workspace; each part is whole vectors, every size in floats. */
 typedef struct forward_tiles {
-    float *rows;    /* [TILE, padded]: q, then k, then v as they are loaded */
-    float *turned;  /* [width, TILE]: q transposed */
-    float *scores;  /* [TILE keys, TILE queries] */
-    float *out;     /* [TILE, padded] */
-    float *maximum; /* [TILE] of the queries so far */
-    float *sum;     /* [TILE] of e^(score - maximum) so far */
-    float *shrink;  /* [TILE] e^(old maximum - new maximum) */
+    float *rows;       /* [TILE, padded]: q, then k, then v as they are loaded */
+    float *transposed; /* [width, TILE]: q transposed */
+    float *scores;     /* [TILE keys, TILE queries] */
+    float *out;        /* [TILE, padded] */
+    float *maximum;    /* [TILE] of the queries so far */
+    float *sum;        /* [TILE] of e^(score - maximum) so far */
+    float *shrink;     /* [TILE] e^(old maximum - new maximum) */
 } forward_tiles;
 
 static size_t forward_elements(size_t padded)
@@ -199,8 +199,8 @@ static size_t forward_elements(size_t padded)
 static forward_tiles forward_tiles_at(float *workspace, size_t padded)
 {
     forward_tiles tiles = {.rows = workspace};
-    tiles.turned = tiles.rows + TILE * padded;
-    tiles.scores = tiles.turned + TILE * padded;
+    tiles.transposed = tiles.rows + TILE * padded;
+    tiles.scores = tiles.transposed + TILE * padded;
     tiles.out = tiles.scores + TILE * TILE;
     tiles.maximum = tiles.out + TILE * padded;
     tiles.sum = tiles.maximum + TILE;
@@ -244,7 +244,7 @@ LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_h
     const size_t query_count = tile_count(first_query, head->length);
     load_rows(tiles->rows, head, args->q, head->q + first_query * head->qk_row, head->qk_row, query_count,
               head->scale, dtype);
-    transpose_rows(tiles->turned, tiles->rows, head, query_count);
+    transpose_rows(tiles->transposed, tiles->rows, head, query_count);
     memset(tiles->out, 0, TILE * head->padded * sizeof(float));
     for (size_t query = 0; query < TILE; query++) {
         tiles->maximum[query] = -FLT_MAX; /* finite: a query may see nothing of its first tiles */
@@ -254,7 +254,7 @@ LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_h
         const size_t key_count = tile_count(first_key, head->length);
         load_rows(tiles->rows, head, args->k, head->k + first_key * head->qk_row, head->qk_row, key_count,
                   1.0f, dtype);
-        multiply_turned(tiles->scores, tiles->rows, tiles->turned, head, key_count);
+        multiply_transposed(tiles->scores, tiles->rows, tiles->transposed, head, key_count);
         mask_scores(tiles->scores, head, first_query, query_count, first_key, key_count);
         online_softmax_scores(tiles, key_count);
         scale_rows(tiles->out, tiles->shrink, head->padded, query_count);
@@ -315,8 +315,8 @@ tide_status VARIANT(attention)(void *stream, const void *arguments)
 typedef struct backward_tiles {
     float *k, *v, *dk, *dv; /* [length, padded]: the whole head */
     float *q, *dout, *dq;   /* [TILE, padded] */
-    float *q_turned;        /* [width, TILE] */
-    float *dout_turned;     /* [width, TILE] */
+    float *q_transposed;    /* [width, TILE] */
+    float *dout_transposed; /* [width, TILE] */
     float *weights;         /* [TILE keys, TILE queries]: P^T */
     float *dscores;         /* [TILE keys, TILE queries]: V dO^T, then dS^T */
     float *logsumexp;       /* [TILE]; past the last query 0, as are its q and dO: computed on, never used */
@@ -337,9 +337,9 @@ static backward_tiles backward_tiles_at(float *workspace, size_t length, size_t 
     tiles.q = tiles.dv + length * padded;
     tiles.dout = tiles.q + TILE * padded;
     tiles.dq = tiles.dout + TILE * padded;
-    tiles.q_turned = tiles.dq + TILE * padded;
-    tiles.dout_turned = tiles.q_turned + TILE * padded;
-    tiles.weights = tiles.dout_turned + TILE * padded;
+    tiles.q_transposed = tiles.dq + TILE * padded;
+    tiles.dout_transposed = tiles.q_transposed + TILE * padded;
+    tiles.weights = tiles.dout_transposed + TILE * padded;
     tiles.dscores = tiles.weights + TILE * TILE;
     tiles.logsumexp = tiles.dscores + TILE * TILE;
     tiles.mean = tiles.logsumexp + TILE;
@@ -389,8 +389,8 @@ static void key_tile_backward(const attention_head *head, const backward_tiles *
 {
     const size_t key_count = tile_count(first_key, head->length);
     const size_t at = first_key * head->padded;
-    multiply_turned(tiles->weights, tiles->k + at, tiles->q_turned, head, key_count);
-    multiply_turned(tiles->dscores, tiles->v + at, tiles->dout_turned, head, key_count);
+    multiply_transposed(tiles->weights, tiles->k + at, tiles->q_transposed, head, key_count);
+    multiply_transposed(tiles->dscores, tiles->v + at, tiles->dout_transposed, head, key_count);
     mask_scores(tiles->weights, head, first_query, query_count, first_key, key_count);
     differentiate_scores(tiles, key_count);
     add_weighted_queries(tiles->dv + at, tiles->weights, tiles->dout, head, key_count, query_count);
@@ -408,8 +408,8 @@ LANES_INLINE void query_tile_backward(const tide_attention_backward_args *args, 
     load_rows(tiles->dout, head, args->dout, head->out + first_query * head->out_row, head->out_row,
               query_count, 1.0f, dtype);
     load_means(args, head, first_query, query_count, tiles, dtype);
-    transpose_rows(tiles->q_turned, tiles->q, head, query_count);
-    transpose_rows(tiles->dout_turned, tiles->dout, head, query_count);
+    transpose_rows(tiles->q_transposed, tiles->q, head, query_count);
+    transpose_rows(tiles->dout_transposed, tiles->dout, head, query_count);
     memset(tiles->dq, 0, TILE * head->padded * sizeof(float));
     for (size_t first_key = first_key_tile(head, first_query); first_key <= first_query; first_key += TILE)
         key_tile_backward(head, tiles, first_query, query_count, first_key);

@@ -145,13 +145,13 @@ typedef struct product_matrices {
     matrix_description a, b, bias, c;
 } product_matrices;
 
-/* op(M)[rows, columns], stored with leading dimension ld, turned over when `transposed`. */
+/* op(M)[rows, columns], stored with leading dimension ld; column-major when `transposed`. */
 static dnnl_status_t describe_operand(matrix_description *description, size_t rows, size_t columns, size_t ld,
                                       bool transposed, tide_dtype dtype)
 {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
-    const dnnl_dims_t straight = {(dnnl_dim_t)ld, 1}, turned = {1, (dnnl_dim_t)ld};
-    return describe(description, dims, transposed ? turned : straight, type_of(dtype));
+    const dnnl_dims_t row_major = {(dnnl_dim_t)ld, 1}, column_major = {1, (dnnl_dim_t)ld};
+    return describe(description, dims, transposed ? column_major : row_major, type_of(dtype));
 }
 
 static dnnl_status_t describe_matrices(product_matrices *matrices, const tide_matmul_args *shape)

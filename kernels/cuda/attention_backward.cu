@@ -9,7 +9,7 @@
  *                    kernel adds them in the order of the heads
  *
  * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the
- * workspace (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and
+ * workspace (fp32, one a query and head) for the second. In the second everything is computed transposed, S^T = K Q^T and
  * dP^T = V dO^T: a warp's rows are keys, so P^T and dS^T stand in registers as the next product's A, and no warp
  * needs what another computed.
  *

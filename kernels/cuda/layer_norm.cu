@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
         x.hold(in + row * width, row < rows ? width : 0, lanes);
         dy.hold(dout + row * width, row < rows ? width : 0, lanes);
 
-        float sum = 0.0f, products = 0.0f;
+        float sum = 0.0f, product_sum = 0.0f;
         x.each_summed(dy, weight_sums,
                       [&](size_t begin, const tide_cuda_vector<T> &values,
                           const tide_cuda_vector<T> &gradients, float *columns) {
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
                                   (T::load(values.element[e]) - mean) * rstd * T::load(gradients.element[e]);
                               columns[e] += product;
                               sum = fmaf(T::load(w.element[e]), T::load(gradients.element[e]), sum);
-                              products = fmaf(T::load(w.element[e]), product, products);
+                              product_sum = fmaf(T::load(w.element[e]), product, product_sum);
                           }
                       });
         dy.each_summed(
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
                     columns[e] += T::load(gradients.element[e]);
             });
         const float g_mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
-        const float product_mean = lanes_sum(products, product_partial, lanes) / (float)width;
+        const float product_mean = lanes_sum(product_sum, product_partial, lanes) / (float)width;
         if (!din)
             continue;
 

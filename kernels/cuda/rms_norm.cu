@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
         x.hold(in + head_begin(from, head), head < count ? from.width : 0, lanes);
         dy.hold(dout + head_begin(to, head), head < count ? from.width : 0, lanes);
 
-        float products = 0.0f;
+        float product_sum = 0.0f;
         x.each_summed(dy, sums,
                       [&](size_t begin, const tide_cuda_vector<T> &values,
                           const tide_cuda_vector<T> &gradients, float *columns) {
@@ -142,11 +142,11 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
                               const float product =
                                   T::load(values.element[e]) * rstd * T::load(gradients.element[e]);
                               columns[e] += product;
-                              products = fmaf(product, T::load(w.element[e]), products);
+                              product_sum = fmaf(product, T::load(w.element[e]), product_sum);
                           }
                       });
         const tide_cuda_shared<float> place = partial + turn;
-        const float product_mean = head_sum(products, place, lanes) / (float)from.width;
+        const float product_mean = head_sum(product_sum, place, lanes) / (float)from.width;
         turn ^= ROW_WARPS_MAX;
         if (!din)
             continue;

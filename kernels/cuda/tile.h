@@ -16,7 +16,7 @@
  *
  * A tile in shared memory is rows of W elements; its granules are permuted, granule ^= row % 8, so that 8 rows of one
  * granule lie in 8 different groups of banks, as ldmatrix reads them. B comes from it by ldmatrix, plain when k runs
- * along the row, turned (.trans) when k runs down the rows.
+ * along the row, transposed (.trans) when k runs down the rows.
  *
  * Three things are instructions that only a GPU has: mma, ldmatrix, cp.async. Each has a plain path beside it which
  * does the same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32, which has no mma of
@@ -146,8 +146,8 @@ template <typename T> static __device__ __forceinline__ void tide_quad_turn(tide
 /* c += A B, every number through shuffles: for each k, the two rows' pair from this quad's lane that holds it, the
  * two columns' from theirs. */
 template <typename T>
-static __device__ __forceinline__ void tide_multiply_plain(float (&c)[4], const tide_pair<T> (&a)[4],
-                                                           const tide_pair<T> &b0, const tide_pair<T> &b1)
+static __device__ __forceinline__ void tide_multiply_reference(float (&c)[4], const tide_pair<T> (&a)[4],
+                                                               const tide_pair<T> &b0, const tide_pair<T> &b1)
 {
     const int lane = tide_lane(), quad = lane & ~3, columns = 8 * (lane & 3);
 #pragma unroll
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
 #if TIDE_CUDA_TENSOR_CORES
     TIDE_MMA("bf16");
 #else
-    tide_multiply_plain(c, a, b0, b1);
+    tide_multiply_reference(c, a, b0, b1);
 #endif
 }
 
@@ -191,7 +191,7 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
 #if TIDE_CUDA_TENSOR_CORES
     TIDE_MMA("f16");
 #else
-    tide_multiply_plain(c, a, b0, b1);
+    tide_multiply_reference(c, a, b0, b1);
 #endif
 }
 
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
                                                      const tide_pair<tide_cuda_fp32> &b0,
                                                      const tide_pair<tide_cuda_fp32> &b1)
 {
-    tide_multiply_plain(c, a, b0, b1);
+    tide_multiply_reference(c, a, b0, b1);
 }
 
 /* ---- a tile in shared memory ---- */
@@ -216,30 +216,30 @@ template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int
 }
 
 /* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix
- * lane / 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column
+ * lane / 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; transposed: rows 2t and 2t + 1, column
  * g. */
-template <typename T, bool TURNED>
-static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile,
-                                                                int own)
+template <typename T, bool TRANSPOSED>
+static __device__ __forceinline__ void tide_load_matrices_reference(tide_pair<T> (&out)[4], tide_tile<T> tile,
+                                                                    int own)
 {
     const int lane = tide_lane(), g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int matrix = 0; matrix < 4; matrix++) {
-        const int first_row = __shfl_sync(0xffffffffu, own, 8 * matrix + (TURNED ? 2 * t : g));
-        const int second_row = TURNED ? __shfl_sync(0xffffffffu, own, 8 * matrix + 2 * t + 1) : first_row;
-        const typename T::stored both[2] = {tile[first_row + (TURNED ? g : 2 * t)],
-                                            tile[second_row + (TURNED ? g : 2 * t + 1)]};
+        const int first_row = __shfl_sync(0xffffffffu, own, 8 * matrix + (TRANSPOSED ? 2 * t : g));
+        const int second_row = TRANSPOSED ? __shfl_sync(0xffffffffu, own, 8 * matrix + 2 * t + 1) : first_row;
+        const typename T::stored both[2] = {tile[first_row + (TRANSPOSED ? g : 2 * t)],
+                                            tile[second_row + (TRANSPOSED ? g : 2 * t + 1)]};
         memcpy(&out[matrix], both, sizeof both);
     }
 }
 
-template <typename T, bool TURNED>
+template <typename T, bool TRANSPOSED>
 static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
 {
 #if TIDE_CUDA_TENSOR_CORES
     if constexpr (sizeof(tide_pair<T>) == 4) {
         const uint32_t address = (uint32_t)__cvta_generic_to_shared(&tile[own]);
-        if constexpr (TURNED)
+        if constexpr (TRANSPOSED)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(out[0].bits), "=r"(out[1].bits), "=r"(out[2].bits), "=r"(out[3].bits)
                          : "r"(address)
@@ -252,7 +252,7 @@ static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4]
         return;
     }
 #endif
-    tide_load_matrices_plain<T, TURNED>(out, tile, own);
+    tide_load_matrices_reference<T, TRANSPOSED>(out, tile, own);
 }
 
 /* ---- products of a warp's rows with a tile ---- */
@@ -386,13 +386,13 @@ template <typename T> struct tide_async_copies {
     }
     template <int PENDING> void wait(void)
     {
-        const int due = PENDING ? latest : committed;
-        for (int i = 0; i < due; i++)
+        const int complete = PENDING ? latest : committed;
+        for (int i = 0; i < complete; i++)
             make(late[i]);
-        for (int i = due; i < count; i++)
-            late[i - due] = late[i];
-        count -= due;
-        committed -= due;
+        for (int i = complete; i < count; i++)
+            late[i - complete] = late[i];
+        count -= complete;
+        committed -= complete;
         latest = 0;
     }
 

@@ -139,16 +139,16 @@ static uint64_t parts_bytes(const product *p, int splits)
 static size_t candidates_make(const product *p, const preference *wanted, fake_cublaslt_candidate made[3])
 {
     const float waves = (float)((p->m + 127) / 128 * ((p->n + 255) / 256)) / MULTIPROCESSORS;
-    const fake_cublaslt_candidate plain = {
+    const fake_cublaslt_candidate usual = {
         .algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_128x256, .stages = 36, .splits = 1, .waves = waves};
     size_t count = 0;
     if (p->k >= SPLIT_K && wanted->reductions != 0 && parts_bytes(p, SPLITS_MAX) <= wanted->workspace_bytes) {
-        made[count] = plain;
+        made[count] = usual;
         made[count].splits = SPLITS_MAX;
         made[count].waves *= SPLITS_MAX;
         made[count++].reduction = reduction_of(wanted->reductions);
     }
-    made[count++] = plain;
+    made[count++] = usual;
     made[count++] = (fake_cublaslt_candidate){.state = CUBLAS_STATUS_NOT_SUPPORTED};
     return count;
 }

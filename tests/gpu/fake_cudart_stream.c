@@ -223,8 +223,8 @@ cudaError_t fake_stream_enqueue(cudaStream_t stream, const fake_command *command
     for (int i = 0; i < 2; i++)
         if (command->ranges[i] != NULL)
             fake_range_queue(command->ranges[i]);
-    fake_command *room = &stream->ring[stream->enqueued % FAKE_RING];
-    memcpy(room, command, sizeof *room);
+    fake_command *entry = &stream->ring[stream->enqueued % FAKE_RING];
+    memcpy(entry, command, sizeof *entry);
     if (command->kind == FAKE_RECORD) {
         command->event->stream = stream;
         command->event->number = stream->enqueued;

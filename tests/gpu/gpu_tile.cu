@@ -19,14 +19,14 @@ template <typename T> __global__ void multiply_kernel(gpu_tile_product *it)
     const int lane = tide_lane();
     const tide_pair<T> a[4] = {{it->a[lane][0]}, {it->a[lane][1]}, {it->a[lane][2]}, {it->a[lane][3]}};
     const tide_pair<T> b[2] = {{it->b[lane][0]}, {it->b[lane][1]}};
-    float by_instruction[4], by_plain[4];
+    float by_instruction[4], by_reference[4];
     for (int i = 0; i < 4; i++)
-        by_instruction[i] = by_plain[i] = it->c[lane][i];
+        by_instruction[i] = by_reference[i] = it->c[lane][i];
     tide_multiply(by_instruction, a, b[0], b[1]);
-    tide_multiply_plain(by_plain, a, b[0], b[1]);
+    tide_multiply_reference(by_reference, a, b[0], b[1]);
     for (int i = 0; i < 4; i++) {
         it->by_instruction[lane][i] = by_instruction[i];
-        it->by_plain[lane][i] = by_plain[i];
+        it->by_reference[lane][i] = by_reference[i];
     }
 }
 
@@ -38,15 +38,15 @@ template <typename T> static tide_status multiply(void *stream, const gpu_tile_a
 
 /* ---- four matrices ---- */
 
-template <typename T, bool TURNED>
+template <typename T, bool TRANSPOSED>
 static __device__ __forceinline__ void load_both(gpu_tile_matrices *it, tide_tile<T> tile, int lane)
 {
-    tide_pair<T> by_instruction[4], by_plain[4];
-    tide_load_matrices<T, TURNED>(by_instruction, tile, it->own[lane]);
-    tide_load_matrices_plain<T, TURNED>(by_plain, tile, it->own[lane]);
+    tide_pair<T> by_instruction[4], by_reference[4];
+    tide_load_matrices<T, TRANSPOSED>(by_instruction, tile, it->own[lane]);
+    tide_load_matrices_reference<T, TRANSPOSED>(by_reference, tile, it->own[lane]);
     for (int i = 0; i < 4; i++) {
-        it->by_instruction[TURNED][lane][i] = by_instruction[i].bits;
-        it->by_plain[TURNED][lane][i] = by_plain[i].bits;
+        it->by_instruction[TRANSPOSED][lane][i] = by_instruction[i].bits;
+        it->by_reference[TRANSPOSED][lane][i] = by_reference[i].bits;
     }
 }
 
@@ -99,19 +99,19 @@ template <typename T> static tide_status copy(void *stream, const gpu_tile_args 
 
 /* ---- conversions ---- */
 
-static __device__ __forceinline__ tide_bf16 down_plainly(tide_cuda_bf16, float value)
+static __device__ __forceinline__ tide_bf16 down_reference(tide_cuda_bf16, float value)
 {
     return tide_bf16_from_float(value);
 }
-static __device__ __forceinline__ tide_fp16 down_plainly(tide_cuda_fp16, float value)
+static __device__ __forceinline__ tide_fp16 down_reference(tide_cuda_fp16, float value)
 {
     return tide_fp16_from_float(value);
 }
-static __device__ __forceinline__ float up_plainly(tide_cuda_bf16, tide_bf16 value)
+static __device__ __forceinline__ float up_reference(tide_cuda_bf16, tide_bf16 value)
 {
     return tide_bf16_to_float(value);
 }
-static __device__ __forceinline__ float up_plainly(tide_cuda_fp16, tide_fp16 value)
+static __device__ __forceinline__ float up_reference(tide_cuda_fp16, tide_fp16 value)
 {
     return tide_fp16_to_float(value);
 }
@@ -119,7 +119,7 @@ static __device__ __forceinline__ float up_plainly(tide_cuda_fp16, tide_fp16 val
 template <typename T>
 static __device__ __forceinline__ bool same_number(typename T::stored a, typename T::stored b)
 {
-    const float number = up_plainly(T(), a), other = up_plainly(T(), b);
+    const float number = up_reference(T(), a), other = up_reference(T(), b);
     return a == b || (number != number && other != other);
 }
 
@@ -150,15 +150,16 @@ template <typename T> __global__ void convert_kernel(gpu_tile_conversions *it, u
     const uint32_t begin = first + (blockIdx.x * CONVERT_THREADS + threadIdx.x) * CONVERT_EACH;
     for (uint32_t bits = begin; bits != begin + CONVERT_EACH; bits++) {
         const float value = float_of(bits), other = float_of(bits ^ 0x80000001u);
-        const typename T::stored expected = down_plainly(T(), value), beside = down_plainly(T(), other);
+        const typename T::stored expected = down_reference(T(), value), beside = down_reference(T(), other);
         const uint32_t pair = tide_pack(T(), value, other);
         if (T::store(value) != expected)
             wrong(it, &it->wrong_down, bits);
         if (!same_number<T>((typename T::stored)(pair & 0xffffu), expected) ||
             !same_number<T>((typename T::stored)(pair >> 16), beside))
             wrong(it, &it->wrong_pairs, bits);
-        const float up = T::load((typename T::stored)bits), plain = up_plainly(T(), (typename T::stored)bits);
-        if (bits_of(up) != bits_of(plain) && (up == up || plain == plain))
+        const float up = T::load((typename T::stored)bits),
+                    number = up_reference(T(), (typename T::stored)bits);
+        if (bits_of(up) != bits_of(number) && (up == up || number == number))
             wrong(it, &it->wrong_up, bits & 0xffffu);
     }
 }

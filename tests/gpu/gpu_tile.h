@@ -16,14 +16,14 @@ enum {
 typedef struct gpu_tile_product {
     uint32_t a[GPU_TILE_LANES][4], b[GPU_TILE_LANES][2];
     float c[GPU_TILE_LANES][4];
-    float by_instruction[GPU_TILE_LANES][4], by_plain[GPU_TILE_LANES][4];
+    float by_instruction[GPU_TILE_LANES][4], by_reference[GPU_TILE_LANES][4];
 } gpu_tile_product;
 
-/* Four 8 x 8 matrices; own[lane] is where a granule begins. [0]: as they stand, [1]: turned. */
+/* Four 8 x 8 matrices; own[lane] is where a granule begins. [0]: as they stand, [1]: transposed. */
 typedef struct gpu_tile_matrices {
     uint16_t tile[GPU_TILE_NUMBERS];
     int32_t own[GPU_TILE_LANES];
-    uint32_t by_instruction[2][GPU_TILE_LANES][4], by_plain[2][GPU_TILE_LANES][4];
+    uint32_t by_instruction[2][GPU_TILE_LANES][4], by_reference[2][GPU_TILE_LANES][4];
 } gpu_tile_matrices;
 
 /* Two groups of copies, a granule a lane each, to tile[at[group][lane]]. Nothing is read where `inside` is false. */

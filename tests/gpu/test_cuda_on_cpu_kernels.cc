@@ -136,10 +136,10 @@ tide_status test_vectors(const uint32_t *in, uint32_t *out, unsigned first)
 /* What shared memory holds before it is written. */
 __global__ void poison_kernel(uint32_t *out)
 {
-    TIDE_CUDA_SHARED(uint32_t, fresh, 8);
-    out[blockIdx.x] = fresh[threadIdx.x];
+    TIDE_CUDA_SHARED(uint32_t, unwritten, 8);
+    out[blockIdx.x] = unwritten[threadIdx.x];
     TIDE_CUDA_BARRIER();
-    fresh[threadIdx.x] = 0;
+    unwritten[threadIdx.x] = 0;
 }
 
 tide_status test_poison(uint32_t *out, unsigned blocks)

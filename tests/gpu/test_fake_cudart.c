@@ -127,14 +127,14 @@ static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
     (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
-    size_t noted = 0;
+    size_t misuses = 0;
     char text[256];
     assert_cuda(driver.reserve(&range, 4 * UNIT, 0, 0, 0));
     assert_cuda(driver.create(&handle, UNIT, &properties, 0));
     assert_cuda(driver.map(range, UNIT, 0, handle, 0));
 #define BREACH(call)                                                                                         \
     assert_int_equal((call), CUDA_ERROR_INVALID_VALUE);                                                      \
-    assert_int_equal(fake_cudart_misuse(text, sizeof text), ++noted)
+    assert_int_equal(fake_cudart_misuse(text, sizeof text), ++misuses)
     CUdeviceptr other;
     CUmemGenericAllocationHandle more;
     BREACH(driver.reserve(&other, UNIT / 2, 0, 0, 0));

@@ -74,7 +74,7 @@ static void check_whole_numbers(tide_dtype dtype)
             double expected = m.c[row][column];
             for (int k = 0; k < K; k++)
                 expected += m.a[row][k] * m.b[k][column];
-            assert_true((double)product->by_plain[lane][i] == expected);
+            assert_true((double)product->by_reference[lane][i] == expected);
             assert_true((double)product->by_instruction[lane][i] == expected);
         }
     buffer_free(block);
@@ -110,7 +110,7 @@ static void expect_rounded(const gpu_tile_product *product, const matrices *m)
                 expected += m->a[row][k] * m->b[k][column];
                 size += fabs(m->a[row][k] * m->b[k][column]);
             }
-            assert_true(fabs((double)product->by_plain[lane][i] - expected) <= ldexp(size, -24) * 16);
+            assert_true(fabs((double)product->by_reference[lane][i] - expected) <= ldexp(size, -24) * 16);
             assert_true(fabs((double)product->by_instruction[lane][i] - expected) <= ldexp(size, -23) * 17);
         }
 }
@@ -157,18 +157,18 @@ static void check_matrices(tide_dtype dtype)
                 const int g = lane / 4, t = lane % 4;
                 const uint32_t straight = it->tile[it->own[8 * i + g] + 2 * t] |
                                           (uint32_t)it->tile[it->own[8 * i + g] + 2 * t + 1] << 16;
-                const uint32_t turned = it->tile[it->own[8 * i + 2 * t] + g] |
-                                        (uint32_t)it->tile[it->own[8 * i + 2 * t + 1] + g] << 16;
-                assert_int_equal(it->by_plain[0][lane][i], straight);
+                const uint32_t transposed = it->tile[it->own[8 * i + 2 * t] + g] |
+                                            (uint32_t)it->tile[it->own[8 * i + 2 * t + 1] + g] << 16;
+                assert_int_equal(it->by_reference[0][lane][i], straight);
                 assert_int_equal(it->by_instruction[0][lane][i], straight);
-                assert_int_equal(it->by_plain[1][lane][i], turned);
-                assert_int_equal(it->by_instruction[1][lane][i], turned);
+                assert_int_equal(it->by_reference[1][lane][i], transposed);
+                assert_int_equal(it->by_instruction[1][lane][i], transposed);
             }
     }
     buffer_free(block);
 }
 
-static void matrices_of_a_tile_are_loaded_straight_and_turned(void **state)
+static void matrices_of_a_tile_are_loaded_straight_and_transposed(void **state)
 {
     (void)state;
     for_each_narrow(check_matrices);
@@ -244,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_whole_numbers_are_exact),
         cmocka_unit_test(products_of_random_numbers_are_rounded_in_fp32),
-        cmocka_unit_test(matrices_of_a_tile_are_loaded_straight_and_turned),
+        cmocka_unit_test(matrices_of_a_tile_are_loaded_straight_and_transposed),
         cmocka_unit_test(copies_are_there_when_their_group_was_waited_for_and_zero_outside),
         cmocka_unit_test(every_number_is_converted_to_the_cpus_bits),
     };

@@ -412,19 +412,19 @@ static void every_element_of_many_segments_is_restored(void **state)
 
 static void check_decay_per_segment(const tide_kernels *kernels, tide_dtype dtype)
 {
-    adam_state both = state_random(200, dtype), decayed = state_copy(&both), plain = state_copy(&both);
+    adam_state both = state_random(200, dtype), decayed = state_copy(&both), undecayed = state_copy(&both);
     update(kernels, &decayed, true, 2);
-    update(kernels, &plain, false, 2);
+    update(kernels, &undecayed, false, 2);
     const tide_adamw_segment segments[] = {segment_of(&both, 0, 100, true),
                                            segment_of(&both, 100, 200, false)};
     run_adamw(kernels, segments, 2, 2, dtype);
-    const float *mixed = both.master.data, *with = decayed.master.data, *without = plain.master.data;
+    const float *mixed = both.master.data, *with = decayed.master.data, *without = undecayed.master.data;
     assert_memory_equal(mixed, with, 100 * sizeof(float));
     assert_memory_equal(mixed + 100, without + 100, 100 * sizeof(float));
     assert_memory_not_equal(with, without, 100 * sizeof(float));
     state_free(&both);
     state_free(&decayed);
-    state_free(&plain);
+    state_free(&undecayed);
 }
 
 static void weight_decay_is_chosen_per_segment(void **state)

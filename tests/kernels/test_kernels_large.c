@@ -210,15 +210,15 @@ static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, 
            *y = doubles(elements);
     double *rstds = doubles(all), *dx = doubles(elements), *dw = buffer_values(dweight);
     for (size_t head = 0; head < all; head++) {
-        double squares = 0.0, products = 0.0;
+        double squares = 0.0, weighted_sum = 0.0;
         for (size_t i = head * width; i < (head + 1) * width; i++) {
             squares += x[i] * x[i];
-            products += g[i] * w[i % width] * x[i];
+            weighted_sum += g[i] * w[i % width] * x[i];
         }
         const double r = rstds[head] = 1.0 / sqrt(squares / (double)width + 1e-5);
         for (size_t i = head * width; i < (head + 1) * width; i++) {
             y[i] = x[i] * r * w[i % width];
-            dx[i] = r * (g[i] * w[i % width] - x[i] * r * r * products / (double)width);
+            dx[i] = r * (g[i] * w[i % width] - x[i] * r * r * weighted_sum / (double)width);
             dw[i % width] += g[i] * x[i] * r;
         }
     }

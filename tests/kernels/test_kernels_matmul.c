@@ -282,7 +282,7 @@ static void the_gradients_of_a_product_are_products(void **state)
                 dx_expected[i * K + q] += buffer_get(dy, i * N + j) * buffer_get(w, q * N + j);
                 dw_expected[q * N + j] += buffer_get(dy, i * N + j) * buffer_get(x, i * K + q);
             }
-    tide_matmul_args products[] = {
+    tide_matmul_args matmuls[] = {
         {.a = dy.data,
          .b = w.data,
          .c = dx.data,
@@ -307,11 +307,11 @@ static void the_gradients_of_a_product_are_products(void **state)
     };
     for (size_t i = 0; i < 2; i++) {
         size_t bytes;
-        assert_int_equal(kernels->matmul_prepare(&products[i], &bytes), TIDE_OK);
+        assert_int_equal(kernels->matmul_prepare(&matmuls[i], &bytes), TIDE_OK);
         buffer workspace = buffer_bytes(bytes);
-        products[i].workspace = workspace.data;
-        products[i].workspace_bytes = bytes;
-        run_kernel(kernels->matmul, &products[i]);
+        matmuls[i].workspace = workspace.data;
+        matmuls[i].workspace_bytes = bytes;
+        run_kernel(kernels->matmul, &matmuls[i]);
         buffer_free(workspace);
     }
     assert_close(dx, dx_expected, M * K, 1e-6);
@@ -388,7 +388,7 @@ static void gelu_taken_along_matches_float64(void **state)
 /* ---- refusals ---- */
 
 #if TEST_ON_CPU
-static const manner plain = {.in_dtype = TIDE_DTYPE_FP32, .out_dtype = TIDE_DTYPE_FP32};
+static const manner fp32_manner = {.in_dtype = TIDE_DTYPE_FP32, .out_dtype = TIDE_DTYPE_FP32};
 #endif
 
 static void a_shape_against_the_rules_is_refused_by_name(void **state)
@@ -429,7 +429,7 @@ static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 {
     (void)state;
     const tide_kernels *kernels = tide_kernels_cpu();
-    product p = product_make((shape){9, 9, 9}, &plain);
+    product p = product_make((shape){9, 9, 9}, &fp32_manner);
     size_t bytes;
     tide_kernels_cpu_configure(2);
     assert_int_equal(kernels->matmul(NULL, &p.args), TIDE_ERROR_STATE);
@@ -448,7 +448,7 @@ static void a_workspace_too_small_is_refused(void **state)
 {
     (void)state;
     const tide_cpu_variant *variant = tide_cpu_variant_best();
-    product p = product_make((shape){9, 9, 9}, &plain);
+    product p = product_make((shape){9, 9, 9}, &fp32_manner);
     product_give_workspace(&p, variant->blocked_workspace_bytes() - 1);
     assert_int_equal(variant->blocked(NULL, &p.args), TIDE_ERROR_ARGUMENT);
     product_free(&p);

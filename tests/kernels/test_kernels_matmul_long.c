@@ -44,25 +44,25 @@ static double *doubles(size_t count)
     return made;
 }
 
-/* A stored matrix [rows, columns], and whether it is turned when it is used. */
+/* A stored matrix [rows, columns], and whether its transpose is used. */
 typedef struct matrix {
     buffer of;
     size_t rows, columns, ld;
-    bool turned;
+    bool transposed;
 } matrix;
 
 /* Its product with a vector; free() it. */
 static double *times(matrix m, const double *vector)
 {
-    double *product = doubles(m.turned ? m.columns : m.rows), *row = doubles(m.columns);
+    double *product = doubles(m.transposed ? m.columns : m.rows), *row = doubles(m.columns);
     for (size_t r = 0; r < m.rows; r++) {
         get_row(m.of, r * m.ld, m.columns, row);
         double sum = 0.0;
-        for (size_t i = 0; i < m.columns && !m.turned; i++)
+        for (size_t i = 0; i < m.columns && !m.transposed; i++)
             sum += row[i] * vector[i];
-        for (size_t i = 0; i < m.columns && m.turned; i++)
+        for (size_t i = 0; i < m.columns && m.transposed; i++)
             product[i] += row[i] * vector[r];
-        if (!m.turned)
+        if (!m.transposed)
             product[r] = sum;
     }
     free(row);
@@ -81,12 +81,12 @@ typedef struct product {
 
 static double a_at(const product *p, size_t i, size_t q)
 {
-    return buffer_get(p->a.of, p->a.turned ? q * p->a.ld + i : i * p->a.ld + q);
+    return buffer_get(p->a.of, p->a.transposed ? q * p->a.ld + i : i * p->a.ld + q);
 }
 
 static double b_at(const product *p, size_t q, size_t j)
 {
-    return buffer_get(p->b.of, p->b.turned ? j * p->b.ld + q : q * p->b.ld + j);
+    return buffer_get(p->b.of, p->b.transposed ? j * p->b.ld + q : q * p->b.ld + j);
 }
 
 /* The corners, and one in each stretch of rows, with columns of another stretch. */
@@ -130,10 +130,10 @@ static void expect_sums(product *p)
     free(before);
 }
 
-static matrix matrix_make(size_t rows, size_t columns, size_t ld, bool turned, tide_dtype dtype)
+static matrix matrix_make(size_t rows, size_t columns, size_t ld, bool transposed, tide_dtype dtype)
 {
-    const size_t stored_rows = turned ? columns : rows, stored_columns = turned ? rows : columns;
-    return (matrix){buffer_periodic(stored_rows * ld, dtype), stored_rows, stored_columns, ld, turned};
+    const size_t stored_rows = transposed ? columns : rows, stored_columns = transposed ? rows : columns;
+    return (matrix){buffer_periodic(stored_rows * ld, dtype), stored_rows, stored_columns, ld, transposed};
 }
 
 static void product_make(product *p, const tide_matmul_args *shape)

@@ -21,9 +21,9 @@ static void note_place(const void *arguments, size_t index)
                             &it->processors[index]); /* a failure leaves none */
 }
 
-static void run_noting_places(places *noted)
+static void run_noting_places(places *seen)
 {
-    const places *arguments = noted;
+    const places *arguments = seen;
     tide_team_run(TASKS, 1 << 20, note_place, &arguments);
 }
 
@@ -39,40 +39,40 @@ static void keep_first_processor(cpu_set_t *processors)
 /* Binds itself before its first team, as the host executor's thread does. */
 static void *bound_thread(void *argument)
 {
-    places *noted = argument;
+    places *seen = argument;
     omp_set_num_threads(2);
-    if (sched_getaffinity(0, sizeof noted->bound_to, &noted->bound_to) != 0)
+    if (sched_getaffinity(0, sizeof seen->bound_to, &seen->bound_to) != 0)
         return NULL;
-    keep_first_processor(&noted->bound_to);
-    if (sched_setaffinity(0, sizeof noted->bound_to, &noted->bound_to) == 0)
-        run_noting_places(noted);
+    keep_first_processor(&seen->bound_to);
+    if (sched_setaffinity(0, sizeof seen->bound_to, &seen->bound_to) == 0)
+        run_noting_places(seen);
     return NULL;
 }
 
 static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
 {
     (void)state;
-    static places noted;
+    static places seen;
     pthread_t thread;
     if (getenv("OMP_PROC_BIND"))
         skip(); /* the user places the teams */
     tide_kernels_cpu_configure(2);
-    assert_int_equal(pthread_create(&thread, NULL, bound_thread, &noted), 0);
+    assert_int_equal(pthread_create(&thread, NULL, bound_thread, &seen), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     for (size_t i = 0; i < TASKS; i++)
-        assert_true(CPU_COUNT(&noted.bound_to) == 1 && CPU_EQUAL(&noted.processors[i], &noted.bound_to));
-    assert_false(pthread_equal(noted.threads[0], noted.threads[TASKS - 1]));
+        assert_true(CPU_COUNT(&seen.bound_to) == 1 && CPU_EQUAL(&seen.processors[i], &seen.bound_to));
+    assert_false(pthread_equal(seen.threads[0], seen.threads[TASKS - 1]));
 }
 
 static void a_team_has_no_more_threads_than_its_caller_was_given(void **state)
 {
     (void)state;
-    static places noted;
+    static places seen;
     use_threads(2);
     omp_set_num_threads(1);
-    run_noting_places(&noted);
+    run_noting_places(&seen);
     for (size_t i = 0; i < TASKS; i++)
-        assert_true(pthread_equal(noted.threads[i], pthread_self()));
+        assert_true(pthread_equal(seen.threads[i], pthread_self()));
 }
 
 int main(void)
