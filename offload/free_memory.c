@@ -144,10 +144,10 @@ static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
     memory->free_bytes =
         less(memory->machine->available_bytes(memory->machine->context), memory->untouched_bytes);
     const uint64_t step = at_most(most_bytes, step_most_bytes),
-                   room_bytes = less(memory->free_bytes, memory->margin_bytes);
-    if (room_bytes >= step)
+                   usable_bytes = less(memory->free_bytes, memory->margin_bytes);
+    if (usable_bytes >= step)
         return step;
-    return room_bytes >= step_least_bytes ? room_bytes / huge_page_bytes * huge_page_bytes : 0;
+    return usable_bytes >= step_least_bytes ? usable_bytes / huge_page_bytes * huge_page_bytes : 0;
 }
 
 /* Rule 3. */

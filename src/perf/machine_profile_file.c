@@ -206,11 +206,11 @@ static bool real_read(const json_t *object, const char *name, double *value)
     return json_is_number(member) && isfinite(*value) && *value >= 0;
 }
 
-/* Of at most `room` - 1 bytes, all of which can be shown. */
-static bool text_read(const json_t *object, const char *name, size_t room, char *value)
+/* Of at most `capacity` - 1 bytes, all of which can be shown. */
+static bool text_read(const json_t *object, const char *name, size_t capacity, char *value)
 {
     const char *text = json_string_value(json_object_get(object, name));
-    if (text == NULL || strlen(text) >= room || strcmp(tide_printable(text).text, text) != 0)
+    if (text == NULL || strlen(text) >= capacity || strcmp(tide_printable(text).text, text) != 0)
         return false;
     memcpy(value, text, strlen(text) + 1);
     return true;

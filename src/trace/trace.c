@@ -39,8 +39,8 @@ struct tide_trace {
 
     /* Guarded by lock. */
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* the writer has something to do */
-    pthread_cond_t room; /* it has taken something */
+    pthread_cond_t wake;  /* the writer has events or lines to write */
+    pthread_cond_t taken; /* the writer has taken events */
     tide_trace_event *events;
     uint64_t recorded, drained;
     uint64_t lost;    /* dropped, and no event tells so yet */
@@ -71,7 +71,7 @@ static bool trace_is_valid(const tide_trace *trace)
 
 /* ---- recording ---- */
 
-static uint64_t room(const tide_trace *trace)
+static uint64_t free_entries(const tide_trace *trace)
 {
     return trace->options.ring_events - (trace->recorded - trace->drained);
 }
@@ -84,14 +84,14 @@ static uint64_t needed(const tide_trace *trace)
 
 static void append(tide_trace *trace, const tide_trace_event *event)
 {
-    assert(room(trace) > 0);
+    assert(free_entries(trace) > 0);
     trace->events[trace->recorded++ & (trace->options.ring_events - 1)] = *event;
 }
 
 /* What was lost before is told first. */
 static void record_locked(tide_trace *trace, const tide_trace_event *event)
 {
-    if (room(trace) < needed(trace)) {
+    if (free_entries(trace) < needed(trace)) {
         trace->lost++;
         trace->dropped++;
         return;
@@ -112,9 +112,9 @@ void tide_trace_record(void *context, const tide_trace_event *event)
     tide_trace *trace = context;
     pthread_mutex_lock(&trace->lock);
     assert(trace_is_valid(trace));
-    while (trace->options.waits && room(trace) < needed(trace) && trace->writing && !trace->closing) {
+    while (trace->options.waits && free_entries(trace) < needed(trace) && trace->writing && !trace->closing) {
         pthread_cond_signal(&trace->wake);
-        pthread_cond_wait(&trace->room, &trace->lock);
+        pthread_cond_wait(&trace->taken, &trace->lock);
     }
     const uint64_t held = trace->recorded - trace->drained;
     if (trace->writing && !trace->closing)
@@ -130,7 +130,7 @@ void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, uint6
     pthread_mutex_lock(&trace->lock);
     while (trace->steps_told - trace->steps_written == STEPS_MAX && trace->writing) {
         pthread_cond_signal(&trace->wake);
-        pthread_cond_wait(&trace->room, &trace->lock);
+        pthread_cond_wait(&trace->taken, &trace->lock);
     }
     step_line *line = &trace->steps[trace->steps_told % STEPS_MAX];
     line->after = trace->recorded;
@@ -237,7 +237,7 @@ static size_t batch_take(tide_trace *trace)
 }
 
 /* Under the lock: nothing is to be written before it. NULL: none. */
-static const step_line *step_due(const tide_trace *trace)
+static const step_line *step_line_next(const tide_trace *trace)
 {
     const step_line *line = &trace->steps[trace->steps_written % STEPS_MAX];
     return trace->steps_written < trace->steps_told && trace->drained >= line->after ? line : NULL;
@@ -258,7 +258,7 @@ static void writer_sleep(tide_trace *trace)
 static bool writer_round(tide_trace *trace)
 {
     const size_t count = batch_take(trace);
-    const step_line *line = count == 0 ? step_due(trace) : NULL;
+    const step_line *line = count == 0 ? step_line_next(trace) : NULL;
     if (count == 0 && line == NULL)
         return false;
     pthread_mutex_unlock(&trace->lock);
@@ -268,7 +268,7 @@ static bool writer_round(tide_trace *trace)
         tide_segments_write(&trace->segments, line->text, line->bytes);
     pthread_mutex_lock(&trace->lock);
     trace->steps_written += line != NULL;
-    pthread_cond_broadcast(&trace->room);
+    pthread_cond_broadcast(&trace->taken);
     return true;
 }
 
@@ -303,7 +303,7 @@ static void *writer_run(void *context)
         pthread_mutex_unlock(&trace->lock);
         tide_segments_flush(&trace->segments);
         pthread_mutex_lock(&trace->lock);
-        if (trace->drained == trace->recorded && step_due(trace) == NULL && !trace->closing)
+        if (trace->drained == trace->recorded && step_line_next(trace) == NULL && !trace->closing)
             writer_sleep(trace);
     }
     pthread_mutex_unlock(&trace->lock);
@@ -325,7 +325,7 @@ static void set_writing(tide_trace *trace, bool writing)
 {
     pthread_mutex_lock(&trace->lock);
     trace->writing = writing;
-    pthread_cond_broadcast(&trace->room);
+    pthread_cond_broadcast(&trace->taken);
     pthread_mutex_unlock(&trace->lock);
 }
 
@@ -393,7 +393,7 @@ tide_status tide_trace_open(const char *path, const tide_trace_options *options,
     }
     pthread_mutex_init(&made->lock, NULL);
     wake_init(&made->wake);
-    pthread_cond_init(&made->room, NULL);
+    pthread_cond_init(&made->taken, NULL);
     made->options = *options;
     made->events = events;
     *trace = made;
@@ -406,7 +406,7 @@ static void writer_stop(tide_trace *trace, bool finishes)
     pthread_mutex_lock(&trace->lock);
     trace->closing = true;
     trace->finishes = finishes;
-    pthread_cond_broadcast(&trace->room);
+    pthread_cond_broadcast(&trace->taken);
     pthread_mutex_unlock(&trace->lock);
     if (!trace->writing)
         return;
@@ -436,7 +436,7 @@ void tide_trace_destroy(tide_trace *trace)
         (void)tide_segments_close(&trace->segments);
     }
     pthread_cond_destroy(&trace->wake);
-    pthread_cond_destroy(&trace->room);
+    pthread_cond_destroy(&trace->taken);
     pthread_mutex_destroy(&trace->lock);
     free(trace->places);
     free(trace->events);
