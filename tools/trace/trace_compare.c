@@ -326,17 +326,17 @@ static bool is_stall_or_op(const tide_trace_event *event)
 
 static bool times_compare(tide_comparison *c, const tide_trace_model *const models[TIDE_SIDES])
 {
-    uint64_t room = 0, count = 0;
+    uint64_t capacity = 0, count = 0;
     for (int side = 0; side < TIDE_SIDES; side++)
         for (uint64_t i = 0; i < models[side]->event_count; i++)
-            room += is_stall_or_op(&models[side]->events[i]);
+            capacity += is_stall_or_op(&models[side]->events[i]);
     const op_keys keys = {tide_arrays_add(&c->memory, models[1]->op_count, sizeof *keys.of_second),
                           tide_arrays_add(&c->memory, models[0]->op_count, sizeof *keys.second_of)};
     uint32_t *const in_order[TIDE_SIDES] = {
         tide_arrays_add(&c->memory, models[0]->op_count, sizeof **in_order),
         tide_arrays_add(&c->memory, models[1]->op_count, sizeof **in_order)};
-    entry *entries = tide_arrays_add(&c->memory, room, sizeof *entries);
-    c->stalls = tide_arrays_add(&c->memory, room, sizeof *c->stalls);
+    entry *entries = tide_arrays_add(&c->memory, capacity, sizeof *entries);
+    c->stalls = tide_arrays_add(&c->memory, capacity, sizeof *c->stalls);
     c->ops = tide_arrays_add(&c->memory, models[0]->op_count, sizeof *c->ops);
     if (c->memory.lacks)
         return false;

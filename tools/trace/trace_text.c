@@ -35,12 +35,12 @@ static size_t letters_bytes(const char *text, size_t letters)
 void tide_text_add(tide_text_line *line, const char *format, ...)
 {
     va_list arguments;
-    size_t room = sizeof line->text - line->length;
+    size_t capacity = sizeof line->text - line->length;
     va_start(arguments, format);
-    int wrote = vsnprintf(line->text + line->length, room, format, arguments);
+    int wrote = vsnprintf(line->text + line->length, capacity, format, arguments);
     va_end(arguments);
     if (wrote > 0)
-        line->length += (size_t)wrote < room ? (size_t)wrote : room - 1;
+        line->length += (size_t)wrote < capacity ? (size_t)wrote : capacity - 1;
 }
 
 void tide_text_pad(tide_text_line *line, size_t column)

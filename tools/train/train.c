@@ -294,7 +294,7 @@ static tide_status evaluate(train_run *run)
     return TIDE_OK;
 }
 
-static bool is_due(uint64_t every, uint64_t step)
+static bool is_every(uint64_t every, uint64_t step)
 {
     return every != 0 && step % every == 0;
 }
@@ -330,9 +330,9 @@ static tide_status between_steps(train_run *run)
     const tide_train_settings *settings = &run->settings;
     uint64_t step = tide_trainer_state(run->trainer)->step;
     bool computes = tide_trainer_computes(run->trainer), last = step == settings->steps;
-    bool evaluate_now = computes && !last && is_due(settings->eval_every, step);
-    bool save_due = is_due(settings->save_every, step) && tide_train_saves_pending(&run->saves);
-    bool save_now = save_asked(run) || save_due;
+    bool evaluate_now = computes && !last && is_every(settings->eval_every, step);
+    bool save_scheduled = is_every(settings->save_every, step) && tide_train_saves_pending(&run->saves);
+    bool save_now = save_asked(run) || save_scheduled;
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);

@@ -265,9 +265,9 @@ static tide_status beside(const char *dir, const tide_export *export, uint64_t *
     return at_dir.st_dev == at_export.st_dev ? tide_export_bytes(export, bytes) : TIDE_OK;
 }
 
-static tide_status room_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
-                               const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes,
-                               bool shared)
+static tide_status space_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
+                                const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes,
+                                bool shared)
 {
     char needs[TIDE_UNITS_TEXT_BYTES], has[TIDE_UNITS_TEXT_BYTES], one[TIDE_UNITS_TEXT_BYTES],
         count[TIDE_UNITS_TEXT_BYTES], keep_one[128], weights[128];
@@ -309,7 +309,7 @@ static tide_status free_space_check(const tide_train_settings *settings, const t
     free_bytes -= at_most(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
         return TIDE_OK; /* where the system does not tell, a save will */
-    return room_refuse(settings, options, &saves, needed, free_bytes, beside_bytes > 0);
+    return space_refuse(settings, options, &saves, needed, free_bytes, beside_bytes > 0);
 }
 
 /* ---- is --export out of its way? ---- */

@@ -121,12 +121,12 @@ static bool is_over(const tide_patience *patience)
 static void wait_tell(tide_patience *patience, const char *how)
 {
     const tide_train_saves *saves = patience->saves;
-    const uint64_t room = free_bytes(saves);
+    const uint64_t free_space = free_bytes(saves);
     const double left = left_s(patience);
     char lacks[TIDE_UNITS_TEXT_BYTES], lack[64] = "";
     kept_text kept;
-    if (room < saves->bytes)
-        snprintf(lack, sizeof lack, "; %s of room lack", tide_size_format(saves->bytes - room, lacks));
+    if (free_space < saves->bytes)
+        snprintf(lack, sizeof lack, "; %s of room lack", tide_size_format(saves->bytes - free_space, lacks));
     tide_progress_warn(saves->progress, "%s%s; %s; %s for %.0f s (--save-patience)", patience->message, lack,
                        kept_tell(saves, kept), how, left > 0 ? left : 0);
     patience->told_s = tide_clock_seconds();
@@ -147,11 +147,11 @@ static bool pause_for(tide_patience *patience, double seconds)
 
 static tide_status try_again(tide_patience *patience)
 {
-    const uint64_t room = free_bytes(patience->saves);
-    if (room < patience->saves->bytes && room <= patience->free_at_try)
+    const uint64_t free_space = free_bytes(patience->saves);
+    if (free_space < patience->saves->bytes && free_space <= patience->free_at_try)
         return TIDE_ERROR_IO; /* the message of the latest try stands */
     const tide_status status = save_once(patience->saves);
-    patience->free_at_try = room;
+    patience->free_at_try = free_space;
     snprintf(patience->message, sizeof patience->message, "%s", tide_message());
     return status;
 }
