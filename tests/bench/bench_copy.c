@@ -1,5 +1,5 @@
 /* Copies of chunks as the engine makes them (copy_slot on the in and the out stream, queued back to back with an event
- * behind each, one wait for the last) against plain memcpy between the very same addresses.
+ * behind each, one wait for the last) against memcpy between the very same addresses.
  *
  *   host slots    [ in: from here | out: to here   ]
  *   chunk places  [ in: to here   | out: from here ]     device slots of the memfd, mapped once
@@ -9,7 +9,7 @@
  * that what else the machine does meets both; a figure is the median of the rounds' ratios. A round copies half of what
  * there is, so nothing is in a cache that was not left there by what is compared.
  *
- * The throttled link is measured against what it is told to be, at a quarter and a half of the plain rate.
+ * The throttled link is measured against what it is told to be, at a quarter and a half of memcpy's rate.
  *
  * Second yardsticks, `limits agree`: memcpy against reading and writing alone (bench_memory.h), both ways against one, the
  * throttled rate against the device's own bytes and busy time; a pool's limit against that of the queued copies.
@@ -120,19 +120,19 @@ static double engine_seconds(fixture *it, unsigned directions)
     return bench_seconds() - begin;
 }
 
-/* --- the plain way --- */
+/* --- the reference: memcpy --- */
 
-typedef struct plain {
+typedef struct reference {
     const fixture *fixture;
     direction direction;
     uint64_t chunks; /* to copy, around and around where there are not so many */
     pthread_barrier_t *start;
     double begin, end;
-} plain;
+} reference;
 
-static void *plain_main(void *argument)
+static void *reference_main(void *argument)
 {
-    plain *it = argument;
+    reference *it = argument;
     const fixture *r = it->fixture;
     char *to = it->direction == IN ? r->device_side[IN] : r->host_side[OUT];
     const char *from = it->direction == IN ? r->host_side[IN] : r->device_side[OUT];
@@ -147,20 +147,20 @@ static void *plain_main(void *argument)
 }
 
 /* So many chunks each way, at once: from when the first thread begins to when the last ends. */
-static double plain_seconds_of(fixture *r, const uint64_t chunks[DIRECTIONS])
+static double reference_seconds_of(fixture *r, const uint64_t chunks[DIRECTIONS])
 {
-    plain work[DIRECTIONS];
+    reference work[DIRECTIONS];
     pthread_t threads[DIRECTIONS];
     pthread_barrier_t start;
     unsigned count = 0;
     for (unsigned d = 0; d < DIRECTIONS; d++)
         if (chunks[d] > 0)
             work[count++] =
-                (plain){.fixture = r, .direction = (direction)d, .chunks = chunks[d], .start = &start};
+                (reference){.fixture = r, .direction = (direction)d, .chunks = chunks[d], .start = &start};
     (void)pthread_barrier_init(&start, NULL, count);
     for (unsigned i = 0; i < count; i++)
-        if (pthread_create(&threads[i], NULL, plain_main, &work[i]) != 0)
-            bench_die("no thread for a plain copy");
+        if (pthread_create(&threads[i], NULL, reference_main, &work[i]) != 0)
+            bench_die("no thread for a reference copy");
     double begin = 0, end = 0;
     for (unsigned i = 0; i < count; i++) {
         (void)pthread_join(threads[i], NULL);
@@ -172,17 +172,17 @@ static double plain_seconds_of(fixture *r, const uint64_t chunks[DIRECTIONS])
     return end - begin;
 }
 
-static double plain_seconds(fixture *r, unsigned directions)
+static double reference_seconds(fixture *r, unsigned directions)
 {
     const uint64_t chunks[DIRECTIONS] = {directions & 1U << IN ? r->chunks : 0,
                                          directions & 1U << OUT ? r->chunks : 0};
-    return plain_seconds_of(r, chunks);
+    return reference_seconds_of(r, chunks);
 }
 
-double bench_copy_plain_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes)
+double bench_copy_reference_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes)
 {
     const uint64_t chunks[DIRECTIONS] = {in_bytes / it->chunk_bytes, out_bytes / it->chunk_bytes};
-    return plain_seconds_of(it, chunks);
+    return reference_seconds_of(it, chunks);
 }
 
 /* --- figures --- */
@@ -192,8 +192,8 @@ static double rate(unsigned directions, double seconds)
     return (double)ROUND_BYTES * __builtin_popcount(directions) / seconds;
 }
 
-/* Engine's rate over plain rate for one chunk size and mode; the plain rate goes out, too. */
-static void measure(fixture *it, unsigned mode, int rounds, double *ratio, double *plain_rate)
+/* The engine's rate over memcpy's for one chunk size and mode; memcpy's rate goes out, too. */
+static void measure(fixture *it, unsigned mode, int rounds, double *ratio, double *reference_rate)
 {
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
     const unsigned directions = mode + 1;
@@ -203,34 +203,34 @@ static void measure(fixture *it, unsigned mode, int rounds, double *ratio, doubl
             if ((turn + round) % 2)
                 engine = engine_seconds(it, directions);
             else
-                other = plain_seconds(it, directions);
+                other = reference_seconds(it, directions);
         }
         ratios[round] = other / engine;
         rates[round] = rate(directions, other);
     }
     *ratio = bench_median(ratios, (size_t)rounds);
-    *plain_rate = bench_median(rates, (size_t)rounds);
+    *reference_rate = bench_median(rates, (size_t)rounds);
 }
 
-/* The plain rates go out, too. */
-static void bench_streams(fixture *it, int rounds, double plain_rates[MODES])
+/* memcpy's rates go out, too. */
+static void bench_streams(fixture *it, int rounds, double reference_rates[MODES])
 {
     static const double required[MODES] = {0.95, 0.95, 0.90};
     for (unsigned mode = 0; mode < MODES; mode++) {
         char name[32];
         double ratio;
-        measure(it, mode, rounds, &ratio, &plain_rates[mode]);
+        measure(it, mode, rounds, &ratio, &reference_rates[mode]);
         snprintf(name, sizeof name, "%s, %" PRIu64 " MiB", direction_names[mode], it->chunk_bytes >> 20);
         bench_figure(name, ratio, "ratio", BENCH_AT_LEAST, required[mode],
-                     "queued copy_slot against memcpy between the same addresses, %.2f GB/s plain",
-                     plain_rates[mode] * 1e-9);
+                     "queued copy_slot against memcpy between the same addresses, %.2f GB/s by memcpy",
+                     reference_rates[mode] * 1e-9);
     }
 }
 
 /* Memcpy, the limit as the device's copies are made by it, against reading and writing the same memory alone, by one
  * thread. It may be slower than the two together, and a copy by streaming stores faster (host_link.c): that is told. And
  * both ways at once against one way: no less, as the other may wait, and no more than the two together. */
-static void bench_limits(fixture *it, const double plain_rates[MODES], int rounds)
+static void bench_limits(fixture *it, const double reference_rates[MODES], int rounds)
 {
     double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];
     char name[64];
@@ -240,7 +240,7 @@ static void bench_limits(fixture *it, const double plain_rates[MODES], int round
             bench_memory_measure(it->host_side[IN], it->device_side[IN], ROUND_BYTES, 1);
         reads[i] = alone.read_seconds;
         writes[i] = alone.write_seconds;
-        copies[i] = plain_seconds(it, 1U << IN);
+        copies[i] = reference_seconds(it, 1U << IN);
     }
     const bench_memory_times alone = {bench_median(reads, (size_t)rounds),
                                       bench_median(writes, (size_t)rounds)};
@@ -254,7 +254,7 @@ static void bench_limits(fixture *it, const double plain_rates[MODES], int round
     snprintf(name, sizeof name, "memcpy to reading, then writing, %" PRIu64 " MiB", it->chunk_bytes >> 20);
     bench_figure(name, (alone.read_seconds + alone.write_seconds) / seconds, "ratio", BENCH_NO_BOUND, 0,
                  "below 1: this machine could copy faster than its C library does");
-    const double in = plain_rates[0], out = plain_rates[1], both = plain_rates[2];
+    const double in = reference_rates[0], out = reference_rates[1], both = reference_rates[2];
     snprintf(name, sizeof name, "limits agree, both ways, %" PRIu64 " MiB", it->chunk_bytes >> 20);
     bench_figure(name, fmax(both / (in + out), fmin(in, out) / both), "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
                  "GB/s: in %.2f, out %.2f, both at once %.2f", in * 1e-9, out * 1e-9, both * 1e-9);
@@ -271,14 +271,14 @@ static double own_rate(const fixture *it, direction d, int rounds)
     return (double)bytes / ((double)counted.busy_ns[d == IN ? TIDE_STREAM_IN : TIDE_STREAM_OUT] * 1e-9);
 }
 
-/* What a link of `share` of the plain rate each way carries, of what it should; `fastest`: the most that the device's own
+/* What a link of `share` of memcpy's rate each way carries, of what it should; `fastest`: the most that the device's own
  * counts claim. */
-static void bench_throttled(unsigned mode, double share, double plain_rate, int rounds, double *fastest)
+static void bench_throttled(unsigned mode, double share, double reference_rate, int rounds, double *fastest)
 {
     double ratios[ROUNDS_MAX];
     char name[48];
     const unsigned directions = mode + 1, ways = (unsigned)__builtin_popcount(directions);
-    const double link_rate = share * plain_rate / ways;
+    const double link_rate = share * reference_rate / ways;
     fixture it = fixture_open(4 << 20, link_rate);
     for (int round = 0; round < rounds; round++)
         ratios[round] = rate(directions, engine_seconds(&it, directions)) / (link_rate * ways);
@@ -294,18 +294,18 @@ static void bench_throttled(unsigned mode, double share, double plain_rate, int 
 static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
 {
     static const double shares[] = {0.25, 0.5};
-    double plain_rates[MODES];
+    double reference_rates[MODES];
     const int few = quick ? 3 : 9;
     fixture it = fixture_open(chunk_bytes, 0);
-    bench_streams(&it, quick ? 9 : ROUNDS_MAX, plain_rates);
-    bench_limits(&it, plain_rates, few);
+    bench_streams(&it, quick ? 9 : ROUNDS_MAX, reference_rates);
+    bench_limits(&it, reference_rates, few);
     bench_copy_pool(&it, chunk_bytes, few);
     fixture_close(&it);
     double fastest = 0;
     const size_t share_count = quick ? 1 : sizeof shares / sizeof shares[0];
     for (size_t i = 0; throttled && i < share_count; i++)
         for (unsigned mode = 0; mode < MODES; mode++)
-            bench_throttled(mode, shares[i], plain_rates[mode], few, &fastest);
+            bench_throttled(mode, shares[i], reference_rates[mode], few, &fastest);
     if (throttled)
         bench_figure(
             "limits agree, throttled", fastest, "ratio", BENCH_AT_MOST, 1.02,

@@ -10,11 +10,11 @@ void bench_check(tide_status status, const char *what);
 /* A device with memory to copy between. */
 typedef struct fixture fixture;
 
-/* Seconds that plain copies of so many bytes, whole chunks, take now: each way by a thread of its own, both at once. */
-double bench_copy_plain_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes);
+/* Seconds that memcpy of so many bytes, whole chunks, takes now: each way by a thread of its own, both at once. */
+double bench_copy_reference_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes);
 
 /* Ops that stream params through the least device budget, without and with ACTIVATION tensors that stream out: bytes
- * moved over wall seconds, maps and unmaps included, against plain copies of as many bytes each way. */
-void bench_copy_pool(fixture *plain, uint64_t chunk_bytes, int rounds);
+ * moved over wall seconds, maps and unmaps included, against memcpy of as many bytes each way. */
+void bench_copy_pool(fixture *reference, uint64_t chunk_bytes, int rounds);
 
 #endif

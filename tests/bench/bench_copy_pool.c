@@ -11,7 +11,7 @@
  *
  * What bounds it: memory, and the cores. Where every core copies, whatever else runs takes their time: on two cores of a
  * virtual machine, both ways, 4 MiB, the engine had 55 ms of a round's 370 (2 x 185), the caller 12, compute's thread 7,
- * the copies 246; plain ones, 326. Two thirds of the engine's were maps and unmaps: each 2 MiB moved interrupts every core
+ * the copies 246; memcpy alone, 326. Two thirds of the engine's were maps and unmaps: each 2 MiB moved interrupts every core
  * that runs a thread of the process (host_memory.h), which makes copies longer, too. So a slot that is wanted at once goes
  * from place to place, with half of the interrupts (src/pool/tier_link.c).
  */
@@ -169,7 +169,7 @@ static streamed run_passes(const stream_pool *it)
                       .seconds = bench_seconds() - begin};
 }
 
-static void measure(fixture *plain, uint64_t chunk_bytes, bool writes, int rounds)
+static void measure(fixture *reference, uint64_t chunk_bytes, bool writes, int rounds)
 {
     static stream_pool it;
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
@@ -182,7 +182,7 @@ static void measure(fixture *plain, uint64_t chunk_bytes, bool writes, int round
         last = run_passes(&it);
         synchronize(&it); /* what was fetched ahead for the next pass */
         rates[round] = (double)(last.in_bytes + last.out_bytes) / last.seconds;
-        ratios[round] = bench_copy_plain_seconds(plain, last.in_bytes, last.out_bytes) / last.seconds;
+        ratios[round] = bench_copy_reference_seconds(reference, last.in_bytes, last.out_bytes) / last.seconds;
     }
     tide_pool_destroy(it.pool);
     snprintf(name, sizeof name, "pool, %s, %" PRIu64 " MiB", writes ? "in and out" : "in", chunk_bytes >> 20);
@@ -194,8 +194,8 @@ static void measure(fixture *plain, uint64_t chunk_bytes, bool writes, int round
         bench_median(rates, (size_t)rounds) * 1e-9);
 }
 
-void bench_copy_pool(fixture *plain, uint64_t chunk_bytes, int rounds)
+void bench_copy_pool(fixture *reference, uint64_t chunk_bytes, int rounds)
 {
-    measure(plain, chunk_bytes, false, rounds);
-    measure(plain, chunk_bytes, true, rounds);
+    measure(reference, chunk_bytes, false, rounds);
+    measure(reference, chunk_bytes, true, rounds);
 }

@@ -24,7 +24,7 @@ const char *const step_link_names[STEP_LINKS] = {"free", "half", "even", "slow"}
 
 typedef double ratio_of(const step_sample *of);
 
-static double plain_ratio(const step_sample *of)
+static double limit_ratio(const step_sample *of)
 {
     return of->counts.seconds / of->limits.all;
 }
@@ -62,7 +62,7 @@ static median median_of(const step_rounds *rounds, ratio_of *ratio)
 
 const step_sample *step_rounds_median(const step_rounds *rounds)
 {
-    return median_of(rounds, plain_ratio).sample;
+    return median_of(rounds, limit_ratio).sample;
 }
 
 /* --- notes --- */
@@ -77,12 +77,12 @@ static void add(note *to, const char *format, ...) __attribute__((format(printf,
 
 static void add(note *to, const char *format, ...)
 {
-    const size_t room = sizeof to->text - to->length;
+    const size_t capacity = sizeof to->text - to->length;
     va_list arguments;
     va_start(arguments, format);
-    const int length = vsnprintf(to->text + to->length, room, format, arguments);
+    const int length = vsnprintf(to->text + to->length, capacity, format, arguments);
     va_end(arguments);
-    if (length < 0 || (size_t)length >= room)
+    if (length < 0 || (size_t)length >= capacity)
         bench_die("a note is longer than %zu bytes", sizeof to->text);
     to->length += (size_t)length;
 }
@@ -146,7 +146,7 @@ static void print_figure(const char *name, const median *of, bool bounded, const
                  text->text);
 }
 
-static void print_plain(const step_row *row, const char *name, const median *of, bool bounded, double params)
+static void print_limit(const step_row *row, const char *name, const median *of, bool bounded, double params)
 {
     note text = {.length = 0};
     add_rounds(&text, of);
@@ -275,9 +275,9 @@ void step_row_print(const step_row *row, const step_rounds *found, double params
     snprintf(ordered_name, sizeof ordered_name, "%s, in order", name);
     const bool required = row->budget == STEP_REQUIRED_BUDGET;
     const bool demanded = median_of(found, demand_ratio).value > 1;
-    const median plain = median_of(found, plain_ratio), ordered = median_of(found, ordered_ratio);
-    const bool suffice = required && cores_suffice(row, plain.sample);
-    print_plain(row, name, &plain, !demanded && (suffice || (required && row->form == STEP_FORM_REAL)),
+    const median limited = median_of(found, limit_ratio), ordered = median_of(found, ordered_ratio);
+    const bool suffice = required && cores_suffice(row, limited.sample);
+    print_limit(row, name, &limited, !demanded && (suffice || (required && row->form == STEP_FORM_REAL)),
                 params);
     if (demanded)
         print_ordered(row, ordered_name, &ordered, suffice, budget_bytes);

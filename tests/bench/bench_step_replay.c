@@ -57,8 +57,8 @@ typedef struct times {
 } times;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static replay *noting;               /* [lock] NULL: nobody; the engine may ask the device at any time */
-static const tide_device_ops *plain; /* set while no pool works */
+static replay *noting;                    /* [lock] NULL: nobody; the engine may ask the device at any time */
+static const tide_device_ops *device_ops; /* set while no pool works */
 static tide_device_ops noting_ops;
 
 /* --- noting --- */
@@ -103,7 +103,7 @@ static tide_status launch(tide_device *device, tide_stream stream, const tide_wo
     made.work.access_count = 0;
     memcpy(made.arguments, arguments, argument_bytes);
     append(&made);
-    return plain->launch(device, stream, work, fn, arguments, argument_bytes);
+    return device_ops->launch(device, stream, work, fn, arguments, argument_bytes);
 }
 
 static tide_status copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
@@ -120,25 +120,25 @@ static tide_status copy_bytes(tide_device *device, tide_stream stream, const tid
     if (noting != NULL)
         noting->copies++;
     pthread_mutex_unlock(&lock);
-    return plain->copy_bytes(device, stream, work, to, from, bytes, to_device);
+    return device_ops->copy_bytes(device, stream, work, to, from, bytes, to_device);
 }
 
 static tide_status event_record(tide_device *device, tide_event event, tide_stream stream)
 {
     append(&(note){.kind = NOTE_RECORD, .stream = stream, .event = event});
-    return plain->event_record(device, event, stream);
+    return device_ops->event_record(device, event, stream);
 }
 
 static tide_status stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
                                uint64_t id)
 {
     append(&(note){.kind = NOTE_WAIT, .stream = stream, .event = event, .site = site});
-    return plain->stream_wait(device, stream, event, site, id);
+    return device_ops->stream_wait(device, stream, event, site, id);
 }
 
 static tide_status event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done)
 {
-    const tide_status status = plain->event_query(device, event, site, done);
+    const tide_status status = device_ops->event_query(device, event, site, done);
     if (status == TIDE_OK && *done)
         append(&(note){.kind = NOTE_SEEN, .event = event, .site = site});
     return status;
@@ -163,11 +163,11 @@ static replay *replay_record(tide_pool *pool)
         .norm_square = (double *)(void *)(pool->context.region + pool->context.region_layout.scalars_offset),
         .notes = notes,
     };
-    plain = it->device->ops;
-    plain->synchronize(it->device);
-    plain->statistics(it->device, &it->begin);
+    device_ops = it->device->ops;
+    device_ops->synchronize(it->device);
+    device_ops->statistics(it->device, &it->begin);
     noting_set(it);
-    noting_ops = *plain;
+    noting_ops = *device_ops;
     noting_ops.launch = launch;
     noting_ops.copy_slot = copy_slot;
     noting_ops.copy_bytes = copy_bytes;
@@ -184,7 +184,7 @@ static uint64_t commands_since(const replay *it, const tide_device_statistics *b
 {
     tide_device_statistics end;
     uint64_t commands = 0;
-    plain->statistics(it->device, &end);
+    device_ops->statistics(it->device, &end);
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
         commands += end.commands[i] - begin->commands[i];
     *compute_seconds =
@@ -194,9 +194,9 @@ static uint64_t commands_since(const replay *it, const tide_device_statistics *b
 
 static void replay_stop(replay *it, times *took)
 {
-    plain->synchronize(it->device);
+    device_ops->synchronize(it->device);
     const uint64_t commands = commands_since(it, &it->begin, &took->compute_seconds);
-    it->device->ops = plain;
+    it->device->ops = device_ops;
     noting_set(NULL);
     if (commands != it->launches + it->copies)
         bench_die("the device ran %" PRIu64 " commands; %zu launches and %zu copies were noted", commands,
@@ -209,13 +209,14 @@ static tide_status tell(const replay *it, const note *of)
 {
     switch (of->kind) {
     case NOTE_LAUNCH:
-        return plain->launch(it->device, of->stream, &of->work, of->fn, of->arguments, of->argument_bytes);
+        return device_ops->launch(it->device, of->stream, &of->work, of->fn, of->arguments,
+                                  of->argument_bytes);
     case NOTE_RECORD:
-        return plain->event_record(it->device, of->event, of->stream);
+        return device_ops->event_record(it->device, of->event, of->stream);
     case NOTE_WAIT:
-        return plain->stream_wait(it->device, of->stream, of->event, of->site, 0);
+        return device_ops->stream_wait(it->device, of->stream, of->event, of->site, 0);
     case NOTE_SEEN:
-        return plain->stream_wait(it->device, TIDE_STREAM_UPDATE, of->event, of->site, 0);
+        return device_ops->stream_wait(it->device, TIDE_STREAM_UPDATE, of->event, of->site, 0);
     }
     return TIDE_ERROR_INTERNAL;
 }
@@ -235,13 +236,13 @@ static void replay_run(const replay *it, times *took)
     const double square = *it->norm_square;
     *it->norm_square = 0;
     tide_device_statistics begin;
-    plain->synchronize(it->device);
+    device_ops->synchronize(it->device);
     const tide_device_observer observer = observer_set(it, NULL);
-    plain->statistics(it->device, &begin);
+    device_ops->statistics(it->device, &begin);
     const double start = bench_seconds();
     for (size_t i = 0; i < it->count; i++)
         step_ok(tell(it, &it->notes[i]), "replay");
-    plain->synchronize(it->device);
+    device_ops->synchronize(it->device);
     took->seconds = bench_seconds() - start;
     const uint64_t commands = commands_since(it, &begin, &took->compute_seconds);
     observer_set(it, observer);
@@ -266,17 +267,17 @@ static void replay_free(replay *it)
 
 /* --- the row --- */
 
-static void measure(step_session *session, double clip, unsigned steps, replay **noted, times *managed)
+static void measure(step_session *session, double clip, unsigned steps, replay **recorded, times *managed)
 {
     tide_pool *pool = step_session_pool(session);
     step_ok(tide_pool_drain(pool), "drain");
-    *noted = replay_record(pool);
+    *recorded = replay_record(pool);
     const double start = bench_seconds();
     for (unsigned i = 0; i < steps; i++)
         step_session_step(session, clip);
     step_ok(tide_pool_drain(pool), "drain");
     managed->seconds = bench_seconds() - start;
-    replay_stop(*noted, managed);
+    replay_stop(*recorded, managed);
 }
 
 void step_replay_print(step_session *session, double clip, unsigned rounds, unsigned steps)
@@ -289,17 +290,17 @@ void step_replay_print(step_session *session, double clip, unsigned rounds, unsi
     for (unsigned i = 0; i < SETTLE_STEPS; i++)
         step_session_step(session, clip);
     for (unsigned i = 0; i < rounds; i++) {
-        replay *noted;
+        replay *recorded;
         times managed, bare;
-        measure(session, clip, steps, &noted, &managed);
-        replay_run(noted, &bare);
+        measure(session, clip, steps, &recorded, &managed);
+        replay_run(recorded, &bare);
         ratios[i] = managed.seconds / bare.seconds;
         managed_seconds[i] = managed.seconds / steps;
         bare_seconds[i] = bare.seconds / steps;
         compute[0] += managed.compute_seconds / steps / rounds;
         compute[1] += bare.compute_seconds / steps / rounds;
-        launches = noted->launches / steps;
-        replay_free(noted);
+        launches = recorded->launches / steps;
+        replay_free(recorded);
     }
     const double ratio = bench_median(ratios, rounds);
     bench_figure(clip > 0 ? "resident, clip" : "resident, no clip", ratio, "ratio", BENCH_AT_MOST, COST_MOST,

@@ -176,8 +176,8 @@ void step_counted_install(tide_pool *pool)
 
 /* --- copies --- */
 
-static const tide_device_ops *plain;    /* set while no pool works */
-static double copy_seconds_per_byte[2]; /* likewise */
+static const tide_device_ops *device_ops; /* set while no pool works */
+static double copy_seconds_per_byte[2];   /* likewise */
 static _Atomic uint64_t copied_bytes[2];
 
 static tide_status run_copy(void *stream, const void *arguments)
@@ -195,12 +195,12 @@ static tide_status copy_slot(tide_device *device, tide_stream stream, const tide
     const bool out = to_tier == TIDE_TIER_HOST;
     const occupation copy = occupation_from_now(copy_seconds_per_byte[out] * (double)bytes);
     copied_bytes[out] += bytes;
-    return plain->launch(device, stream, work, run_copy, &copy, sizeof copy);
+    return device_ops->launch(device, stream, work, run_copy, &copy, sizeof copy);
 }
 
 static void statistics_with_copies(tide_device *device, tide_device_statistics *statistics)
 {
-    plain->statistics(device, statistics);
+    device_ops->statistics(device, statistics);
     statistics->h2d_bytes += copied_bytes[0];
     statistics->d2h_bytes += copied_bytes[1];
 }
@@ -209,8 +209,8 @@ void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]
 {
     static tide_device_ops timed;
     memcpy(copy_seconds_per_byte, seconds_per_byte, sizeof copy_seconds_per_byte);
-    plain = pool->context.device->ops;
-    timed = *plain;
+    device_ops = pool->context.device->ops;
+    timed = *device_ops;
     timed.copy_slot = copy_slot;
     timed.statistics = statistics_with_copies;
     pool->context.device->ops = &timed;

@@ -148,7 +148,7 @@ static double events_a_step(side *it, unsigned steps)
 int main(int argc, char **argv)
 {
     const unsigned pairs = bench_options(argc, argv) ? QUICK_PAIRS : PAIRS_MAX;
-    double wall[PAIRS_MAX], cpu[PAIRS_MAX], plain[PAIRS_MAX];
+    double wall[PAIRS_MAX], cpu[PAIRS_MAX], untraced[PAIRS_MAX];
     side sides[2] = {{.trace = NULL}, {.trace = NULL}};
     write_data();
     const uint64_t device_bytes = least_device_bytes();
@@ -165,12 +165,12 @@ int main(int argc, char **argv)
         }
         wall[pair] = took[1].seconds / took[0].seconds;
         cpu[pair] = took[1].cpu_seconds / took[0].cpu_seconds;
-        plain[pair] = took[0].seconds;
+        untraced[pair] = took[0].seconds;
     }
     const double events = events_a_step(&sides[1], SETTLE_STEPS + pairs);
     tide_trainer_destroy(sides[0].trainer);
     bench_begin("trace");
-    const double seconds = bench_median(plain, pairs);
+    const double seconds = bench_median(untraced, pairs);
     bench_figure("step", bench_median(wall, pairs), "ratio", BENCH_AT_MOST, 1.01,
                  "traced over not traced, median of %u pairs of steps of %.1f ms; %.0f events a step", pairs,
                  seconds * 1e3, events);

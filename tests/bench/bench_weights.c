@@ -112,7 +112,7 @@ static void forget(const char *path, void *context)
     close(handle);
 }
 
-/* --- plainly --- */
+/* --- the reference: reads alone --- */
 
 static void read_file(const char *path, void *context)
 {
@@ -131,7 +131,7 @@ static void read_file(const char *path, void *context)
     close(handle);
 }
 
-static double plain_seconds(void)
+static double reference_seconds(void)
 {
     char *buffers = malloc(4 * (size_t)PIECE_BYTES);
     if (buffers == NULL)
@@ -145,12 +145,12 @@ static double plain_seconds(void)
 
 /* --- ours --- */
 
-/* An import, and a plain read beside it. The plain one comes in the import's own first or last call of progress: the system has given
+/* An import, and a read of the same files beside it. The read comes in the import's own first or last call of progress: the system has given
  * the pool its memory then, and what it takes for the cache costs both alike. */
 typedef struct importing {
     tide_trainer_options options;
-    bool cached, plain_first;
-    double begin, seconds, plain_seconds;
+    bool cached, reference_first;
+    double begin, seconds, reference_seconds;
 } importing;
 
 static void forget_unless_cached(const importing *it)
@@ -159,10 +159,10 @@ static void forget_unless_cached(const importing *it)
         each_file(forget, NULL);
 }
 
-static void measure_plainly(importing *it)
+static void measure_reference(importing *it)
 {
     forget_unless_cached(it);
-    it->plain_seconds = plain_seconds();
+    it->reference_seconds = reference_seconds();
     forget_unless_cached(it);
 }
 
@@ -173,22 +173,22 @@ static void note(void *context, const char *what, uint64_t done, uint64_t total)
         return;
     if (done == total) {
         it->seconds = bench_seconds() - it->begin;
-        if (!it->plain_first)
-            measure_plainly(it);
+        if (!it->reference_first)
+            measure_reference(it);
     }
     if (done == 0) {
         forget_unless_cached(it);
-        if (it->plain_first)
-            measure_plainly(it);
+        if (it->reference_first)
+            measure_reference(it);
         it->begin = bench_seconds();
     }
 }
 
-static void import(importing *it, bool cached, bool plain_first)
+static void import(importing *it, bool cached, bool reference_first)
 {
     tide_trainer *trainer;
     it->cached = cached;
-    it->plain_first = plain_first;
+    it->reference_first = reference_first;
     it->options.pool.progress = note;
     it->options.pool.progress_context = it;
     check(tide_trainer_create(&it->options, &trainer));
@@ -230,8 +230,8 @@ static void measure(importing *it, uint64_t params, unsigned rounds)
     double cached[ROUNDS_MAX], from_disk[ROUNDS_MAX], limit = 0, disk = 0, rate = 0;
     for (unsigned round = 0; round < rounds; round++) {
         import(it, false, round % 2 == 0);
-        from_disk[round] = it->plain_seconds / it->seconds;
-        disk = file_bytes / it->plain_seconds;
+        from_disk[round] = it->reference_seconds / it->seconds;
+        disk = file_bytes / it->reference_seconds;
         import(it, true, true);
         rate = MOVED_BYTES * (double)params / it->seconds;
         limit = memory_bytes_per_second();

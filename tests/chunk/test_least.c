@@ -222,12 +222,12 @@ static void it_is_the_same_wherever_the_step_begins(void **state)
     uint32_t turns = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 2; seed++) {
         tide_trace_use uses[USES_MAX], other[USES_MAX];
-        tide_use_trace trace = {.uses = uses}, turned = {.uses = other};
+        tide_use_trace trace = {.uses = uses}, rotated = {.uses = other};
         uint32_t slots;
         trace_draw(seed, limits_of(seed), &trace, &slots);
-        if (!trace_turn(&trace, trace.schedule_step_count * 2 / 3, &turned))
+        if (!trace_rotate(&trace, trace.schedule_step_count * 2 / 3, &rotated))
             continue;
-        const copies c = least_of(&trace, slots), there = least_of(&turned, slots);
+        const copies c = least_of(&trace, slots), there = least_of(&rotated, slots);
         CHECK(c.in == there.in && c.out == there.out, seed);
         turns++;
     }
@@ -460,19 +460,19 @@ static void a_large_plan_is_near_it(void **state)
 static void what_was_found_before_does_not_matter(void **state)
 {
     (void)state;
-    tide_least *fresh;
+    tide_least *second;
     for (uint64_t seed = 0; seed < 200; seed++) {
         tide_trace_use uses[USES_MAX];
         tide_use_trace trace = {.uses = uses};
         uint32_t slots;
         trace_draw(seed, limits_of(seed), &trace, &slots);
         assert_int_equal(
-            tide_least_create(trace.chunk_count, trace.use_count, trace.schedule_step_count, &fresh),
+            tide_least_create(trace.chunk_count, trace.use_count, trace.schedule_step_count, &second),
             TIDE_OK);
         const copies c = least_of(&trace, slots);
         copies other;
-        tide_least_find(fresh, &trace, slots, &other.in, &other.out);
-        tide_least_destroy(fresh);
+        tide_least_find(second, &trace, slots, &other.in, &other.out);
+        tide_least_destroy(second);
         CHECK(c.in == other.in && c.out == other.out, seed);
     }
 }

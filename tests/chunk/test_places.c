@@ -1,4 +1,4 @@
-/* Subscribers of places against plain queues; which changes they get; and what moves do to places when they are handed
+/* Subscribers of places against reference queues; which changes they get; and what moves do to places when they are handed
  * out, when they are done, and when they failed. */
 #include "chunk/moves.h"
 #include "tests/support/fake_memory.h"
@@ -38,7 +38,7 @@ typedef struct queue {
     uint32_t count;
 } queue;
 
-static void plain_notify(queue *q, tide_chunk chunk)
+static void reference_notify(queue *q, tide_chunk chunk)
 {
     for (uint32_t i = 0; i < q->count; i++)
         if (q->chunks[i] == chunk)
@@ -46,7 +46,7 @@ static void plain_notify(queue *q, tide_chunk chunk)
     q->chunks[q->count++] = chunk;
 }
 
-static tide_chunk plain_next_changed(queue *q)
+static tide_chunk reference_next_changed(queue *q)
 {
     if (q->count == 0)
         return TIDE_CHUNK_NONE;
@@ -68,21 +68,21 @@ static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
         if (kind == 0) {
             tide_places_notify_all(&places, (tide_subscriber)subscriber);
             for (tide_chunk i = 0; i < CHUNKS; i++)
-                plain_notify(&queues[subscriber], i);
+                reference_notify(&queues[subscriber], i);
         } else if (kind < 20) {
             tide_places_notify(&places, chunk, subscribers);
             for (uint32_t i = 0; i < TIDE_SUBSCRIBERS; i++)
                 if (subscribers & 1u << i)
-                    plain_notify(&queues[i], chunk);
+                    reference_notify(&queues[i], chunk);
         } else {
             assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)subscriber),
-                             plain_next_changed(&queues[subscriber]));
+                             reference_next_changed(&queues[subscriber]));
         }
     }
     for (int i = 0; i < TIDE_SUBSCRIBERS; i++)
         while (queues[i].count)
             assert_int_equal(tide_places_next_changed(&places, (tide_subscriber)i),
-                             plain_next_changed(&queues[i]));
+                             reference_next_changed(&queues[i]));
     tide_places_destroy(&places);
 }
 

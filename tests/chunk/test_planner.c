@@ -86,18 +86,18 @@ static void a_plan_is_right_when_it_is_played(void **state)
 static void a_plan_is_right_wherever_the_step_begins(void **state)
 {
     (void)state;
-    static planned made, turned;
+    static planned made, rotated;
     uint32_t turns = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 3; seed++) {
         plan_drawn(seed, limits_of(seed), &made);
-        turned.trace.uses = turned.uses;
-        turned.seed = seed;
-        turned.slots = made.slots;
-        if (!trace_turn(&made.trace, made.trace.schedule_step_count * 2 / 3, &turned.trace))
+        rotated.trace.uses = rotated.uses;
+        rotated.seed = seed;
+        rotated.slots = made.slots;
+        if (!trace_rotate(&made.trace, made.trace.schedule_step_count * 2 / 3, &rotated.trace))
             continue;
-        turned.plan = tide_planner_build(the_planner, &turned.trace, turned.slots);
-        check_by_replay(&turned);
-        check_early_fetches(&turned);
+        rotated.plan = tide_planner_build(the_planner, &rotated.trace, rotated.slots);
+        check_by_replay(&rotated);
+        check_early_fetches(&rotated);
         turns++;
     }
     assert_true(turns > 100);
@@ -231,7 +231,7 @@ static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(
     (void)state;
     static planned made;
     static uint32_t following[PLANNED_USES_MAX];
-    uint32_t leaving = 0;
+    uint32_t evictions = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES; seed += test_thin(5)) {
         uint32_t crowd[PLANNED_USES_MAX] = {0};
         plan_drawn(seed, limits_of(seed), &made);
@@ -247,10 +247,10 @@ static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(
             const bool leaves =
                 made.plan->leaves[u] && !(made.uses[u].flags & (TIDE_TRACE_LEAVES | TIDE_TRACE_ENDS));
             CHECK(!leaves || full, &made);
-            leaving += leaves;
+            evictions += leaves;
         }
     }
-    assert_true(leaving > RANDOM_CASES);
+    assert_true(evictions > RANDOM_CASES);
 }
 
 /* --- edges --- */
@@ -327,15 +327,15 @@ static void what_all_fits_moves_only_for_updates(void **state)
     for (uint64_t seed = 0; seed < 200; seed++) {
         plan_drawn(seed, limits_of(seed), &made);
         made.plan = tide_planner_build(the_planner, &made.trace, made.trace.chunk_count);
-        uint64_t leaving = 0, modified = 0;
+        uint64_t evictions = 0, modified = 0;
         for (uint32_t u = 0; u < made.trace.use_count; u++) {
             const uint32_t flags = made.trace.uses[u].flags;
             CHECK(!made.plan->leaves[u], &made);
-            leaving += (flags & TIDE_TRACE_LEAVES) != 0;
+            evictions += (flags & TIDE_TRACE_LEAVES) != 0;
             modified += flags & TIDE_TRACE_LEAVES && flags & TIDE_TRACE_MODIFIES;
         }
-        CHECK(made.plan->steady && made.plan->fetch_count == leaving, &made);
-        CHECK(made.plan->copies_in == leaving && made.plan->copies_out == modified, &made);
+        CHECK(made.plan->steady && made.plan->fetch_count == evictions, &made);
+        CHECK(made.plan->copies_in == evictions && made.plan->copies_out == modified, &made);
     }
 }
 

@@ -27,46 +27,46 @@ typedef struct set_case {
     uint32_t bound;
     tide_bitset set;
     uint64_t *words;
-    bool *plain;
+    bool *reference;
 } set_case;
 
 static void create_set(set_case *c, uint32_t bound)
 {
     c->bound = bound;
     c->words = calloc(tide_bitset_words(bound), sizeof *c->words);
-    c->plain = calloc(bound, sizeof *c->plain);
+    c->reference = calloc(bound, sizeof *c->reference);
     assert_non_null(c->words);
-    assert_non_null(c->plain);
+    assert_non_null(c->reference);
     assert_ptr_equal(tide_bitset_place(&c->set, bound, c->words), c->words + tide_bitset_words(bound));
 }
 
 static void destroy_set(set_case *c)
 {
     free(c->words);
-    free(c->plain);
+    free(c->reference);
 }
 
-static uint32_t plain_from(const set_case *c, uint32_t from)
+static uint32_t reference_from(const set_case *c, uint32_t from)
 {
     for (uint32_t i = from; i < c->bound; i++)
-        if (c->plain[i])
+        if (c->reference[i])
             return i;
     return TIDE_USE_NONE;
 }
 
-static uint32_t plain_below(const set_case *c, uint32_t limit)
+static uint32_t reference_below(const set_case *c, uint32_t limit)
 {
     for (uint32_t i = limit; i-- > 0;)
-        if (c->plain[i])
+        if (c->reference[i])
             return i;
     return TIDE_USE_NONE;
 }
 
 static void compare_sets(const set_case *c, uint32_t at)
 {
-    assert_int_equal(tide_bitset_from(&c->set, at), plain_from(c, at));
-    assert_int_equal(tide_bitset_below(&c->set, at), plain_below(c, at));
-    assert_int_equal(tide_bitset_is_empty(&c->set), plain_from(c, 0) == TIDE_USE_NONE);
+    assert_int_equal(tide_bitset_from(&c->set, at), reference_from(c, at));
+    assert_int_equal(tide_bitset_below(&c->set, at), reference_below(c, at));
+    assert_int_equal(tide_bitset_is_empty(&c->set), reference_from(c, 0) == TIDE_USE_NONE);
 }
 
 /* Near an end, near the end of some word on some level, or anywhere. */
@@ -88,13 +88,13 @@ static void change_set(set_case *c)
     const uint32_t number = draw_number(c->bound), kind = below(2000);
     if (kind == 0) {
         tide_bitset_clear(&c->set);
-        memset(c->plain, 0, c->bound);
+        memset(c->reference, 0, c->bound);
     } else if (kind % 2) {
         tide_bitset_insert(&c->set, number);
-        c->plain[number] = true;
+        c->reference[number] = true;
     } else {
         tide_bitset_erase(&c->set, number);
-        c->plain[number] = false;
+        c->reference[number] = false;
     }
 }
 
@@ -125,7 +125,7 @@ static void an_empty_set_has_nothing_and_a_full_one_everything(void **state)
             compare_sets(&c, at);
         for (uint32_t number = 0; number < bound; number++) {
             tide_bitset_insert(&c.set, number);
-            c.plain[number] = true;
+            c.reference[number] = true;
         }
         for (uint32_t at = 0; at <= bound; at++)
             compare_sets(&c, at);
@@ -200,7 +200,7 @@ static void put_one(bucket_case *c)
 }
 
 /* Schedule steps go round: `from` is next, what is just before it is farthest, but for what is never used. */
-static uint64_t plain_distance(const bucket_case *c, tide_chunk chunk)
+static uint64_t reference_distance(const bucket_case *c, tide_chunk chunk)
 {
     const uint32_t key = c->key[chunk];
     if (key >= c->horizon.never)
@@ -208,13 +208,14 @@ static uint64_t plain_distance(const bucket_case *c, tide_chunk chunk)
     return (key + c->horizon.never - c->horizon.from) % c->horizon.never;
 }
 
-static tide_chunk plain_find(const bucket_case *c, uint32_t among, uint32_t spared, bool farthest)
+static tide_chunk reference_find(const bucket_case *c, uint32_t among, uint32_t spared, bool farthest)
 {
     tide_chunk found = TIDE_CHUNK_NONE;
     for (tide_chunk chunk = 0; chunk < c->chunks; chunk++)
         if (c->bucket[chunk] != TIDE_BUCKET_NONE && among >> c->bucket[chunk] & 1u &&
             !(c->places.chunks[chunk].marks & spared) &&
-            (found == TIDE_CHUNK_NONE || (plain_distance(c, chunk) > plain_distance(c, found)) == farthest))
+            (found == TIDE_CHUNK_NONE ||
+             (reference_distance(c, chunk) > reference_distance(c, found)) == farthest))
             found = chunk;
     return found;
 }
@@ -225,9 +226,9 @@ static void compare_buckets(const bucket_case *c, uint32_t spared)
     for (uint32_t bucket = 0; bucket < s->count; bucket++) {
         const uint32_t among = 1u << bucket | (below(2) ? below(1u << s->count) : 0);
         assert_int_equal(tide_priority_buckets_farthest(s, among, c->horizon, spared),
-                         plain_find(c, among, spared, true));
+                         reference_find(c, among, spared, true));
         assert_int_equal(tide_priority_buckets_nearest(s, among, c->horizon, spared),
-                         plain_find(c, among, spared, false));
+                         reference_find(c, among, spared, false));
     }
 }
 

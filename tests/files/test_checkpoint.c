@@ -175,7 +175,7 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
 }
 
 /* Read with nothing but the format's description: length, JSON, contiguous fp32. */
-static void tensor_files_are_plain_safetensors(void **unused)
+static void tensor_files_are_valid_safetensors(void **unused)
 {
     (void)unused;
     fake_files *disk = disk_with_two();
@@ -860,7 +860,7 @@ int main(void)
                                         scratch_remove),
         cmocka_unit_test_setup_teardown(every_field_of_the_state_comes_back_exactly, scratch_make,
                                         scratch_remove),
-        cmocka_unit_test(tensor_files_are_plain_safetensors),
+        cmocka_unit_test(tensor_files_are_valid_safetensors),
         cmocka_unit_test_setup_teardown(keep_removes_the_oldest, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed,
                                         scratch_make, scratch_remove),

@@ -699,9 +699,9 @@ static void sidecar_files_are_there_before_the_run(void **unused)
     (void)unused;
     fake_files *disk = disk_new(true), *truth = disk_new(true);
     const tide_model_config of = model();
-    const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
+    const tide_export to = export_of(disk, &of), whole = export_of(truth, &of);
     tide_export_place place;
-    assert_ok(tide_export_write(&plain, get_ones, NULL));
+    assert_ok(tide_export_write(&whole, get_ones, NULL));
     assert_ok(tide_export_begin(&to, &place));
     assert_string_equal(place.path, "out.tmp-1000");
     assert_sidecars(disk, place.path, 1);
@@ -850,11 +850,11 @@ static void what_went_meanwhile_is_made_again(void **unused)
         fake_files *disk = disk_new(true), *truth = disk_new(true);
         const tide_model_config of = model();
         const tide_export to = export_of(disk, &of);
-        tide_export plain = export_of(truth, &of);
+        tide_export whole = export_of(truth, &of);
         tide_export_place place;
         if (gone & 1)
-            plain.source = NULL;
-        assert_ok(tide_export_write(&plain, get_ones, NULL));
+            whole.source = NULL;
+        assert_ok(tide_export_write(&whole, get_ones, NULL));
         assert_ok(tide_export_begin(&to, &place));
         if (gone & 1)
             assert_int_equal(to.files->rename(to.files->context, "hf", "elsewhere"), 0);
@@ -918,9 +918,9 @@ static void a_name_taken_meanwhile_costs_no_weights(void **unused)
     (void)unused;
     fake_files *disk = disk_new(true), *truth = disk_new(true);
     const tide_model_config of = model();
-    const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
+    const tide_export to = export_of(disk, &of), whole = export_of(truth, &of);
     tide_export_place place;
-    assert_ok(tide_export_write(&plain, get_ones, NULL));
+    assert_ok(tide_export_write(&whole, get_ones, NULL));
     assert_ok(tide_export_begin(&to, &place));
     make_folder(disk, "out");
     assert_int_equal(tide_export_finish(&to, &place, get_ones, NULL), TIDE_ERROR_STATE);

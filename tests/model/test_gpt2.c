@@ -215,31 +215,31 @@ static void evaluation_gives_the_bits_of_the_training_loss(void **state)
 
 static tide_matmul_args without_gelu(const tide_matmul_args *args)
 {
-    tide_matmul_args plain = *args;
-    plain.gelu = TIDE_MATMUL_GELU_NONE;
-    plain.gelu_in = NULL;
+    tide_matmul_args separate = *args;
+    separate.gelu = TIDE_MATMUL_GELU_NONE;
+    separate.gelu_in = NULL;
     if (args->gelu == TIDE_MATMUL_GELU_FORWARD)
-        plain.c = args->gelu_in;
-    return plain;
+        separate.c = args->gelu_in;
+    return separate;
 }
 
 static tide_status fused_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
-    const tide_matmul_args plain = without_gelu(shape);
-    return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
+    const tide_matmul_args separate = without_gelu(shape);
+    return tide_kernels_cpu()->matmul_prepare(&separate, workspace_bytes);
 }
 
 /* What a table with fuses_gelu promises, made of the CPU's kernels one after the other: their bits. */
 static tide_status fused_matmul(void *stream, const void *arguments)
 {
     const tide_matmul_args *args = arguments;
-    const tide_matmul_args plain = without_gelu(args);
+    const tide_matmul_args separate = without_gelu(args);
     const size_t elements = args->m * args->n;
     const tide_gelu_args forward = {
         .in = args->gelu_in, .out = args->c, .elements = elements, .dtype = args->out_dtype};
     const tide_gelu_backward_args backward = {
         .in = args->gelu_in, .dout = args->c, .din = args->c, .elements = elements, .dtype = args->out_dtype};
-    const tide_status status = tide_kernels_cpu()->matmul(stream, &plain);
+    const tide_status status = tide_kernels_cpu()->matmul(stream, &separate);
     if (status != TIDE_OK || args->gelu == TIDE_MATMUL_GELU_NONE)
         return status;
     return args->gelu == TIDE_MATMUL_GELU_FORWARD ? tide_kernels_cpu()->gelu(stream, &forward)

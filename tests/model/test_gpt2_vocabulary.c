@@ -97,29 +97,29 @@ static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
 
 static tide_matmul_args without_padding(const tide_matmul_args *args)
 {
-    tide_matmul_args plain = *args;
-    plain.m = args->m == ROWS ? VOCABULARY : args->m;
-    plain.n = args->n == ROWS ? VOCABULARY : args->n;
-    plain.k = args->k == ROWS ? VOCABULARY : args->k;
-    return plain;
+    tide_matmul_args unpadded = *args;
+    unpadded.m = args->m == ROWS ? VOCABULARY : args->m;
+    unpadded.n = args->n == ROWS ? VOCABULARY : args->n;
+    unpadded.k = args->k == ROWS ? VOCABULARY : args->k;
+    return unpadded;
 }
 
-static tide_status plain_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+static tide_status unpadded_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
-    const tide_matmul_args plain = without_padding(shape);
-    return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
+    const tide_matmul_args unpadded = without_padding(shape);
+    return tide_kernels_cpu()->matmul_prepare(&unpadded, workspace_bytes);
 }
 
 static unsigned matmuls_cut;
 
-static tide_status plain_matmul(void *stream, const void *arguments)
+static tide_status unpadded_matmul(void *stream, const void *arguments)
 {
-    const tide_matmul_args *padded = arguments, plain = without_padding(padded);
-    matmuls_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
-    if (padded->out_dtype == TIDE_DTYPE_FP32 && !padded->accumulate && plain.m != padded->m)
-        memset((float *)padded->c + plain.m * padded->ldc, 0,
-               (padded->m - plain.m) * padded->ldc * sizeof(float)); /* a gradient is written whole */
-    return tide_kernels_cpu()->matmul(stream, &plain);
+    const tide_matmul_args *padded = arguments, unpadded = without_padding(padded);
+    matmuls_cut += unpadded.m != padded->m || unpadded.n != padded->n || unpadded.k != padded->k;
+    if (padded->out_dtype == TIDE_DTYPE_FP32 && !padded->accumulate && unpadded.m != padded->m)
+        memset((float *)padded->c + unpadded.m * padded->ldc, 0,
+               (padded->m - unpadded.m) * padded->ldc * sizeof(float)); /* a gradient is written whole */
+    return tide_kernels_cpu()->matmul(stream, &unpadded);
 }
 
 /* In fp16, whose products are the built-in ones on every machine: those sum in an order that no size changes. (oneDNN
@@ -127,13 +127,13 @@ static tide_status plain_matmul(void *stream, const void *arguments)
 static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **state)
 {
     (void)state;
-    tide_kernels plain = *tide_kernels_cpu();
-    plain.matmul_prepare = plain_prepare;
-    plain.matmul = plain_matmul;
+    tide_kernels unpadded = *tide_kernels_cpu();
+    unpadded.matmul_prepare = unpadded_prepare;
+    unpadded.matmul = unpadded_matmul;
     gpt2_fixture padded, bare;
     gpt2_fixture_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
     const double loss = gpt2_fixture_step(&padded);
-    gpt2_fixture_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
+    gpt2_fixture_open_small(&bare, &unpadded, TIDE_DTYPE_FP16, false, VOCABULARY);
     matmuls_cut = 0;
     const double other = gpt2_fixture_step(&bare);
     assert_int_equal(matmuls_cut, 3 * 4); /* the head's, of 4 micro-batches */

@@ -31,7 +31,7 @@ static void assert_frequencies(const tide_model_config *config, const double *ex
             fail_msg("frequency %u is %.9g, not %.9g", i, (double)made[i], expected[i]);
 }
 
-static void plain_frequencies(uint32_t head_width, double theta, double *made)
+static void reference_frequencies(uint32_t head_width, double theta, double *made)
 {
     for (uint32_t i = 0; i < head_width / 2; i++)
         made[i] = exp(-log(theta) * (2 * i) / head_width);
@@ -43,7 +43,7 @@ static void plain_frequencies_are_powers_of_theta_and_linear_ones_a_share(void *
     static const double thetas[] = {10000, 500000, 1e6, 12345.678};
     for (size_t t = 0; t < 4; t++) {
         double expected[HALF_MAX];
-        plain_frequencies(128, thetas[t], expected);
+        reference_frequencies(128, thetas[t], expected);
         tide_model_config config = config_of(128, (tide_rope){.theta = thetas[t]});
         assert_frequencies(&config, expected);
         config = config_of(128, (tide_rope){.theta = thetas[t], .kind = TIDE_ROPE_LINEAR, .factor = 2.5});
@@ -57,7 +57,7 @@ static void an_odd_number_of_pairs_has_its_frequencies_too(void **unused)
 {
     (void)unused;
     double expected[HALF_MAX];
-    plain_frequencies(10, 10000, expected);
+    reference_frequencies(10, 10000, expected);
     const tide_model_config config = config_of(10, (tide_rope){.theta = 10000});
     assert_frequencies(&config, expected);
 }
@@ -90,7 +90,7 @@ static void llama3_keeps_short_waves_and_stretches_long_ones(void **unused)
         const tide_rope *rope = &ropes[r];
         double expected[HALF_MAX];
         unsigned kept = 0, mixed = 0, stretched = 0;
-        plain_frequencies(128, rope->theta, expected);
+        reference_frequencies(128, rope->theta, expected);
         for (int i = 0; i < 64; i++) {
             const double turns = rope->original_context * expected[i] / circle;
             if (turns > rope->high_factor) {
@@ -123,7 +123,7 @@ static void yarn_frequencies(uint32_t head_width, const tide_rope *rope, double 
     }
     ends[0] = ends[0] < 0 ? 0 : ends[0];
     ends[1] = ends[1] > head_width - 1 ? head_width - 1 : ends[1];
-    plain_frequencies(head_width, rope->theta, made);
+    reference_frequencies(head_width, rope->theta, made);
     for (uint32_t i = 0; i < head_width / 2; i++) {
         const double width = ends[1] - ends[0] == 0 ? 0.001 : ends[1] - ends[0], ramp = (i - ends[0]) / width,
                      kept = ramp < 0   ? 1

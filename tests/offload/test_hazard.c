@@ -447,10 +447,10 @@ static int program_add(model_program *program, model_graph *graph, model_step st
 /* Append `it` with just the waits that its true dependencies ask for, and an event behind it. */
 static void program_add_ordered(model_program *program, model_graph *graph, model_step it)
 {
-    static model_graph trial;
+    static model_graph probe;
     for (;;) {
-        trial = *graph;
-        const graph_access *conflict = graph_conflict(&trial, &it, step_draw(&trial, &it));
+        probe = *graph;
+        const graph_access *conflict = graph_conflict(&probe, &it, step_draw(&probe, &it));
         if (conflict == NULL)
             break;
         bool by_host = it.kind == STEP_TOUCH || random_below(4) == 0;

@@ -908,12 +908,12 @@ static void observer(void *context, const tide_observed *command)
 static void observer_sees_commands_and_waits(void **state)
 {
     (void)state;
-    seen noted = {0};
+    seen observed = {0};
     gate hold = {0};
     atomic_int ran = 0;
     tide_device_options options = options_small();
     options.observer = observer;
-    options.observer_context = &noted;
+    options.observer_context = &observed;
     fixture it = fixture_open(&options);
     assert_ok(launch_gate(&it, TIDE_STREAM_IN, &hold));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
@@ -921,8 +921,8 @@ static void observer_sees_commands_and_waits(void **state)
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     atomic_store(&hold.open, true);
     it.ops->synchronize(it.device);
-    assert_int_equal(atomic_load(&noted.kernels), 1);
-    assert_int_equal(atomic_load(&noted.waits), 1);
+    assert_int_equal(atomic_load(&observed.kernels), 1);
+    assert_int_equal(atomic_load(&observed.waits), 1);
     fixture_close(&it);
 }
 

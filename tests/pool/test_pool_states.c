@@ -143,12 +143,12 @@ static void ref_step(reference *it)
 
 /* --- on a pool --- */
 
-typedef struct trial {
+typedef struct random_case {
     model of;
     tide_pool *pool;
     tide_op ops[PARAMS_MAX];
     bool fails; /* the optimizer */
-} trial;
+} random_case;
 
 typedef struct machine {
     uint64_t chunk_bytes;
@@ -168,7 +168,7 @@ static void *element(void *plane, tide_dtype dtype, uint64_t i)
 static tide_status update(void *context, const tide_step_options *step, uint64_t number, float scale,
                           const tide_update_segment *segments, uint32_t count)
 {
-    const trial *t = context;
+    const random_case *t = context;
     if (t->fails)
         return tide_fail(TIDE_ERROR_MISMATCH, "update %llu fails on purpose", (unsigned long long)number);
     for (uint32_t s = 0; s < count; s++) {
@@ -195,7 +195,7 @@ static tide_status update(void *context, const tide_step_options *step, uint64_t
     return TIDE_OK;
 }
 
-static void register_model(trial *t)
+static void register_model(random_case *t)
 {
     const tide_param last = t->of.count - 1;
     tide_param number;
@@ -221,7 +221,7 @@ static uint64_t shared_out(uint64_t least, uint64_t full, uint32_t share, uint64
     return full <= least ? least : least + (full - least) / chunk_bytes * share / 2 * chunk_bytes;
 }
 
-static void budget(trial *t, const machine *on)
+static void budget(random_case *t, const machine *on)
 {
     tide_pool_plan plan;
     assert_ok(tide_pool_plan_get(t->pool, 0, &plan));
@@ -234,12 +234,12 @@ static void budget(trial *t, const machine *on)
     assert_ok(tide_pool_seal(t->pool));
 }
 
-static void set_all(trial *t, tide_param p, tide_value kind, const float *values)
+static void set_all(random_case *t, tide_param p, tide_value kind, const float *values)
 {
     assert_ok(tide_param_set(t->pool, p, kind, 0, t->of.specs[p].elements, values));
 }
 
-static void trial_create(trial *t, const model *of, const machine *on, reference *beside)
+static void case_create(random_case *t, const model *of, const machine *on, reference *beside)
 {
     tide_pool_options options;
     tide_pool_options_default(&options);
@@ -249,7 +249,7 @@ static void trial_create(trial *t, const model *of, const machine *on, reference
     options.hazard_check = options.guard = true;
     options.update = update;
     options.update_context = t;
-    *t = (trial){.of = *of};
+    *t = (random_case){.of = *of};
     assert_ok(tide_pool_create(&options, &t->pool));
     register_model(t);
     budget(t, on);
@@ -291,7 +291,7 @@ static tide_status add_kernel(void *stream, const void *arguments)
 }
 
 /* `special` goes into the gradient of param 0. */
-static void run_step(trial *t, float clip_norm, float special)
+static void run_step(random_case *t, float clip_norm, float special)
 {
     const tide_step_options step = {
         .training = true, .learning_rate = rate, .epsilon = 1, .clip_norm = clip_norm};
@@ -316,7 +316,7 @@ static void run_step(trial *t, float clip_norm, float special)
     assert_ok(tide_step_end(t->pool));
 }
 
-static void step_beside(trial *t, reference *beside, float clip_norm)
+static void step_beside(random_case *t, reference *beside, float clip_norm)
 {
     tide_step_result result;
     run_step(t, clip_norm, 0);
@@ -325,7 +325,7 @@ static void step_beside(trial *t, reference *beside, float clip_norm)
     assert_true(!result.skipped && result.gradient_scale == 1 && result.zero_gradients == 0);
 }
 
-static void skip_one(trial *t)
+static void skip_one(random_case *t)
 {
     tide_step_result result;
     run_step(t, INFINITY, INFINITY);
@@ -333,7 +333,7 @@ static void skip_one(trial *t)
     assert_true(result.skipped);
 }
 
-static void compare(trial *t, const reference *with, const char *when)
+static void compare(random_case *t, const reference *with, const char *when)
 {
     for (tide_param p = 0; p < t->of.count; p++) {
         const uint64_t count = t->of.specs[p].elements;
@@ -357,9 +357,9 @@ static void compare(trial *t, const reference *with, const char *when)
 static void train(const model *of, const machine *on)
 {
     reference beside;
-    trial t;
+    random_case t;
     ref_create(&beside, of);
-    trial_create(&t, of, on, &beside);
+    case_create(&t, of, on, &beside);
     compare(&t, &beside, "as set");
     step_beside(&t, &beside, 0);
     step_beside(&t, &beside, INFINITY);
@@ -410,7 +410,7 @@ static void every_param_may_have_a_format_of_its_own(void **state)
 
 /* --- poisoned --- */
 
-static void see_poisoned(trial *t)
+static void see_poisoned(random_case *t)
 {
     const tide_step_options step = {0};
     float value;
@@ -424,9 +424,9 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
     for (int i = 0; i < MACHINES; i++) {
         const model of = {of_many_formats, 8, i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP16};
         reference beside;
-        trial t;
+        random_case t;
         ref_create(&beside, &of);
-        trial_create(&t, &of, &machines[i], &beside);
+        case_create(&t, &of, &machines[i], &beside);
         step_beside(&t, &beside, INFINITY);
         assert_ok(tide_pool_drain(t.pool));
         t.fails = true;
@@ -457,9 +457,9 @@ static void a_frozen_param_has_values_and_nothing_else(void **state)
     const model of = {of_two_formats, 5, TIDE_DTYPE_BF16};
     float values[3] = {1, 1 + 0x1p-9F, -0.0F}, got[3];
     reference beside;
-    trial t;
+    random_case t;
     ref_create(&beside, &of);
-    trial_create(&t, &of, &machines[0], &beside);
+    case_create(&t, &of, &machines[0], &beside);
     assert_ok(tide_param_set(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, values));
     assert_ok(tide_param_get(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, got));
     values[1] = 1; /* rounded */

@@ -147,14 +147,14 @@ static char *lines_write(const tide_trainer_report *reports, int count)
 
 static void a_metrics_line_joins_report_and_counters(void **state)
 {
-    const tide_trainer_report plain = {.step = 1,
-                                       .loss = 2.5,
-                                       .gradient_norm = 0.5,
-                                       .lr = 1e-3,
-                                       .loss_scale = 1,
-                                       .predicted_step_seconds = NAN,
-                                       .predicted_stall_seconds = NAN};
-    tide_trainer_report reports[2] = {plain, plain};
+    const tide_trainer_report report = {.step = 1,
+                                        .loss = 2.5,
+                                        .gradient_norm = 0.5,
+                                        .lr = 1e-3,
+                                        .loss_scale = 1,
+                                        .predicted_step_seconds = NAN,
+                                        .predicted_stall_seconds = NAN};
+    tide_trainer_report reports[2] = {report, report};
     (void)state;
     reports[1].step = 2, reports[1].loss = NAN, reports[1].skipped = true, reports[1].loss_scale = 32768;
     reports[1].predicted_step_seconds = 4, reports[1].predicted_stall_seconds = 0.5;

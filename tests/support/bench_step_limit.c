@@ -170,9 +170,9 @@ static double ordered_seconds(const step_limit_inputs *of, const step_counts *co
 
 step_limit step_limit_of(const step_limit_inputs *of, const step_counts *counts)
 {
-    const double *plain = of->parts.copy_seconds_per_byte;
+    const double *alone = of->parts.copy_seconds_per_byte;
     const double adam_seconds = of->parts.adam_seconds_per_param;
-    const double copy_seconds = counts->h2d_bytes * plain[0] + counts->d2h_bytes * plain[1];
+    const double copy_seconds = counts->h2d_bytes * alone[0] + counts->d2h_bytes * alone[1];
     const bool real = of->form == STEP_FORM_REAL;
     step_limit made = {
         .compute = real ? of->compute_seconds : counts->compute_seconds,

@@ -26,20 +26,20 @@ typedef struct point {
 typedef struct null_session {
     tide_pool *pool;
     tide_decoder *model;
-    bool measuring;
+    bool observes;
     point *points;
-    size_t count, room;
+    size_t count, capacity;
 } null_session;
 
 /* --- what its streams did --- */
 
 static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int by)
 {
-    if (it->count == it->room) {
-        it->room = it->room > 0 ? 2 * it->room : 1 << 12;
-        it->points = realloc(it->points, it->room * sizeof *it->points);
+    if (it->count == it->capacity) {
+        it->capacity = it->capacity > 0 ? 2 * it->capacity : 1 << 12;
+        it->points = realloc(it->points, it->capacity * sizeof *it->points);
         if (it->points == NULL)
-            bench_die("no memory for %zu points in time", it->room);
+            bench_die("no memory for %zu points in time", it->capacity);
     }
     it->points[it->count++] = (point){t_ns, stream, by};
 }
@@ -47,7 +47,7 @@ static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int b
 static void observe(void *context, const tide_observed *command)
 {
     null_session *it = context;
-    if (!it->measuring)
+    if (!it->observes)
         return;
     if (command->begin_ns == command->end_ns || command->is_wait)
         return;
@@ -185,13 +185,13 @@ step_null_play step_null_played(const step_null_options *options)
         run_step(&it, options);
     const tide_device_statistics from = statistics_of(&it);
     const uint64_t begin_ns = ops->now_ns(it.pool->context.device);
-    it.measuring = true;
+    it.observes = true;
     for (int i = 0; i < MEASURED_STEPS; i++)
         run_step(&it, options);
     const uint64_t end_ns = ops->now_ns(it.pool->context.device);
     const tide_device_statistics to = statistics_of(&it);
     ops->synchronize(it.pool->context.device); /* what is under way is told of once it has ended */
-    it.measuring = false;
+    it.observes = false;
     if (it.count == 0)
         bench_die("no command was told of in %d steps", MEASURED_STEPS);
     counts_of(options, &from, &to, options->params, &made.counts);

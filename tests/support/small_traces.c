@@ -202,7 +202,7 @@ void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace
     *slots = least + draw(&d, most > least ? most - least + 1 : 1);
 }
 
-bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *turned)
+bool trace_rotate(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *rotated)
 {
     uint32_t begin = 0;
     assert(schedule_steps < trace->schedule_step_count);
@@ -211,14 +211,14 @@ bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_t
         if (trace->uses[u].schedule_step < schedule_steps && lasts_through(&trace->uses[u], schedule_steps))
             return false;
     }
-    turned->schedule_step_count = trace->schedule_step_count;
-    turned->chunk_count = trace->chunk_count;
-    turned->use_count = trace->use_count;
+    rotated->schedule_step_count = trace->schedule_step_count;
+    rotated->chunk_count = trace->chunk_count;
+    rotated->use_count = trace->use_count;
     for (uint32_t i = 0; i < trace->use_count; i++) {
         tide_trace_use use = trace->uses[(begin + i) % trace->use_count];
         use.schedule_step =
             (use.schedule_step + trace->schedule_step_count - schedule_steps) % trace->schedule_step_count;
-        turned->uses[i] = use;
+        rotated->uses[i] = use;
     }
     return true;
 }
@@ -285,9 +285,9 @@ static void branch(search *s, const schedule_step_sets *sets, uint32_t state, ui
     const uint32_t modified = ((state & ((1u << SMALL_CHUNKS_MAX) - 1)) | sets->modifies) & ~sets->ends;
     const uint32_t free_choice = sets->finishes & ~sets->leaves;
     for (uint32_t chosen = free_choice;; chosen = (chosen - 1) & free_choice) {
-        const uint32_t leaving = chosen | sets->leaves;
-        const uint32_t total = cost + s->out * (uint32_t)__builtin_popcount(modified & leaving);
-        uint32_t *least = &s->cost[1][state_of(device & ~leaving, modified & ~leaving)];
+        const uint32_t evictions = chosen | sets->leaves;
+        const uint32_t total = cost + s->out * (uint32_t)__builtin_popcount(modified & evictions);
+        uint32_t *least = &s->cost[1][state_of(device & ~evictions, modified & ~evictions)];
         *least = total < *least ? total : *least;
         if (chosen == 0)
             return;

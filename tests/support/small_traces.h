@@ -41,9 +41,9 @@ extern const trace_limits small_limits;
  * largest schedule step, and with small_limits there are 2 or 3. */
 void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace, uint32_t *slots);
 
-/* The same steps for ever, but a step begins `schedule_steps` later. The uses are written to `turned`. False: a use
+/* The same steps for ever, but a step begins `schedule_steps` later. The uses are written to `rotated`. False: a use
  * would last beyond the step. */
-bool trace_turn(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *turned);
+bool trace_rotate(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *rotated);
 
 typedef struct optimum {
     uint32_t copies;   /* in and out, in OPTIMUM_PERIOD steps, in the long run */

@@ -6,14 +6,14 @@
 
 #include <stdlib.h>
 
-/* How far it is from a case to the next: `plain`, or `watched` where a sanitizer watches. */
-static inline unsigned test_every(unsigned plain, unsigned watched)
+/* How far it is from a case to the next: `usual`, or `watched` where a sanitizer watches. */
+static inline unsigned test_every(unsigned usual, unsigned watched)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const unsigned n = watched;
-    (void)plain;
+    (void)usual;
 #else
-    const unsigned n = plain;
+    const unsigned n = usual;
     (void)watched;
 #endif
     return getenv("TIDE_TEST_ALL") == NULL ? n : 1;

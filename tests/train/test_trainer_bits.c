@@ -99,9 +99,9 @@ static void run_variant(const variant *v, tide_dtype dtype, double clip, track *
  * half has the least budget with and without prefetch. */
 static void compare_some_variants(tide_dtype dtype, double clip, unsigned first, unsigned thin)
 {
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
+    const variant base = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
     track truth;
-    run_variant(&plain, dtype, clip, &truth);
+    run_variant(&base, dtype, clip, &truth);
     for (size_t i = first % thin; i < VARIANTS; i += thin) {
         char what[160];
         track other;
@@ -148,8 +148,8 @@ static void no_variant_changes_a_bit_in_fp16(void **state)
 static void another_seed_gives_other_bits(void **state)
 {
     (void)state;
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
-    tide_trainer_options options = variant_options(&plain, TIDE_DTYPE_BF16, 0.5);
+    const variant base = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
+    tide_trainer_options options = variant_options(&base, TIDE_DTYPE_BF16, 0.5);
     track one, other;
     run(&options, "seed 1", &one);
     options.seed = 2;
@@ -247,12 +247,12 @@ static void run_in_two(const variant *first, const variant *second, double clip,
 static void a_run_resumed_elsewhere_goes_on_to_the_same_bits(void **state)
 {
     (void)state;
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
+    const variant base = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
     const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_HOST, 0};
     const variant large = {ALL, 1024, false, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_DEVICE, 0};
     for (int clipped = 0; clipped < 2; clipped++) {
         track truth, there, back;
-        run_variant(&plain, TIDE_DTYPE_BF16, clipped, &truth);
+        run_variant(&base, TIDE_DTYPE_BF16, clipped, &truth);
         run_in_two(&tight, &large, clipped, &there);
         run_in_two(&large, &tight, clipped, &back);
         track_compare(&truth, &there, "resumed with larger budget and chunks");

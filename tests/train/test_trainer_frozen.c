@@ -54,7 +54,7 @@ static const frozen_set llama_sets[SETS] = {
 
 static const frozen_set *sets; /* of this run's family */
 
-static tide_trainer_options plain_options(const frozen_set *set)
+static tide_trainer_options base_options(const frozen_set *set)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.batch_tokens = BATCH_TOKENS;
@@ -112,7 +112,7 @@ enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
 static void compare_variants(const frozen_set *set, unsigned first, tide_dtype dtype, double clip)
 {
-    tide_trainer_options options = plain_options(set);
+    tide_trainer_options options = base_options(set);
     track truth;
     options.pool.dtype = dtype;
     options.clip = clip;
@@ -167,12 +167,12 @@ static const float *values_of(const track *from, const tide_trainer *trainer, si
 static void the_first_step_is_that_of_all_being_trained(void **state)
 {
     (void)state;
-    tide_trainer_options options = plain_options(NULL);
+    tide_trainer_options options = base_options(NULL);
     track all, some;
     options.clip = 0;
     run(&options, 1, "all trained", &all);
     for (unsigned s = 0; s < SETS; s++) {
-        options = plain_options(&sets[s]);
+        options = base_options(&sets[s]);
         options.clip = 0;
         run(&options, 1, sets[s].what, &some);
         assert_true(some.losses[0] == all.losses[0]);
@@ -201,7 +201,7 @@ static void the_norm_is_that_of_what_is_trained(void **state)
 {
     (void)state;
     for (unsigned s = 0; s < SETS; s++) {
-        tide_trainer_options options = plain_options(&sets[s]);
+        tide_trainer_options options = base_options(&sets[s]);
         track made;
         double squares = 0;
         options.clip = 0;
@@ -224,7 +224,7 @@ static void what_is_frozen_stays_as_it_was_and_the_rest_does_not(void **state)
 {
     (void)state;
     for (unsigned s = 0; s < SETS; s++) {
-        const tide_trainer_options options = plain_options(&sets[s]);
+        const tide_trainer_options options = base_options(&sets[s]);
         track before, after;
         run(&options, 0, sets[s].what, &before);
         run(&options, STEPS, sets[s].what, &after);
@@ -252,7 +252,7 @@ static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
 {
     (void)state;
     for (unsigned s = 0; s < SETS; s++) {
-        tide_trainer_options options = plain_options(&sets[s]);
+        tide_trainer_options options = base_options(&sets[s]);
         options.recompute = TIDE_RECOMPUTE_NONE; /* where backward comes */
         tide_trainer *trainer = open_run(&options);
         const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
@@ -304,7 +304,7 @@ static void count_copy(void *context, const tide_trace_event *event)
 static uint64_t run_tight(const frozen_set *set, copies *made, tide_pool_plan *plan)
 {
     *made = (copies){.lock = PTHREAD_MUTEX_INITIALIZER};
-    tide_trainer_options options = plain_options(set);
+    tide_trainer_options options = base_options(set);
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     options.pool.device_memory_bytes = least_budget(&options, true);
     options.pool.trace = count_copy;
@@ -363,7 +363,7 @@ static void save_path(char path[96])
 /* Trained up to half the run and saved; trained on, as the truth. */
 static void run_and_save(const frozen_set *set, const variant *v, char path[96], track *whole)
 {
-    tide_trainer_options options = plain_options(set);
+    tide_trainer_options options = base_options(set);
     if (v)
         variant_apply(v, &options);
     save_path(path);
@@ -378,7 +378,7 @@ static void run_and_save(const frozen_set *set, const variant *v, char path[96],
 
 static tide_trainer *resume(const frozen_set *set, const variant *v, const char *path)
 {
-    tide_trainer_options options = plain_options(set);
+    tide_trainer_options options = base_options(set);
     if (v)
         variant_apply(v, &options);
     options.resume_dir = path;
@@ -516,7 +516,7 @@ static void another_set_is_named(void **state)
 static void assert_refused(const char *family, const char *const *patterns, uint32_t count,
                            const char *message)
 {
-    tide_trainer_options options = plain_options(NULL);
+    tide_trainer_options options = base_options(NULL);
     options.model = model_of_family(family, 6, 96, 4, 64, 257);
     tide_trainer *trainer = NULL;
     options.freeze = patterns;
@@ -576,7 +576,7 @@ static void what_one_product_makes_is_frozen_together(void **state)
 static void the_null_device_plans_for_them(void **state)
 {
     (void)state;
-    tide_trainer_options options = plain_options(NULL);
+    tide_trainer_options options = base_options(NULL);
     options.freeze =
         (const char *[]){family_word("h.[0-4].*", "model.layers.[0-4].*"), family_word("h.0.*", "*.0.*"),
                          family_word("w?e.weight", "model.embed_tokens.weight")};

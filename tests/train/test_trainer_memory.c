@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static tide_trainer_options plain_options(void)
+static tide_trainer_options base_options(void)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     static const char *frozen[2];
@@ -35,7 +35,7 @@ static void check_failure(tide_status status, const char *what, unsigned request
 static void creation_survives_every_failing_request(void **state)
 {
     (void)state;
-    const tide_trainer_options options = plain_options();
+    const tide_trainer_options options = base_options();
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
     for (; status != TIDE_OK; request++) {
@@ -100,7 +100,7 @@ static unsigned survive(tide_trainer *trainer, const char *what, tide_status (*a
 static void between_steps_every_failing_request_is_survived(void **state)
 {
     (void)state;
-    const tide_trainer_options options = plain_options();
+    const tide_trainer_options options = base_options();
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
     ok(tide_trainer_step(trainer, NULL));

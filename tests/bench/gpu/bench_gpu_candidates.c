@@ -14,46 +14,46 @@ static const double product_seconds_most = 1.0; /* no round of its candidates be
 
 /* --- timing --- */
 
-typedef struct trial {
+typedef struct timing {
     cublasLtHandle_t library;
     tide_cuda_matmul_plan *plan;
     tide_matmul_args args;
     double seconds[TIDE_CUDA_MATMUL_CANDIDATES]; /* infinite: not measured */
-} trial;
+} timing;
 
-static tide_status trial_launch(void *stream, const void *arguments)
+static tide_status timing_launch(void *stream, const void *arguments)
 {
-    const trial *it = arguments;
+    const timing *it = arguments;
     return tide_cuda_matmul_plan_run(it->library, it->plan, &it->args, stream);
 }
 
 /* Which candidates are allowed and run at all. */
-static void trial_begin(const bench_gpu_fixture *fixture, trial *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
+static void timing_begin(const bench_gpu_fixture *fixture, timing *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
 {
     for (int i = 0; i < it->plan->candidate_count; i++) {
         runs[i] = tide_cuda_matmul_candidate_is_allowed(&it->plan->candidates[i]);
         it->seconds[i] = INFINITY;
         if (runs[i]) {
             tide_cuda_matmul_plan_take(it->plan, i);
-            runs[i] = trial_launch(fixture->stream, it) == TIDE_OK;
+            runs[i] = timing_launch(fixture->stream, it) == TIDE_OK;
         }
     }
     BENCH_CUDA(cudaStreamSynchronize(fixture->stream));
 }
 
-static void trial_time(const bench_gpu_fixture *fixture, trial *it)
+static void timing_run(const bench_gpu_fixture *fixture, timing *it)
 {
     double seconds[TIDE_CUDA_MATMUL_CANDIDATES][ROUNDS_MOST];
     bool runs[TIDE_CUDA_MATMUL_CANDIDATES];
     const int count = it->plan->candidate_count;
     int rounds = 0;
-    trial_begin(fixture, it, runs);
+    timing_begin(fixture, it, runs);
     const double start = bench_seconds();
     do {
         for (int i = 0; i < count; i++)
             if (runs[i]) {
                 tide_cuda_matmul_plan_take(it->plan, i);
-                seconds[i][rounds] = bench_gpu_round(fixture, trial_launch, it);
+                seconds[i][rounds] = bench_gpu_round(fixture, timing_launch, it);
             }
         rounds++;
     } while (rounds < ROUNDS_MOST && rounds < fixture->sizes.rounds &&
@@ -76,7 +76,7 @@ static void reason_tell(const char *name, const tide_cuda_matmul_candidate *one)
         bench_missing(name, "us", "does not run");
 }
 
-static void candidate_tell(const trial *it, const char *name, int i, bool taken)
+static void candidate_tell(const timing *it, const char *name, int i, bool taken)
 {
     const tide_cuda_matmul_candidate *one = &it->plan->candidates[i];
     bench_also("\"candidate\": %d, \"of\": %d, \"taken\": %s, \"algorithm\": %d, \"tile\": %d, "
@@ -92,7 +92,7 @@ static void candidate_tell(const trial *it, const char *name, int i, bool taken)
         reason_tell(name, one);
 }
 
-static void choice_tell(const trial *it, const char *name, int taken)
+static void choice_tell(const timing *it, const char *name, int taken)
 {
     if (!isfinite(it->seconds[taken])) {
         bench_missing(name, "x", "the candidate that is taken does not run");
@@ -112,11 +112,11 @@ static void choice_tell(const trial *it, const char *name, int taken)
 static void candidates_try(const bench_gpu_fixture *fixture, cublasLtHandle_t library,
                            const bench_gpu_matmul *of)
 {
-    trial it = {.library = library, .args = of->args};
+    timing it = {.library = library, .args = of->args};
     char name[NAME_BYTES];
     bench_check(tide_cuda_matmul_plan_create(library, &it.args, &it.plan), "plan");
     const int taken = it.plan->chosen;
-    trial_time(fixture, &it);
+    timing_run(fixture, &it);
     for (int i = 0; i < it.plan->candidate_count; i++) {
         (void)snprintf(name, sizeof name, "%s, candidate %d", of->name, i + 1);
         candidate_tell(&it, name, i, i == taken);

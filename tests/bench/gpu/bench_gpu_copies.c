@@ -63,7 +63,7 @@ static void fixture_close(fixture *it)
     it->ops->close(it->device);
 }
 
-static double plain_seconds(fixture *it, int directions)
+static double reference_seconds(fixture *it, int directions)
 {
     const double begin = bench_seconds();
     for (int i = 0; i < COPIES; i++) {
@@ -122,17 +122,17 @@ static void copies_measure(fixture *it, const char *gpu, int kernel_rounds)
     const int rounds = kernel_rounds > 1 ? ROUNDS : ROUNDS_QUICK;
     for (int directions = IN; directions <= BOTH; directions++) {
         const double bytes = (double)COPIES * (double)it->chunk_bytes * (directions == BOTH ? 2 : 1);
-        double ratios[ROUNDS], plain_rates[ROUNDS];
-        (void)plain_seconds(it, directions); /* warm */
+        double ratios[ROUNDS], reference_rates[ROUNDS];
+        (void)reference_seconds(it, directions); /* warm */
         (void)engine_seconds(it, directions);
         for (int i = 0; i < rounds; i++) {
-            const double plain = plain_seconds(it, directions);
-            ratios[i] = plain / engine_seconds(it, directions);
-            plain_rates[i] = bytes / plain;
+            const double reference = reference_seconds(it, directions);
+            ratios[i] = reference / engine_seconds(it, directions);
+            reference_rates[i] = bytes / reference;
         }
         bench_figure(names[directions], bench_median(ratios, (size_t)rounds), "x", BENCH_AT_LEAST, 0.95,
                      "%s: plain copies carry %.1f GB/s", gpu,
-                     bench_median(plain_rates, (size_t)rounds) * 1e-9);
+                     bench_median(reference_rates, (size_t)rounds) * 1e-9);
     }
 }
 

@@ -3,7 +3,7 @@
  * KERNELS small kernels run in a row, in five forms that take turns round by round; a figure is the median of the rounds'
  * differences to the first form, for one kernel:
  *
- *   plain      one command with all kernels
+ *   single     one command with all kernels
  *   untimed    the same with an event behind each kernel, made with cudaEventDisableTiming
  *   timed      the same with an event that keeps the time
  *   commands   a command of the device's for each kernel
@@ -23,9 +23,9 @@
 enum { KERNELS = 200, FRONT_COPIES = 8, SMALL_ELEMENTS = 256, ROUNDS_MOST = 15 };
 static_assert(KERNELS + 8 < TIDE_CUDA_RING_ENTRIES, "the ring does not fill");
 
-enum { PLAIN, UNTIMED, TIMED, COMMANDS, OBSERVED, FORMS };
+enum { SINGLE, UNTIMED, TIMED, COMMANDS, OBSERVED, FORMS };
 static const char *const names[FORMS] = {
-    [PLAIN] = "a small kernel",
+    [SINGLE] = "a small kernel",
     [UNTIMED] = "an event without a time behind a kernel",
     [TIMED] = "an event with a time behind a kernel",
     [COMMANDS] = "a command of its own for a kernel",
@@ -157,7 +157,7 @@ typedef struct samples {
     double kernel_us[ROUNDS_MOST], enqueue_us[ROUNDS_MOST];
 } samples;
 
-/* The differences to the plain form of the same round, and what enqueueing took. */
+/* The differences to the single command of the same round, and what enqueueing took. */
 static void round_take(const fixture *it, samples all[FORMS])
 {
     double seconds[FORMS], enqueue_seconds[FORMS];
@@ -166,8 +166,8 @@ static void round_take(const fixture *it, samples all[FORMS])
         good[form] = form_time(it, form, &seconds[form], &enqueue_seconds[form]);
     for (int form = 0; form < FORMS; form++) {
         samples *of = &all[form];
-        const double compared = seconds[form] - (form == PLAIN ? 0 : seconds[PLAIN]);
-        if (good[form] && good[PLAIN]) {
+        const double compared = seconds[form] - (form == SINGLE ? 0 : seconds[SINGLE]);
+        if (good[form] && good[SINGLE]) {
             of->kernel_us[of->rounds] = compared * 1e6 / KERNELS;
             of->enqueue_us[of->rounds++] = enqueue_seconds[form] * 1e6 / KERNELS;
         } else
