@@ -301,7 +301,7 @@ static tide_status slowdowns_read(const json_t *root, const char *path, tide_mac
         return corrupt(path, "paces must be an array");
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!set_read(json_array_get(list, i), profile))
-            return corrupt(path, "paces must be objects of streams' paces above 0, at most 1");
+            return corrupt(path, "paces must be objects of streams' slowdown factors above 0, at most 1");
     return TIDE_OK;
 }
 

@@ -154,7 +154,7 @@ def crc32c(data):
 def room(bench):
     folder = bench.folder / "room"
     one_line(bench, "more checkpoints than any disk holds", 1,
-             r"--checkpoint .*room: 1000000000000 saves of .*B with --keep 0 need .*B of room there, .*B is free; take "
+             r"--checkpoint .*room: 1000000000000 saves of .*B with --keep 0 need .*B of space there, .*B is free; take "
              "--keep 1, which needs .*B, or another folder", *tiny(bench, "--steps", 10**12, "--save-every", 1, "--keep", 0,
                                                                     "--checkpoint", folder))
     bench.tap.ok(not folder.exists(), "it leaves no folder behind")
@@ -172,11 +172,11 @@ def small_disk(bench):
     def train(*options):
         run = bench.command(*tiny(bench, "--steps", 4, "--save-every", 1, "--checkpoint", disk / "saved", *options))
         return ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=3m tmpfs "{disk}" && "$@"', "sh", *run]
-    one_line(bench, "three do not fit on a disk for two", 1, "4 saves of 1.4 MiB with --keep 2 need 4.2 MiB of room there, "
+    one_line(bench, "three do not fit on a disk for two", 1, "4 saves of 1.4 MiB with --keep 2 need 4.2 MiB of space there, "
              "3 MiB is free; take --keep 1, which needs 2.8 MiB, or --save weights, which needs 1.4 MiB, or another folder", command=train())
     run = Run(train("--keep", 1))
     bench.tap.ok(run.status == 0, "and --keep 1, which the refusal names, does", run)
-    one_line(bench, "an export takes its part of the same disk", 1, "need 2.8 MiB of room there, 2.* MiB is free beside what --export needs; "
+    one_line(bench, "an export takes its part of the same disk", 1, "need 2.8 MiB of space there, 2.* MiB is free beside what --export needs; "
              "take --save weights", command=train("--keep", 1, "--export", disk / "out"))
 
 

@@ -4,7 +4,7 @@
  *      can't be written is found now, not at the first save. Lock it: the saves of two runs would stand in each other's way
  *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound, or
  *      have a later checkpoint's name and be no folder
- *   3  play the run's saves through, and compare the room that they need with what is free
+ *   3  play the run's saves through, and compare the space that they need with the free space
  *
  * With --resume-from a later checkpoint is never lost: a sound one ends the run here, a damaged one is renamed, and that only
  * when the one to begin from has been loaded. So a newest checkpoint that is damaged costs one command.
@@ -218,7 +218,7 @@ static tide_status way_check(const tide_train_settings *settings, uint64_t from)
     return status;
 }
 
-/* ---- 3: is there room? ---- */
+/* ---- 3: is there space? ---- */
 
 /* After step `from`: when --save-every says so, and at the end. */
 static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
@@ -283,12 +283,13 @@ static tide_status space_refuse(const tide_train_settings *settings, const tide_
         status = advise(dir, &smaller, "--save weights", free_bytes, weights, sizeof weights);
     if (status != TIDE_OK)
         return status;
-    return tide_fail(TIDE_ERROR_IO,
-                     "--checkpoint %.700s: %s of %s with --keep %u need %s of room there, %s is free%s; take "
-                     "%s%sanother folder",
-                     dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one),
-                     saves->keep, tide_size_format(needed, needs), tide_size_format(free_bytes, has),
-                     shared ? " beside what --export needs" : "", keep_one, weights);
+    return tide_fail(
+        TIDE_ERROR_IO,
+        "--checkpoint %.700s: %s of %s with --keep %u need %s of space there, %s is free%s; take "
+        "%s%sanother folder",
+        dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one), saves->keep,
+        tide_size_format(needed, needs), tide_size_format(free_bytes, has),
+        shared ? " beside what --export needs" : "", keep_one, weights);
 }
 
 static tide_status free_space_check(const tide_train_settings *settings, const tide_trainer_options *options,

@@ -126,7 +126,8 @@ static void wait_tell(tide_patience *patience, const char *how)
     char lacks[TIDE_UNITS_TEXT_BYTES], lack[64] = "";
     kept_text kept;
     if (free_space < saves->bytes)
-        snprintf(lack, sizeof lack, "; %s of room lack", tide_size_format(saves->bytes - free_space, lacks));
+        snprintf(lack, sizeof lack, "; %s more of free space is needed",
+                 tide_size_format(saves->bytes - free_space, lacks));
     tide_progress_warn(saves->progress, "%s%s; %s; %s for %.0f s (--save-patience)", patience->message, lack,
                        kept_tell(saves, kept), how, left > 0 ? left : 0);
     patience->told_s = tide_clock_seconds();
