@@ -88,7 +88,7 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
         .fc = tide_decoder_take(cursor, tide_model_dimension(config, TIDE_DIMENSION_FC) * element_bytes),
         .act = tide_decoder_take(cursor, config->mlp_width * element_bytes),
     };
-    at->reclaimable_end = *cursor;
+    at->overwritable_end = *cursor;
     at->logsumexp = tide_decoder_take(cursor, config->heads * statistic_bytes);
     at->mean_1 = layer_norm ? tide_decoder_take(cursor, statistic_bytes) : NULL;
     at->rstd_1 = tide_decoder_take(cursor, statistic_bytes);
@@ -151,7 +151,8 @@ typedef struct attention_gradients {
     void *narrow, *dqkv;
 } attention_gradients;
 
-/* In the place of norm 2, fc and act, which are reclaimable by then; or in the workspace, where attention is so wide. */
+/* Over norm 2, fc and act, which no later kernel reads; or in the workspace, where attention is too wide
+ * for their place. */
 static attention_gradients place_gradients(tide_op_builder *builder, const tide_decoder_activations *at)
 {
     const size_t width = tide_decoder_width(builder),
@@ -160,9 +161,9 @@ static attention_gradients place_gradients(tide_op_builder *builder, const tide_
         tide_decoder_bytes(builder, tide_decoder_rows(builder) * (width > query ? width : query));
     const size_t wide = tide_decoder_bytes(builder, tide_decoder_rows(builder) *
                                                         tide_decoder_length(builder, TIDE_DIMENSION_QKV));
-    uintptr_t reclaimable = (uintptr_t)at->norm_2;
-    const bool fits = reclaimable + tide_align_up(narrow) + tide_align_up(wide) <= at->reclaimable_end;
-    uintptr_t *cursor = fits ? &reclaimable : &builder->cursor;
+    uintptr_t overwritten = (uintptr_t)at->norm_2;
+    const bool fits = overwritten + tide_align_up(narrow) + tide_align_up(wide) <= at->overwritable_end;
+    uintptr_t *cursor = fits ? &overwritten : &builder->cursor;
     void *first = tide_decoder_take(cursor, narrow);
     return (attention_gradients){.narrow = first, .dqkv = tide_decoder_take(cursor, wide)};
 }

@@ -1,11 +1,11 @@
 /* What the decoder's files share.
  *
- *   decoder.c        params and activations registered with the pool; initial values; the run of a step
- *   decoder_ops.c    ops: what each may touch, in which order they run
- *   op_builder.c   one launch each: prepared and counted in a dry run, launched in a real one
- *   decoder_block.c  a transformer block, forward and backward
- *   decoder_parts.c  the MLP's activation and attention, where families differ
- *   decoder_embedding_head.c   embedding, head, logits
+ *   decoder.c                 params and activations registered with the pool; initial values; the run of a step
+ *   decoder_ops.c             ops: what each may touch, in which order they run
+ *   op_builder.c              one launch each: prepared and counted in a dry run, launched in a real one
+ *   decoder_block.c           a transformer block, forward and backward
+ *   decoder_parts.c           the MLP's activation and attention, where families differ
+ *   decoder_embedding_head.c  embedding, head, logits
  *
  * An op builder runs one op's code for one micro-batch. The same code runs twice in a model's life: as a dry run, when
  * the op is registered (nothing is launched; matmuls are prepared, operations and workspace are
@@ -79,13 +79,13 @@ struct tide_op_builder {
 
 /* A block's activations, all that backward needs. [rows, ...] each; what its family has not is NULL. */
 typedef struct tide_decoder_activations {
-    void *norm_1, *qkv;        /* WIDTH, QKV */
-    void *qk;                  /* queries and keys behind their norms: QUERY + KV */
-    void *attention;           /* QUERY */
-    void *middle;              /* WIDTH: the residual between attention and MLP */
-    void *norm_2, *fc, *act;   /* WIDTH, FC, MLP: what goes into the activation and what comes out */
-    uintptr_t reclaimable_end; /* norm_2, fc and act lie one behind the other up to here */
-    float *logsumexp;          /* [sequences, heads, seq_len] */
+    void *norm_1, *qkv;         /* WIDTH, QKV */
+    void *qk;                   /* queries and keys behind their norms: QUERY + KV */
+    void *attention;            /* QUERY */
+    void *middle;               /* WIDTH: the residual between attention and MLP */
+    void *norm_2, *fc, *act;    /* WIDTH, FC, MLP: what goes into the activation and what comes out */
+    uintptr_t overwritable_end; /* norm_2, fc and act lie one behind the other up to here */
+    float *logsumexp;           /* [sequences, heads, seq_len] */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* [rows] each */
     float *q_rstd, *k_rstd;                   /* [rows, heads], [rows, kv_heads] */
 } tide_decoder_activations;
