@@ -268,10 +268,10 @@ typedef struct tide_device_ops {
 
     /* --- commands. They return when enqueued; a full queue makes the caller sleep until there is room, as CUDA does --- */
 
-    /* Room on the stream: the next TIDE_CAPACITY_COMMANDS commands and waits return without sleeping, if no other
-     * thread enqueues there. With `wait` sleeps until there is; else returns the answer. A thread that holds
-     * a lock which the device's other callers need asks before it enqueues. May be true on a device that has
-     * failed: its calls return at once. */
+    /* Capacity of the stream: true if the next TIDE_CAPACITY_COMMANDS commands and waits return without
+     * sleeping, as long as no other thread enqueues there. With `wait` it sleeps until that is so. A thread
+     * that holds a lock which the device's other callers need asks before it enqueues. May be true on a
+     * device that has failed: its calls return at once. */
     bool (*has_capacity)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host

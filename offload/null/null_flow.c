@@ -1,4 +1,5 @@
-/* See null_flow.h. Between two ends nothing changes its slowdown: time goes on from end to end, however many streams there are. */
+/* See null_flow.h. Between the ends of two commands no stream's slowdown changes, so virtual time advances
+ * from end to end, however many streams there are. */
 #include "offload/null/null_flow.h"
 
 #include <assert.h>

@@ -53,7 +53,7 @@ static tide_status dtype_check(const char *text, const char *path, const char *w
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && json_error_code(&error) != json_error_duplicate_key)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for %.900s", path);
-    bool right = root != NULL; /* one that is spelled with escapes got a duplicate */
+    bool right = root != NULL; /* NULL: a key that is spelled with escapes is there twice */
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *value = json_object_get(root, keys[i]);
         right = right &&

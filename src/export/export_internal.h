@@ -43,8 +43,8 @@ TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, con
 /* That `what` can't be done with the folder or file. */
 TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char *what, int error);
 
-/* Copy the sidecar files, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
- * there. */
+/* Copy the sidecar files, each file synced, into `to`, which has none of them. IO, NO_MEMORY, ARGUMENT. On
+ * failure some of them may be there. */
 TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from,
                                                      const char *to, bool config_too);
 

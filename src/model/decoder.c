@@ -227,7 +227,8 @@ double tide_decoder_step_flops(const tide_decoder *model)
 
 /* --- values --- */
 
-/* A param's padding, behind its last row: no values of its own, but a poisoned pool recovers by what is set alone. */
+/* Zeros a param's padding, behind its last row. No caller has values for it, but a poisoned pool recovers
+ * only when every element has been set. */
 static tide_status zero_padding(tide_decoder *model, size_t index, const tide_model_param *param,
                                 tide_value value)
 {

@@ -69,8 +69,8 @@ void tide_decoder_destroy(tide_decoder *model);
  * padding, if it has one. */
 tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index);
 
-/* tide_param_set of a range of the index-th tensor's elements; with the last of a param's its padding is set to zero. So who
- * sets all tensors recovers a poisoned pool. Statuses of tide_param_set. */
+/* tide_param_set of a range of the index-th tensor's elements; with a param's last element its padding is set
+ * to zero. So a caller that sets all tensors recovers a poisoned pool. Statuses of tide_param_set. */
 TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, const float *values);
 /* tide_param_set_as likewise. */

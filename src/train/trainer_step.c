@@ -31,7 +31,7 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
     const tide_status aborted = tide_step_abort(trainer->pool);
     if (aborted == TIDE_OK || (aborted == TIDE_ERROR_STATE && status == TIDE_ERROR_NONFINITE))
         return tide_fail(status, "%s",
-                         message); /* what is not finite says itself that the pool is poisoned */
+                         message); /* NONFINITE's message says itself that the pool is poisoned */
     if (aborted == TIDE_ERROR_STATE)
         return tide_fail(status, "%s (updates had begun: params are undefined until a checkpoint is loaded)",
                          message);

@@ -54,7 +54,8 @@ TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, si
 /* Have the files the prefix where the names have none, or none where those have it? */
 bool tide_weights_named_otherwise(const tide_weights *weights);
 
-/* Has the duplicate, where there is one beside its tensor, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
+/* If the files have a tied tensor and its duplicate, compare their values. MISMATCH names both. IO, CORRUPT
+ * as above; NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weights_check_duplicate(const tide_weights *weights);
 
 /* Bytes that all the named tensors have in the files. */

@@ -24,8 +24,8 @@ struct tide_weights {
     tide_weights_place *places;
     const char *duplicate_name;
     size_t duplicate_of;
-    /* like one of `places`, for the tensor `duplicate_of`; no file: it is not there, or is all there is of
-     * it */
+    /* Like one of `places`, for the tensor `duplicate_of`. No file: the files have no duplicate, or they have
+     * it alone, and then it stands in `places`. */
     tide_weights_place duplicate;
     bool named, named_otherwise; /* a name has told the latter (tide_weights_named_otherwise) */
     tide_weights_file *opened;

@@ -517,8 +517,9 @@ static tide_chunk first_pending(const tide_tasks *t, tide_tier tier, bool first_
     return TIDE_CHUNK_NONE;
 }
 
-/* Does a pending update's next piece want a chunk that the other tier assembles for `other`, and comes that one before it: does a request
- * wait for that and not for this, or else is it the lower one? */
+/* Whether a pending update's next piece wants a chunk that the other tier assembles for `other`, and `other`
+ * comes first: a request waits for `other` and not for `update`, or, where that does not decide, `other` is
+ * the lower one. */
 static bool is_held_back(const tide_tasks *t, tide_chunk update, tide_chunk other, const tide_chunk *others,
                          uint32_t other_count)
 {
@@ -535,7 +536,8 @@ static bool is_held_back(const tide_tasks *t, tide_chunk update, tide_chunk othe
     return wanted == others_wanted ? other < update : others_wanted;
 }
 
-/* Of both tiers' pending updates those go that are held back by the task that is assembled, the second one by the first. */
+/* Drops from both tiers' pending updates those that an assembled task holds back; then the second one if
+ * the first holds it back. */
 static void hold_back(const tide_tasks *t, tide_chunk update[TIDE_TIER_COUNT])
 {
     const int first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;

@@ -1,6 +1,7 @@
 /* The manager's choices once more, by plain rules: each looks at all chunks, slots, fetches or pins at every command, and says what
  * the header of the object that chooses says. They keep nothing but when each chunk's use ends. The objects themselves keep sets
- * sorted by next use, and look again only at what changed (chunk/places.h); whoever forgets to notify them of a change chooses otherwise.
+ * sorted by next use, and look again only at chunks that changed (chunk/places.h): if the manager forgets to
+ * notify them of a change, their choice differs from the plain rule's.
  *
  * The choosing functions of victims, eviction_queue, tasks, request and prefetch are wrapped (tests/meson.build,
  * reference_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.

@@ -86,7 +86,8 @@ static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
     tide_places_destroy(&places);
 }
 
-/* Who has to look at the chunk again; nobody has, afterwards. No other chunk is on a list. */
+/* Takes the chunk off every change list and returns the subscribers that had it. No list has another
+ * chunk. */
 static uint32_t changed(tide_places *places, tide_chunk chunk)
 {
     uint32_t subscribers = 0;

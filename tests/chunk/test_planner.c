@@ -212,7 +212,8 @@ static void follow(const tide_use_trace *trace, uint32_t *following)
     }
 }
 
-/* The schedule steps between a use and its chunk's next one: add `by` to each. Returns the most there is in one. */
+/* Adds `by` to crowd[] of each schedule step between a use and its chunk's next one. Returns the largest
+ * sum. */
 static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, uint32_t *crowd, uint32_t by)
 {
     const tide_trace_use *u = &made->trace.uses[use];

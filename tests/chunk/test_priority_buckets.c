@@ -199,7 +199,8 @@ static void put_one(bucket_case *c)
     c->key[chunk] = key;
 }
 
-/* Schedule steps go round: `from` is next, what is just before it is farthest, but for what is never used. */
+/* Distances along a circle of schedule steps: `from` is nearest and the step before it farthest; farther
+ * still is a chunk that is never used. */
 static uint64_t reference_distance(const bucket_case *c, tide_chunk chunk)
 {
     const uint32_t key = c->key[chunk];

@@ -36,11 +36,11 @@ static size_t prepared(const tide_matmul_args *args)
 
 static const tide_matmul_args small = {.m = 6, .n = 16, .k = 5, .lda = 5, .ldb = 16, .ldc = 16};
 
-/* A dense product of random matrices; no padding, nothing turned over. */
+/* A dense product of random matrices; no padding, nothing transposed. */
 typedef struct product {
     tide_matmul_args args;
     buffer a, b, bias, c, gelu_in, workspace;
-    double *sums; /* [m, n]: the matmuls, with the bias */
+    double *sums; /* [m, n]: the product, with the bias */
 } product;
 
 static product product_make(size_t m, size_t n, size_t k, tide_dtype in_dtype, tide_dtype out_dtype,

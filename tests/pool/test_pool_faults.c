@@ -14,7 +14,7 @@
 
 static const tide_value fp32_kinds[] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE};
 
-/* All values of a fixture, as a saved run would hold them. */
+/* All values of a fixture's params, as a saved run would hold them. */
 typedef struct snapshot {
     float *values[3][FIXTURE_LAYERS];
     uint64_t updates;

@@ -4,9 +4,10 @@
  * the lowest.
  *
  *   LRU          uses since the last one
- *   PATRICKSTAR  the schedule step of the next use in this step; the update is schedule step `schedule_step_count`, none is NEVER
+ *   PATRICKSTAR  the schedule step of the next use in this step; the update counts as schedule step
+ *                `schedule_step_count`, no use as NEVER
  *
- * Victims are found by looking at every chunk. That is slow, and plainly right.
+ * Victims are found by looking at every chunk. That is slow, and easily seen to be right.
  */
 #include "tests/support/policies.h"
 
@@ -113,7 +114,8 @@ static void finish_uses(machine *m, uint32_t schedule_step)
     m->open_count = still_open;
 }
 
-/* All chunks of a schedule step are spared before the first is fetched. The first use of the schedule steps after. */
+/* Spares all chunks of a schedule step before it fetches the first. Returns the first use of
+ * a later schedule step. */
 static uint32_t play_schedule_step(machine *m, uint32_t schedule_step, uint32_t first)
 {
     const tide_use_trace *trace = m->trace;

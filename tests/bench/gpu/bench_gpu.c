@@ -4,7 +4,7 @@
  *
  *   copies      chunks through the device's streams, and mappings
  *   launches    what an event behind a kernel costs
- *   matmuls    every matrix product of a step
+ *   matmuls     every matrix product of a step
  *   candidates  the same with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
  *   memory      all other kernels
