@@ -315,7 +315,7 @@ static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *arg
         {DNNL_ARG_BIAS, plan->bias}, /* last: left out without a bias */
     };
     dnnl_status_t status = plan_point(plan, args);
-    if (adds_to_zeros(args)) {
+    if (status == dnnl_success && adds_to_zeros(args)) {
         const tide_zero_args zero = {.data = args->c, .bytes = args->m * args->n * sizeof(float)};
         const tide_status zeroed = tide_kernels_cpu()->zero(NULL, &zero);
         if (zeroed != TIDE_OK)
