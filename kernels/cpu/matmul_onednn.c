@@ -307,7 +307,7 @@ static dnnl_status_t plan_point(const matmul_plan *plan, const tide_matmul_args 
     return status;
 }
 
-static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *args)
+static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *args, tide_kernel zero)
 {
     const dnnl_exec_arg_t operands[] = {
         {DNNL_ARG_SRC, plan->a},     {DNNL_ARG_WEIGHTS, plan->b},
@@ -316,8 +316,8 @@ static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *arg
     };
     dnnl_status_t status = plan_point(plan, args);
     if (status == dnnl_success && adds_to_zeros(args)) {
-        const tide_zero_args zero = {.data = args->c, .bytes = args->m * args->n * sizeof(float)};
-        const tide_status zeroed = tide_kernels_cpu()->zero(NULL, &zero);
+        const tide_zero_args whole = {.data = args->c, .bytes = args->m * args->n * sizeof(float)};
+        const tide_status zeroed = zero(NULL, &whole);
         if (zeroed != TIDE_OK)
             return zeroed;
     }
@@ -329,7 +329,7 @@ static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *arg
     return status == dnnl_success ? TIDE_OK : library_fail(args, status, "running");
 }
 
-tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined)
+tide_status tide_onednn_matmul(const tide_matmul_args *args, tide_kernel zero, bool *declined)
 {
     tide_status status = TIDE_OK;
     assert(args->a && args->b && args->c && !args->has_bias == !args->bias);
@@ -344,7 +344,7 @@ tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined)
                            "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
                            args->n, args->k, args->workspace_bytes, plan->workspace_bytes);
     else if (!plan->declined)
-        status = plan_run(plan, args);
+        status = plan_run(plan, args, zero);
     *declined = plan && plan->declined;
     pthread_mutex_unlock(&lock);
     return status;

@@ -8,8 +8,9 @@
  * stays as it is if it declines: a matter of shape and machine alone. */
 tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_bytes);
 
-/* The table's matmul, but that a product that was declined is left to the caller: OK, *declined, nothing done. */
-tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined);
+/* The table's matmul, but that a product that was declined is left to the caller: OK, *declined, nothing done. `zero` is the
+ * table's. */
+tide_status tide_onednn_matmul(const tide_matmul_args *args, tide_kernel zero, bool *declined);
 
 /* The widest variant within what oneDNN works with: the machine's, or less where ONEDNN_MAX_CPU_ISA says so. */
 tide_cpu_isa tide_onednn_most_isa(void);

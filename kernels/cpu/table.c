@@ -31,7 +31,7 @@ static tide_status matmul_prepare(const tide_matmul_args *shape, size_t *workspa
 static tide_status matmul(void *stream, const void *arguments)
 {
     bool declined;
-    const tide_status status = tide_onednn_matmul(arguments, &declined);
+    const tide_status status = tide_onednn_matmul(arguments, VARIANT(zero), &declined);
     return status == TIDE_OK && declined ? VARIANT(blocked)(stream, arguments) : status;
 }
 #endif

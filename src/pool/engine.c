@@ -225,7 +225,7 @@ static tide_status look_at_link(tide_engine *engine)
 }
 
 /* Ask the manager for the next command, unless the link has enough under way. The manager holds prefetches
- * back while the link is busy, but not chunks that an op waits for; there can be as many of those as slots. */
+ * back while the link is busy, but not chunks that an op waits for, which can be as many as slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
     if (!tide_link_has_capacity(engine->link))
