@@ -1,13 +1,15 @@
-/* How much memory this process's control groups still let it have. A container's limit is one of theirs; /proc/meminfo
- * tells of the machine alone, and who believes it meets the out-of-memory killer instead of a message.
+/* How much memory this process's control groups still let it use. A container's limit is set on such a group;
+ * /proc/meminfo reports only the machine's memory, so a process that trusts it is killed by the out-of-memory
+ * killer instead of failing with a message.
  */
 #ifndef TIDE_OFFLOAD_CGROUP_H
 #define TIDE_OFFLOAD_CGROUP_H
 
 #include <stdint.h>
 
-/* The least that any group of this process has left, in bytes; UINT64_MAX without a limit, or where none can be read.
- * `root` stands before /proc and /sys: "" but in tests. Allocates nothing. */
+/* How many bytes this process's control groups have left, the smallest of all groups' figures; UINT64_MAX if
+ * no limit is set or can be read. `root` is put before /proc and /sys; it is "" except in tests. Allocates
+ * nothing. */
 uint64_t tide_cgroup_available_bytes(const char *root);
 
 #endif

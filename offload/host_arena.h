@@ -1,17 +1,20 @@
-/* Host buffers of varying size: a jemalloc arena of our own, whose memory comes from our extent hooks (placed
- * on one NUMA node, in huge pages where there are any), when the process has jemalloc; otherwise an extent each.
+/* Host buffers of varying size. If the process has jemalloc, they come from a jemalloc arena of our own,
+ * whose memory our extent hooks make (on one NUMA node, in huge pages where there are any); otherwise each
+ * buffer is an extent of its own.
  *
- * The library never links jemalloc: Debian's replaces malloc in whatever links it. It looks for mallctl and
- * mallocx through weak references, which the dynamic linker resolves when the program brought them along.
+ * The library never links jemalloc, since Debian's replaces malloc in every program that links it. It looks
+ * for mallctl and mallocx through weak references, which the dynamic linker resolves if the program has
+ * loaded jemalloc.
  *
- * Either way a buffer takes its size in whole pages, which are touched at once; beyond that an arena reserves
- * addresses only. So the budget's equation does not depend on the allocator.
+ * Either way a buffer takes its size in whole pages, which are touched when it is made; whatever else an
+ * arena holds is only addresses. So the memory counted to the budget does not depend on the allocator.
  *
- * For a GPU buffers are pinned as well, each by itself: its whole pages, touched and then registered, until
- * it is freed. So a copy of a buffer lies inside one registration, exactly the budgeted bytes are pinned, and
- * jemalloc may cut and join freed addresses as it likes. (Registering the extents in the hooks instead pins
- * what jemalloc asks for beyond the buffers: its own tables, and extents that it doubles.) jemalloc must not
- * give pages of a live buffer back: the hooks that could (decommit, purge) are left out.
+ * For a GPU each buffer is also pinned: its whole pages are touched, then registered until the buffer is
+ * freed. So every copy of a buffer lies inside one registration, exactly the budgeted bytes are pinned, and
+ * jemalloc may split and merge freed addresses as it likes. (If the hooks registered whole extents, they
+ * would pin also what jemalloc asks for beyond the buffers: its own tables, and extents whose size it
+ * doubles.) jemalloc must not return pages of a live buffer to the system, so the hooks that could do that
+ * (decommit, purge) are left out.
  */
 #ifndef TIDE_OFFLOAD_HOST_ARENA_H
 #define TIDE_OFFLOAD_HOST_ARENA_H
@@ -22,23 +25,24 @@
 
 typedef struct tide_host_arena tide_host_arena;
 
-/* How buffers are pinned, and where they lie. */
+/* How the arena pins buffers, and on which node they lie. */
 typedef struct tide_host_pinning {
-    /* Whole pages that are there already. A failure's message names `what`; nothing is pinned then. */
+    /* Pin whole pages that have been touched. On failure nothing is pinned, and the message names `what`. */
     tide_status (*pin)(void *context, const char *what, void *address, uint64_t bytes);
     void (*unpin)(void *context, void *address, uint64_t bytes);
     void *context;
     int32_t node; /* topology.h */
 } tide_host_pinning;
 
-/* `pinning` is copied; NULL: not pinned, on the nearest node. NO_MEMORY. Falls back to extents when jemalloc refuses an
- * arena. */
+/* Make an arena; `pinning` is copied, NULL: buffers are not pinned and lie on the nearest node. If jemalloc
+ * refuses an arena, buffers become extents. NO_MEMORY. */
 tide_status tide_host_arena_create(const tide_host_pinning *pinning, tide_host_arena **arena);
-/* All buffers must have been freed. */
+/* The caller has freed all buffers. */
 void tide_host_arena_destroy(tide_host_arena *arena);
 bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena);
 
-/* Zeroed, touched, pinned, aligned to a page. `bytes` > 0. NO_MEMORY, or pin's status: nothing changed. */
+/* Make a buffer of `bytes` > 0: zeroed, touched, pinned, aligned to a page. NO_MEMORY, or pin's status:
+ * nothing changed. */
 tide_status tide_host_arena_allocate(tide_host_arena *arena, const char *name, uint64_t bytes,
                                      uint32_t threads, void **address);
 void tide_host_arena_free(tide_host_arena *arena, void *address, uint64_t bytes);

@@ -1,12 +1,13 @@
-/* The host executor of a device that has streams of its own: one thread that runs functions in order.
+/* The host executor of a device whose other streams run on a GPU: one thread that runs functions in order.
  *
  *   push ->  [ . | c+1 | c+2 | ... | e ]  -> the thread
  *                  ^completed+1       ^enqueued
  *
- * As a stream of the host device (host_stream.h): a moment is a sequence, and has passed when `completed` has reached
- * it; the ring holds copies of the arguments, nothing is allocated after start, a full ring makes the caller wait;
- * after a function has failed the following ones are not run, but completed. The thread, and an OpenMP team its
- * functions make, stay on the processors of one NUMA node: that of the host slots they work on.
+ * It works like a stream of the host device (host_stream.h). A moment on it is a sequence number, and has
+ * passed when `completed` has reached it. The ring holds copies of the arguments, so nothing is allocated
+ * after start; a full ring makes the caller wait. After a function has failed, the thread skips the following
+ * ones but counts them as completed. The thread, and an OpenMP team that its functions make, stay on the
+ * processors of one NUMA node, that of the host slots they work on.
  */
 #ifndef TIDE_OFFLOAD_HOST_EXECUTOR_H
 #define TIDE_OFFLOAD_HOST_EXECUTOR_H
@@ -19,13 +20,13 @@
 enum { TIDE_HOST_EXECUTOR_COMMANDS = 256 };
 
 typedef struct tide_host_executor_options {
-    uint32_t threads;         /* for parallel regions inside functions; > 0 */
-    void (*threads_set)(int); /* omp_set_num_threads; NULL: the one found here, if any */
+    uint32_t threads;         /* for parallel regions inside the functions; > 0 */
+    void (*threads_set)(int); /* omp_set_num_threads; NULL: the one that this code finds, if any */
     int32_t node;             /* topology.h */
     tide_device_observer observer;
     void *observer_context;
-    /* On the executor's thread, which holds no lock then: a recorded moment has passed; a function has failed, and
-     * tide_message() says how. */
+    /* Both are called on the executor's thread, which holds no lock then: `passed` when a recorded moment has
+     * passed, `failed` when a function has failed, with its message in tide_message(). */
     void (*passed)(void *context);
     void (*failed)(void *context, tide_status status);
     void *context;
@@ -41,7 +42,7 @@ typedef struct tide_host_executor_command {
 typedef struct tide_host_executor {
     tide_host_executor_options options;
     pthread_t thread;
-    /* guards the rest; a command between completed and enqueued is the thread's to read */
+    /* Guards the fields below; but the thread reads a command between completed and enqueued without it. */
     pthread_mutex_t lock;
     pthread_cond_t work;
     pthread_cond_t progress;
@@ -49,33 +50,37 @@ typedef struct tide_host_executor {
     uint64_t enqueued;
     uint64_t completed;
     uint64_t busy_ns;
-    uint32_t threads; /* of a team that a function makes */
+    uint32_t threads; /* in a team that a function makes */
     bool failed;
     bool closing;
 } tide_host_executor;
 
-/* NO_MEMORY: there is no thread to be had, and nothing is left. */
+/* Start the thread. NO_MEMORY: no thread can be made, and nothing is left to stop. */
 tide_status tide_host_executor_start(tide_host_executor *executor, const tide_host_executor_options *options);
-/* Run what is enqueued, then end the thread. */
+/* Run all enqueued functions, then end the thread. */
 void tide_host_executor_stop(tide_host_executor *executor);
 bool tide_host_executor_is_valid(const tide_host_executor *executor);
 
-/* Enqueue run(NULL, copy of the arguments), at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES. Waits for room. */
+/* Enqueue run(NULL, copy of the arguments), at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES of them. Waits while the
+ * ring is full. */
 void tide_host_executor_push(tide_host_executor *executor, const tide_work *work, tide_kernel run,
                              const void *arguments, size_t argument_bytes);
-/* Is there room for `commands` more? `oldest`, if not: the moment that has to pass first. */
+/* Has the ring space for this many more commands? If not, sets `oldest` to the moment that has to pass
+ * first. */
 bool tide_host_executor_has_capacity(tide_host_executor *executor, uint64_t commands, uint64_t *oldest);
-/* The moment behind the last one pushed; `passed` is called when it has passed, unless it has already. */
+/* The moment behind the command pushed last. The executor calls `passed` when that moment passes, unless it
+ * has passed already. */
 uint64_t tide_host_executor_record(tide_host_executor *executor);
 bool tide_host_executor_passed(tide_host_executor *executor, uint64_t sequence);
-/* Block until it has. */
+/* Block until the moment has passed. */
 void tide_host_executor_wait(tide_host_executor *executor, uint64_t sequence);
-/* Block until all that was pushed has passed. */
+/* Block until all commands pushed so far have completed. */
 void tide_host_executor_drain(tide_host_executor *executor);
 bool tide_host_executor_idle(tide_host_executor *executor);
-/* Run functions again after one has failed. */
+/* Clear a failure: run functions again after one has failed. */
 void tide_host_executor_forgive(tide_host_executor *executor);
-/* Of a team that a function makes: those asked for, or as many as the node has processors if there are fewer. */
+/* How many threads a team has that a function makes: as many as were asked for, but no more than the node has
+ * processors. */
 uint32_t tide_host_executor_threads(const tide_host_executor *executor);
 void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands,
                                    uint64_t *pending);

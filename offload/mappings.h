@@ -1,11 +1,12 @@
-/* Which device slot stands at which chunk's place: the rules of map() and unmap(), for every kind of device.
+/* Which device slot is mapped at which chunk's place: the rules of map() and unmap(), for every kind of
+ * device.
  *
  *   ranges   [ chunk 0 | chunk 1 | ... ]   one a space, reserved addresses    slot_of_chunk: slot or NONE
  *   slots    0 | 1 | ... | D-1                                                place: address or NULL
  *
- * Equation: the two tables are inverse of each other, and mapped_count is the number of pairs. Each placing
- * gets a serial number of its own, so that a late command can see that "its" mapping is gone 
- * (host_residency.c, guard). No lock of its own: the device's memory lock guards it.
+ * Equation: each table is the other's inverse, and mapped_count is the number of pairs. Each mapping gets a
+ * new serial number, so that a command which runs late can see that the mapping it was meant for is gone
+ * (guard in host_residency.c). No lock of its own: the device's memory lock guards it.
  */
 #ifndef TIDE_OFFLOAD_MAPPINGS_H
 #define TIDE_OFFLOAD_MAPPINGS_H
@@ -21,8 +22,8 @@ typedef struct tide_mappings_range {
 } tide_mappings_range;
 
 typedef struct tide_mappings_slot {
-    char *place;     /* NULL: nowhere but its own place */
-    uint64_t serial; /* of its latest placing */
+    char *place;     /* NULL: mapped only at its own address */
+    uint64_t serial; /* of its latest mapping */
 } tide_mappings_slot;
 
 typedef struct tide_mappings {
@@ -37,26 +38,28 @@ typedef struct tide_mappings {
 
 void tide_mappings_init(tide_mappings *mappings, uint64_t chunk_bytes);
 void tide_mappings_destroy(tide_mappings *mappings);
-/* Both tables agree, pair by pair. Walks everything. */
+/* Check: both tables agree, pair by pair. Walks everything. */
 bool tide_mappings_is_valid(const tide_mappings *mappings);
 
 /* ARGUMENT unless `bytes` is a positive multiple of the chunk size; STATE when there are too many ranges. */
 tide_status tide_mappings_range_check(const tide_mappings *mappings, uint64_t bytes);
-/* Take over a reserved range that passed the check. NO_MEMORY. */
+/* Add a reserved range that has passed the check. NO_MEMORY. */
 tide_status tide_mappings_range_add(tide_mappings *mappings, void *base, uint64_t bytes);
-/* Once. NO_MEMORY, STATE. */
+/* Add the device slots, once. NO_MEMORY; STATE: they exist already. */
 tide_status tide_mappings_slots_add(tide_mappings *mappings, uint32_t count);
-/* Undo that; none may be mapped. */
+/* Undo tide_mappings_slots_add. No slot may be mapped. */
 void tide_mappings_slots_remove(tide_mappings *mappings);
 
-/* ARGUMENT, naming what does not hold, unless `slot` is nowhere and `place` is a free chunk's place. */
+/* ARGUMENT, with the reason in the message, unless `slot` is mapped nowhere and `place` is the free place of
+ * a chunk. */
 tide_status tide_mappings_put_check(const tide_mappings *mappings, uint32_t slot, const void *place);
 void tide_mappings_put(tide_mappings *mappings, uint32_t slot, void *place);
-/* ARGUMENT unless `slot` stands at `place`. */
+/* ARGUMENT unless `slot` is mapped at `place`. */
 tide_status tide_mappings_take_check(const tide_mappings *mappings, uint32_t slot, const void *place);
 void tide_mappings_take(tide_mappings *mappings, uint32_t slot, void *place);
 
-/* The slot mapped at a chunk's place. ARGUMENT if `place` is not one or holds none. */
+/* Find the slot that is mapped at a chunk's place. ARGUMENT if `place` is not a chunk's or nothing is mapped
+ * there. */
 tide_status tide_mappings_find(const tide_mappings *mappings, const void *place, uint32_t *slot);
 
 #endif

@@ -1,8 +1,9 @@
-/* The thread of a stream that runs on the host's processors: each of the host device's, and a GPU's host executor.
+/* The thread of a stream whose commands run on the host's processors: every stream of the host device, and a
+ * GPU's host executor.
  *
- * Signals that people send are blocked in it: they belong to the program's own threads (faults reach their handler on any).
- * It may be bound to a NUMA node, and with it the OpenMP team that its functions make, which is no larger than asked for
- * nor than the node.
+ * The thread blocks all signals but those of faults, so that signals sent to the process reach the program's
+ * own threads. It may be bound to a NUMA node, together with the OpenMP team that its functions make; the
+ * team is no larger than asked for, nor than the node.
  */
 #ifndef TIDE_OFFLOAD_STREAM_THREAD_H
 #define TIDE_OFFLOAD_STREAM_THREAD_H
@@ -12,18 +13,18 @@
 #include <pthread.h>
 
 typedef struct tide_stream_thread_options {
-    tide_stream role; /* names it, "tide-host", for debuggers and messages */
-    bool bound;       /* to `node` (topology.h); a wish: elsewhere it is only slower */
+    tide_stream role; /* for the thread's name ("tide-host") and for messages */
+    bool bound;       /* bind it to `node` (topology.h) if possible; elsewhere it is only slower */
     int32_t node;
-    uint32_t threads;           /* for parallel regions inside functions; > 0 */
-    void (*threads_set)(int);   /* omp_set_num_threads; NULL: the one found here, if any */
-    void (*run)(void *context); /* the thread's work; it ends when this returns */
+    uint32_t threads;           /* for parallel regions inside the functions; > 0 */
+    void (*threads_set)(int);   /* omp_set_num_threads; NULL: the one that this code finds, if any */
+    void (*run)(void *context); /* the thread's work; when it returns, the thread ends */
     void *context;
 } tide_stream_thread_options;
 
-/* Returns when the thread has begun and is where it belongs, so that its first allocations count as the
- * device's, however busy the machine. *team (unless NULL) is the number of threads that a team of it may
- * have. Joined by the caller. NO_MEMORY: there is no thread to be had. */
+/* Start the thread, which the caller joins. Returns when the thread has begun and is bound, so that its first
+ * allocations count as the device's however busy the machine is. *team (unless NULL) is the number of threads
+ * that a team of its functions may have. NO_MEMORY: no thread can be made. */
 tide_status tide_stream_thread_start(const tide_stream_thread_options *options, pthread_t *thread,
                                      uint32_t *team);
 

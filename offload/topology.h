@@ -1,8 +1,8 @@
-/* The machine: the facts that `tidepool info` prints, and placing memory and threads on the NUMA node nearest
- * to them, or on the one a GPU hangs on.
+/* The machine: the facts that `tidepool info` prints, and functions that place memory and threads on the
+ * nearest NUMA node or on the node of a GPU.
  *
- * Read from /proc and /sys; hwloc (when built in) counts cores and does the binding. On a machine with one
- * node there is nothing to place, so hwloc is not even loaded then: opening a device stays cheap.
+ * The facts come from /proc and /sys; hwloc (if built in) counts cores and binds. On a machine with one node
+ * there is nothing to place, so hwloc is not even loaded, and opening a device stays cheap.
  */
 #ifndef TIDE_OFFLOAD_TOPOLOGY_H
 #define TIDE_OFFLOAD_TOPOLOGY_H
@@ -15,7 +15,7 @@ enum { TIDE_TOPOLOGY_NODES_MAX = 64 };
 
 typedef struct tide_topology_node {
     uint32_t os_index;
-    uint32_t processors; /* logical ones that belong to it */
+    uint32_t processors; /* logical processors of the node */
     uint64_t memory_bytes;
     uint64_t free_bytes;
 } tide_topology_node;
@@ -23,7 +23,7 @@ typedef struct tide_topology_node {
 typedef struct tide_topology {
     char processor[64];  /* the processor's name, "unknown" if the system does not say */
     uint32_t cores;      /* physical; 0 if unknown */
-    uint32_t processors; /* logical, that this process may use */
+    uint32_t processors; /* logical, those that this process may use */
     uint64_t memory_bytes;
     uint64_t available_bytes; /* as tide_topology_available_bytes */
     uint64_t dormant_bytes;   /* as tide_topology_dormant_bytes */
@@ -35,37 +35,39 @@ typedef struct tide_topology {
     tide_topology_node nodes[TIDE_TOPOLOGY_NODES_MAX];
 } tide_topology;
 
-/* Fill in all that can be found; facts that the system does not tell are 0 or "unknown". UNSUPPORTED without
- * /proc.
- */
+/* Fill in all facts that the system tells; others are 0 or "unknown". UNSUPPORTED without /proc. */
 tide_status tide_topology_read(tide_topology *topology);
 
-/* Logical processors the calling thread may use, at least 1: the process's unless the thread was bound. */
+/* How many logical processors the calling thread may use, at least 1: those of the process, unless the thread
+ * was bound. */
 uint32_t tide_topology_processors(void);
-/* Memory that can be had without swapping and within the limits of this process's control groups (cgroup.h); UINT64_MAX if
- * the system does not say. A virtual machine's may grow (free_memory.h). */
+/* How much memory this process can get without swapping and within the limits of its control groups
+ * (cgroup.h); UINT64_MAX if the system does not say. In a virtual machine it may grow (free_memory.h). */
 uint64_t tide_topology_available_bytes(void);
-/* Memory that the machine has and does not count in its total yet: of a kernel that makes its tables when they are first needed,
- * or in a balloon. 0 on most machines, where what tables and the kernel itself take, up to a 32nd of all, is none; and where
- * the system does not say. UINT64_MAX: more may be plugged in while it runs (virtio-mem). `root` stands before /proc and
- * /sys: "" but in tests. */
+/* Memory that the machine has but does not count in its total yet, because its kernel sets up page tables
+ * only when they are needed, or because a balloon holds the memory. 0 if the system does not say, and on most
+ * machines: up to 1/32 of all memory is taken to be the kernel's own. UINT64_MAX: more may be plugged in at
+ * run time (virtio-mem). `root` is put before /proc and /sys; it is "" except in tests. */
 uint64_t tide_topology_dormant_bytes(const char *root);
-/* Does private, or shared, memory that asks for huge pages get them? */
+/* Does the system give huge pages to private, or to shared, memory that asks for them? */
 bool tide_topology_has_huge_pages(void);
 bool tide_topology_has_shared_huge_pages(void);
 
-/* A NUMA node by the system's number, or the nearest: the first of those whose processors the calling thread may use. */
+/* A NUMA node is named by the system's number or as TIDE_NODE_NEAREST: the first node that has a processor
+ * which the calling thread may use. */
 enum { TIDE_NODE_NEAREST = -1 };
 
-/* Put pages not yet touched of [address, address + bytes) on a node; where it is full, they go to another. A wish, not a
- * need: false if it could not be done. True, and nothing done, on one node. */
+/* Make the pages of [address, address + bytes) that are not touched yet come from a node, or from another
+ * when that is full. False if it could not be done, which costs only speed. True, with nothing done, on a
+ * machine with one node. */
 bool tide_topology_bind_memory(void *address, uint64_t bytes, int32_t node);
-/* Keep the calling thread, and threads it makes from now on (an OpenMP team's among them, unless OMP_PROC_BIND places
- * those), on those of its processors that belong to the node. As above. */
+/* Restrict the calling thread to those of its processors that belong to the node; so also threads that it
+ * makes from now on, those of an OpenMP team among them unless OMP_PROC_BIND places these. Returns as
+ * tide_topology_bind_memory. */
 bool tide_topology_bind_thread(int32_t node);
 
-/* The node that a PCI device hangs on, by its bus id ("0000:1B:00.0", any case); TIDE_NODE_NEAREST if the system does not
- * say. */
+/* The node of a PCI device, given its bus id ("0000:1B:00.0", in either case); TIDE_NODE_NEAREST if the
+ * system does not say. */
 int32_t tide_topology_pci_node(const char *bus_id);
 
 #endif
