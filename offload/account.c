@@ -186,7 +186,7 @@ tide_status tide_account_region_object(tide_device *device, const char *name, ui
 
 /* --- buffers --- */
 
-/* Room for one more buffer in the table, so that entering it can't fail. */
+/* Make space for one more buffer in the table, so that buffer_enter can't fail. */
 static tide_status buffer_table_grow(tide_account *account)
 {
     commands_lock(account);
@@ -261,7 +261,7 @@ tide_status tide_account_copy_check(tide_account *account, const tide_work *work
 
 /* --- events --- */
 
-/* Room for one more event. commands_lock is held. */
+/* Make space for one more event. commands_lock is held. */
 static tide_status event_table_grow(tide_account *account)
 {
     if (account->event_count < account->event_capacity)

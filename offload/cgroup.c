@@ -1,14 +1,15 @@
-/* Control groups of both versions. /proc/self/cgroup names the group, its limit and that of every group above hold:
+/* Control groups of both versions. /proc/self/cgroup names the process's group; its limit and those of all
+ * groups above it hold:
  *
- *   0::/user/job            ->  /sys/fs/cgroup/user/job, /sys/fs/cgroup/user, /sys/fs/cgroup           (version 2)
- *   4:memory:/docker/1f     ->  /sys/fs/cgroup/memory/docker/1f, .../docker, /sys/fs/cgroup/memory     (version 1)
+ *   0::/user/job         ->  /sys/fs/cgroup/user/job, /sys/fs/cgroup/user, /sys/fs/cgroup         (version 2)
+ *   4:memory:/docker/1f  ->  /sys/fs/cgroup/memory/docker/1f, .../docker, /sys/fs/cgroup/memory   (version 1)
  *
- * A container may see its own group as the top while /proc still tells the machine's path: this code passes
- * over folders that are not there, and always reads the top.
+ * A container may see its own group as the top one while /proc still shows the path on the machine. Therefore
+ * this code skips folders that do not exist, and always reads the top one.
  *
- * Left is the limit less what is used, where file pages without recent use (inactive_file) count as free: the
- * kernel drops those before it kills. It might drop other file pages, too; the limit left does not count on
- * that.
+ * What a group has left is its limit less its used memory, where file pages without recent use
+ * (inactive_file) count as free: the kernel drops those before it kills a process. It might drop other file
+ * pages, too, but we do not count on it.
  */
 #include "offload/cgroup.h"
 
@@ -20,7 +21,7 @@
 
 typedef struct cgroup_version {
     const char *line;   /* in /proc/self/cgroup: the text between the first colon and the path */
-    const char *folder; /* of the top group */
+    const char *folder; /* the top group's */
     const char *limit, *used, *idle;
 } cgroup_version;
 
@@ -30,7 +31,8 @@ static const cgroup_version versions[] = {
      "total_inactive_file "},
 };
 
-/* The number behind `key` in a group's file. The file's name stands behind the group's meanwhile. */
+/* Read the number behind `key` in a file of a group. Appends the file's name to `group` and removes it
+ * again. */
 static bool group_read(char group[PATH_MAX], const char *file, const char *key, uint64_t *number)
 {
     const size_t length = strlen(group);
@@ -40,7 +42,8 @@ static bool group_read(char group[PATH_MAX], const char *file, const char *key, 
     return read;
 }
 
-/* Without a limit the word is "max", which is no number, or in version 1 a number beyond any memory. */
+/* How many bytes a group has left. If no limit is set the file says "max", which is no number, or in version
+ * 1 a number beyond any memory. */
 static uint64_t group_available(const cgroup_version *version, char group[PATH_MAX])
 {
     uint64_t limit, used, idle = 0;
@@ -51,7 +54,8 @@ static uint64_t group_available(const cgroup_version *version, char group[PATH_M
     return used < limit ? limit - used : 0;
 }
 
-/* Of the group, whose path begins with a slash, and all above it up to the top one, whose path has so many bytes. */
+/* The fewest bytes that `group` and the groups above it have left, up to the top one, whose path has `top`
+ * bytes. */
 static uint64_t groups_available(const cgroup_version *version, char group[PATH_MAX], size_t top)
 {
     uint64_t least = UINT64_MAX;
@@ -63,9 +67,9 @@ static uint64_t groups_available(const cgroup_version *version, char group[PATH_
     return least;
 }
 
-/* The path in a "number:controllers:path" line of that version; NULL if the line has another version or
- * controller. A memory controller mounted together with others would have their names beside it, and another
- * folder: no default anywhere, and NULL here. */
+/* The path in a "number:controllers:path" line of this version; NULL if the line is of another version or
+ * controller. Also NULL if the memory controller is mounted together with others, whose names would stand
+ * beside its own and whose folder would be another one; no system does so by default. */
 static const char *path_find(const char *line, const cgroup_version *version)
 {
     const char *colon = strchr(line, ':');
@@ -75,7 +79,8 @@ static const char *path_find(const char *line, const cgroup_version *version)
                : NULL;
 }
 
-/* `group` has the line of the process's groups, and then their paths. */
+/* The bytes that the groups in one line of /proc/self/cgroup have left. `group` holds the line, and is
+ * overwritten. */
 static uint64_t line_available(const char *root, char group[PATH_MAX])
 {
     for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {

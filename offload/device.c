@@ -1,5 +1,5 @@
-/* Names, checks, ledgers and fault injection: all that host and null devices do alike, so that a schedule
- * refused by one is refused by the other with the same words.
+/* Names, checks, ledgers and fault injection: all that the devices do alike, so that each refuses the same
+ * misuse with the same message.
  */
 #include "offload/device_common.h"
 
@@ -136,14 +136,14 @@ tide_status tide_command_call(const tide_command_name *name, tide_stream stream,
                               tide_kernel run, const void *arguments)
 {
     if (tide_message()[0] != '\0')
-        (void)tide_fail(TIDE_OK, "%s", ""); /* a message there afterwards is the function's */
+        (void)tide_fail(TIDE_OK, "%s", ""); /* so that a message set afterwards is the function's own */
     const tide_status status = run(native_stream, arguments);
     if (status == TIDE_OK)
         return TIDE_OK;
     const char *why = tide_message()[0] != '\0' ? tide_message() : tide_status_name(status);
     if (name->op != NULL)
         return tide_fail(status, "kernel %s of op %s failed: %s", name->label, name->op, why);
-    if (name->tag == UINT32_MAX) /* of nothing in particular */
+    if (name->tag == UINT32_MAX) /* the command has no number */
         return tide_fail(status, "%s on stream %s failed: %s", name->label, tide_stream_name(stream), why);
     return tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", name->label, name->tag,
                      tide_stream_name(stream), why);
@@ -314,7 +314,7 @@ tide_status tide_fault_count(tide_fault *fault, uint32_t kind, const char *opera
 {
     if ((atomic_load(&fault->mask) & kind) == 0)
         return TIDE_OK;
-    /* Past its turn the countdown wraps to 2^64 - 1 and never comes back: a fault strikes once. */
+    /* After the fault the countdown wraps to 2^64 - 1 and never comes back to 1: a fault strikes once. */
     if (atomic_fetch_sub(&fault->countdown, 1) != 1)
         return TIDE_OK;
     return tide_fail(kind == TIDE_FAULT_MEMORY ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_DEVICE,

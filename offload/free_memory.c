@@ -1,4 +1,4 @@
-/* The rules of the header, by their numbers. */
+/* Implements the rules of the header, which the comments name by number. */
 #include "offload/free_memory.h"
 
 #include "offload/cgroup.h"
@@ -53,7 +53,7 @@ const tide_free_memory_machine *tide_free_memory_machine_system(void)
     return &machine;
 }
 
-/* --- the room --- */
+/* --- requests --- */
 
 static uint64_t at_most(uint64_t bytes, uint64_t most)
 {
@@ -95,7 +95,7 @@ static void unlock(tide_free_memory *memory)
     pthread_mutex_unlock(&memory->lock);
 }
 
-/* Rule 0, with the margin. */
+/* Rule 0; the margin counts as wanted, too. */
 static tide_status bounds_check(const tide_free_memory *memory)
 {
     const tide_free_memory_machine *machine = memory->machine;
@@ -138,7 +138,7 @@ void tide_free_memory_close(tide_free_memory *memory)
     pthread_mutex_destroy(&memory->lock);
 }
 
-/* Rule 1: how much may be touched now; 0: nothing. */
+/* Rule 1: how many bytes may be touched now; 0: none. */
 static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
 {
     memory->free_bytes =

@@ -1,6 +1,6 @@
-/* Vector clocks over streams and host threads; see the header for the rules. Memory: 22 ticks an actor and an
- * event, 23 marks an object (about 550 bytes), all made when the object or event is, so that checking
- * allocates nothing.
+/* Vector clocks over streams and host threads; see the header for the rules. Each actor and each event takes
+ * 22 ticks of memory, each object 23 marks (about 550 bytes). All of it is allocated with the object or
+ * event, so that checking allocates nothing.
  */
 #include "offload/hazard.h"
 
@@ -16,7 +16,7 @@ typedef struct clock_vector {
     uint64_t ticks[TIDE_HAZARD_ACTOR_COUNT];
 } clock_vector;
 
-/* Who touched an object, and when on that actor's own count. tick 0: no access yet. */
+/* Who accessed an object, and at which tick of that actor. tick 0: no access yet. */
 typedef struct hazard_mark {
     uint64_t tick;
     const char *label;
@@ -227,8 +227,8 @@ static hazard_object *object_find(const tide_hazard *hazard, tide_access access)
     return &hazard->tables[access.kind].objects[access.index];
 }
 
-/* Check `work` as done by `actor` with `clock`, which holds its new tick; when all is ordered, let it happen.
- */
+/* Check the accesses of `work` by `actor`, whose new tick `clock` already holds. If all are ordered, record
+ * them and the clock. */
 static tide_status act(tide_hazard *hazard, tide_hazard_actor actor, const clock_vector *clock,
                        const tide_work *work)
 {

@@ -1,4 +1,4 @@
-/* Two sources of buffers behind one face: jemalloc with our hooks, and plain extents. See the header. */
+/* Two sources of buffers behind one interface: jemalloc with our hooks, and plain extents. See the header. */
 #include "offload/host_arena.h"
 
 #include "offload/device_common.h"
@@ -16,20 +16,20 @@
 
 #include <jemalloc/jemalloc.h>
 
-/* Weak: NULL in a process without jemalloc. */
+/* Weak symbols: NULL in a process without jemalloc. */
 extern __typeof__(mallctl) mallctl __attribute__((weak));
 extern __typeof__(mallocx) mallocx __attribute__((weak));
 extern __typeof__(dallocx) dallocx __attribute__((weak));
 
 struct tide_host_arena {
-    extent_hooks_t hooks; /* jemalloc keeps its address; first, so that a hook finds its arena */
+    extent_hooks_t hooks; /* jemalloc keeps their address; they come first, so that a hook finds its arena */
     tide_host_pinning pinning;
     bool uses_jemalloc;
     unsigned index;
 };
 
-/* Addresses for jemalloc to cut buffers from. They are touched when a buffer is, by tide_host_arena_allocate.
- */
+/* Give jemalloc memory to cut buffers from. It is not touched here; tide_host_arena_allocate touches each
+ * buffer's pages. */
 static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t bytes, size_t alignment_bytes,
                           bool *zero, bool *commit, unsigned index)
 {
@@ -57,7 +57,7 @@ static void extent_destroy(extent_hooks_t *hooks, void *base, size_t bytes, bool
     (void)extent_dalloc(hooks, base, bytes, committed, index);
 }
 
-/* Mappings may be cut and joined anywhere: the kernel does not mind. */
+/* Allow jemalloc to split and merge extents anywhere: the kernel allows it for mappings. */
 static bool extent_split(extent_hooks_t *hooks, void *base, size_t bytes, size_t left_bytes,
                          size_t right_bytes, bool committed, unsigned index)
 {
@@ -168,7 +168,7 @@ bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena)
     return arena->uses_jemalloc;
 }
 
-/* Addresses with memory behind them, not touched yet. */
+/* Get memory that is not touched yet. */
 static tide_status addresses_take(tide_host_arena *arena, const char *name, uint64_t bytes, void **address)
 {
     if (!arena->uses_jemalloc)

@@ -109,7 +109,7 @@ void tide_host_executor_forgive(tide_host_executor *executor)
     unlock(executor);
 }
 
-/* Does not change once tide_host_executor_start has returned. */
+/* The number does not change after tide_host_executor_start has returned, so no lock is needed. */
 uint32_t tide_host_executor_threads(const tide_host_executor *executor)
 {
     return executor->threads;
@@ -127,7 +127,7 @@ void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_
 
 /* --- the thread --- */
 
-/* Without the lock. Returns how long it ran. */
+/* Run a command without the lock held. Returns how long the command ran, in ns. */
 static uint64_t command_do(tide_host_executor *executor, const tide_host_executor_command *command,
                            tide_status *status)
 {
@@ -157,7 +157,7 @@ static void command_next(tide_host_executor *executor)
         executor->busy_ns += ran_ns;
         executor->failed = status != TIDE_OK;
     }
-    const bool recorded = command->recorded; /* the ring's place may be used anew from here on */
+    const bool recorded = command->recorded; /* push may overwrite the command once it is completed */
     executor->completed++;
     pthread_cond_broadcast(&executor->progress);
     if (!recorded)

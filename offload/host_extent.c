@@ -1,5 +1,5 @@
-/* Addresses first, then memory behind them, then every page touched, large extents by several threads at
- * once: zeroing pages takes most of the time at start.
+/* Makes an extent in three steps: reserves addresses, puts memory there, touches every page. Several threads
+ * touch a large extent at once, since zeroing pages takes most of the time at start.
  */
 #include "offload/host_extent.h"
 
@@ -16,7 +16,7 @@ enum {
     HUGE_PAGE_BYTES = 2 << 20,
     PAGE_BYTES = 4096,
     TOUCH_THREADS_MAX = 16,
-    TOUCH_PIECE_BYTES = 32 << 20, /* for less a thread costs more than it saves */
+    TOUCH_PIECE_BYTES = 32 << 20, /* for less memory, starting a thread costs more than it saves */
 };
 
 tide_status tide_host_extent_check_available(const char *what, uint64_t bytes)
@@ -40,8 +40,8 @@ tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, v
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no range of %" PRIu64 " bytes of addresses: %s", bytes,
                          strerror(errno));
     uint64_t head_bytes = -(uintptr_t)base & (alignment_bytes - 1);
-    /* Giving back what is beyond the aligned part can fail only for want of a mapping count; then it is just
-     * kept. */
+    /* munmap of what lies outside the aligned part fails only when the process has too many mappings; then
+     * the addresses stay reserved. */
     if (head_bytes > 0)
         (void)munmap(base, head_bytes);
     if (slack_bytes > head_bytes)
@@ -58,7 +58,7 @@ void tide_host_extent_destroy(void *address, uint64_t bytes)
 
 /* --- first touch --- */
 
-/* Pieces of an extent, each taken by the next thread that is free. */
+/* The work that threads share when they touch an extent: each thread that is free takes the next piece. */
 typedef struct touching {
     char *base;
     uint64_t bytes;
@@ -68,11 +68,11 @@ typedef struct touching {
     pthread_mutex_t lock; /* guards the rest */
     uint64_t next_bytes;  /* offset of the next piece */
     uint64_t done_bytes;
-    int error; /* of the first failure */
+    int error; /* errno of the first failure */
 } touching;
 
-/* Ask the kernel for the pages, which reports where touching would kill; older kernels can't, so touch there.
- */
+/* Ask the kernel to make the pages, since it reports an error where touching would kill the process. Older
+ * kernels can't, so touch each page there. */
 static int touch_piece(char *base, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -86,7 +86,7 @@ static int touch_piece(char *base, uint64_t bytes)
     return 0;
 }
 
-/* 0: there is none left. */
+/* Take the next piece; returns its bytes, 0 if none is left or a piece has failed. */
 static uint64_t piece_take(touching *work, uint64_t *offset)
 {
     pthread_mutex_lock(&work->lock);
@@ -118,7 +118,7 @@ static void *touch_pieces(void *argument)
     return NULL;
 }
 
-/* Counts the caller's thread, so that the work can be done without another. */
+/* How many threads touch `bytes`, with the caller's own, which can do all the work alone. */
 static uint32_t touch_threads(uint64_t bytes, uint32_t threads)
 {
     const uint64_t pieces = (bytes + TOUCH_PIECE_BYTES - 1) / TOUCH_PIECE_BYTES;
@@ -162,8 +162,8 @@ tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t ali
         goto undo_reserve;
     }
     if (bytes >= HUGE_PAGE_BYTES && tide_topology_has_huge_pages())
-        (void)madvise(base, bytes, MADV_HUGEPAGE);      /* a wish: small pages do as well */
-    (void)tide_topology_bind_memory(base, bytes, node); /* a wish, too */
+        (void)madvise(base, bytes, MADV_HUGEPAGE);      /* it may fail: small pages work as well */
+    (void)tide_topology_bind_memory(base, bytes, node); /* it may fail, too */
     *address = base;
     return TIDE_OK;
 

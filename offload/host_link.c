@@ -1,10 +1,11 @@
-/* A deadline for each direction of the link; whoever sends sleeps until its bytes would have arrived.
+/* A deadline for each direction of the link; a thread that copies sleeps until its bytes would have arrived.
  *
- * Copies are made by the C library's memcpy. Streaming stores, which go past the caches, were tried: on a Cascade Lake
- * Xeon (2 cores of a virtual machine, glibc 2.36, medians of 9 to 15) they copy chunks of 4 MiB at 4.75 GB/s and of 64 MiB
- * at 4.76 where memcpy has 4.84 and 5.09 (64-byte stores 3.5; prefetching, or four pages at a time, gains nothing): one
- * core's loads are the limit. A neighbour who keeps reading 12 MiB lost 6% beside memcpy and 3% beside them, less than
- * it varies, but whoever reads a chunk right after its copy reads 1.7 times slower. So memcpy it is.
+ * Copies use the C library's memcpy. We tried streaming stores, which bypass the caches: on a Cascade Lake
+ * Xeon (2 cores of a virtual machine, glibc 2.36, medians of 9 to 15) they copy chunks of 4 MiB at 4.75 GB/s
+ * and of 64 MiB at 4.76, where memcpy reaches 4.84 and 5.09 (64-byte stores 3.5; prefetching, or four pages
+ * at a time, gains nothing): one core's loads are the limit. A thread beside it that kept reading 12 MiB lost
+ * 6% of its speed beside memcpy and 3% beside streaming stores, less than its speed varies; but a thread that
+ * reads a chunk right after its copy by streaming stores reads 1.7 times slower. Hence memcpy.
  */
 #include "offload/host_link.h"
 
@@ -38,7 +39,7 @@ void tide_host_sleep_sharply(void)
 {
     static _Thread_local bool sharp;
     if (!sharp)
-        (void)prctl(PR_SET_TIMERSLACK, 1ul); /* in ns; a wish */
+        (void)prctl(PR_SET_TIMERSLACK, 1ul); /* in ns; it may fail */
     sharp = true;
 }
 
@@ -54,7 +55,8 @@ void tide_host_link_destroy(tide_host_link *link)
     (void)pthread_mutex_destroy(&link->lock);
 }
 
-/* Take the link's next free time for `bytes`; returns when they will have arrived, which may be over by now. */
+/* Reserve the link's next free time for `bytes`; returns when they will have arrived, which may be in the
+ * past. */
 static uint64_t link_book(tide_host_link *link, uint64_t bytes, bool to_device, uint64_t ready_ns)
 {
     const double ns = (double)bytes / link->bytes_per_second * NS_PER_SECOND;

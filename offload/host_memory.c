@@ -1,4 +1,4 @@
-/* The system calls behind slots, places and the region. The callers check whether a call is allowed. */
+/* Makes the system calls for slots, places and the region. The callers check whether a call is allowed. */
 #include "offload/host_memory.h"
 
 #include "base/write_error.h"
@@ -36,14 +36,14 @@ void tide_host_memory_destroy(tide_host_memory *memory)
     tide_host_memory_init(memory, memory->chunk_bytes);
 }
 
-/* Move `from`'s mapping to `to`, in place of the mapping or reservation there; `from` stays mapped, too. */
+/* Move the mapping at `from` to `to`, over the mapping or reservation there; `from` stays mapped, too. */
 static bool move(const tide_host_memory *memory, void *from, void *to)
 {
     const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     return mremap(from, memory->chunk_bytes, memory->chunk_bytes, flags, to) == to;
 }
 
-/* Map slots of the file at `address`, whatever is there; `populate` is MAP_POPULATE or 0. */
+/* Map slots of the file at `address`, over anything mapped there; `populate` is MAP_POPULATE or 0. */
 static bool map_file(int memfd, void *address, uint64_t bytes, uint64_t offset_bytes, int populate)
 {
     const int flags = MAP_SHARED | MAP_FIXED | populate;
@@ -56,7 +56,8 @@ static bool is_mapped(void *address)
     return mincore(address, PAGE_BYTES, &in_core) == 0;
 }
 
-/* A move that fails may have taken away what was where it was to go (kernels differ). */
+/* Make sure that the slot's own place is mapped: with some kernels a failed move has already removed the
+ * mapping at its target. */
 static bool own_is_there(const tide_host_memory *memory, uint32_t slot)
 {
     void *own = tide_host_memory_slot(memory, slot);
@@ -64,7 +65,8 @@ static bool own_is_there(const tide_host_memory *memory, uint32_t slot)
            map_file(memory->memfd, own, memory->chunk_bytes, slot * memory->chunk_bytes, MAP_POPULATE);
 }
 
-/* Does this system move shared memory? Try it with the first slot, there and back. If not, maps are slower. */
+/* Find out whether this system can move mappings of shared memory, by moving the first slot there and back.
+ * If it can't, map() and unmap() are slower. */
 static tide_status try_to_move(tide_host_memory *memory)
 {
     void *other;
@@ -72,15 +74,16 @@ static tide_status try_to_move(tide_host_memory *memory)
     if (tide_host_extent_reserve(memory->chunk_bytes, memory->chunk_bytes, &other) != TIDE_OK)
         return TIDE_OK;
     memory->moves = move(memory, memory->own, other) && move(memory, other, memory->own);
-    if (is_mapped(other)) /* else it may be somebody else's by now */
+    if (is_mapped(other)) /* else another thread's mapping may be there by now */
         tide_host_extent_destroy(other, memory->chunk_bytes);
     if (own_is_there(memory, 0))
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s", strerror(errno));
 }
 
-/* Where huge pages of shared memory are for who asks, they come with the first touch, and madvise reports one
- * that fails (Linux 5.14). From the file itself they would be small. */
+/* Try to get huge pages. Where the system gives huge pages to shared memory only on request (madvise), they
+ * come with the first touch, and madvise reports a touch that fails (Linux 5.14); pages that posix_fallocate
+ * makes would be small. True: the touch makes the pages; false: posix_fallocate must. */
 static bool touch_makes_pages(void *own, uint64_t bytes, uint64_t chunk_bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -92,7 +95,8 @@ static bool touch_makes_pages(void *own, uint64_t bytes, uint64_t chunk_bytes)
 #endif
 }
 
-/* Give the file all its pages. The file's own call takes them, or says that there are not so many; it clears none. */
+/* Give the file all its pages. posix_fallocate makes them without clearing them, or reports that the system
+ * has too few. */
 static tide_status file_fill(int memfd, void *own, uint64_t bytes, uint64_t chunk_bytes,
                              const tide_first_touch *how)
 {
@@ -104,7 +108,7 @@ static tide_status file_fill(int memfd, void *own, uint64_t bytes, uint64_t chun
     return tide_host_extent_touch("device slots", own, bytes, how);
 }
 
-/* The file, all of it there, at the slots' own places. */
+/* Set the file's size and map it, with all pages present, at the slots' own places. */
 static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, const tide_first_touch *how,
                               char **own)
 {
@@ -167,7 +171,7 @@ tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t by
     return TIDE_OK;
 }
 
-/* PROT_NONE over a chunk's place, whatever was there. */
+/* Map PROT_NONE over a chunk's place, over anything mapped there. */
 static bool place_clear(const tide_host_memory *memory, void *place)
 {
     return mmap(place, memory->chunk_bytes, PROT_NONE,
@@ -183,7 +187,7 @@ tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *
     if (mapped)
         return TIDE_OK;
     int error = errno;
-    /* Some kernels take the old mapping away before they fail. */
+    /* Some kernels remove the old mapping before they fail. */
     if (!place_clear(memory, place))
         return tide_fail(TIDE_ERROR_INTERNAL,
                          "the place %p was lost while mapping device slot %" PRIu32 ": %s", place, slot,
@@ -194,8 +198,8 @@ tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *
                      slot, place, strerror(error));
 }
 
-/* The page tables go back to the slot's own place, without what a guard took from them. If they can't, the own place fills
- * new ones as it is touched. */
+/* Move the page tables back to the slot's own place, after undoing what a guard has protected. If the move
+ * fails, the own place fills new tables as it is accessed. */
 static bool take_back(const tide_host_memory *memory, uint32_t slot, void *place)
 {
     if (mprotect(place, memory->chunk_bytes, PROT_READ | PROT_WRITE) == 0)

@@ -1,4 +1,4 @@
-/* Two tables that are each other's inverse, and the checks that keep them so. See the header. */
+/* Two tables, each the other's inverse, and the checks that keep them so. See the header. */
 #include "offload/mappings.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ void tide_mappings_destroy(tide_mappings *mappings)
     memset(mappings, 0, sizeof *mappings);
 }
 
-/* The cell of slot_of_chunk for a chunk's place, NULL if `place` is none. */
+/* The entry of slot_of_chunk for a chunk's place; NULL if `place` is not a chunk's. */
 static uint32_t *cell_find(const tide_mappings *mappings, const void *place)
 {
     uintptr_t address = (uintptr_t)place;

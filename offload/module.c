@@ -1,11 +1,11 @@
 /* Finding the CUDA module.
  *
- * A module that is found but can't be loaded, or is not ours, ends the search with the dynamic linker's
- * message (a missing libcublasLt.so, say), which tells its owner the cause. The search goes on only where
- * there is no file.
+ * If a module is found but can't be loaded, or is not tidepool's, the search ends with the dynamic linker's
+ * message (a missing libcublasLt.so, say), which tells the user the cause. The search goes on only where no
+ * file exists.
  *
- * The answer, good or bad, is kept for the life of the process and given to every thread that asks, so a bad one's message
- * is kept too: a thread's last message is its own.
+ * The result, success or failure, is kept for the life of the process and returned to every thread that asks.
+ * The message of a failure is kept, too, since each thread has a last message of its own.
  */
 #include "offload/module.h"
 
@@ -27,11 +27,11 @@ enum { PATH_BYTES = PATH_MAX, TEXT_BYTES = 1024, FOLDERS = 5 };
 #define FILE_NAME "libtidepool_cuda.so"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const tide_module *opened; /* NULL: `refused` and `why` say */
+static const tide_module *opened; /* NULL: `refused` and `why` hold the failure */
 static tide_status refused;
 static char why[TEXT_BYTES];
 
-/* --- what the module is given --- */
+/* --- functions for the module --- */
 
 static tide_status module_fail(tide_status status, const char *text)
 {
@@ -40,9 +40,10 @@ static tide_status module_fail(tide_status status, const char *text)
 
 static const tide_module_host module_host = {.fail = module_fail, .message = tide_message};
 
-/* --- where it may be --- */
+/* --- places to look in --- */
 
-/* The file that this code was loaded from. The program itself has no name in the linker's list. */
+/* Find the file that this code was loaded from. If that is the program itself, which has no name in the
+ * linker's list, ask /proc. */
 static bool own_file(char path[PATH_BYTES])
 {
     Dl_info info;
@@ -55,7 +56,7 @@ static bool own_file(char path[PATH_BYTES])
     return length > 0;
 }
 
-/* A folder as it is seen from where this code lies; "" if there is none. */
+/* Resolve `relative` from the folder of this code; "" if there is no such folder. */
 static void seen_from(const char *own_folder, const char *relative, char folder[PATH_BYTES])
 {
     char joined[PATH_BYTES];
@@ -64,20 +65,21 @@ static void seen_from(const char *own_folder, const char *relative, char folder[
         folder[0] = 0;
 }
 
-/* Is the folder root's or this user's? Beside a program that was copied to a common folder, any user may have
- * put a file. */
+/* Is root or this user the folder's owner? If a program was copied to a folder that all users may write to,
+ * another user may have put a file beside it. */
 static bool is_trusted(const char *folder)
 {
     struct stat about;
     return stat(folder, &about) == 0 && (about.st_uid == 0 || about.st_uid == geteuid());
 }
 
-/* The folders to look in, in order; "" where there is none. One at a time: a caller's stack may be small. */
+/* Get the folder to look in as number `which`; "" if there is none. One call for each folder, since the
+ * caller's stack may be small. */
 static void folder_at(int which, char folder[PATH_BYTES])
 {
     static const char *const from_own[FOLDERS] = {
         NULL, ".", TIDE_LIBRARY_FROM_PROGRAM,
-        "../kernels/cuda", /* in a build folder: programs and library lie one deep */
+        "../kernels/cuda", /* in a build folder, where programs and library lie one folder deep */
         NULL};
     char own[PATH_BYTES];
     const char *named = which == 0 ? getenv("TIDEPOOL_MODULES") : which == 4 ? TIDE_LIBRARY_FOLDER : NULL;
@@ -90,7 +92,8 @@ static void folder_at(int which, char folder[PATH_BYTES])
         folder[0] = 0;
 }
 
-/* The first file that is there; one that can't be looked at is: loading it tells why. */
+/* Find the first module file that exists. A file whose existence can't be checked counts, since loading it
+ * reports why. */
 static bool find(char path[PATH_BYTES])
 {
     for (int i = 0; i < FOLDERS; i++) {
@@ -118,9 +121,9 @@ static tide_status is_nowhere(void)
                      "no CUDA module: " FILE_NAME " is not in %sor where the dynamic linker looks", list);
 }
 
-/* --- opening it --- */
+/* --- open the module --- */
 
-/* `path` is then where it was looked for: a bare name if only the linker knows. */
+/* Load the module. Sets `path` to the file found; to a bare name if only the linker may find one. */
 static tide_status load(void **handle, char path[PATH_BYTES])
 {
     static const char absent[] = FILE_NAME ": cannot open shared object";
@@ -136,12 +139,12 @@ static tide_status load(void **handle, char path[PATH_BYTES])
                      said != NULL ? said : "the dynamic linker does not say why");
 }
 
-/* Ours, and of this version? */
+/* Check that the loaded file is a module of this version of tidepool, and get its functions. */
 static tide_status introduce(void *handle, const char *path, const tide_module **module)
 {
     union {
         void *symbol;
-        tide_module_entry call; /* ISO C has no conversion from one to the other */
+        tide_module_entry call; /* ISO C has no conversion from an object pointer to a function pointer */
     } entry = {.symbol = dlsym(handle, "tide_cuda_module")};
     if (entry.symbol == NULL)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "%s is no module of tidepool: it has no tide_cuda_module",
@@ -161,7 +164,8 @@ static tide_status introduce(void *handle, const char *path, const tide_module *
     return TIDE_OK;
 }
 
-/* A module that is refused stays loaded: it may have libraries beneath it that do not like to go. */
+/* Load and check the module. A refused one stays loaded, since libraries that it uses may not unload
+ * cleanly. */
 static void open_once(void)
 {
     char path[PATH_BYTES];

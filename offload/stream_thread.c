@@ -8,19 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The process may have an OpenMP runtime (the kernels' folder links it, this one does not). The number of
- * threads is a setting of each thread, so every stream sets its own. */
+/* NULL unless the process has an OpenMP runtime (the kernels' folder links one, this folder does not). Each
+ * thread has its own setting of the number of threads, so every stream sets it. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
-/* On the starter's stack, until the thread has begun. */
+/* On the stack of the starting thread, which waits until the new thread has begun. */
 typedef struct beginning {
     const tide_stream_thread_options *options;
     uint32_t team;
     sem_t begun;
 } beginning;
 
-/* Bind the thread where its work lies. Returns how many threads a team of it may have: those asked for, or as many as the
- * node has processors if binding left it fewer. */
+/* Bind the calling thread as the options say. Returns how many threads a team of it may have: as many as
+ * asked for, or only as many as the node has processors if binding has left it fewer. */
 static uint32_t place(const tide_stream_thread_options *options)
 {
     const uint32_t before = tide_topology_processors();
@@ -65,7 +65,7 @@ tide_status tide_stream_thread_start(const tide_stream_thread_options *options, 
     const int error = pthread_create(thread, NULL, thread_main, &start);
     (void)pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
     while (error == 0 && sem_wait(&start.begun) != 0)
-        ; /* a signal came */
+        ; /* a signal interrupted the wait */
     (void)sem_destroy(&start.begun);
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s", tide_stream_name(options->role),

@@ -1,4 +1,4 @@
-/* Open, read, close. See the header. */
+/* Reads files with open, read and close. See the header. */
 #include "offload/system_text.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ bool tide_system_lines_open(const char *path, tide_system_lines *lines)
     return lines->descriptor >= 0;
 }
 
-/* A failure to read ends the file. */
+/* Read the next piece. False at the end of the file, and on a failure, which counts as its end. */
 static bool piece_read(tide_system_lines *lines)
 {
     const ssize_t got = read(lines->descriptor, lines->piece, sizeof lines->piece);

@@ -1,5 +1,5 @@
-/* Small readers of /proc and /sys (system_text.h) that allocate nothing, and hwloc for facts that the kernel
- * does not state plainly. */
+/* Small readers of /proc and /sys (system_text.h) that allocate nothing, and hwloc for the facts that the
+ * kernel does not state plainly. */
 #include "offload/topology.h"
 
 #include "offload/cgroup.h"
@@ -22,7 +22,7 @@
 
 enum { TEXT_BYTES = TIDE_SYSTEM_TEXT_BYTES, KIB = 1024 };
 
-/* The number behind `key` in a "key: number kB" list; 0 if it is not there. */
+/* The number behind `key` in a text of "key: number kB" lines, in bytes; 0 if there is no such line. */
 static uint64_t kib_find(const char *text, const char *key)
 {
     const char *found = strstr(text, key);
@@ -45,7 +45,7 @@ uint64_t tide_topology_available_bytes(void)
     return machine < groups ? machine : groups;
 }
 
-/* Of all zones; 0: the system does not say. */
+/* Present memory of all zones, in bytes; 0: the system does not say. */
 static uint64_t present_bytes(const char *root)
 {
     char path[PATH_MAX], line[256];
@@ -61,7 +61,7 @@ static uint64_t present_bytes(const char *root)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Is there a device through which the host plugs in memory while the machine runs? */
+/* Has the machine a device by which its host can plug in memory at run time? */
 static bool has_plug(const char *root)
 {
     enum { DEVICES = 64, VIRTIO_MEM = 24 };
@@ -93,13 +93,13 @@ uint32_t tide_topology_processors(void)
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 0)
         return (uint32_t)CPU_COUNT(&allowed);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* a machine of more processors than cpu_set_t holds */
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* the machine has more processors than cpu_set_t holds */
     return online > 0 ? (uint32_t)online : 1;
 }
 
 static const char private_mode_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/* The word in brackets of "always [madvise] never". */
+/* Read the mode: the word in brackets in a text such as "always [madvise] never". */
 static void huge_page_mode(const char *path, char mode[16])
 {
     char text[TEXT_BYTES];
@@ -126,7 +126,7 @@ bool tide_topology_has_shared_huge_pages(void)
     return strcmp(mode, "never") != 0 && strcmp(mode, "deny") != 0 && strcmp(mode, "none") != 0;
 }
 
-/* Calls `each` for every number of a list such as "0-3,8,10-11". */
+/* Call `each` for every number of a list such as "0-3,8,10-11". */
 static void list_walk(const char *list, void (*each)(void *context, uint32_t number), void *context)
 {
     while (isdigit((unsigned char)*list)) {
@@ -179,7 +179,7 @@ static void nodes_read(tide_topology *topology)
         list_walk(text, node_read, topology);
     if (topology->node_count > 0)
         return;
-    topology->node_count = 1; /* a kernel without NUMA: the machine is the node */
+    topology->node_count = 1; /* a kernel without NUMA: the machine counts as one node */
     topology->nodes[0] = (tide_topology_node){
         .processors = topology->processors,
         .memory_bytes = topology->memory_bytes,
@@ -203,7 +203,7 @@ static void processor_name(char name[64])
 
 #if TIDE_HAVE_HWLOC
 
-/* The process's view of the machine: loaded once, when first needed, and kept, because loading takes tens of
+/* hwloc's description of the machine. Loaded once, when first needed, and kept, since loading takes tens of
  * milliseconds. NULL if it could not be loaded. */
 static hwloc_topology_t loaded;
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
@@ -231,8 +231,8 @@ static uint32_t cores_count(void)
     return count > 0 ? (uint32_t)count : 0;
 }
 
-/* The processors that the calling thread may use, as the machine's owner or `taskset` left them; to be freed. NULL if
- * they can't be had. */
+/* The processors that the calling thread may use, as the machine's owner or `taskset` has set them. The
+ * caller frees the bitmap. NULL if they can't be found out. */
 static hwloc_bitmap_t usable_processors(void)
 {
     hwloc_bitmap_t usable = machine() != NULL ? hwloc_bitmap_alloc() : NULL;
@@ -249,7 +249,7 @@ static bool is_wanted(hwloc_obj_t node, int32_t wanted, hwloc_const_bitmap_t usa
     return node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, usable);
 }
 
-/* The wanted node, or the first that has one of these processors. */
+/* The wanted node; for TIDE_NODE_NEAREST the first node that has one of these processors. NULL: none. */
 static hwloc_obj_t node_find(int32_t wanted, hwloc_const_bitmap_t usable)
 {
     hwloc_obj_t node = NULL;
@@ -269,8 +269,8 @@ static bool memory_bind(void *address, uint64_t bytes, int32_t wanted)
     return bound;
 }
 
-/* Only ever narrows: a processor that was not the thread's before does not become it. A node without any that the thread
- * may use is left alone. */
+/* Bind the calling thread to the processors that it may use and that belong to the node; it never gets more
+ * than it had. If there are none, the thread stays as it is. */
 static bool thread_bind(int32_t wanted)
 {
     hwloc_bitmap_t usable = usable_processors();
@@ -324,7 +324,7 @@ int32_t tide_topology_pci_node(const char *bus_id)
 {
     char path[96], text[TEXT_BYTES];
     int length = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus_id);
-    for (int i = 0; i < length; i++) /* CUDA writes the digits in capitals, /sys in small letters */
+    for (int i = 0; i < length; i++) /* CUDA writes hexadecimal digits in upper case, /sys in lower case */
         path[i] = (char)tolower((unsigned char)path[i]);
     const long node = tide_system_text_read(path, text) ? strtol(text, NULL, 10) : TIDE_NODE_NEAREST;
     return node >= 0 && node < INT32_MAX ? (int32_t)node : TIDE_NODE_NEAREST;
