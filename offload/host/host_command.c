@@ -1,5 +1,6 @@
-/* Commands, events and sleep. Enqueuing is one pattern: lock the streams, wait for room, refuse if the device
- * has failed, count a fault, ask the hazard checker, and only then fill the ring's next place.
+/* Commands and events. Every call that enqueues does the same steps: it locks the streams, waits for space in
+ * the ring, refuses if the device has failed, counts a fault, asks the hazard checker, and only then fills
+ * the next place of the ring.
  */
 #include "offload/host/host_device.h"
 
@@ -14,7 +15,8 @@ static tide_status host_actor(tide_host_device *device, tide_hazard_actor *actor
     return tide_hazard_host_find(device->hazard, tide_thread_number(), actor);
 }
 
-/* A hazard is a bug in the caller's order: nothing that follows can be trusted, so the device fails. */
+/* A hazard is a bug in the order of the caller's commands: no later result can be trusted, so the device
+ * fails. */
 static tide_status hazard_result(tide_host_device *device, tide_status status)
 {
     if (status == TIDE_ERROR_HAZARD)
@@ -57,7 +59,7 @@ tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot)
 
 /* --- enqueuing --- */
 
-/* On TIDE_OK the streams' lock is held and the ring has room. */
+/* Lock the streams and wait for space. On TIDE_OK the streams' lock is held and the ring has space. */
 static tide_status enqueue_begin(tide_host_device *device, tide_stream stream)
 {
     tide_host_streams_lock(&device->streams);
@@ -80,7 +82,7 @@ static void push(tide_host_device *device, tide_stream stream, const tide_work *
     tide_host_stream_push(&device->streams, stream);
 }
 
-/* `counter`, if not NULL, grows by `count` when the command is enqueued. */
+/* A counter (may be NULL) that grows by `count` when the command is enqueued. */
 typedef struct command_counter {
     uint64_t *counter;
     uint64_t count;
@@ -128,7 +130,7 @@ tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream str
 
 typedef struct copy_arguments {
     tide_host_link *link;
-    const tide_host_stream *stream; /* whose thread makes the copy */
+    const tide_host_stream *stream; /* the stream whose thread copies */
     uint64_t enqueued_ns;
     void *to;
     const void *from;
@@ -196,7 +198,7 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
     return enqueue_copy(host, stream, work, to, from, bytes, to_device);
 }
 
-/* --- room --- */
+/* --- space in the rings --- */
 
 bool tide_host_has_capacity(tide_device *device, tide_stream stream, bool wait)
 {
@@ -289,7 +291,7 @@ tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_
     return status;
 }
 
-/* The calling thread is about to rely on the event. The streams' lock is held. */
+/* Check and count a wait of the calling thread for the event. The streams' lock is held. */
 static tide_status host_wait_begin(tide_host_device *device, tide_event event, tide_wait_site site,
                                    tide_hazard_actor *actor)
 {
@@ -330,7 +332,8 @@ tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wai
     tide_host_streams_lock(&host->streams);
     status = host_wait_begin(host, event, site, &actor);
     if (status == TIDE_OK && site != host->options.skip_wait_site) {
-        /* Join first: while the lock is given up, somebody else may record the event anew. */
+        /* Tell the checker first: while this thread waits without the lock, another one may record the event
+         * anew. */
         if (host->hazard != NULL)
             tide_hazard_host_wait(host->hazard, actor, event);
         tide_host_streams_wait(&host->streams, host->account.events[event - 1]);

@@ -1,4 +1,4 @@
-/* The host device: an emulated accelerator, the embedded default and the test bed.
+/* The host device: an emulated accelerator, for programs without a GPU and for tests.
  *
  *      caller, engine                       six streams, a thread each
  *      launch, copy_*, guard  -> rings ->   [compute] [in] [out] [update] [collective] [host executor]
@@ -7,10 +7,10 @@
  *
  *      map, unmap             -> memfd pages beneath fixed addresses
  *
- * It promises as much as a GPU and no more: commands return when enqueued, streams are ordered only by
- * events, a use of an unmapped chunk faults. In addition it has tools to find mistakes without a GPU: the
- * hazard checker (hazard.h), a link as slow as PCIe (host_link.h), delays that stretch any stream at random,
- * guards, faults on demand.
+ * It behaves as a GPU and promises no more: commands return when they are enqueued, only events order
+ * streams, a use of an unmapped chunk faults. It also has tools to find mistakes without a GPU: the hazard
+ * checker (hazard.h), a link as slow as PCIe (host_link.h), random delays of every stream, guards, injected
+ * faults.
  *
  * The files and the locks: see host_device.h.
  */
@@ -60,9 +60,8 @@ static void host_synchronize(tide_device *device)
     tide_host_device *host = tide_host_device_of(device);
     tide_hazard_actor actor;
     tide_host_streams_lock(&host->streams);
-    /* A thread that the checker can't follow gets no order from this; its next checked call fails and says
-     * so.
-     */
+    /* If the checker has no actor left for this thread, the call does not order it; the thread's next checked
+     * call fails with that message. */
     if (host->hazard != NULL && tide_hazard_host_find(host->hazard, tide_thread_number(), &actor) == TIDE_OK)
         tide_hazard_host_wait_all(host->hazard, actor);
     tide_host_streams_drain(&host->streams);
@@ -141,13 +140,13 @@ static void host_statistics(tide_device *device, tide_device_statistics *statist
 static void host_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
     tide_host_device *host = tide_host_device_of(device);
-    atomic_store(&host->describe, NULL); /* never the new function with the old context */
+    atomic_store(&host->describe, NULL); /* so that no thread calls the new function with the old context */
     atomic_store(&host->describe_context, context);
     atomic_store(&host->describe, describe);
 }
 
-/* The device's own words: which place of which range, and what is mapped there. No lock: the process is
- * ending. */
+/* Write what the device knows of an address: the range, the chunk's place in it, and whether a slot is mapped
+ * there. Takes no lock, since the process is ending. */
 static bool place_describe(const tide_host_device *device, const void *address, char *text, size_t text_bytes)
 {
     uint64_t chunk_bytes = device->options.chunk_bytes;
@@ -254,7 +253,7 @@ static const tide_account_makers host_makers = {
     .place_lost = tide_host_place_lost,
 };
 
-/* All that can't fail. */
+/* The part of opening that can't fail. */
 static void host_init(tide_host_device *host, const tide_device_options *options)
 {
     tide_account_init(&host->account, &host_ops, &host_makers, options, &host->streams.lock);

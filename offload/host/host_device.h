@@ -1,5 +1,5 @@
-/* Inside the host device: its one structure, and the operations that its files implement for the table in
- * host_device.c. Only files of offload/ include this.
+/* The inside of the host device: its one structure, and the operations that its files implement for the table
+ * in host_device.c. Only files of offload/ include this.
  *
  *   account.c        memory made at start and the place of each slot, as on every device; calls
  *   host_setup.c       slots, ranges, region, buffers
@@ -7,9 +7,9 @@
  *   host_command.c   launches, copies, events, sleep
  *   host_device.c    open, close, failure, counters
  *
- * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its own.
- * Memory made at start (slot addresses, the region) is read without a lock afterwards, as device.h allows
- * creation at start only.
+ * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its lock.
+ * Memory made at start (addresses of slots, the region) is read without a lock later, since device.h allows
+ * making it only at start.
  */
 #ifndef TIDE_OFFLOAD_HOST_DEVICE_H
 #define TIDE_OFFLOAD_HOST_DEVICE_H
@@ -28,16 +28,16 @@ typedef struct tide_host_device {
     uint32_t threads;
     tide_host_link link;
 
-    tide_host_memory memory;    /* memory lock for changes; DEVICE tier */
-    tide_host_slots host_slots; /* memory lock for changes */
+    tide_host_memory memory;    /* the DEVICE tier; [memory lock] for changes */
+    tide_host_slots host_slots; /* [memory lock] for changes */
     tide_host_arena *arena;     /* memory lock */
 
-    tide_host_streams streams;         /* the lock in it guards the rest */
-    tide_hazard *hazard;               /* NULL: off */
-    bool place_lost;                   /* a chunk's place could not be restored: no recovery */
-    tide_device_statistics statistics; /* the streams keep their own part */
+    tide_host_streams streams; /* its lock guards it and the rest */
+    tide_hazard *hazard;       /* NULL: off */
+    bool place_lost;           /* a chunk's place could not be restored, so the device can't recover */
+    tide_device_statistics statistics; /* without the part that the streams keep */
 
-    _Atomic(tide_device_describe) describe; /* read by the fault handler, so atomic */
+    _Atomic(tide_device_describe) describe; /* atomic, since the fault handler reads it */
     _Atomic(void *) describe_context;
 } tide_host_device;
 
@@ -55,7 +55,7 @@ tide_status tide_host_part_make(tide_device *device, const char *name);
 tide_status tide_host_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
 tide_status tide_host_events_reserve(tide_device *device, uint32_t capacity);
 void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
-/* Give everything back that these made. */
+/* Free everything that the functions above made. */
 void tide_host_setup_undo(tide_host_device *device);
 
 /* host_residency.c */
@@ -79,17 +79,18 @@ tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_
 tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 tide_status tide_host_touch(tide_device *device, const tide_work *work);
-/* A command of the device's own (a guard), in stream order; not counted by fault injection, not checked. */
+/* Enqueue a command of the device's own (a guard), which fault injection does not count and the checker does
+ * not check. */
 tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
                                        uint32_t tag, tide_kernel fn, const void *arguments,
                                        size_t argument_bytes);
-/* Where copies reach a slot: at its chunk's place while it has one (and the guard is off), else at its own. Takes the
- * memory lock. */
+/* The address at which copies access a slot: its chunk's place while it is mapped there (unless options.guard
+ * is set), otherwise its own. Takes the memory lock. */
 void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
-/* Check accesses of the calling thread; a hazard is sticky. Checks nothing while the device has failed: the
- * caller then only cleans up. The streams' lock is held. */
+/* Check accesses by the calling thread; a hazard makes the device fail. Checks nothing once the device has
+ * failed, since the caller then only cleans up. The streams' lock is held. */
 tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
-/* Check, as tide_host_check_touch, that a slot's place can be taken away. */
+/* Check, like tide_host_check_touch, that the calling thread may unmap a slot. */
 tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot);
 
 #endif

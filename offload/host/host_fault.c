@@ -1,5 +1,6 @@
-/* The handler runs wherever the fault struck, so it takes no lock and calls nothing but the contexts' locate functions,
- * snprintf and write. Registration happens under a lock; the table it fills is read through atomics.
+/* The handler runs in whichever thread the fault occurred, so it takes no lock and calls only the contexts'
+ * locate functions, snprintf and write. A lock guards registration; the handler reads the table through
+ * atomics.
  */
 #include "offload/host/host_fault.h"
 
@@ -14,7 +15,8 @@
 
 enum { CLIENTS_MAX = 16, TEXT_BYTES = 512, LINE_BYTES = 640, SIGNAL_COUNT = 2 };
 
-/* The handler reads a client's context last written and first cleared, so it sees a whole one or none. */
+/* Registration writes the context last and clears it first, so the handler, which reads the context first,
+ * sees a whole client or none. */
 typedef struct client {
     _Atomic(tide_host_fault_locate) locate;
     _Atomic(void *) context;
@@ -23,7 +25,7 @@ typedef struct client {
 static const int signals[SIGNAL_COUNT] = {SIGSEGV, SIGBUS};
 
 static client clients[CLIENTS_MAX];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards registration, not the handler */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the handler does not take it */
 static unsigned client_count;
 static struct sigaction before[SIGNAL_COUNT];
 static atomic_flag reported = ATOMIC_FLAG_INIT;
@@ -53,8 +55,8 @@ static void report(const void *address)
     }
 }
 
-/* Hand on to whoever was there before. With the default action restored, returning repeats the access, and
- * that ends the process by the same signal. */
+/* Call the handler that was installed before. If there was none, restore the default action: when this
+ * handler returns, the access is repeated, and the same signal ends the process. */
 static void pass_on(int number, siginfo_t *info, void *machine_context)
 {
     const struct sigaction *previous = &before[number == signals[1]];
@@ -69,7 +71,7 @@ static void pass_on(int number, siginfo_t *info, void *machine_context)
 static void on_fault(int number, siginfo_t *info, void *machine_context)
 {
     int saved_errno = errno;
-    if (info->si_code > 0) /* from the kernel: there is an address */
+    if (info->si_code > 0) /* the kernel sent it, so there is an address */
         report(info->si_addr);
     errno = saved_errno;
     pass_on(number, info, machine_context);
@@ -82,7 +84,8 @@ static void handler_remove(int count)
         bool ours = sigaction(signals[i], NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
                     now.sa_sigaction == on_fault;
         if (ours)
-            (void)sigaction(signals[i], &before[i], NULL); /* they were valid handlers before */
+            (void)sigaction(signals[i], &before[i],
+                            NULL); /* can't fail: these actions were installed before */
     }
 }
 

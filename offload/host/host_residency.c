@@ -1,6 +1,6 @@
-/* A slot put at a chunk's place and taken away, for the account (account.h), and the guard over it. The memory lock is held around the
- * system's calls: only the engine maps, and what else takes the lock then (a guard command) must not touch
- * the same place meanwhile.
+/* Maps slots at chunks' places and unmaps them, for the account (account.h), and the guard of a place. The
+ * memory lock is held during the system's calls. That is cheap: only the engine maps, and a guard command,
+ * the only other code that takes the lock then, must not touch the same place meanwhile.
  */
 #include "offload/host/host_device.h"
 
@@ -14,7 +14,8 @@ static tide_status check_unmap(tide_host_device *device, uint32_t slot)
     return status;
 }
 
-/* A place that could not be restored is a hole that anybody's mmap may fall into: the device is unusable. */
+/* If a place could not be restored, any mmap of the process may take its addresses: the device is
+ * unusable. */
 void tide_host_place_lost(tide_device *device, tide_status status)
 {
     tide_host_device *host = tide_host_device_of(device);
@@ -36,7 +37,8 @@ tide_status tide_host_place_unmap(tide_device *device, uint32_t slot, void *plac
     return status == TIDE_OK ? tide_host_memory_unmap(&host->memory, slot, place) : status;
 }
 
-/* The tables know a slot at one place: it is taken away first, and put back where it is in the end. */
+/* The tables hold one place for each slot: take the slot out first, and enter it again in the end where it
+ * then is. */
 static tide_status remap_locked(tide_host_device *device, uint32_t slot, void *from, void *to)
 {
     tide_account *account = &device->account;
@@ -80,13 +82,13 @@ tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void
 typedef struct guard_arguments {
     tide_host_device *device;
     void *place;
-    uint64_t serial; /* of the mapping that is meant */
+    uint64_t serial; /* of the mapping that the guard was enqueued for */
     uint32_t slot;
     bool accessible;
 } guard_arguments;
 
-/* On the stream's thread. The mapping may be gone by now, and the place may hold another chunk: leave that
- * alone. */
+/* Runs on the stream's thread. If the mapping is gone by now, the place may hold another chunk: then change
+ * nothing. */
 static tide_status guard_run(void *stream, const void *arguments)
 {
     (void)stream;

@@ -1,4 +1,5 @@
-/* Memory that the host device makes at start for its account (account.h), which holds its lock meanwhile. */
+/* Makes the host device's memory at start for its account (account.h), which holds its lock during these
+ * calls. */
 #include "offload/host/host_device.h"
 #include "offload/host_extent.h"
 
@@ -15,7 +16,7 @@ static tide_status hazard_objects_add(tide_host_device *device, tide_object_kind
     return status;
 }
 
-/* Large memory is touched by all threads, and told of. */
+/* Touch large memory with all threads, and report the progress. */
 static tide_first_touch touch_how(const tide_host_device *device)
 {
     return (tide_first_touch){.threads = device->threads,
@@ -59,7 +60,7 @@ void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t sl
 {
     void *own = tide_host_slot_address(&device->account.base, tier, slot);
     if (tier != TIDE_TIER_DEVICE || device->options.guard)
-        return own; /* a guarded place is closed to everybody, copies too */
+        return own; /* a guarded place is inaccessible for everyone, copies too */
     pthread_mutex_lock(&device->account.lock);
     char *place = device->account.mappings.slots[slot].place;
     pthread_mutex_unlock(&device->account.lock);

@@ -1,7 +1,7 @@
-/* One extent, cut into slots by arithmetic. */
+/* The slots lie one after the other in one extent. */
 #include "offload/host/host_slots.h"
 
-enum { ALIGNMENT_BYTES = 2 << 20 }; /* a huge page's */
+enum { ALIGNMENT_BYTES = 2 << 20 }; /* a huge page */
 
 tide_status tide_host_slots_create(tide_host_slots *slots, uint32_t count, uint64_t chunk_bytes,
                                    const tide_first_touch *how)

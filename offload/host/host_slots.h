@@ -1,4 +1,4 @@
-/* The slots of the HOST tier: one extent, count x chunk size to the byte, slot after slot. */
+/* The slots of the HOST tier: one extent of exactly count x chunk size, slot after slot. */
 #ifndef TIDE_OFFLOAD_HOST_SLOTS_H
 #define TIDE_OFFLOAD_HOST_SLOTS_H
 

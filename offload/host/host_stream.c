@@ -1,5 +1,5 @@
 /* Rings, moments and the streams' threads: see the header. A command stays in the ring while its thread runs
- * it, outside the lock; no other thread touches its place until `completed` has passed it.
+ * it without the lock; no other thread writes to its place until `completed` has passed it.
  */
 #include "offload/host/host_stream.h"
 
@@ -40,7 +40,8 @@ static tide_host_command *command_at(tide_host_stream *stream, uint64_t sequence
 
 /* --- enqueuing --- */
 
-/* Sleep until the stream has completed `sequence`, or wakes somebody else. The lock is held. */
+/* Sleep until the stream has completed `sequence`; may return earlier, when the stream wakes another thread.
+ * The lock is held. */
 static void progress_wait(tide_host_stream *stream, uint64_t sequence)
 {
     if (sequence < stream->awaited)
@@ -97,7 +98,8 @@ void tide_host_streams_wait(tide_host_streams *streams, tide_stream_point moment
         progress_wait(&streams->streams[moment.stream], moment.sequence);
 }
 
-/* Does not wake threads that sleep until a ring. */
+/* Count a completed event for the doorbell. Wakes only threads that are parked for events, not those that
+ * wait for a ring. */
 static void event_completed(tide_host_streams *streams)
 {
     streams->doorbell++;
@@ -168,7 +170,7 @@ tide_status tide_host_streams_failure(const tide_host_streams *streams)
 
 /* --- the stream's thread --- */
 
-/* The splitmix64 generator: one addition and three mixes, any seed is good. */
+/* The splitmix64 generator: one addition and three mixes; any seed is good. */
 static uint64_t random_next(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -202,9 +204,9 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
         owner->observer(owner->observer_context, &observed);
 }
 
-/* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other
- * streams go on, so that what is on its way arrives whole and its owner can undo the failed step. Called and
- * returns with the lock held. */
+/* Run a command, but skip a kernel if its stream has failed before. Copies always run, and other streams go
+ * on, so that data under way arrives complete and the caller can undo the failed step. The lock is held at
+ * call and return. */
 static void kernel_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
@@ -226,7 +228,7 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
     }
 }
 
-/* Hold the stream until the awaited moment has passed. Called and returns with the lock held. */
+/* Hold the stream until the awaited moment has passed. The lock is held at call and return. */
 static void wait_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
@@ -246,10 +248,10 @@ static void wait_do(tide_host_stream *stream, tide_host_command *command)
 
 static void complete(tide_host_stream *stream, const tide_host_command *command)
 {
-    bool recorded = command->recorded; /* the ring's place may be reused from here on */
+    bool recorded = command->recorded; /* push may overwrite the command once it is completed */
     stream->completed++;
     if (stream->completed >= stream->awaited) {
-        stream->awaited = UINT64_MAX; /* who is not there yet says so again */
+        stream->awaited = UINT64_MAX; /* a thread that has to wait longer sets it again */
         pthread_cond_broadcast(&stream->progress);
     }
     if (recorded)
@@ -272,9 +274,9 @@ static void command_do(tide_host_stream *stream)
     complete(stream, command);
 }
 
-/* Copies and the host executor work on host slots, so their threads (and those that their kernels make) belong on
- * the slots' node. The compute, update and collective streams stand for a device of their own and may use the
- * whole machine. */
+/* Does the stream's thread belong on the node of the host slots? Those of copies and of the host executor do,
+ * with the threads that their functions make, since they work on host slots. The compute, update and
+ * collective streams stand for a device of their own and may use the whole machine. */
 static bool works_on_host_memory(tide_stream role)
 {
     return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;

@@ -1,19 +1,20 @@
-/* The host device's streams: one thread each, fed by a ring of commands.
+/* The host device's streams: one thread each, with a ring of commands.
  *
  *   enqueue ->  [ . | c+1 | c+2 | ... | e ]  -> the stream's thread runs them in order
  *                   ^completed+1       ^enqueued
  *
- * A command's sequence is its number on its stream, from 1; a command is done when the stream's `completed`
- * has reached it. So a moment on a stream, which an event records, is a pair, stream and sequence; one
- * comparison tells whether it has passed. Waits are commands as well: they hold the stream's thread until
- * another stream's moment has passed. Rings are fixed arrays that hold copies of the arguments: nothing is
- * allocated after start, and a full ring makes the enqueuing thread wait.
+ * A command's sequence is its number on its stream, from 1; the command is done when the stream's `completed`
+ * has reached its sequence. An event records a moment on a stream: a pair of stream and sequence. One
+ * comparison tells whether a moment has passed. Waits are commands as well: they hold the stream's thread
+ * until a moment of another stream has passed. Rings are fixed arrays that hold copies of the arguments, so
+ * nothing is allocated after start, and a full ring makes the enqueuing thread wait.
  *
- * One lock guards all streams, because the hazard checker wants one program order over them; kernels and
- * copies run outside it. Lock order: the device's memory lock, then this one.
+ * One lock guards all streams, because the hazard checker needs one program order over them; kernels and
+ * copies run without it. Lock order: the device's memory lock, then this one.
  *
- * After a failure the kernels left on that stream are completed without being run, and nothing new is enqueued; copies
- * and the other streams go on, so whoever waits returns and what is on its way arrives whole.
+ * After a failure the stream completes its remaining kernels without running them, and the device enqueues
+ * nothing new; copies and the other streams go on, so that waiting threads return and data under way arrives
+ * complete.
  */
 #ifndef TIDE_OFFLOAD_HOST_STREAM_H
 #define TIDE_OFFLOAD_HOST_STREAM_H
@@ -30,8 +31,8 @@ typedef struct tide_host_command {
     tide_kernel run; /* NULL: a wait for `awaited` */
     tide_stream_point awaited;
     tide_command_name name;
-    bool kernel;   /* a launch: skipped after an earlier one of its stream failed */
-    bool recorded; /* an event stands behind this command: its completion rings the doorbell */
+    bool kernel;   /* a launch; skipped after an earlier launch of its stream has failed */
+    bool recorded; /* an event was recorded behind this command: its completion rings the doorbell */
 } tide_host_command;
 
 typedef struct tide_host_streams tide_host_streams;
@@ -40,17 +41,18 @@ typedef struct tide_host_stream {
     tide_host_streams *owner;
     tide_stream role;
     pthread_t thread;
-    uint64_t random;   /* of the stream's delays; its thread's own */
-    uint64_t ready_ns; /* when a kernel or a wait last held the stream; its thread's own */
+    uint64_t random;   /* state of the random delays; its thread's own */
+    uint64_t ready_ns; /* when a kernel or a wait last released the stream; its thread's own */
 
-    /* guarded by the owner's lock; a command between completed and enqueued is its thread's to read */
+    /* The owner's lock guards the fields below; but the thread reads a command between completed and enqueued
+     * without it. */
     tide_host_command ring[TIDE_HOST_RING_COMMANDS];
-    bool failed; /* a command of it failed: its kernels would compute from missing content */
+    bool failed; /* a command of the stream failed, so its kernels would compute from missing data */
     uint64_t enqueued;
     uint64_t completed;
-    pthread_cond_t work;     /* a command came, or closing */
-    uint64_t awaited;        /* the least sequence that somebody sleeps for; UINT64_MAX: none */
-    pthread_cond_t progress; /* completed reached it */
+    pthread_cond_t work;     /* signals a new command, or closing */
+    uint64_t awaited;        /* the least sequence that a thread sleeps for; UINT64_MAX: none */
+    pthread_cond_t progress; /* signals that `completed` has reached `awaited` */
     uint64_t busy_ns;
     uint64_t wait_ns;
     uint64_t commands;
@@ -65,54 +67,56 @@ struct tide_host_streams {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
-    uint64_t ringing;  /* `doorbell` as of the last ring */
-    uint32_t watching; /* threads parked that events wake, too */
+    uint64_t ringing;  /* the value of `doorbell` at the last ring */
+    uint32_t watching; /* parked threads that events wake, too */
     bool closing;
     tide_status failure;
     char failure_message[TIDE_HOST_MESSAGE_BYTES];
     tide_host_stream streams[TIDE_STREAM_COUNT];
 };
 
-/* Start the threads. `threads` > 0. NO_MEMORY if one can't be made: then none is left. */
+/* Start the threads of the streams. `threads` > 0. NO_MEMORY: one could not be made, and none is left. */
 tide_status tide_host_streams_start(tide_host_streams *streams, const tide_device_options *options,
                                     uint32_t threads);
-/* Run what is enqueued, then end the threads. */
+/* Run all enqueued commands, then end the threads. */
 void tide_host_streams_stop(tide_host_streams *streams);
-/* Cheap: every ring is within its bounds. The lock is held. */
+/* Check, cheaply, that every ring is within its bounds. The lock is held. */
 bool tide_host_streams_is_valid(const tide_host_streams *streams);
 
-/* The command that the stream runs or waits for, NULL if none. For the fault handler: without the lock, as
- * the process is ending. */
+/* The command that the stream runs or waits for; NULL: none. For the fault handler, so it takes no lock: the
+ * process is ending. */
 const tide_command_name *tide_host_stream_running(const tide_host_streams *streams, tide_stream stream);
 
 void tide_host_streams_lock(tide_host_streams *streams);
 void tide_host_streams_unlock(tide_host_streams *streams);
 
-/* --- all below: the lock is held --- */
+/* --- the lock is held for all functions below --- */
 
-/* Has the stream's ring room for so many commands? With `wait` waits (giving up the lock) until it has. */
+/* Has the stream's ring space for so many commands? With `wait`, sleep (without the lock) until it has. */
 bool tide_host_stream_has_capacity(tide_host_streams *streams, tide_stream stream, uint64_t commands,
                                    bool wait);
-/* The next command, to be filled by the caller; then push makes it the stream's. There must be room. */
+/* The place of the next command. The caller fills it in, then push hands it to the stream. The ring must have
+ * space. */
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream);
 void tide_host_stream_push(tide_host_streams *streams, tide_stream stream);
 
-/* The moment behind the last command enqueued so far; its passing will ring the doorbell. */
+/* The moment behind the last command enqueued so far. When it passes, the doorbell rings. */
 tide_stream_point tide_host_stream_record(tide_host_streams *streams, tide_stream stream);
 bool tide_host_streams_passed(const tide_host_streams *streams, tide_stream_point moment);
-/* Wait (giving up the lock) until the moment has passed. */
+/* Wait (without the lock) until the moment has passed. */
 void tide_host_streams_wait(tide_host_streams *streams, tide_stream_point moment);
 bool tide_host_streams_idle(const tide_host_streams *streams);
-/* Wait (giving up the lock) until all that is enqueued now has passed. */
+/* Wait (without the lock) until all commands enqueued so far are done. */
 void tide_host_streams_drain(tide_host_streams *streams);
 
 void tide_host_streams_ring(tide_host_streams *streams);
-/* Wait (giving up the lock) until rung, or with `events` until an event completes, since `ticket` was the doorbell. */
+/* Wait (without the lock) until, since the doorbell had the value `ticket`, a ring came or, with `events`, an
+ * event completed. */
 void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket, bool events);
 
-/* The first failure stays until it is cleared. */
+/* Make the device fail. The first failure stays until it is cleared. */
 void tide_host_streams_fail(tide_host_streams *streams, tide_status status, const char *message);
-/* The failure, with its message set on the calling thread; TIDE_OK if none. */
+/* The failure, with its message set on the calling thread; TIDE_OK: there is none. */
 tide_status tide_host_streams_failure(const tide_host_streams *streams);
 
 #endif

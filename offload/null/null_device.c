@@ -1,14 +1,14 @@
-/* The null device: no data, only accounting and a virtual clock. Plans and predictions run the very same
- * manager on it.
+/* The null device: no data, only accounting and a virtual clock. Plans and predictions run the real manager
+ * on it.
  *
- * Streams are queues in virtual time (null_flow.h). A command lasts what the machine's rates say, or
- * options.kernel_time, longer where streams beside it slow it (options.slowdowns). The present moves in park() to
- * the next record that passes, in event_wait() and synchronize() to the end of the wait, and by the time of
- * map() and unmap(), which keep the engine busy.
+ * Streams are queues in virtual time (null_flow.h). A command takes as long as options.kernel_time or the
+ * machine's rates say, and longer while other streams slow it (options.slowdowns). Time passes in park(), to
+ * the next record that passes; in event_wait() and synchronize(), to the end of the wait; and in map() and
+ * unmap(), by the time that they take, since they keep the engine busy.
  *
- * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
- * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times
- * on every run.
+ * Budgets, and checks of misuse with their messages, are those of the host device (device.c, mappings.c).
+ * Kernels are not called. Addresses are made up, where no user memory can be, so that an access faults. A
+ * schedule takes the same times on every run.
  */
 #include "offload/null/null_device.h"
 
@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Beyond any address that Linux gives out unasked, and far from wrapping around. */
+/* Beyond any address that Linux gives out without being asked, and far below the end of 64 bits. */
 static const uint64_t address_first = UINT64_C(1) << 52;
 
 /* --- counters --- */
@@ -34,7 +34,7 @@ static void null_statistics(tide_device *device, tide_device_statistics *statist
 
 static void null_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
-    (void)device; /* no memory is behind its addresses: there is no fault to describe */
+    (void)device; /* its addresses have no memory, so there is no fault to describe */
     (void)describe;
     (void)context;
 }
@@ -52,7 +52,7 @@ static void null_close(tide_device *device)
     free(null);
 }
 
-/* Nothing is queued: a command is over when the clock says so. */
+/* Always true: a queue grows as needed. */
 static bool null_has_capacity(tide_device *device, tide_stream stream, bool wait)
 {
     (void)device, (void)stream, (void)wait;

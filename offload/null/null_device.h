@@ -1,4 +1,4 @@
-/* The null device's inside, shared by its files. null_memory.c makes memory up and keeps accounts,
+/* The inside of the null device, shared by its files: null_memory.c makes up addresses and keeps accounts,
  * null_time.c runs commands and events on the virtual clock, null_device.c opens, closes and counts. */
 #ifndef TIDE_OFFLOAD_NULL_DEVICE_H
 #define TIDE_OFFLOAD_NULL_DEVICE_H
@@ -7,7 +7,7 @@
 #include "offload/null/null_flow.h"
 
 typedef struct tide_null_device {
-    tide_account account; /* its lock guards all below */
+    tide_account account; /* its lock guards the fields below */
     tide_device_options options;
     uint64_t slots_base[TIDE_TIER_COUNT];
     tide_slot_counts counts;
@@ -37,10 +37,10 @@ static inline tide_status null_unlock(tide_null_device *null, tide_status status
 
 static inline void *made_up(uint64_t address)
 {
-    return (void *)(uintptr_t)address; /* never touched */
+    return (void *)(uintptr_t)address; /* nothing accesses it */
 }
 
-/* tide_account_makers, tide_device_ops: null_memory.c */
+/* For tide_account_makers and tide_device_ops, in null_memory.c: */
 tide_status tide_null_slots_make(tide_device *device, tide_tier tier, uint32_t count);
 tide_status tide_null_range_make(tide_device *device, uint64_t bytes, void **base);
 void tide_null_range_undo(tide_device *device, void *base, uint64_t bytes);
@@ -52,7 +52,7 @@ tide_status tide_null_event_create(tide_device *device, tide_event *event);
 void *tide_null_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
 tide_status tide_null_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
 
-/* tide_device_ops: null_time.c */
+/* For tide_device_ops, in null_time.c: */
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                              const void *arguments, size_t argument_bytes);
 tide_status tide_null_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,

@@ -1,5 +1,5 @@
-/* See null_flow.h. Between the ends of two commands no stream's slowdown changes, so virtual time advances
- * from end to end, however many streams there are. */
+/* See null_flow.h. Between the ends of two commands no command's slowdown changes, so time moves from end to
+ * end, however many streams there are. */
 #include "offload/null/null_flow.h"
 
 #include <assert.h>
@@ -88,7 +88,7 @@ static bool may_pass(const tide_null_flow *flow, const tide_null_entry *head)
     return head->told.is_wait ? tide_null_flow_passed(flow, head->until) : head->left_ns <= 0;
 }
 
-/* A wait that held nothing up goes untold. */
+/* Let the stream's head pass. The observer does not hear of a wait that took no time. */
 static void pass(tide_null_flow *flow, tide_stream stream)
 {
     tide_null_queue *queue = &flow->queues[stream];
@@ -108,7 +108,7 @@ static void pass(tide_null_flow *flow, tide_stream stream)
         tell(flow, &head->told);
 }
 
-/* Whether the stream's head passed. */
+/* Let the stream's head begin, and pass if it can. True if it has passed. */
 static bool head_settle(tide_null_flow *flow, tide_stream stream)
 {
     tide_null_queue *queue = &flow->queues[stream];
@@ -124,7 +124,8 @@ static bool head_settle(tide_null_flow *flow, tide_stream stream)
     return true;
 }
 
-/* Entries that take no time pass; one stream's record may let another's wait pass. */
+/* Let every head pass that can: entries that take no time, and the waits that a passed record of another
+ * stream allows. */
 static void settle(tide_null_flow *flow)
 {
     bool any = true;
@@ -167,7 +168,7 @@ static tide_status enqueue(tide_null_flow *flow, tide_stream stream, const tide_
     queue->end++;
     flow->records += entry->is_record;
     *entry_at(queue, queue->end) = *entry;
-    if (queue->end == queue->passed + 1) /* else it has the same head as before */
+    if (queue->end == queue->passed + 1) /* otherwise the stream has the same head as before */
         settle(flow);
     return TIDE_OK;
 }
@@ -238,20 +239,20 @@ static double slowdown_of(const tide_null_flow *flow, int stream, unsigned set)
     return slowdown > 0 ? slowdown : 1;
 }
 
-/* The next whole number; numbers from 2^63 on are whole. */
+/* Round up to a whole number; numbers from 2^63 on are whole. */
 static double whole_up(double x)
 {
     const double whole = x < (double)INT64_MAX ? (double)(int64_t)x : x;
     return whole < x ? whole + 1 : whole;
 }
 
-/* Time has an end: a later time becomes it, and everything ends there. */
+/* The time `by_ns` later, at most UINT64_MAX. At that time, the end of time, every command ends. */
 static uint64_t later(uint64_t now_ns, double by_ns)
 {
     return by_ns < (double)(UINT64_MAX - now_ns) ? now_ns + (uint64_t)by_ns : UINT64_MAX;
 }
 
-/* To the next end of a command, at most by `most_ns`. Commands that ended have passed. */
+/* Move time to the next end of a command, at most by `most_ns`; the commands that end then pass. */
 static void go_on(tide_null_flow *flow, unsigned set, double most_ns)
 {
     double by_ns = most_ns;

@@ -1,4 +1,4 @@
-/* The null device's memory: addresses made up for its account (account.h). See null_device.c. */
+/* The null device's memory: made-up addresses for its account (account.h). See null_device.c. */
 #include "offload/null/null_device.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ tide_status tide_null_range_make(tide_device *device, uint64_t bytes, void **bas
 
 void tide_null_range_undo(tide_device *device, void *base, uint64_t bytes)
 {
-    (void)device, (void)base, (void)bytes; /* there are addresses enough */
+    (void)device, (void)base, (void)bytes; /* addresses never run out */
 }
 
 tide_status tide_null_region_make(tide_device *device, uint64_t bytes, void **address)
@@ -90,5 +90,5 @@ tide_status tide_null_guard(tide_device *device, tide_stream stream, void *place
     (void)device;
     (void)place;
     (void)accessible;
-    return tide_stream_check(stream); /* nothing is accessible anyway */
+    return tide_stream_check(stream); /* no memory is accessible anyway */
 }

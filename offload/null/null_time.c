@@ -7,7 +7,8 @@
 
 /* --- commands --- */
 
-/* How long `amount` takes at a rate; a rate of 0 is no limit. Any finite amount at any finite rate has a duration. */
+/* How long `amount` takes at a rate; a rate of 0 means no time. Any finite amount and rate give a
+ * duration. */
 static uint64_t duration_ns(double amount, double per_second)
 {
     const double ns = per_second > 0 ? amount / per_second * 1e9 + 0.5 : 0;
@@ -19,7 +20,8 @@ static uint64_t longer(uint64_t a_ns, uint64_t b_ns)
     return a_ns > b_ns ? a_ns : b_ns;
 }
 
-/* A device kernel is bound by arithmetic or by memory; work on the host by memory. */
+/* How long a kernel takes: as options.kernel_time says if it knows; else by the rates, on the device by
+ * arithmetic or memory, whichever takes longer, on the host by memory. */
 static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, const tide_work *work,
                           tide_kernel fn, const void *arguments)
 {
@@ -211,7 +213,7 @@ void tide_null_synchronize(tide_device *device)
     (void)null_unlock(null, TIDE_OK);
 }
 
-/* Commands do nothing, so none fails after it was enqueued. */
+/* Always TIDE_OK: commands do nothing, so none fails after it was enqueued. */
 tide_status tide_null_never_failed(tide_device *device)
 {
     (void)device;
