@@ -1,4 +1,4 @@
-/* Rings of CUDA events and the times between them. See the header. */
+/* Rings of CUDA events, and the times between the events. See the header. */
 #include "offload/cuda/cuda_clock.h"
 
 #include "offload/cuda/cuda_driver.h"
@@ -16,7 +16,7 @@ static tide_cuda_entry *entry_at(tide_cuda_clock *clock, uint64_t sequence)
 
 uint64_t tide_cuda_clock_pending(const tide_cuda_clock *clock)
 {
-    /* In this order: `enqueued` is never behind what was harvested before. */
+    /* Read in this order, so that `enqueued` is never behind the value of `harvested`. */
     const uint64_t harvested = atomic_load(&clock->harvested);
     return atomic_load(&clock->enqueued) - harvested;
 }
@@ -32,7 +32,7 @@ bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence)
     return atomic_load(&clock->harvested) >= sequence;
 }
 
-/* One place is never used: it holds the entry that the oldest is measured from. */
+/* One place always stays free: it keeps the entry from whose end the oldest entry is measured. */
 static bool is_full(const tide_cuda_clock *clock)
 {
     return tide_cuda_clock_pending(clock) >= TIDE_CUDA_RING_ENTRIES - 1;
@@ -74,7 +74,7 @@ static tide_status events_create(tide_cuda_clock *clock)
     return status;
 }
 
-/* The first entry, number 0, has passed: the time from which the others are measured. */
+/* Record the event of entry 0 and wait for it: the other entries' times are measured from its time. */
 static tide_status first_time_take(tide_cuda_clock *clock)
 {
     const cudaEvent_t first = clock->ring[0].done;
@@ -165,7 +165,8 @@ tide_status tide_cuda_clock_enter(tide_cuda_clock *clock, const tide_work *work,
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock)
 {
     const uint64_t sequence = atomic_load(&clock->marked);
-    /* Too late for one that is being harvested: then the caller, who looks afterwards, sees that it has passed. */
+    /* If another thread is harvesting this entry, it may miss the flag; but the caller looks afterwards and
+     * then sees that the moment has passed. */
     atomic_store(&entry_at(clock, sequence)->recorded, true);
     return sequence;
 }
@@ -177,7 +178,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The first entry from `sequence` on that has an event, if one has. */
+/* The first entry from `sequence` on that has an event; the last marked one if none before it has. */
 static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
 {
     while (sequence < atomic_load(&clock->marked) && !atomic_load(&entry_at(clock, sequence)->has_event))
@@ -185,7 +186,8 @@ static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
     return sequence;
 }
 
-/* When an entry ended on the host's clock. Never before the one ahead of it, which ended before `now_ns`. */
+/* When an entry ended, by the host's clock: not before the entry ahead of it ended, and not after
+ * `now_ns`. */
 static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms,
                        uint64_t now_ns)
 {
@@ -196,7 +198,7 @@ static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entr
     return larger(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
 }
 
-/* The next run, up to `last`, has passed: count it, tell the observer, let go of it. */
+/* The next run, up to entry `last`, has passed: count it, report it to the observer, and free its entries. */
 static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
 {
     const uint64_t first = atomic_load(&clock->harvested) + 1;
@@ -216,7 +218,7 @@ static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
     atomic_store(&clock->harvested, last);
 }
 
-/* The next run, if it has passed. */
+/* Harvest the next run if it has passed. */
 static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *events)
 {
     const uint64_t before = atomic_load(&clock->harvested), last = marked_from(clock, before + 1);
@@ -237,7 +239,7 @@ static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *e
     if (status != TIDE_OK)
         return status;
     run_take(clock, last, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
-    /* After the entry has passed: a thread that records a moment now finds that it has passed. */
+    /* Read `recorded` last: a thread that records this moment from now on sees that it has passed. */
     *events += atomic_load(&entry->recorded);
     return TIDE_OK;
 }
@@ -264,7 +266,8 @@ tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events)
     return status;
 }
 
-/* Now and then as commands are entered, so that a caller far ahead of the GPU seldom meets a full ring. */
+/* Harvest now and then while commands are entered, so that a caller far ahead of the GPU seldom finds the
+ * ring full. */
 static bool is_time_to_look(const tide_cuda_clock *clock)
 {
     return atomic_load(&clock->enqueued) % HARVEST_EVERY == 0 || is_full(clock);
@@ -295,7 +298,8 @@ void tide_cuda_clock_drop(tide_cuda_clock *clock)
 tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter,
                                  bool *entered)
 {
-    /* With the lock held no place of the ring is used anew, so the CUDA event is still that moment's. */
+    /* While the lock is held no place of the ring is reused, so the CUDA event still belongs to this
+     * moment. */
     pthread_mutex_lock(&clock->harvest);
     const bool wanted = !tide_cuda_clock_passed(clock, sequence);
     tide_status status = TIDE_OK;
@@ -311,7 +315,8 @@ tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cuda
 tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence)
 {
     tide_host_sleep_sharply();
-    /* If it passes just now and its place is used anew, the event is a later moment's: seen at the next look. */
+    /* If the moment passes now and its place is reused, the query asks the event of a later moment; the loop
+     * then sees that this one has passed. */
     while (!tide_cuda_clock_passed(clock, sequence)) {
         const cudaError_t answer = cudaEventQuery(entry_at(clock, marked_from(clock, sequence))->done);
         if (!tide_cuda_is_pending(answer))

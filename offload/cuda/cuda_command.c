@@ -1,10 +1,11 @@
-/* Launches, copies and events. Enqueuing is one pattern: lock the stream, refuse if the device has failed, mark
- * the run that the command does not join, make room in the clock, count a fault, enqueue, and enter the command
- * in the clock.
+/* Launches, copies and events. Every call that enqueues does the same steps: it locks the stream, refuses if
+ * the device has failed, marks the run if the command does not join it, makes space in the clock, counts a
+ * fault, enqueues, and enters the command in the clock.
  *
- * Kernels' launchers run in the calling thread, which so pays for CUDA's launch, a few microseconds; the lock keeps
- * what one launcher enqueues together, nothing else waits for it. Copies go between the slots' own places: another
- * name of the same memory than kernels use, which an event lies between anyhow.
+ * Launchers of kernels run in the calling thread, which therefore pays for CUDA's launch, a few microseconds.
+ * The stream's lock keeps together all that one launcher enqueues; nothing else waits for it. Copies use the
+ * slots' own addresses, not the chunks' places that kernels use: two mappings of the same memory, which is
+ * safe since an event always lies between (cuda_memory.h).
  */
 #include "offload/cuda/cuda_inside.h"
 
@@ -17,12 +18,12 @@
 
 /* --- enqueuing --- */
 
-/* On TIDE_OK the stream's lock is held and its clock has room. */
+/* Lock the stream and make space in its clock. On TIDE_OK the stream's lock is held. */
 static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, const tide_work *work)
 {
     uint64_t events = 0;
-    tide_status status =
-        tide_cuda_break(device, tide_cuda_use(device->ordinal)); /* tells of kernels that failed */
+    tide_status status = tide_cuda_break(
+        device, tide_cuda_use(device->ordinal)); /* it may return the error of a kernel that failed */
     if (status != TIDE_OK)
         return status;
     pthread_mutex_lock(&device->streams[stream].lock);
@@ -37,8 +38,8 @@ static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, c
     return status;
 }
 
-/* Enter the work enqueued since `begin_ns`, and unlock the stream. Work that could not be entered runs all
- * the same, but this code can't follow it: the device breaks. */
+/* Enter the work enqueued since `begin_ns` in the clock, and unlock the stream. Work that could not be
+ * entered runs all the same, but this code can't see its end, so the device breaks. */
 static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, const tide_work *work,
                                bool is_wait, uint64_t begin_ns)
 {
@@ -52,7 +53,7 @@ static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, con
 
 /* --- launches --- */
 
-/* The launcher gets a copy of its arguments that is aligned as it may expect. */
+/* Call a launcher with a copy of its arguments that is aligned for any type. */
 static tide_status launcher_run(const tide_work *work, tide_stream stream, cudaStream_t on, tide_kernel fn,
                                 const void *arguments, size_t argument_bytes)
 {
@@ -63,7 +64,8 @@ static tide_status launcher_run(const tide_work *work, tide_stream stream, cudaS
     return tide_command_call(&name, stream, on, fn, copy);
 }
 
-/* A launcher that fails may have enqueued a part of its work: the device fails, as when a kernel of it did. */
+/* Launch a kernel. A launcher that fails may have enqueued a part of its work, so the device fails as if the
+ * kernel itself had failed. */
 static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, const tide_work *work,
                                  tide_kernel fn, const void *arguments, size_t argument_bytes)
 {
@@ -194,7 +196,7 @@ static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
     return tide_cuda_clock_passed(&device->streams[moment.stream].clock, moment.sequence);
 }
 
-/* Behind all that is enqueued on the stream now. */
+/* Take the moment behind all commands that are enqueued on the stream now. */
 static tide_status moment_take(tide_cuda_device *device, tide_stream_point *moment)
 {
     if (moment->stream == TIDE_STREAM_HOST) {
@@ -219,7 +221,7 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
     status = moment_take(cuda, &moment);
     if (status != TIDE_OK)
         return status;
-    const bool passed = has_passed(cuda, moment); /* then no harvest rings for it */
+    const bool passed = has_passed(cuda, moment); /* if so, no harvest will ring for this event */
     tide_cuda_state_lock(cuda);
     status = tide_event_check(event, cuda->account.event_count);
     if (status == TIDE_OK) {
@@ -231,8 +233,8 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
     return status;
 }
 
-/* The event's latest record, for a wait at `site`, which is counted. `stream`, if it is not STREAM_COUNT, is to wait
- * for it. `skipped`: a test has taken this site away. */
+/* Get the event's latest record for a wait at `site`, and count the wait. `stream` is the stream that is to
+ * wait, or STREAM_COUNT for the calling thread. `skipped`: a test skips this site. */
 static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tide_event event,
                                tide_wait_site site, tide_stream_point *moment, bool *skipped)
 {
@@ -249,7 +251,8 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
     return status;
 }
 
-/* Hold the stream until the moment has passed; an entry of its clock's own, as it takes time. */
+/* Make the stream wait until the moment has passed. The wait is an entry of its own in the clock, since it
+ * takes time. */
 static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment,
                         tide_wait_site site, uint64_t id)
 {
@@ -283,7 +286,7 @@ tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_
         status = moment_find(cuda, stream, event, site, &moment, &skipped);
     if (status != TIDE_OK || skipped || moment.stream == stream)
         return status;
-    tide_cuda_look(cuda, moment.stream); /* most have passed: no command for those */
+    tide_cuda_look(cuda, moment.stream); /* most moments have passed by now, and need no wait */
     return has_passed(cuda, moment) ? TIDE_OK : hold(cuda, stream, moment, site, id);
 }
 
@@ -320,7 +323,7 @@ static tide_status gpu_wait(tide_cuda_device *device, tide_stream_point moment)
         return tide_cuda_failure(device);
     status =
         tide_cuda_break(device, tide_cuda_clock_wait(&device->streams[moment.stream].clock, moment.sequence));
-    tide_cuda_look(device, moment.stream); /* soon enough for its times to be good */
+    tide_cuda_look(device, moment.stream); /* so that the times of the command are exact */
     return status;
 }
 
@@ -340,7 +343,7 @@ tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wai
     return TIDE_OK;
 }
 
-/* --- room --- */
+/* --- space on the streams --- */
 
 static bool has_capacity(tide_cuda_device *device, tide_stream stream, uint64_t *oldest)
 {
@@ -356,7 +359,7 @@ bool tide_cuda_has_capacity(tide_device *device, tide_stream stream, bool wait)
     if (has_capacity(cuda, stream, &moment.sequence))
         return true;
     if (stream != TIDE_STREAM_HOST)
-        tide_cuda_look(cuda, stream); /* most have passed */
+        tide_cuda_look(cuda, stream); /* most commands have passed by now */
     if (has_capacity(cuda, stream, &moment.sequence) || atomic_load(&cuda->broken))
         return true;
     if (!wait)
@@ -364,6 +367,6 @@ bool tide_cuda_has_capacity(tide_device *device, tide_stream stream, bool wait)
     if (stream == TIDE_STREAM_HOST)
         tide_host_executor_wait(&cuda->executor, moment.sequence);
     else
-        (void)gpu_wait(cuda, moment); /* if it fails, the next call says so */
+        (void)gpu_wait(cuda, moment); /* if it fails, the next call returns the failure */
     return true;
 }

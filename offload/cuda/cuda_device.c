@@ -7,9 +7,9 @@
  *
  *      map, unmap          -> cuMemMap, cuMemUnmap of the slots' handles
  *
- * Thin by intent: the same code as on the other devices checks which call is allowed when, and the host
- * device, whose moments this one shares (a stream and a sequence; cuda_clock.h), is where tests prove the
- * order of streams.
+ * This device is thin on purpose. The same code as on the other devices checks which calls are allowed
+ * (account.h). Its moments, a stream and a sequence (cuda_clock.h), are those of the host device, on which
+ * tests prove the order of streams.
  *
  * The files and the locks: see cuda_inside.h.
  */
@@ -26,7 +26,7 @@
 
 static tide_status cuda_guard(tide_device *device, tide_stream stream, void *place, bool accessible)
 {
-    (void)device, (void)place, (void)accessible; /* options.guard was refused: nothing to do */
+    (void)device, (void)place, (void)accessible; /* open refused options.guard, so there is nothing to do */
     return tide_stream_check(stream);
 }
 
@@ -36,14 +36,15 @@ static tide_status cuda_host_touch(tide_device *device, const tide_work *work)
     return tide_work_check(work);
 }
 
-/* Called before a fault handler ends the process, and there is none: a GPU's faults come as statuses. */
+/* Ignores `describe`, which is for a fault handler to call before it ends the process. There is no such
+ * handler: a GPU's faults come as statuses. */
 static void cuda_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
     (void)device, (void)describe, (void)context;
 }
 
-/* Only a failure that the device has already met: a query of each stream would cost every op of the caller's.
- * Threads that enqueue, query or park look often enough. */
+/* Returns only a failure that the device knows of. A query of each stream would cost time in every op of the
+ * caller's, and threads that enqueue, query or park look often enough. */
 static tide_status cuda_failure(tide_device *device)
 {
     return tide_cuda_failure(tide_cuda_device_of(device));
@@ -67,8 +68,8 @@ static void stream_close(tide_cuda_stream *stream)
     pthread_mutex_destroy(&stream->lock);
 }
 
-/* The GPU's updates take what other kernels leave free: those are the ops', or zero what an op waits for. Copies
- * have no priorities. */
+/* Create a stream. Updates run at the lowest priority, so that they use what other kernels leave free: those
+ * belong to ops or zero chunks that an op waits for. Copies have no priority. */
 static tide_status stream_create(tide_cuda_stream *stream, tide_stream role)
 {
     int least = 0, greatest = 0;
@@ -77,7 +78,7 @@ static tide_status stream_create(tide_cuda_stream *stream, tide_stream role)
     if (status != TIDE_OK)
         return status;
     const int priority = role == TIDE_STREAM_UPDATE ? least : greatest;
-    /* Non-blocking: nothing is ordered with it that no event orders. */
+    /* Non-blocking, so that only events order it with other streams. */
     return tide_cuda_check(cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, priority),
                            "cudaStreamCreateWithPriority");
 }
@@ -171,7 +172,7 @@ static const tide_device_ops cuda_ops = {
     .set_fault = tide_account_set_fault,
 };
 
-/* Refuses the options that only an emulated device can serve, rather than ignore them. */
+/* Refuse the options that only an emulated device can serve, instead of ignoring them. */
 static tide_status options_check(const tide_device_options *options)
 {
     const struct {
@@ -192,7 +193,7 @@ static tide_status options_check(const tide_device_options *options)
     return status;
 }
 
-/* The GPU's name for messages, and where it hangs. */
+/* Find out the GPU's name, for messages, and its NUMA node. */
 static tide_status gpu_name(tide_cuda_device *device)
 {
     int count = 0;
@@ -234,7 +235,7 @@ static tide_status chunk_bytes_check(const tide_cuda_device *device)
     return TIDE_OK;
 }
 
-/* Is this GPU one to work with? Fills in its properties. */
+/* Check that this device can use the GPU, and fill in the GPU's properties. */
 static tide_status gpu_check(tide_cuda_device *device)
 {
     tide_status status = gpu_name(device);
@@ -308,7 +309,7 @@ static const tide_account_makers cuda_makers = {
     .place_lost = tide_cuda_place_lost,
 };
 
-/* All that can't fail. The GPU has been checked. */
+/* The part of opening that can't fail. The GPU has been checked. */
 static void device_init(tide_cuda_device *device)
 {
     const tide_device_options *options = &device->options;
@@ -318,8 +319,8 @@ static void device_init(tide_cuda_device *device)
     tide_cuda_memory_init(&device->memory, &device->driver, device->ordinal, options->chunk_bytes);
     (void)pthread_mutex_init(&device->state_lock, NULL);
     (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic,
-                                    CLOCK_MONOTONIC); /* park's sleep: tide_host_now_ns()'s clock */
+    (void)pthread_condattr_setclock(
+        &monotonic, CLOCK_MONOTONIC); /* the clock of tide_host_now_ns(), by which park() sleeps */
     (void)pthread_cond_init(&device->rung, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
 }

@@ -4,15 +4,16 @@
 
 #include "offload/device.h"
 
-/* As tide_device_host_open, for the GPU of that ordinal. ARGUMENT also where there is no such GPU and for chunks that
- * are no multiple of its granularity (2 MiB so far). UNSUPPORTED, naming it: no driver or one too old, no virtual
- * memory management, or an option that only the host device can honour (hazard_check, guard, fault_handler, link
- * throttle, delays). */
+/* Open the GPU of that ordinal. Statuses as of tide_device_host_open, and: ARGUMENT if there is no such GPU,
+ * or if a chunk is not a multiple of its granularity (2 MiB so far); UNSUPPORTED, with the reason in the
+ * message, if there is no driver or an old one, no virtual memory management, or if an option works only on
+ * the host device (hazard_check, guard, fault_handler, link throttle, delays). */
 tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
 
-/* How many threads the host executor's team gets, on a machine of so many processors: `asked`, or, if that is 0,
- * all but two, at least one: the caller's thread and the engine's have to answer a GPU within microseconds,
- * and Adam's team never sleeps while there are updates. The number never changes a bit of the result. */
+/* How many threads the team of the host executor gets on a machine with so many processors: `asked`, or if
+ * that is 0 all but two, at least one. Two are kept free because the caller's thread and the engine's have to
+ * answer a GPU within microseconds, while Adam's team never sleeps as long as there are updates. The number
+ * of threads never changes the results by a single bit. */
 uint32_t tide_cuda_executor_threads(uint32_t asked, uint32_t processors);
 
 #endif

@@ -1,9 +1,9 @@
-/* Entry points by name, and errors into statuses. See the header. */
+/* Finds the driver's entry points by name, and turns errors into statuses. See the header. */
 #include "offload/cuda/cuda_driver.h"
 
 #include <string.h>
 
-/* The interfaces of CUDA 12.0, which the types above describe: none of them has changed since. */
+/* The version of the interfaces that the types in the header describe, CUDA 12.0; none has changed since. */
 enum { INTERFACE_VERSION = 12000 };
 
 /* --- errors --- */
@@ -25,11 +25,11 @@ static tide_status status_of(cudaError_t error)
     }
 }
 
-/* Take the thread's last error away. One that has broken the context stays, whatever is done. */
+/* Clear the thread's last error. One that has broken the context stays, whatever is called. */
 static void last_error_forget(void)
 {
     const cudaError_t forgotten = cudaGetLastError();
-    (void)forgotten; /* it was returned by the call that made it, too */
+    (void)forgotten; /* dropped, since the call that caused this error has returned it, too */
 }
 
 tide_status tide_cuda_check(cudaError_t error, const char *what)
@@ -49,7 +49,7 @@ bool tide_cuda_is_pending(cudaError_t error)
     return true;
 }
 
-/* The driver's name of an error. */
+/* The driver's name for an error. */
 static const char *driver_error_name(const tide_cuda_driver *driver, CUresult error)
 {
     const char *name = NULL;
@@ -65,7 +65,8 @@ tide_status tide_cuda_driver_check(const tide_cuda_driver *driver, CUresult erro
                      what, driver_error_name(driver, error));
 }
 
-/* One such remark is enough: the first names what went wrong, the others mostly follow from it. */
+/* Add an error on the way back to the message, but only the first: it names what went wrong, and the others
+ * mostly follow from it. */
 static void remark(const char *what, const char *error_name)
 {
     static const char mark[] = " (then, undoing it, ";
@@ -89,14 +90,15 @@ void tide_cuda_driver_undo(const tide_cuda_driver *driver, CUresult error, const
 
 /* --- the driver --- */
 
-/* Does CUDA say with this that the driver has no such call? It may also answer so without an error. */
+/* Does this error mean that the driver has no such call? CUDA may also report that without an error. */
 static bool is_missing(cudaError_t error)
 {
     return error == cudaErrorSymbolNotFound || error == cudaErrorNotSupported ||
            error == cudaErrorInvalidValue;
 }
 
-/* `entry` is where a pointer to a function is kept. CUDA, as dlsym, gives it as a pointer to an object. */
+/* Look up a driver call. `entry` points to a pointer to a function; CUDA, like dlsym, returns the address as
+ * a pointer to an object. */
 static tide_status entry_find(const char *name, const char *gpu, void *entry)
 {
     void *address = NULL;
@@ -142,7 +144,7 @@ tide_status tide_cuda_driver_find(const char *gpu, tide_cuda_driver *driver)
 CUmemAllocationProp tide_cuda_allocation(uint32_t ordinal)
 {
     CUmemAllocationProp wanted;
-    memset(&wanted, 0, sizeof wanted); /* reserved bytes are to be zero */
+    memset(&wanted, 0, sizeof wanted); /* CUDA wants reserved bytes to be zero */
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     wanted.location.id = (int)ordinal;
@@ -154,7 +156,7 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
     int supported = 0;
     size_t least = 0;
     const CUmemAllocationProp wanted = tide_cuda_allocation(ordinal);
-    /* A device's handle is its ordinal; both numberings see the same GPUs (CUDA_VISIBLE_DEVICES). */
+    /* A device's handle is its ordinal; runtime and driver number the same GPUs (CUDA_VISIBLE_DEVICES). */
     tide_status status = tide_cuda_driver_check(
         driver,
         driver->device_attribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -171,7 +173,7 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
 
 tide_status tide_cuda_use(uint32_t ordinal)
 {
-    /* For a thread that has never chosen, CUDA may answer GPU 0 although the thread has no context of it. */
+    /* CUDA may return GPU 0 for a thread that has never chosen one and has no context of that GPU. */
     static _Thread_local bool said;
     int current = -1;
     tide_status status = tide_cuda_check(cudaGetDevice(&current), "cudaGetDevice");

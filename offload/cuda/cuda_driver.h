@@ -1,19 +1,20 @@
-/* CUDA's two interfaces behind one way of reporting.
+/* CUDA's runtime and driver behind one way of reporting errors.
  *
- * The runtime is linked; of the driver this code needs only the calls that manage virtual memory, and looks
- * them up by name at run time. So it loads without libcuda, and reports that a machine has no driver.
+ * The module links the runtime. Of the driver this code needs only the calls that manage virtual memory, and
+ * looks them up by name at run time. So it loads without libcuda, and can report that a machine has no
+ * driver.
  *
- * Every status of every call goes through one of these:
+ * Every result of a CUDA call goes through one of these:
  *
- * tide_cuda_check, tide_cuda_driver_check   a failure becomes a status and a message, that names the call and CUDA's
- * error
- *   tide_cuda_is_pending                      for queries: "not ready" is an answer, no failure
- * tide_cuda_undo, tide_cuda_driver_undo     on ways back, where a failure can't change anything any more: added to
- * the
- *                                             message that the caller is about to read
+ *   tide_cuda_check, tide_cuda_driver_check   turn a failure into a status and a message that names the call
+ *                                             and CUDA's error
+ *   tide_cuda_is_pending                      for queries, where "not ready" is an answer and no failure
+ *   tide_cuda_undo, tide_cuda_driver_undo     for undoing after a failure, when a second failure changes
+ *                                             nothing any more: add it to the message that the caller will
+ *                                             read
  *
- * A runtime call that fails, or answers "not ready", also leaves its error behind as the thread's last one, for which
- * the thread's next kernel launch would be blamed: all of these take it away.
+ * A runtime call that fails, or answers "not ready", also becomes the thread's last error, and the thread's
+ * next kernel launch would report it. All of these functions clear it.
  */
 #ifndef TIDE_OFFLOAD_CUDA_DRIVER_H
 #define TIDE_OFFLOAD_CUDA_DRIVER_H
@@ -38,25 +39,26 @@ typedef struct tide_cuda_driver {
     PFN_cuMemSetAccess_v10020 set_access;
 } tide_cuda_driver;
 
-/* Look the entry points up. UNSUPPORTED: no driver, one that is too old, or one that lacks a call, which is named.
- * `gpu` is for that message. */
+/* Look up the entry points. UNSUPPORTED: there is no driver, it is too old, or it lacks a call, which the
+ * message names. `gpu` names the GPU in that message. */
 tide_status tide_cuda_driver_find(const char *gpu, tide_cuda_driver *driver);
 
-/* The least unit of the GPU's virtual memory management, in bytes; 0 if it has none. DEVICE. */
+/* The smallest unit of the GPU's virtual memory management, in bytes; 0: it has none. DEVICE. */
 tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordinal, uint64_t *bytes);
-/* The properties of physical device memory of that GPU, for CUDA's calls that make it. */
+/* The properties of physical memory on that GPU, for the CUDA calls that make such memory. */
 CUmemAllocationProp tide_cuda_allocation(uint32_t ordinal);
 
-/* Make the GPU current on the calling thread, unless it is: each call asks CUDA (a read of the thread's own),
- * since other code on this thread may have chosen another GPU. DEVICE, NO_MEMORY, UNSUPPORTED. */
+/* Make the GPU current on the calling thread. Asks CUDA each time whether it is (which reads only memory of
+ * the thread), since other code on this thread may have chosen another GPU. DEVICE, NO_MEMORY,
+ * UNSUPPORTED. */
 tide_status tide_cuda_use(uint32_t ordinal);
 
-/* TIDE_OK if `error` is cudaSuccess; else a status with the message "what: cudaErrorName: CUDA's words". NO_MEMORY
- * where memory is missing, UNSUPPORTED without a usable driver, otherwise DEVICE. */
+/* TIDE_OK if `error` is cudaSuccess; otherwise a status, with the message "what: cudaErrorName: CUDA's text":
+ * NO_MEMORY if memory is missing, UNSUPPORTED without a usable driver, DEVICE for all other errors. */
 tide_status tide_cuda_check(cudaError_t error, const char *what);
 tide_status tide_cuda_driver_check(const tide_cuda_driver *driver, CUresult error, const char *what);
 
-/* Is it cudaErrorNotReady? */
+/* Is `error` cudaErrorNotReady? */
 bool tide_cuda_is_pending(cudaError_t error);
 
 void tide_cuda_undo(cudaError_t error, const char *what);

@@ -1,5 +1,5 @@
-/* Inside the CUDA device: its one structure, and the operations that its files implement for the table in
- * cuda_device.c. Only files of offload/ include this.
+/* The inside of the CUDA device: its one structure, and the operations that its files implement for the table
+ * in cuda_device.c. Only files of offload/ include this.
  *
  *   account.c       memory made at start and the place of each slot, as on every device; calls
  *   cuda_setup.c      slots, ranges, region, buffers, mappings
@@ -7,12 +7,13 @@
  *   cuda_state.c    sleep, failure, counters
  *   cuda_device.c   the table; open, close
  *
- * Beneath them, each knowing nothing of this structure: cuda_driver (calls and errors), cuda_memory (device memory),
- * cuda_pinned (host slots), cuda_clock (a stream's moments and times), host_executor (the host executor).
+ * Below them, without knowledge of this structure: cuda_driver (calls and errors), cuda_memory (device
+ * memory), cuda_pinned (host slots), cuda_clock (moments and times of a stream), host_executor (the host
+ * executor).
  *
- * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the executor;
- * `state_lock`. The observer is called under a clock's. Memory made at start is read without a lock
- * afterwards, as device.h allows creation at start only.
+ * Locks, in this order: the account's (the memory lock); a stream's; that of a clock or of the executor;
+ * `state_lock`. The observer is called under a clock's lock. Memory made at start is read without a lock
+ * later, since device.h allows making it only at start.
  */
 #ifndef TIDE_OFFLOAD_CUDA_INSIDE_H
 #define TIDE_OFFLOAD_CUDA_INSIDE_H
@@ -28,10 +29,11 @@ enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
 _Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host executor is the last stream");
 
 typedef struct tide_cuda_stream {
-    pthread_mutex_t lock; /* enqueuing: keeps a command and its entry together */
+    pthread_mutex_t
+        lock; /* held while enqueuing, so that a command and its entry in the clock stay together */
     cudaStream_t stream;
     tide_cuda_clock clock;
-    bool failed; /* an enqueuing did, since the last recovery: of a launch a part may be there */
+    bool failed; /* an enqueuing call failed since the last recovery, and a part of its launch may run */
 } tide_cuda_stream;
 
 typedef struct tide_cuda_device {
@@ -40,25 +42,26 @@ typedef struct tide_cuda_device {
     uint32_t ordinal;
     char name[112];   /* "GPU 0 (NVIDIA H200)" */
     int32_t node;     /* topology.h */
-    uint32_t threads; /* that make memory, at start, where nothing else runs */
+    uint32_t threads; /* threads that make memory at start, when nothing else runs */
     tide_cuda_driver driver;
 
-    tide_cuda_memory memory;     /* memory lock for changes; DEVICE tier */
-    tide_cuda_pinned host_slots; /* memory lock for changes */
+    tide_cuda_memory memory;     /* the DEVICE tier; [memory lock] for changes */
+    tide_cuda_pinned host_slots; /* [memory lock] for changes */
     tide_host_arena *arena;      /* memory lock */
 
     tide_cuda_stream streams[TIDE_CUDA_STREAMS];
     tide_host_executor executor;
 
-    pthread_mutex_t state_lock; /* guards the rest */
+    pthread_mutex_t state_lock; /* guards the fields below */
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
-    uint64_t ringing;  /* `doorbell` as of the last ring */
-    uint32_t asleep;   /* threads parked for events with nothing to look at: recording one wakes them */
+    uint64_t ringing;  /* the value of `doorbell` at the last ring */
+    /* threads parked for events while no stream has a pending one; recording an event wakes them */
+    uint32_t asleep;
     tide_status failure;
     char failure_message[TIDE_CUDA_MESSAGE_BYTES];
-    bool place_lost;     /* a chunk's place could not be restored: no recovery */
-    _Atomic bool broken; /* a CUDA call failed: no more queries of the streams until recovery */
+    bool place_lost;     /* a chunk's place could not be restored, so the device can't recover */
+    _Atomic bool broken; /* a CUDA call failed, so the device does not query its streams until recovery */
     uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
@@ -72,23 +75,25 @@ static inline tide_cuda_device *tide_cuda_device_of(tide_device *device)
 
 void tide_cuda_state_lock(tide_cuda_device *device);
 void tide_cuda_state_unlock(tide_cuda_device *device);
-/* The first failure stays until it is recovered from; its message is the calling thread's. Passes the status on. */
+/* Make the device fail, with the calling thread's message, unless it has failed already; the first failure
+ * stays until recovery. Returns `status`. */
 tide_status tide_cuda_fail(tide_cuda_device *device, tide_status status);
-/* Fail the device, as tide_cuda_fail, for a CUDA call on a stream: the device makes no more queries of its
- * streams. OK passes. */
+/* Like tide_cuda_fail, after a CUDA call on a stream has failed: the device also stops querying its streams.
+ * TIDE_OK does nothing. Returns `status`. */
 tide_status tide_cuda_break(tide_cuda_device *device, tide_status status);
-/* The failure, with its message set on the calling thread; TIDE_OK if none. */
+/* The failure, with its message set on the calling thread; TIDE_OK: there is none. */
 tide_status tide_cuda_failure(tide_cuda_device *device);
-/* `count` events have completed: the doorbell. */
+/* Ring the doorbell: `count` events have completed. */
 void tide_cuda_events_completed(tide_cuda_device *device, uint64_t count);
-/* An event was recorded: who sleeps with nothing to look at looks again. The state lock is held. */
+/* Call after an event was recorded: wakes the threads counted in `asleep`. The state lock is held. */
 void tide_cuda_event_recorded(tide_cuda_device *device);
-/* Take what has passed on a stream, or on all, off its ring, and ring the doorbell for events among it; or break the
- * device. Nothing on a broken one. */
+/* Harvest what has passed on a stream, or on all, and ring the doorbell for the events among it. A failure
+ * breaks the device. Does nothing on a broken device. */
 void tide_cuda_look(tide_cuda_device *device, tide_stream stream);
 void tide_cuda_look_at_all(tide_cuda_device *device);
 
-/* Put an event behind what the stream's clock has at its end without one. The stream's lock is held. */
+/* Record an event behind the run at the end of the stream's clock, if there is one. The stream's lock is
+ * held. */
 tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream);
 
 uint64_t tide_cuda_doorbell(tide_device *device);
@@ -110,7 +115,7 @@ void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
 tide_status tide_cuda_place_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *place);
 void tide_cuda_place_lost(tide_device *device, tide_status status);
-/* Give everything back that these made. Nothing runs. */
+/* Free everything that these functions made. No command runs. */
 void tide_cuda_setup_undo(tide_cuda_device *device);
 
 /* --- cuda_command.c --- */

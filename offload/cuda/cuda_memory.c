@@ -1,4 +1,4 @@
-/* The driver's calls behind slots, places and the region. The callers check whether a call is allowed. */
+/* Makes the driver's calls for slots, places and the region. The callers check whether a call is allowed. */
 #include "offload/cuda/cuda_memory.h"
 
 #include <assert.h>
@@ -11,8 +11,8 @@ void tide_cuda_memory_init(tide_cuda_memory *memory, const tide_cuda_driver *dri
     *memory = (tide_cuda_memory){.driver = driver, .ordinal = ordinal, .chunk_bytes = chunk_bytes};
 }
 
-/* Device addresses are the host's kind of pointers, so that both devices have one table; this code never
- * dereferences one. */
+/* Device addresses are passed as the host's kind of pointers, so that all devices have one table of
+ * operations; this code never dereferences one. */
 static CUdeviceptr device_address(const void *address)
 {
     return (CUdeviceptr)(uintptr_t)address;
@@ -29,7 +29,7 @@ void *tide_cuda_memory_slot(const tide_cuda_memory *memory, uint32_t slot)
     return (void *)(uintptr_t)own_place(memory, slot);
 }
 
-/* --- a handle at a place --- */
+/* --- mapping a handle at a place --- */
 
 static tide_status place_fill(const tide_cuda_memory *memory, CUdeviceptr place,
                               CUmemGenericAllocationHandle handle)
@@ -84,7 +84,7 @@ void tide_cuda_memory_unmap_undo(const tide_cuda_memory *memory, void *place)
 tide_status tide_cuda_memory_reserve(const tide_cuda_memory *memory, uint64_t bytes, void **address)
 {
     CUdeviceptr base = 0;
-    /* Alignment 0: as much as mapping needs. No caller needs more. */
+    /* Alignment 0: CUDA aligns as mapping needs, which is enough for all callers. */
     const tide_status status = tide_cuda_driver_check(
         memory->driver, memory->driver->address_reserve(&base, bytes, 0, 0, 0), "cuMemAddressReserve");
     if (status != TIDE_OK)

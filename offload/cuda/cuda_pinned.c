@@ -1,4 +1,4 @@
-/* Pieces of an extent, registered and unregistered by several threads. See the header. */
+/* Several threads register and unregister the pieces of an extent. See the header. */
 #include "offload/cuda/cuda_pinned.h"
 
 #include "offload/cuda/cuda_driver.h"
@@ -18,7 +18,7 @@
 enum {
     HUGE_PAGE_BYTES = 2 << 20,
     THREADS_MAX = 16,
-    PIECE_MIN_BYTES = 64 << 20, /* smaller ones are many calls for little */
+    PIECE_MIN_BYTES = 64 << 20, /* smaller pieces would need many calls for little memory */
     PIECE_MAX_BYTES = 1 << 30,
     MESSAGE_BYTES = 512,
 };
@@ -27,7 +27,8 @@ static const char host_slots[] = "host slots";
 
 /* --- one registration --- */
 
-/* Registered pages take page tables on the GPU. Where that does not answer, its word is not needed. */
+/* Write how many bytes the GPU has free, since registered pages take page tables there; "unknown" if CUDA
+ * does not answer. */
 static void gpu_free_text(char text[32])
 {
     size_t available = 0, total = 0;
@@ -35,7 +36,7 @@ static void gpu_free_text(char text[32])
     (void)snprintf(text, 32, status == TIDE_OK ? "%zu" : "unknown", available);
 }
 
-/* Add to the message the system's limits that may have caused the failure. */
+/* Add to the message the limits of the system that may have caused the failure. */
 static tide_status limits_add(tide_status status)
 {
     struct rlimit locked;
@@ -83,7 +84,7 @@ static uint64_t piece_bytes(const tide_cuda_pinned *slots, uint32_t piece)
     return (left < slots->slots_per_piece ? left : slots->slots_per_piece) * slots->chunk_bytes;
 }
 
-/* A piece a thread, as far as its size is between the bounds and at least one slot. */
+/* Choose one piece for each thread, but keep its size within the bounds and at least one slot. */
 static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t threads)
 {
     const uint64_t most = PIECE_MAX_BYTES / chunk_bytes;
@@ -102,14 +103,14 @@ typedef struct pinning_work {
     void (*run)(struct pinning_work *work); /* each thread's loop over the pieces */
     tide_free_memory memory;
 
-    pthread_mutex_t lock;    /* guards the rest */
-    uint32_t next;           /* piece */
-    bool *pinned;            /* [piece]; NULL: all are */
-    cudaError_t unpin_error; /* the first */
+    pthread_mutex_t lock;    /* guards the fields below */
+    uint32_t next;           /* the next piece to take */
+    bool *pinned;            /* [piece]; NULL: all pieces are pinned */
+    cudaError_t unpin_error; /* the first error of cudaHostUnregister */
     uint64_t done_bytes;
     tide_pinning_times times;
     tide_status status;
-    char message[MESSAGE_BYTES]; /* of the first failure */
+    char message[MESSAGE_BYTES]; /* the message of the first failure */
 } pinning_work;
 
 static bool piece_next(pinning_work *work, uint32_t *piece)
@@ -122,7 +123,7 @@ static bool piece_next(pinning_work *work, uint32_t *piece)
     return more;
 }
 
-/* Adds what has passed since `since_ns` to a sum; returns the time now. */
+/* Add the time since `since_ns` to a sum; returns the time now. */
 static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
 {
     const uint64_t now_ns = tide_host_now_ns();
@@ -130,7 +131,7 @@ static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
     return now_ns;
 }
 
-/* In steps, as the machine has room. */
+/* Touch a piece in steps, each when the machine has memory for it. */
 static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t bytes,
                                tide_pinning_times *times)
 {
@@ -149,7 +150,7 @@ static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t
     return status;
 }
 
-/* Under the lock, or before there are threads. */
+/* Report the progress. The lock is held, or no other thread runs yet. */
 static void work_tell(const pinning_work *work)
 {
     const tide_cuda_pinning *how = work->how;
@@ -186,7 +187,7 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     return status;
 }
 
-/* Keep the first failure, and end every thread's wait for memory. */
+/* Keep the first failure, and end all threads' waits for memory. */
 static void work_fail(pinning_work *work, tide_status status)
 {
     pthread_mutex_lock(&work->lock);
@@ -211,13 +212,13 @@ static void pieces_make(pinning_work *work)
 static void *helper_main(void *argument)
 {
     pinning_work *work = argument;
-    (void)tide_topology_bind_thread(work->how->node); /* a wish */
+    (void)tide_topology_bind_thread(work->how->node); /* it may fail */
     work->run(work);
     return NULL;
 }
 
-/* By threads of the node, or by the caller where there are none to be had: the caller itself is not moved there. Returns
- * how many. */
+/* Run the work on new threads of the node; if none can be made, on the caller, which is not moved to the
+ * node. Returns how many threads ran it. */
 static uint32_t work_do(pinning_work *work)
 {
     pthread_t helpers[THREADS_MAX];
@@ -236,7 +237,7 @@ static uint32_t work_do(pinning_work *work)
 static void pieces_unpin(pinning_work *work)
 {
     uint32_t piece;
-    (void)tide_cuda_use(work->how->ordinal); /* if it fails, so do the calls below */
+    (void)tide_cuda_use(work->how->ordinal); /* if it fails, the calls below fail, too */
     while (piece_next(work, &piece)) {
         if (work->pinned != NULL && !work->pinned[piece])
             continue;
@@ -247,7 +248,7 @@ static void pieces_unpin(pinning_work *work)
     }
 }
 
-/* Unpin the pieces pinned before a failure. */
+/* After a failure: unpin the pieces that were pinned before it. */
 static void work_undo(pinning_work *work)
 {
     work->run = pieces_unpin;
@@ -256,7 +257,7 @@ static void work_undo(pinning_work *work)
     (void)work_do(work);
 }
 
-/* Sets slots->times. */
+/* Touch and pin all pieces. Sets slots->times. */
 static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *how)
 {
     const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
@@ -307,7 +308,8 @@ tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uin
     tide_status status = tide_host_extent_back(host_slots, bytes, HUGE_PAGE_BYTES, how->node, &base);
     if (status != TIDE_OK)
         return status;
-    /* A wish. Without it a fork would copy all of it, page by page: pinned pages can't be shared until one writes. */
+    /* It may fail. Without it a fork would copy the whole extent page by page, since pinned pages can't be
+     * shared copy-on-write. */
     (void)madvise(base, bytes, MADV_DONTFORK);
     made.base = base;
     made.slots_per_piece = slots_per_piece(count, chunk_bytes, how->threads);

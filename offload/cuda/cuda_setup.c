@@ -1,5 +1,5 @@
-/* Memory at start, and mappings, that the CUDA device makes for its account (account.h), which holds its lock
- * meanwhile. For events, which are moments on a stream, CUDA makes nothing (cuda_clock.h).
+/* Makes memory at start, and mappings, for the CUDA device's account (account.h), which holds its lock during
+ * these calls. Events need no CUDA object of their own: they are moments on a stream (cuda_clock.h).
  */
 #include "offload/cuda/cuda_inside.h"
 
@@ -94,7 +94,7 @@ tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *plac
     return status == TIDE_OK ? tide_cuda_memory_unmap(&cuda->memory, slot, place) : status;
 }
 
-/* A place is neither mapped nor free, and a use of it would find anything: the device fails. */
+/* A place is neither mapped nor free, so an access there could find anything: the device fails. */
 void tide_cuda_place_lost(tide_device *device, tide_status status)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
@@ -104,7 +104,7 @@ void tide_cuda_place_lost(tide_device *device, tide_status status)
     (void)tide_cuda_fail(cuda, status);
 }
 
-/* --- the way back --- */
+/* --- undo --- */
 
 static void ranges_undo(tide_cuda_device *device)
 {

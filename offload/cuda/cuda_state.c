@@ -1,19 +1,20 @@
-/* The state of a CUDA device: its failure, passed moments, sleeping threads, sums.
+/* The state of a CUDA device: its failure, passed moments, sleeping threads and counters.
  *
  * Sleeping. The engine's sleep has to end when an event completes, and CUDA offers two ways to learn of that.
- * cudaLaunchHostFunc calls a function in stream order, but later commands of the stream wait until the
- * function has returned on a thread of the driver: tens of microseconds of an idle GPU an event. So park()
- * looks itself: it asks each stream's oldest command (a query reads a word of memory, below a microsecond), a
- * few times at once and then every 20 to 50 microseconds, sleeping on the doorbell between, which ring(), the
- * host executor and a failure ring. Linux would make 20 asked for 78 (medians in a virtual machine of 2 cores; 97
- * in another run) and 50 into 107, as it may be 50 late; for a thread that asks for sharp sleeps it is 26
- * (43) and 58. With nothing on the streams, and where events are not to wake the caller, it looks every 10
- * milliseconds, for errors of kernels that no other call may meet. An event is seen late by a period at most,
- * 5% of the time that a copy of 64 MiB takes.
+ * cudaLaunchHostFunc calls a function in stream order, but the stream's later commands wait until the
+ * function has returned on a thread of the driver: each event would leave the GPU idle for tens of
+ * microseconds. Therefore park() polls: it queries the oldest command of each stream (a query reads a word of
+ * memory, in less than a microsecond), a few times at once and then every 20 to 50 microseconds. Between
+ * queries it sleeps on the doorbell, which ring(), the host executor and a failure ring. By default Linux,
+ * which may wake a thread 50 microseconds late, makes 78 of a sleep of 20 (median in a virtual machine of 2
+ * cores; 97 in another run) and 107 of 50; with punctual sleeps (tide_host_sleep_sharply) it makes 26 (43)
+ * and 58. If nothing is on the streams, or events are not to wake the caller, park() polls every 10
+ * milliseconds, for errors of kernels that no other call may notice. The engine sees an event at most one
+ * period late, which is 5% of the time that a copy of 64 MiB takes.
  *
- * Failure. A status that a call returns when it enqueues fails the device; a query that returns the error of
- * a command that ran fails it, too. After the latter CUDA's context is dead: recover() finds that by another
- * query, and only a new process helps.
+ * Failure. The device fails when a call that enqueues returns an error, and when a query returns the error of
+ * a command that ran. After the latter CUDA's context is dead: recover() finds that out by another query, and
+ * only a new process helps.
  */
 #include "offload/cuda/cuda_inside.h"
 
@@ -116,7 +117,7 @@ static void mark_all(tide_cuda_device *device)
 {
     for (int i = 0; i < TIDE_CUDA_STREAMS && !atomic_load(&device->broken); i++) {
         if (!tide_cuda_clock_has_run(&device->streams[i].clock))
-            continue; /* its lock may be held for long */
+            continue; /* skipped, since another thread may hold its lock for long */
         pthread_mutex_lock(&device->streams[i].lock);
         (void)tide_cuda_mark(device, (tide_stream)i); /* it is the device's failure now */
         pthread_mutex_unlock(&device->streams[i].lock);
@@ -141,7 +142,7 @@ void tide_cuda_look_at_all(tide_cuda_device *device)
         tide_cuda_look(device, (tide_stream)i);
 }
 
-/* Is there anything on a stream that looking may find over? */
+/* Has a stream an event pending that a query may find passed? */
 static bool something_to_look_at(const tide_cuda_device *device)
 {
     for (int i = 0; i < TIDE_CUDA_STREAMS; i++)
@@ -176,11 +177,11 @@ static void sleep_for(tide_cuda_device *device, uint64_t ns)
 {
     const struct timespec until = after_ns(ns);
     (void)pthread_cond_timedwait(&device->rung, &device->state_lock,
-                                 &until); /* rung or not, the caller looks */
+                                 &until); /* whether it was rung or not, the caller looks */
 }
 
-/* Between two looks for events; the state lock is held, and given up meanwhile. With nothing on the streams, whoever
- * records an event ends the sleep. */
+/* Sleep between two polls for events; the state lock is held, and released during the sleep. If nothing is on
+ * the streams, recording an event ends the sleep. */
 static void sleep_between(tide_cuda_device *device, uint32_t looks, uint64_t *sleep_ns)
 {
     if (!something_to_look_at(device)) {
@@ -208,7 +209,7 @@ tide_status tide_cuda_park(tide_device *device, uint64_t ticket, bool events)
         if (events)
             sleep_between(cuda, looks, &sleep_ns);
         else
-            sleep_for(cuda, SLEEP_ELSE_NS); /* failures alone are looked for */
+            sleep_for(cuda, SLEEP_ELSE_NS); /* only to notice failures */
     }
     tide_cuda_state_unlock(cuda);
     return TIDE_OK;
@@ -241,7 +242,8 @@ void tide_cuda_synchronize(tide_device *device)
     tide_host_executor_drain(&cuda->executor);
 }
 
-/* Does every stream answer, and that it is idle? An error that outlives its report is the context's end. */
+/* Check that every stream answers and is idle. An error that a stream returns again after it was reported
+ * means that the context is dead. */
 static tide_status streams_ask(tide_cuda_device *device)
 {
     tide_status status = tide_cuda_use(device->ordinal);
