@@ -46,7 +46,7 @@ typedef struct tide_account {
     const tide_account_makers *makers;
     tide_fault fault;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     tide_memory_usage ledgers[TIDE_TIER_COUNT];
     tide_mappings mappings;
     bool slots_made[TIDE_TIER_COUNT];

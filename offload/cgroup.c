@@ -7,9 +7,9 @@
  * A container may see its own group as the top one while /proc still shows the path on the machine. Therefore
  * this code skips folders that do not exist, and always reads the top one.
  *
- * What a group has left is its limit less its used memory, where file pages without recent use
- * (inactive_file) count as free: the kernel drops those before it kills a process. It might drop other file
- * pages, too, but we do not count on it.
+ * A group has left its limit less its used memory, where file pages without recent use (inactive_file) count
+ * as free: the kernel drops those before it kills a process. It might drop other file pages, too, but we do
+ * not count on it.
  */
 #include "offload/cgroup.h"
 

@@ -117,9 +117,9 @@ enum { TIDE_WAIT_SITE_COUNT = 64 };
 
 enum { TIDE_CAPACITY_COMMANDS = 16 }; /* has_capacity() asks for space for so many */
 
-/* What the observer gets: a finished command with the values of its tide_work; or several coalesced commands,
- * with the first one's label and the sums of flops and bytes; or a stream's wait, with label "wait", the site
- * as `tag`, and the id given to stream_wait(). */
+/* The observer gets a finished command, with the values of its tide_work; or several coalesced commands, with
+ * the first one's label and the sums of flops and bytes; or a stream's wait, with label "wait", the site as
+ * `tag`, and the id given to stream_wait(). */
 typedef struct tide_observed {
     tide_stream stream;
     bool is_wait;
@@ -228,8 +228,8 @@ typedef struct tide_device_statistics {
     /* time spent waiting for events before the next command; COMPUTE's are stalls */
     uint64_t wait_ns[TIDE_STREAM_COUNT];
     uint64_t commands[TIDE_STREAM_COUNT];
-    uint64_t
-        pending[TIDE_STREAM_COUNT]; /* commands enqueued and not finished; null: 1 while the stream is busy */
+    /* commands enqueued and not finished; null: 1 while the stream is busy */
+    uint64_t pending[TIDE_STREAM_COUNT];
     uint64_t h2d_bytes;
     uint64_t d2h_bytes;
     uint64_t maps;
@@ -249,8 +249,7 @@ typedef struct tide_device_ops {
     /* Waits for all commands, then releases everything. Never fails; NULL is allowed. */
     void (*close)(tide_device *device);
 
-    /* --- memory: at start only. BUDGET: more than the tier's budget; NO_MEMORY: the system has no more
-     * --- */
+    /* --- memory: at start only. BUDGET: over the tier's budget; NO_MEMORY: the system has no more --- */
 
     /* Make all slots of a tier, all their pages present, numbered from 0. HOST slots hold zeros. Once per
      * tier. */
@@ -288,8 +287,7 @@ typedef struct tide_device_ops {
      * a use after the op has ended faults. Does nothing unless options.guard is set. */
     tide_status (*guard)(tide_device *device, tide_stream stream, void *place, bool accessible);
 
-    /* --- commands: each call returns once it has enqueued; a full queue makes the caller sleep, as in CUDA
-     * --- */
+    /* --- commands: return once enqueued; a full queue makes the caller sleep, as in CUDA --- */
 
     /* Has the stream space for TIDE_CAPACITY_COMMANDS more commands and waits, so that the caller can enqueue
      * as many without sleeping, unless other threads enqueue there, too? `wait`: sleep until it has. A thread
@@ -337,7 +335,7 @@ typedef struct tide_device_ops {
     /* Declare to the hazard checker that the calling thread itself reads or writes objects now. */
     tide_status (*host_touch)(tide_device *device, const tide_work *work);
 
-    /* Block until every stream is idle, also after a failure; what the caller does next is ordered after all
+    /* Block until every stream is idle, also after a failure. The caller's next calls are ordered after all
      * commands. */
     void (*synchronize)(tide_device *device);
     /* The device's failure, with the failed command's message; TIDE_OK if it has none. Costs next to nothing.

@@ -58,14 +58,14 @@ typedef struct tide_stream_point {
     uint64_t sequence;
 } tide_stream_point;
 
-/* ARGUMENT unless both sides of a copy lie where they must: `in_region` and `in_buffer` are what the device
- * found. */
+/* ARGUMENT unless both sides of a copy lie where they must. The caller has found out `in_region` and
+ * `in_buffer`. */
 tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,
                                   bool in_region, const void *host_side, bool in_buffer);
 /* Is [address, address + bytes) inside [base, base + base_bytes)? If base is NULL: no. */
 bool tide_is_inside(const void *address, uint64_t bytes, const void *base, uint64_t base_bytes);
 
-/* What tide_copy_slot_check compares tier, slot numbers and bytes of a slot copy with. */
+/* The limits of a slot copy: how many slots the tiers have, and how many bytes a slot. */
 typedef struct tide_slot_counts {
     uint32_t slots[TIDE_TIER_COUNT];
     uint64_t chunk_bytes;

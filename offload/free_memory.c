@@ -150,7 +150,7 @@ static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
     return usable_bytes >= step_least_bytes ? usable_bytes / huge_page_bytes * huge_page_bytes : 0;
 }
 
-/* Rule 3. */
+/* Rule 3: is it time to fail? */
 static bool is_hopeless(const tide_free_memory *memory)
 {
     return memory->untouched_bytes == 0 && now_ns(memory) - memory->sign_ns >= patience_ns;

@@ -8,8 +8,9 @@
  * killer; in an experiment that happened before the process had touched 64 MiB more than were called
  * available. Therefore threads touch memory in steps, and ask before each:
  *
- *   0. A request is refused at once if it is larger than what the process's control groups have left, or than
- *      the machine's available and dormant memory (topology.h) together. On most machines nothing is dormant.
+ *   0. A request is refused at once if the process's control groups have less than that left, or if the
+ *      machine has less available and dormant memory (topology.h) together. On most machines nothing is
+ *      dormant.
  *      Where any amount may be plugged in, only the control groups refuse: no file says how much the host
  *      would give, so only touching shows it.
  *   1. A step is at most 128 MiB, and at least 16 MiB but for the last one. It must fit into the available
@@ -35,7 +36,7 @@
 /* The only way to the system and the clock. */
 typedef struct tide_free_memory_machine {
     uint64_t (*available_bytes)(void *context);
-    uint64_t (*limit_bytes)(void *context);   /* what the control groups have left; UINT64_MAX: no limit */
+    uint64_t (*limit_bytes)(void *context);   /* left in the control groups; UINT64_MAX: no limit */
     uint64_t (*dormant_bytes)(void *context); /* UINT64_MAX: any amount may be plugged in */
     uint64_t (*now_ns)(void *context);
     void (*sleep_until)(void *context, uint64_t ns);

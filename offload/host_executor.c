@@ -1,4 +1,4 @@
-/* The executor's ring and its thread: see the header. */
+/* The executor's ring and thread: see the header. */
 #include "offload/host_executor.h"
 
 #include "offload/host_link.h"
@@ -145,7 +145,7 @@ static uint64_t command_do(tide_host_executor *executor, const tide_host_executo
     return end_ns - begin_ns;
 }
 
-/* Run the next command, or skip it. Called and returns with the lock held. */
+/* Run the next command, or skip it after a failure. The lock is held at call and return. */
 static void command_next(tide_host_executor *executor)
 {
     const tide_host_executor_command *command = command_at(executor, executor->completed + 1);

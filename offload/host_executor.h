@@ -79,7 +79,7 @@ void tide_host_executor_drain(tide_host_executor *executor);
 bool tide_host_executor_idle(tide_host_executor *executor);
 /* Clear a failure: run functions again after one has failed. */
 void tide_host_executor_forgive(tide_host_executor *executor);
-/* How many threads a team has that a function makes: as many as were asked for, but no more than the node has
+/* How many threads a team of a function has: the number asked for, but no more than the node has
  * processors. */
 uint32_t tide_host_executor_threads(const tide_host_executor *executor);
 void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands,

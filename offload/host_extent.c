@@ -40,8 +40,8 @@ tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, v
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no range of %" PRIu64 " bytes of addresses: %s", bytes,
                          strerror(errno));
     uint64_t head_bytes = -(uintptr_t)base & (alignment_bytes - 1);
-    /* munmap of what lies outside the aligned part fails only when the process has too many mappings; then
-     * the addresses stay reserved. */
+    /* munmap of the rest outside the aligned part fails only when the process has too many mappings; then the
+     * addresses stay reserved. */
     if (head_bytes > 0)
         (void)munmap(base, head_bytes);
     if (slack_bytes > head_bytes)
@@ -65,7 +65,7 @@ typedef struct touching {
     const char *what;
     const tide_first_touch *how;
 
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the fields below */
     uint64_t next_bytes;  /* offset of the next piece */
     uint64_t done_bytes;
     int error; /* errno of the first failure */

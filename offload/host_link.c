@@ -3,9 +3,9 @@
  * Copies use the C library's memcpy. We tried streaming stores, which bypass the caches: on a Cascade Lake
  * Xeon (2 cores of a virtual machine, glibc 2.36, medians of 9 to 15) they copy chunks of 4 MiB at 4.75 GB/s
  * and of 64 MiB at 4.76, where memcpy reaches 4.84 and 5.09 (64-byte stores 3.5; prefetching, or four pages
- * at a time, gains nothing): one core's loads are the limit. A thread beside it that kept reading 12 MiB lost
- * 6% of its speed beside memcpy and 3% beside streaming stores, less than its speed varies; but a thread that
- * reads a chunk right after its copy by streaming stores reads 1.7 times slower. Hence memcpy.
+ * at a time, gains nothing): one core's loads are the limit. Another thread that kept reading 12 MiB became
+ * 6% slower beside memcpy and 3% beside streaming stores, less than its speed varies. But a thread that reads
+ * a chunk right after its copy reads 1.7 times slower after streaming stores. Hence memcpy.
  */
 #include "offload/host_link.h"
 

@@ -23,7 +23,7 @@ void tide_host_memory_slots_destroy(tide_host_memory *memory)
 {
     tide_host_extent_destroy(memory->own, memory->slot_count * memory->chunk_bytes);
     if (memory->memfd >= 0)
-        (void)close(memory->memfd); /* nothing to flush: it is memory */
+        (void)close(memory->memfd); /* the file is memory, so close has nothing to flush */
     memory->memfd = -1;
     memory->own = NULL;
     memory->slot_count = 0;

@@ -56,7 +56,7 @@ tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *
 tide_status tide_host_memory_unmap(tide_host_memory *memory, uint32_t slot, void *place);
 /* Move the slot from one place to another. On failure other than INTERNAL, the slot is still at `from`. */
 tide_status tide_host_memory_remap(tide_host_memory *memory, uint32_t slot, void *from, void *to);
-/* Make a mapped place accessible or not. */
+/* Make a mapped place accessible, or inaccessible for a guard. DEVICE. */
 tide_status tide_host_memory_protect(tide_host_memory *memory, void *place, bool accessible);
 
 static inline void *tide_host_memory_slot(const tide_host_memory *memory, uint32_t slot)

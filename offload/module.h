@@ -38,9 +38,9 @@ typedef struct tide_gpu {
 
 /* Functions of this process that the module calls. */
 typedef struct tide_module_host {
-    tide_status (*fail)(tide_status status,
-                        const char *text); /* tide_fail(status, "%s", text) on the calling thread */
-    const char *(*message)(void);          /* tide_message */
+    /* tide_fail(status, "%s", text) on the calling thread */
+    tide_status (*fail)(tide_status status, const char *text);
+    const char *(*message)(void); /* tide_message */
 } tide_module_host;
 
 typedef struct tide_module {

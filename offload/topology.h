@@ -25,12 +25,12 @@ typedef struct tide_topology {
     uint32_t cores;      /* physical; 0 if unknown */
     uint32_t processors; /* logical, those that this process may use */
     uint64_t memory_bytes;
-    uint64_t available_bytes; /* as tide_topology_available_bytes */
-    uint64_t dormant_bytes;   /* as tide_topology_dormant_bytes */
+    uint64_t available_bytes; /* the value of tide_topology_available_bytes() */
+    uint64_t dormant_bytes;   /* the value of tide_topology_dormant_bytes("") */
     uint64_t page_bytes;
     uint64_t huge_page_bytes;        /* 0: none */
     char transparent_huge_pages[16]; /* "always", "madvise", "never" or "none" */
-    bool can_bind;                   /* built with hwloc */
+    bool can_bind;                   /* this build has hwloc, which binds */
     uint32_t node_count;             /* at least 1 */
     tide_topology_node nodes[TIDE_TOPOLOGY_NODES_MAX];
 } tide_topology;

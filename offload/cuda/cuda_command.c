@@ -22,8 +22,8 @@
 static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, const tide_work *work)
 {
     uint64_t events = 0;
-    tide_status status = tide_cuda_break(
-        device, tide_cuda_use(device->ordinal)); /* it may return the error of a kernel that failed */
+    /* This may return the error of a kernel that failed. */
+    tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal));
     if (status != TIDE_OK)
         return status;
     pthread_mutex_lock(&device->streams[stream].lock);

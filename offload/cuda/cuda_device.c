@@ -319,8 +319,8 @@ static void device_init(tide_cuda_device *device)
     tide_cuda_memory_init(&device->memory, &device->driver, device->ordinal, options->chunk_bytes);
     (void)pthread_mutex_init(&device->state_lock, NULL);
     (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(
-        &monotonic, CLOCK_MONOTONIC); /* the clock of tide_host_now_ns(), by which park() sleeps */
+    /* the clock of tide_host_now_ns(), by which park() sleeps */
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&device->rung, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
 }

@@ -25,7 +25,7 @@ static tide_status status_of(cudaError_t error)
     }
 }
 
-/* Clear the thread's last error. One that has broken the context stays, whatever is called. */
+/* Clear the thread's last error. An error that has broken the context stays, whatever is called. */
 static void last_error_forget(void)
 {
     const cudaError_t forgotten = cudaGetLastError();
@@ -65,8 +65,8 @@ tide_status tide_cuda_driver_check(const tide_cuda_driver *driver, CUresult erro
                      what, driver_error_name(driver, error));
 }
 
-/* Add an error on the way back to the message, but only the first: it names what went wrong, and the others
- * mostly follow from it. */
+/* Add the failure of an undoing call to the message, but only the first: it names what went wrong, and the
+ * others mostly follow from it. */
 static void remark(const char *what, const char *error_name)
 {
     static const char mark[] = " (then, undoing it, ";

@@ -29,8 +29,8 @@ enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
 _Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host executor is the last stream");
 
 typedef struct tide_cuda_stream {
-    pthread_mutex_t
-        lock; /* held while enqueuing, so that a command and its entry in the clock stay together */
+    /* held while enqueuing, so that a command and its entry in the clock stay together */
+    pthread_mutex_t lock;
     cudaStream_t stream;
     tide_cuda_clock clock;
     bool failed; /* an enqueuing call failed since the last recovery, and a part of its launch may run */
@@ -47,7 +47,7 @@ typedef struct tide_cuda_device {
 
     tide_cuda_memory memory;     /* the DEVICE tier; [memory lock] for changes */
     tide_cuda_pinned host_slots; /* [memory lock] for changes */
-    tide_host_arena *arena;      /* memory lock */
+    tide_host_arena *arena;      /* [memory lock] */
 
     tide_cuda_stream streams[TIDE_CUDA_STREAMS];
     tide_host_executor executor;

@@ -1,7 +1,7 @@
 /* The DEVICE tier's memory on a GPU, made with CUDA's virtual memory management.
  *
- *   handle    slot 0   slot 1   ...                physical memory, one handle each, made at start and never in
- *                                                  a step
+ *   handle    slot 0   slot 1   ...                physical memory, one handle each, made at start and
+ *                                                  never in a step
  *   own       [ slot 0 | slot 1 | ... ]            one reserved range, every handle always mapped there,
  *                                                  for copies
  *   range     [ . . | chunk | . . . | chunk ]      reserved once per space; map() also maps a handle at a

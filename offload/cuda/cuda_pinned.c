@@ -273,7 +273,7 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
         goto undo_memory;
     }
     (void)pthread_mutex_init(&work.lock, NULL);
-    work_tell(&work); /* from here on it is timed */
+    work_tell(&work); /* reports 0 bytes, so that the listener can measure from here */
     work.times.threads = work_do(&work);
     status = work.status;
     if (status != TIDE_OK) {
@@ -308,8 +308,8 @@ tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uin
     tide_status status = tide_host_extent_back(host_slots, bytes, HUGE_PAGE_BYTES, how->node, &base);
     if (status != TIDE_OK)
         return status;
-    /* It may fail. Without it a fork would copy the whole extent page by page, since pinned pages can't be
-     * shared copy-on-write. */
+    /* Without MADV_DONTFORK, which may fail, a fork would copy the whole extent page by page, since pinned
+     * pages can't be shared copy-on-write. */
     (void)madvise(base, bytes, MADV_DONTFORK);
     made.base = base;
     made.slots_per_piece = slots_per_piece(count, chunk_bytes, how->threads);

@@ -5,10 +5,10 @@
  * function has returned on a thread of the driver: each event would leave the GPU idle for tens of
  * microseconds. Therefore park() polls: it queries the oldest command of each stream (a query reads a word of
  * memory, in less than a microsecond), a few times at once and then every 20 to 50 microseconds. Between
- * queries it sleeps on the doorbell, which ring(), the host executor and a failure ring. By default Linux,
- * which may wake a thread 50 microseconds late, makes 78 of a sleep of 20 (median in a virtual machine of 2
- * cores; 97 in another run) and 107 of 50; with punctual sleeps (tide_host_sleep_sharply) it makes 26 (43)
- * and 58. If nothing is on the streams, or events are not to wake the caller, park() polls every 10
+ * queries it sleeps on the doorbell, which ring(), the host executor and a failure ring. By default Linux may
+ * wake a thread 50 microseconds late: a sleep of 20 microseconds lasts 78 (median in a virtual machine of 2
+ * cores; 97 in another run) and one of 50 lasts 107. With punctual sleeps (tide_host_sleep_sharply) they last
+ * 26 (43) and 58. If nothing is on the streams, or events are not to wake the caller, park() polls every 10
  * milliseconds, for errors of kernels that no other call may notice. The engine sees an event at most one
  * period late, which is 5% of the time that a copy of 64 MiB takes.
  *
@@ -99,7 +99,7 @@ void tide_cuda_event_recorded(tide_cuda_device *device)
         pthread_cond_broadcast(&device->rung);
 }
 
-/* --- looking --- */
+/* --- polling --- */
 
 tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream)
 {
@@ -119,7 +119,7 @@ static void mark_all(tide_cuda_device *device)
         if (!tide_cuda_clock_has_run(&device->streams[i].clock))
             continue; /* skipped, since another thread may hold its lock for long */
         pthread_mutex_lock(&device->streams[i].lock);
-        (void)tide_cuda_mark(device, (tide_stream)i); /* it is the device's failure now */
+        (void)tide_cuda_mark(device, (tide_stream)i); /* the device keeps the failure */
         pthread_mutex_unlock(&device->streams[i].lock);
     }
 }
@@ -132,7 +132,7 @@ void tide_cuda_look(tide_cuda_device *device, tide_stream stream)
     tide_status status = tide_cuda_use(device->ordinal);
     if (status == TIDE_OK)
         status = tide_cuda_clock_harvest(&device->streams[stream].clock, &events);
-    (void)tide_cuda_break(device, status); /* it is the device's failure now */
+    (void)tide_cuda_break(device, status); /* the device keeps the failure */
     tide_cuda_events_completed(device, events);
 }
 

@@ -30,7 +30,7 @@ typedef struct tide_host_device {
 
     tide_host_memory memory;    /* the DEVICE tier; [memory lock] for changes */
     tide_host_slots host_slots; /* [memory lock] for changes */
-    tide_host_arena *arena;     /* memory lock */
+    tide_host_arena *arena;     /* [memory lock] */
 
     tide_host_streams streams; /* its lock guards it and the rest */
     tide_hazard *hazard;       /* NULL: off */

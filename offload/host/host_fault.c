@@ -1,6 +1,5 @@
-/* The handler runs in whichever thread the fault occurred, so it takes no lock and calls only the contexts'
- * locate functions, snprintf and write. A lock guards registration; the handler reads the table through
- * atomics.
+/* The handler runs in the thread that made the fault, so it takes no lock and calls only the contexts' locate
+ * functions, snprintf and write. A lock guards registration; the handler reads the table through atomics.
  */
 #include "offload/host/host_fault.h"
 
@@ -84,8 +83,8 @@ static void handler_remove(int count)
         bool ours = sigaction(signals[i], NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
                     now.sa_sigaction == on_fault;
         if (ours)
-            (void)sigaction(signals[i], &before[i],
-                            NULL); /* can't fail: these actions were installed before */
+            /* can't fail: these actions were installed before */
+            (void)sigaction(signals[i], &before[i], NULL);
     }
 }
 

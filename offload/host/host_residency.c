@@ -1,6 +1,6 @@
-/* Maps slots at chunks' places and unmaps them, for the account (account.h), and the guard of a place. The
- * memory lock is held during the system's calls. That is cheap: only the engine maps, and a guard command,
- * the only other code that takes the lock then, must not touch the same place meanwhile.
+/* Maps slots at chunks' places and unmaps them, for the account (account.h), and guards places. The memory
+ * lock is held during the system's calls: only the engine maps, and other code that takes the lock, such as a
+ * guard command, must not touch the same place meanwhile.
  */
 #include "offload/host/host_device.h"
 

@@ -10,7 +10,7 @@ typedef struct tide_host_slots {
     uint32_t count;
 } tide_host_slots;
 
-/* NO_MEMORY: nothing changed. */
+/* Make the slots. NO_MEMORY: nothing changed. */
 tide_status tide_host_slots_create(tide_host_slots *slots, uint32_t count, uint64_t chunk_bytes,
                                    const tide_first_touch *how);
 void tide_host_slots_destroy(tide_host_slots *slots);

@@ -16,7 +16,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Beyond any address that Linux gives out without being asked, and far below the end of 64 bits. */
+/* Beyond any address that Linux gives out unless a program wants one so high, and far below the end of 64
+ * bits. */
 static const uint64_t address_first = UINT64_C(1) << 52;
 
 /* --- counters --- */

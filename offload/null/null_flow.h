@@ -76,8 +76,8 @@ bool tide_null_flow_is_idle(const tide_null_flow *flow, tide_stream stream);
 
 /* Move time forward by `by_ns`; commands that end by then pass. */
 void tide_null_flow_advance(tide_null_flow *flow, uint64_t by_ns);
-/* next: move time forward until a record passes; false, with nothing changed, if none would. until: move time
- * forward until this place has passed. */
+/* _next: move time forward until a record passes; false, with nothing changed, if none would. _until: move
+ * time forward until `place` has passed. */
 bool tide_null_flow_next(tide_null_flow *flow);
 void tide_null_flow_until(tide_null_flow *flow, tide_null_place place);
 /* Move time forward until all streams are idle. */

@@ -7,7 +7,7 @@
 
 /* --- commands --- */
 
-/* How long `amount` takes at a rate; a rate of 0 means no time. Any finite amount and rate give a
+/* How long `amount` takes at a rate; a rate of 0 sets no limit. Any finite amount and rate give a
  * duration. */
 static uint64_t duration_ns(double amount, double per_second)
 {
