@@ -1,4 +1,4 @@
-/* A line a step: see metrics.h. */
+/* Writes the metrics file, one line a step: see metrics.h. */
 #include "src/train/metrics.h"
 
 #include "src/files/json_line.h"
@@ -16,8 +16,8 @@
 
 struct tide_metrics {
     tide_output_file file;
-    uint64_t lost;    /* lines */
-    bool reader_left; /* when the first of them was lost */
+    uint64_t lost;    /* lines that could not be written */
+    bool reader_left; /* the first line was lost because the pipe's reader had closed it */
     char line[TIDE_METRICS_LINE_BYTES];
 };
 
@@ -89,13 +89,13 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
     return complete;
 }
 
-/* 0 or an errno; *wrote: bytes that went out. */
+/* Writes all bytes; returns 0 or an errno. *wrote: how many bytes were written. */
 static int bytes_write(int descriptor, const char *text, size_t bytes, size_t *wrote)
 {
     *wrote = 0;
     while (*wrote < bytes) {
         const ssize_t done = write(descriptor, text + *wrote, bytes - *wrote);
-        if (done < 0 && errno == EAGAIN) /* a reader that is slow, of a pipe that does not wait for it */
+        if (done < 0 && errno == EAGAIN) /* a pipe that does not block, with a slow reader: wait for room */
             (void)poll(&(struct pollfd){.fd = descriptor, .events = POLLOUT}, 1, -1);
         else if (done < 0 && errno != EINTR)
             return errno;
@@ -104,12 +104,13 @@ static int bytes_write(int descriptor, const char *text, size_t bytes, size_t *w
     return 0;
 }
 
-/* Take the written part of a lost line out of a regular file again. */
+/* Cut the part of a lost line that was written off a regular file again. */
 static void part_remove(int descriptor, size_t wrote)
 {
     const off_t end = lseek(descriptor, 0, SEEK_CUR);
     if (wrote > 0 && end >= (off_t)wrote && ftruncate(descriptor, end - (off_t)wrote) == 0)
-        (void)lseek(descriptor, end - (off_t)wrote, SEEK_SET); /* within the file: it can't fail */
+        /* the position is within the file, so this can't fail */
+        (void)lseek(descriptor, end - (off_t)wrote, SEEK_SET);
 }
 
 tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,

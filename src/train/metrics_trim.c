@@ -1,6 +1,6 @@
-/* Two passes over the lines. The first finds where the cut begins and whether a line behind it stays. If none
- * does, the file is made shorter: that needs no space on a full disk. Otherwise the lines that stay are
- * written to a new file beside it, which takes its name. */
+/* Two passes over the lines. The first finds the first line to cut and whether any later line is kept. If
+ * none is, the file is truncated, which needs no free space on the disk. Otherwise the second pass copies the
+ * kept lines to a new file beside the old one, which then gets the old one's name. */
 #include "src/train/metrics_trim.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 typedef struct trimming {
     tide_output_file *file;
     uint64_t step;
-    FILE *in; /* the file, from its begin */
+    FILE *in; /* the file, read from its begin */
     char *line;
     size_t capacity;
-    off_t kept_bytes; /* before the first line that goes */
-    bool mixed;       /* a line behind it stays */
+    off_t kept_bytes; /* the bytes before the first line to cut */
+    bool mixed;       /* a line after the first cut one is kept */
 } trimming;
 
 static bool is_standard_stream(const struct stat *about)
@@ -32,7 +32,7 @@ static bool is_standard_stream(const struct stat *about)
     return false;
 }
 
-/* Is it cut? Lines begin as tide_metrics_line writes them. */
+/* Is the line cut? A step's line begins as tide_metrics_line writes it. */
 static bool goes(const char *line, ssize_t bytes, uint64_t step)
 {
     uint64_t number;
@@ -46,7 +46,7 @@ static tide_status read_failed(const trimming *it)
                : tide_output_file_failed(it->file, "can't be read", errno);
 }
 
-/* The next line; *bytes 0: there is none. */
+/* Read the next line; *bytes is 0 at the file's end. */
 static tide_status line_read(trimming *it, ssize_t *bytes)
 {
     errno = 0;
@@ -84,7 +84,8 @@ static tide_status lines_copy(trimming *it, FILE *out)
     return status;
 }
 
-/* The new file's descriptor becomes the output's. */
+/* Copy the kept lines to `out`, give that file the old one's name, and let the output's descriptor point to
+ * it. */
 static tide_status replace(trimming *it, FILE *out, const char *made, const char *target)
 {
     struct stat about;
@@ -101,7 +102,7 @@ static tide_status replace(trimming *it, FILE *out, const char *made, const char
     return TIDE_OK;
 }
 
-/* What stands behind a link is replaced, not the link. */
+/* If the path is a symbolic link, this replaces the file that the link points to, not the link. */
 static tide_status rewrite(trimming *it)
 {
     static const char suffix[] = ".tmp-XXXXXX";
@@ -123,7 +124,7 @@ static tide_status rewrite(trimming *it)
     if (descriptor >= 0 && status != TIDE_OK)
         (void)unlink(made);
     if (out != NULL)
-        (void)fclose(out); /* all of it is synced */
+        (void)fclose(out); /* already synced: closing can lose nothing */
     else if (descriptor >= 0)
         (void)close(descriptor);
     free(made);
@@ -162,7 +163,7 @@ tide_status tide_metrics_trim(tide_output_file *file, uint64_t step)
     }
     rewind(it.in);
     status = trim(&it);
-    (void)fclose(it.in); /* opened for reading: nothing can be lost */
+    (void)fclose(it.in); /* opened for reading only: closing can lose nothing */
     free(it.line);
     return status;
 }

@@ -1,4 +1,4 @@
-/* The metrics of a run that goes on from a checkpoint. */
+/* Trims the metrics file of a run that resumes from a checkpoint. */
 #ifndef TIDE_TRAIN_METRICS_TRIM_H
 #define TIDE_TRAIN_METRICS_TRIM_H
 
@@ -6,11 +6,12 @@
 
 #include <stdint.h>
 
-/* Cut the lines of steps behind `step`, which the run takes again, and a last line without its newline; lines
- * that are no step's stay. A kill or a power cut leaves the old lines or the new ones. The descriptor stands
- * at the end afterwards; where lines in the middle went it is that of a new file, of the same name and mode,
- * and a link still leads to it. A file that is not regular, or is standard output or error, is left alone.
- * IO, NO_MEMORY: the lines are as before, and the descriptor stands at their end. */
+/* Cut the lines of the steps after `step`, which the resumed run repeats, and a last line without a newline.
+ * Lines that belong to no step stay. After a crash or a power cut the file has either all old lines or the
+ * new ones. On return the descriptor stands at the file's end. If lines in the middle were cut, the
+ * descriptor is that of a new file with the old name and mode; a symbolic link still leads to it. A file that
+ * is not regular, or is standard output or standard error, is not changed. IO, NO_MEMORY: the lines are
+ * unchanged, and the descriptor stands at their end. */
 TIDE_NODISCARD tide_status tide_metrics_trim(tide_output_file *file, uint64_t step);
 
 #endif

@@ -1,6 +1,6 @@
-/* Sampling walks the cumulative distribution in token order with one uniform number, in float64. The top-k
- * threshold is the k-th largest logit, found by sorting a copy: a few milliseconds for 50257 tokens, beside a
- * forward pass of the whole model. */
+/* The sampler draws one uniform number and walks the cumulative distribution in token order, in float64. It
+ * finds the top-k threshold, the k-th largest logit, by sorting a copy of the logits: this takes a few
+ * milliseconds for 50257 tokens, little beside a forward pass of the whole model. */
 #include "src/train/sampler.h"
 
 #include "src/data/random.h"
@@ -42,7 +42,7 @@ static int compare_falling(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Logits below it are not candidates. */
+/* The smallest logit among the top k; tokens with smaller ones are not candidates. */
 static float threshold(tide_sampler *sampler, const float *logits)
 {
     if (sampler->top_k == 0 || sampler->top_k >= sampler->vocab_size)
@@ -61,7 +61,7 @@ static uint32_t likeliest(const tide_sampler *sampler, const float *logits)
     return best;
 }
 
-/* Unnormalised probability; the likeliest token has 1. */
+/* A token's unnormalised probability; the likeliest token's is 1. */
 static double weight(const tide_sampler *sampler, float logit, float best, float least)
 {
     if (!isfinite(logit) || logit < least)

@@ -1,4 +1,4 @@
-/* A trainer made, filled with values, and taken apart. What it does between is in trainer_step.c. */
+/* Creates, fills and destroys a trainer. Its training steps are in trainer_step.c. */
 #include "src/train/trainer_internal.h"
 
 #include "src/checkpoint/loss_scale.h"
@@ -19,7 +19,7 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
     return tide_data_open(&of_data, data);
 }
 
-/* 0 where there is none. */
+/* The loss scale of the first step; 0 if the dtype needs none. */
 static double first_loss_scale(const tide_trainer_options *options)
 {
     if (options->pool.dtype != TIDE_DTYPE_FP16)
@@ -53,7 +53,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
     };
 }
 
-/* Without data the tokens are made up: all over the vocabulary, as in a text's embedding. */
+/* Allocates the batch and fills it with made-up tokens, which stay if there is no data. They are spread over
+ * the whole vocabulary, so that the embedding is accessed as with a real text. */
 static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32_t vocab_size)
 {
     trainer->inputs = malloc(tokens * sizeof *trainer->inputs);
@@ -66,7 +67,8 @@ static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32
     return TIDE_OK;
 }
 
-/* What the params begin with, opened and checked before anything is built: a checkpoint, or a folder of weights. */
+/* Opens and checks the source of the params' values, a checkpoint or a folder of weights, before anything is
+ * built. */
 static tide_status find_values(tide_trainer *trainer, const tide_trainer_options *options,
                                tide_trainer_weights **weights)
 {
@@ -78,7 +80,8 @@ static tide_status find_values(tide_trainer *trainer, const tide_trainer_options
     return tide_trainer_weights_open(options, weights);
 }
 
-/* A checkpoint's values, or a folder's, or else initial ones. */
+/* Sets the params to the checkpoint's values, else to those of the folder of weights, else to initial
+ * ones. */
 static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options,
                         const tide_trainer_weights *weights)
 {

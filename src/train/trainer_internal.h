@@ -1,12 +1,12 @@
-/* What the trainer's files share.
+/* Declarations that the trainer's files share.
  *
- *   trainer.c         create, destroy; calls options, plan and state
- *   trainer_options.c defaults and refusals
- *   trainer_plan.c    recompute and budgets chosen, the pool and the model built
- *   trainer_state.c   save and resume; calls step
- *   trainer_weights.c weights of Hugging Face in and out
+ *   trainer.c         create, destroy; calls options, plan, state and weights
+ *   trainer_options.c default options, and refusing wrong ones
+ *   trainer_plan.c    chooses recompute and budgets, builds pool and model
+ *   trainer_state.c   save and resume
+ *   trainer_weights.c import and export of Hugging Face weights
  *   trainer_sample.c  text from the model; calls step
- *   trainer_step.c    step, evaluate, and what all that runs the model needs: is there anything to run, and to give up
+ *   trainer_step.c    step, evaluate; check_computes and abort, which the others use
  */
 #ifndef TIDE_TRAIN_TRAINER_INTERNAL_H
 #define TIDE_TRAIN_TRAINER_INTERNAL_H
@@ -14,11 +14,11 @@
 #include "src/model/decoder.h"
 #include "src/train/trainer.h"
 
-/* An open folder of weights, and its model's tensors. */
+/* An open folder of weights, and the list of its model's tensors. */
 typedef struct tide_trainer_weights tide_trainer_weights;
 
 struct tide_trainer {
-    tide_data *data; /* NULL: the null device without data */
+    tide_data *data; /* NULL: the trainer has no data */
     tide_pool *pool;
     tide_decoder *model;
     const tide_files *files;
@@ -29,43 +29,47 @@ struct tide_trainer {
     bool computes;
     bool save_weights_only;
     bool new_data;
-    bool predicts;                   /* its reports tell what the pool predicts */
-    tide_progress_callback progress; /* the pool's; or NULL */
+    bool predicts;                   /* reports contain the pool's predictions */
+    tide_progress_callback progress; /* the callback of the pool's options, or NULL */
     void *progress_context;
-    int32_t *inputs, *targets; /* [batch_tokens] each: the batch on its way to the region */
+    int32_t *inputs, *targets; /* [batch_tokens] each: the batch, before it is uploaded to the region */
 };
 
-/* Fill in defaults and refuse what can't be: ARGUMENT as tide_trainer_create says. Reads no data. */
+/* Resolve default options and refuse wrong ones: ARGUMENT as tide_trainer_create says. Reads no data. */
 TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
                                                 tide_trainer_options *resolved);
 
-/* Which tensors are frozen, [tide_model_tensor_count], NULL if none is; the caller frees it. ARGUMENT: a pattern that matches
- * nothing, a part of a param, or all are frozen. NO_MEMORY. */
+/* *frozen: for each of the model's tensors (tide_model_tensor_count) whether it is frozen; NULL if none is.
+ * The caller frees it. ARGUMENT: a pattern matches nothing, only a part of a param would be frozen, or all
+ * tensors would. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **frozen);
 
-/* Choose recompute and budgets for resolved options, build pool and model, and seal. Sets *pool, *model and
- * *plan on success. */
+/* Choose recompute and budgets for resolved options, build pool and model, and seal the pool. Sets *pool,
+ * *model and *plan on success. */
 TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,
                                               tide_decoder **model, tide_trainer_plan *plan);
 
-/* Find the checkpoint that the options name, resume_from or the newest in resume_dir: sets trainer->resumed.from. */
+/* Find the checkpoint that the options name, resume_from or the newest in resume_dir, and set
+ * trainer->resumed.from. */
 TIDE_NODISCARD tide_status tide_trainer_find(tide_trainer *trainer, const tide_trainer_options *options);
-/* Load it, which is there, into the params and trainer->state; sets trainer->resumed. */
+/* Load the checkpoint trainer->resumed.from, which must exist, into the params and trainer->state; sets
+ * trainer->resumed. */
 TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer);
 
-/* Open and check the folder options->weights. Statuses of tide_weights_open. Close it also after a failure of import. */
+/* Open and check the folder options->weights. Statuses of tide_weights_open. The caller closes it, also if an
+ * import fails. */
 TIDE_NODISCARD tide_status tide_trainer_weights_open(const tide_trainer_options *options,
                                                      tide_trainer_weights **weights);
-/* Have its tensors the family's other names (config.h: names_otherwise)? */
+/* Do the folder's tensors have the family's other names (config.h: names_otherwise)? */
 bool tide_trainer_weights_named_otherwise(const tide_trainer_weights *weights);
-void tide_trainer_weights_close(tide_trainer_weights *weights); /* NULL: nothing */
-/* Its values into the params; moments stay zero. */
+void tide_trainer_weights_close(tide_trainer_weights *weights); /* NULL is allowed */
+/* Set the params to the folder's values. Their moments stay zero. */
 TIDE_NODISCARD tide_status tide_trainer_import(tide_trainer *trainer, const tide_trainer_weights *weights);
 
-/* Give up the open step after `status`, whose message stays. Returns `status`. */
+/* Give up the open step, which failed with `status`. Keeps the failure's message and returns `status`. */
 tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status);
 
-/* STATE where nothing is computed; `what` can't be done there. */
+/* STATE on the null device; the message says that nothing is there to `what`, a verb. */
 TIDE_NODISCARD tide_status tide_trainer_check_computes(const tide_trainer *trainer, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* Options: their defaults, what is filled in where nothing was chosen, and what is refused whatever the memory. */
+/* Default options, the values that replace defaults, and refusals that do not depend on memory. */
 #include "src/train/trainer_internal.h"
 
 #include "src/checkpoint/loss_scale.h"
@@ -14,8 +14,8 @@ enum {
     DEFAULT_BATCH_SEQUENCES = 8,
     DEFAULT_MICRO_BATCH_TOKENS = 512,
     DEFAULT_WARMUP_STEPS = 100,
-    WEIGHTS_SEQUENCE_MOST = 4096, /* contexts of 131072 are for others than a first try */
-    DEFAULT_WARMUP_SHARE = 10,    /* of the run: a tenth */
+    WEIGHTS_SEQUENCE_MOST = 4096, /* for a first try; contexts of 131072 tokens would need too much */
+    DEFAULT_WARMUP_SHARE = 10,    /* 1/10 of the run */
     DEFAULT_DECAY_SHARE = 10,
 };
 
@@ -44,8 +44,8 @@ void tide_trainer_options_default(tide_trainer_options *options)
     tide_pool_options_default(&options->pool);
 }
 
-/* The most sequences that divide the batch and hold no more than 512 tokens: enough rows to keep matrix
- * products busy, few enough that one micro-batch's activations stay small. */
+/* The most sequences that divide the batch and hold no more than 512 tokens together: enough rows to keep
+ * matrix products busy, few enough that one micro-batch's activations stay small. */
 static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
 {
     for (uint32_t sequences = batch_sequences; sequences > 1; sequences--) {
@@ -135,7 +135,7 @@ static tide_status resolve_floor(tide_trainer_options *options)
                      options->lr);
 }
 
-/* After warm-up, which fills the run at most. */
+/* The decay comes after the warm-up, so it has at most the steps that the warm-up leaves. */
 static tide_status resolve_decay(tide_trainer_options *options)
 {
     const uint64_t left = options->steps - least_of(options->warmup_steps, options->steps);
@@ -175,7 +175,7 @@ static tide_status check_loss_scale(const tide_trainer_options *options)
                         "a power of two from 1 to 16777216, or 0 (dynamic)");
 }
 
-/* The optimizer takes fp32, which knows nothing between 0.99999994 and 1. */
+/* The optimizer rounds beta to fp32, where 0.99999994 is the largest number below 1. */
 static bool is_beta(double value)
 {
     return value >= 0 && (float)value < 1;
@@ -204,7 +204,7 @@ static tide_status check_numbers(const tide_trainer_options *options)
     return status;
 }
 
-/* Freeze what the pattern matches. */
+/* Mark the tensors frozen whose names match the pattern. */
 static tide_status freeze(const tide_model_config *model, const char *pattern, bool *frozen)
 {
     bool matches = false;
@@ -222,7 +222,7 @@ static tide_status freeze(const tide_model_config *model, const char *pattern, b
                      model->name, tensor.name);
 }
 
-/* Tensors that one product makes are one param, which is frozen or not. */
+/* Tensors that one matrix product makes share a param, so all of them must be frozen or none. */
 static tide_status check_together(const tide_model_config *model, const bool *frozen)
 {
     for (size_t i = 0; i < tide_model_param_count(model); i++) {

@@ -1,27 +1,27 @@
-/* From resolved options to a sealed pool: recompute, budgets, what can't fit.
+/* Makes a sealed pool from resolved options: chooses recompute and budgets, refuses runs that can't fit.
  *
- * A pool that is not sealed costs nothing, so questions about sizes are answered by building one, asking for
- * its plan and throwing it away.
+ * A pool that is not sealed costs nothing, so this file answers questions about sizes by building a pool,
+ * asking for its plan and destroying it.
  *
- * Recompute `auto`. Everything else that ops use on the device comes first: the region, all PARAM chunks, the
- * residuals, and one spare slot. What the device budget has left holds the activations of the last blocks, as
- * many as fit: the last ones, because their activations wait the shortest time for backward. Optimizer state
- * is not counted: it can be updated on the host while the device computes, recompute can't. A budget that
- * does not even hold the PARAM chunks saves none. And no more are saved than both budgets together hold beside
- * all else: a run that fits when it recomputes is never refused.
+ * Recompute `auto`. The device budget first holds everything else that ops use: the region, all PARAM chunks,
+ * the residuals and one spare slot. The rest of the budget holds the activations of as many blocks as fit.
+ * These are the last blocks, whose activations wait the shortest time for backward. Optimizer state is not
+ * counted, since the host can update it while the device computes, but recompute takes the device's time. If
+ * the budget does not even hold the PARAM chunks, no block saves its activations. Blocks save no more than
+ * fits in both budgets together beside all else, so a run that fits with recompute is never refused.
  *
- * Default budgets, where one memory serves both tiers (host device):
+ * Default budgets, if one memory serves both tiers (host device):
  *
- *     device   what the run needs, at most 1/4 of free memory, at least what works
- *     host     what it needs beside that, at most 80% of what the device leaves of free memory
- *     others   the rest
+ *   device   the bytes that the run needs, at most 1/4 of free memory, at least the least that works
+ *   host     the bytes that the run needs besides, at most 80% of the free memory that the device leaves
+ *   others   the rest of free memory
  *
- * The device's is raised to its least and the host's is not: a device below its least can't compute, and a host
- * that can't hold the rest in 80% of what is free would drive the machine into its swap.
+ * The device budget is raised to the smallest one that works, since a run with less can't compute. The host
+ * budget is not raised: a run that needs more than 80% of free memory would make the machine swap.
  *
- * A GPU has a memory of its own: its budget is what the run needs, at most what it has free once its context and
- * libraries exist, less a reserve (offload/module.h), and never raised; the host's is at most 80% of free memory, with what
- * the machine has and does not use yet (offload/free_memory.h).
+ * A GPU has a memory of its own. Its budget is as much as the run needs, at most the free memory once its
+ * context and libraries exist, less a reserve (offload/module.h); it is never raised. The host's budget is
+ * then at most 80% of free memory, including memory that the machine can add later (offload/free_memory.h).
  */
 #include "src/train/trainer_internal.h"
 
@@ -31,10 +31,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MESSAGE_BYTES = 1024, ADAMW_BYTES = 3 * sizeof(float) /* what it keeps of an element */ };
+enum {
+    MESSAGE_BYTES = 1024,
+    ADAMW_BYTES = 3 * sizeof(float) /* of an element: master, momentum and variance */
+};
 
-/* 0: the system does not say. A GPU's host slots are touched step by step, as the machine grows; the host device refuses
- * more than is available. */
+/* Free memory of the host; 0 if the system does not say. With a GPU the run touches the host slots one by
+ * one, so memory that the machine adds meanwhile counts too. The host device refuses more than is available
+ * now. */
 static uint64_t free_host_bytes(bool shared)
 {
     const uint64_t bytes = shared ? tide_topology_available_bytes()
@@ -44,10 +48,10 @@ static uint64_t free_host_bytes(bool shared)
 
 /* --- building --- */
 
-/* Of the model's ways to run the one that is built, or asked about. */
+/* Which blocks recompute and which tensors are frozen, in a model to build or only to plan. */
 typedef struct model_variant {
     bool *recompute; /* [layers] */
-    bool *frozen;    /* [tensors]; NULL: none is */
+    bool *frozen;    /* [tensors]; NULL: none is frozen */
 } model_variant;
 
 static tide_decoder_options model_options(const tide_trainer_options *options, const model_variant *variant)
@@ -64,7 +68,7 @@ static tide_decoder_options model_options(const tide_trainer_options *options, c
     };
 }
 
-/* A pool with everything registered, not sealed. */
+/* Create a pool and register the whole model in it; the pool is not sealed. */
 static tide_status register_all(const tide_trainer_options *options, const model_variant *variant,
                                 tide_pool **pool, tide_decoder **model)
 {
@@ -85,7 +89,7 @@ static tide_status register_all(const tide_trainer_options *options, const model
     return TIDE_OK;
 }
 
-/* What the plan would be. */
+/* The plan of a pool for this model. Builds the pool and destroys it again. */
 static tide_status plan_for(const tide_trainer_options *options, const model_variant *variant,
                             tide_pool_plan *plan)
 {
@@ -95,15 +99,15 @@ static tide_status plan_for(const tide_trainer_options *options, const model_var
     if (status != TIDE_OK)
         return status;
     status = tide_pool_plan_get(pool, 0, plan);
-    plan->largest_op = NULL; /* the pool's string, gone with it */
+    plan->largest_op = NULL; /* a string of the pool, which is destroyed below */
     tide_decoder_destroy(model);
     tide_pool_destroy(pool);
     return status;
 }
 
-/* What default budgets are shares of. */
+/* Free memory, of which default budgets are shares. */
 typedef struct free_memory {
-    uint64_t host_bytes;   /* 0: none is, or none is known */
+    uint64_t host_bytes;   /* 0: no default budget depends on it, or it is unknown */
     uint64_t device_bytes; /* UINT64_MAX: the device has no memory of its own */
 } free_memory;
 
@@ -119,7 +123,8 @@ static uint64_t at_least(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Device bytes that ops use when `saved_blocks` blocks save their activations, given the plan when none does. */
+/* How many device bytes ops use when `saved_blocks` blocks save their activations. `none_saved`: the plan in
+ * which no block saves them. */
 static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_block_bytes,
                             uint32_t saved_blocks)
 {
@@ -132,7 +137,7 @@ static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_blo
            (none_saved->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
 }
 
-/* What a default host budget may be, beside a device budget; UINT64_MAX: what the run needs. */
+/* The largest default host budget beside a device budget; UINT64_MAX: no limit. */
 static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
 {
     const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device_bytes;
@@ -141,7 +146,7 @@ static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
     return at_least((memory->host_bytes - at_most(shared, memory->host_bytes)) / 5 * 4, 1);
 }
 
-/* Whether both budgets together hold all chunks, and the one that is on its way. */
+/* Do both budgets together hold all chunks, with one slot to spare for a chunk that moves? */
 static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_bytes, uint32_t saved_blocks,
                      uint64_t device_bytes, uint64_t host_bytes)
 {
@@ -155,7 +160,7 @@ static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_byte
                                  (host_bytes - at_most(none_saved->buffer_bytes, host_bytes)) / chunk;
 }
 
-/* The most that a default device budget may be. */
+/* The largest default device budget. */
 static uint64_t device_most(const free_memory *memory)
 {
     if (memory->device_bytes != UINT64_MAX)
@@ -163,13 +168,13 @@ static uint64_t device_most(const free_memory *memory)
     return memory->host_bytes == 0 ? UINT64_MAX : memory->host_bytes / 4;
 }
 
-/* The device memory that `auto` may fill. */
+/* How many bytes of device memory recompute `auto` may fill. */
 static uint64_t device_limit(const tide_trainer_options *options, const free_memory *memory)
 {
     return options->pool.device_memory_bytes != 0 ? options->pool.device_memory_bytes : device_most(memory);
 }
 
-/* Blocks that have a backward. */
+/* How many blocks have a backward pass. */
 static uint32_t reached_blocks(const tide_trainer_options *options, const model_variant *variant)
 {
     return options->model.layers - tide_decoder_lowest_trained(&options->model, variant->frozen);
@@ -196,7 +201,8 @@ static tide_status saved_automatically(const tide_trainer_options *options, uint
     return TIDE_OK;
 }
 
-/* The first blocks recompute, the last `saved_blocks` do not; of blocks that backward does not reach nothing is saved. */
+/* The last `saved_blocks` blocks keep their activations, all others recompute them. Blocks that backward does
+ * not reach save none. */
 static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
                                     const free_memory *memory, const model_variant *variant)
 {
@@ -217,7 +223,8 @@ static tide_status choose_recompute(const tide_trainer_options *options, uint64_
 
 /* --- budgets --- */
 
-/* A GPU's is the pool's own choice. Where host and device share a memory it is raised to what works. */
+/* For a GPU the pool has chosen the device budget. If host and device share a memory, the budget is raised to
+ * the smallest one that works. */
 static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
 {
     if (memory->device_bytes != UINT64_MAX)
@@ -225,8 +232,8 @@ static uint64_t default_device(const tide_pool_plan *plan, const free_memory *me
     return at_least(at_most(plan->full_device_bytes, device_most(memory)), plan->least_device_bytes);
 }
 
-/* Replace budgets that were left to us. On the null device the pool's own choice is right: all that is
- * needed. */
+/* Choose the budgets that the caller left at 0. On the null device the pool's own choice stays: as many bytes
+ * as the run needs. */
 static tide_status choose_budgets(const tide_trainer_options *options, const free_memory *memory,
                                   tide_pool *pool)
 {
@@ -264,7 +271,8 @@ static tide_status batch_fits(const tide_trainer_options *options, const model_v
     return status;
 }
 
-/* The pool refused its budgets: if fewer micro-batches would do, say how many tokens that is. */
+/* The pool refused its budgets. If fewer micro-batches would fit, add to the message how many tokens they
+ * have. */
 static tide_status refuse(const tide_trainer_options *options, const model_variant *variant)
 {
     char message[MESSAGE_BYTES];
@@ -287,7 +295,7 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
 
 /* --- the plan --- */
 
-/* Of those that backward reaches. */
+/* How many of the blocks that backward reaches recompute. */
 static uint32_t count_recomputed(const tide_trainer_options *options, const model_variant *variant)
 {
     uint32_t count = 0;
@@ -297,7 +305,7 @@ static uint32_t count_recomputed(const tide_trainer_options *options, const mode
     return count;
 }
 
-/* What model data is made of. */
+/* Sum up the params by kind: trained, frozen and padding. */
 static void describe_params(const tide_trainer_options *options, const bool *frozen, tide_trainer_plan *plan)
 {
     const uint32_t value_bytes = (uint32_t)tide_dtype_bytes(options->pool.dtype);
@@ -336,7 +344,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .blocks = reached_blocks(options, variant),
         .recomputed_blocks = count_recomputed(options, variant),
         .residual_bytes =
-            (parts - 1) * tide_align_up(part_bytes) + part_bytes, /* the space ends with the last one */
+            (parts - 1) * tide_align_up(part_bytes) + part_bytes, /* no padding after the last part */
         .saved_block_bytes = tide_align_up(tide_decoder_saved_part_bytes(&of_model)) * of_model.micro_batches,
         .token_bytes = region.losses_offset,
         .loss_bytes = region.logits_offset - region.losses_offset,
@@ -350,7 +358,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     return plan;
 }
 
-/* Free host memory is asked for only where a default budget is a share of it: a GPU's is not. */
+/* Asks the system for free host memory only if a default budget is a share of it. A GPU's budget is not. */
 static tide_status find_free_memory(const tide_trainer_options *options, free_memory *memory)
 {
     tide_device_factory factory;

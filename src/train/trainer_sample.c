@@ -1,5 +1,6 @@
-/* Text from the model, a token at a time. Every token is a full forward pass over the window: no key-value
- * cache, which would be activations that outlive a step. It is a look at the model, not a service. */
+/* Text from the model, one token at a time. Each token takes a full forward pass over the window: there is no
+ * key-value cache, since it would be activations that outlive a step. Sampling is meant to show how well the
+ * model learns, not to serve it. */
 #include "src/train/trainer_internal.h"
 
 #include "src/train/sampler.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tokens so far, prompt and made ones, and the text of the made ones. */
+/* All tokens so far, the prompt's and the made ones, and the text of the made ones. */
 typedef struct sample {
     int32_t *tokens;
     size_t count;
@@ -30,7 +31,7 @@ static void sample_free(sample *made)
     free(made->text);
 }
 
-/* Without a prompt the model gets one token to start from. */
+/* An empty prompt becomes one token, since the model needs one to start from. */
 static void set_prompt(const tide_trainer *trainer, const char *prompt, size_t length, sample *made)
 {
     for (size_t i = 0; i < length; i++)
@@ -62,8 +63,8 @@ static tide_status sample_make(const tide_trainer *trainer, const tide_sample_op
     return TIDE_OK;
 }
 
-/* The last tokens at the window's beginning; behind them zeros, which causal attention never sees. Returns
- * the last token's position. */
+/* Put the last tokens at the window's beginning and zeros after them, which causal attention never reads.
+ * Returns the last token's position. */
 static uint32_t fill_window(const tide_trainer *trainer, sample *made)
 {
     const size_t seq_len = trainer->plan.seq_len;

@@ -1,12 +1,13 @@
-/* Save and resume: the pool's values by name, and the training state, through src/checkpoint. Values pass in
- * ranges, so any budget and chunk size reads what any other wrote. */
+/* Save and resume: the pool's values by name, and the training state, through src/checkpoint. Values are read
+ * and written in ranges, so a run with any budget and chunk size can load the checkpoint of a run with any
+ * other. */
 #include "src/train/trainer_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors' descriptions, at whose names the checkpoint's point. */
+/* The tensors for a checkpoint, and the model's descriptions, which own the tensors' names. */
 typedef struct tensor_list {
     tide_checkpoint_tensors tensors;
     tide_checkpoint_tensor *array;
@@ -19,7 +20,7 @@ static void tensor_list_free(tensor_list *list)
     free(list->described);
 }
 
-/* `frozen`: which of them are, NULL: none. */
+/* `frozen`: per tensor, whether it is frozen; NULL: none is. */
 static tide_status tensor_list_make(const tide_model_config *config, const bool *frozen, tensor_list *list)
 {
     const size_t count = tide_model_tensor_count(config);
@@ -105,7 +106,8 @@ tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned k
     return status;
 }
 
-/* What a checkpoint knows and the options do not. */
+/* Take over the values that the checkpoint has and the options do not: progress, and the dynamic loss
+ * scale. */
 static void take_progress(tide_train_state *state, const tide_train_state *loaded, bool new_data)
 {
     state->step = loaded->step;
@@ -120,7 +122,8 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->loss_scale_good_steps = loaded->loss_scale_good_steps;
 }
 
-/* What the checkpoint's state has to agree with: this run's, in which new data is not looked at. */
+/* The state with which the checkpoint's must agree: this run's, but with new_data with the checkpoint's own
+ * data. */
 static tide_status state_to_meet(const tide_trainer *trainer, const tide_checkpoint_found *found,
                                  tide_train_state *current)
 {
@@ -162,7 +165,7 @@ tide_status tide_trainer_find(tide_trainer *trainer, const tide_trainer_options 
                                        : TIDE_OK;
 }
 
-/* Keep the mismatch's message, and say so where the run and the checkpoint split the same data differently. */
+/* Keep the mismatch's message. If the run and the checkpoint split the same data differently, add that. */
 static tide_status explain_split(const tide_trainer *trainer, const char *path, tide_status mismatch)
 {
     static const char *const here[] = {

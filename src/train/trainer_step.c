@@ -1,12 +1,13 @@
-/* One step after another: a batch by step number, the model's ops, the optimizer's result.
+/* Training steps: a batch by step number, the model's ops, the optimizer's result.
  *
- * The number of steps done is all there is of position: the batch, the learning rate and the random numbers
- * are functions of it. (Where new data was taken at a resume, its batches count from there. In fp16 the loss
- * scale is another position: it moves when a step has been made, never when one failed.) So a step that
- * failed and was aborted can be repeated, and a resumed run goes on as if it had never stopped.
+ * The number of steps done is the run's only position: batch, learning rate and random numbers are functions
+ * of it. So a step that failed and was aborted can be repeated, and a resumed run continues as if it had
+ * never stopped. Two exceptions: after a resume with new data, batches are counted from that step; and in
+ * fp16 the loss scale has a position of its own, which changes after a completed step, never after a failed
+ * one.
  *
- * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
- * the updates are on their way, and the read waits for compute alone.
+ * The trainer reads the loss after it has queued the step's end: the kernels of the norm and, without
+ * clipping, the updates are then queued already, so that the read waits for compute alone.
  */
 #include "src/train/trainer_internal.h"
 
@@ -31,7 +32,7 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
     const tide_status aborted = tide_step_abort(trainer->pool);
     if (aborted == TIDE_OK || (aborted == TIDE_ERROR_STATE && status == TIDE_ERROR_NONFINITE))
         return tide_fail(status, "%s",
-                         message); /* NONFINITE's message says itself that the pool is poisoned */
+                         message); /* the message of NONFINITE says already that the pool is poisoned */
     if (aborted == TIDE_ERROR_STATE)
         return tide_fail(status, "%s (updates had begun: params are undefined until a checkpoint is loaded)",
                          message);
@@ -52,7 +53,7 @@ static double learning_rate(const tide_train_state *state)
     return tide_lr_schedule_at(&schedule, state->step);
 }
 
-/* What the loss' gradient is multiplied by; 1: nothing. */
+/* The factor on the loss' gradient; 1 without a loss scale. */
 static float loss_scale(const tide_train_state *state)
 {
     return state->loss_scale > 0 ? (float)state->loss_scale : 1;
@@ -94,7 +95,7 @@ static tide_status next_batch(tide_trainer *trainer)
     return status;
 }
 
-/* Everything between begin and end of a training step. */
+/* Runs everything between begin and end of a training step. */
 static tide_status run_step(tide_trainer *trainer)
 {
     tide_status status = tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets);
@@ -103,7 +104,8 @@ static tide_status run_step(tide_trainer *trainer)
     return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
 }
 
-/* What the step that has just begun will take. A prediction that fails is none; it stops no training. */
+/* Predict how long the step that has just begun will take. If that fails, the report has no prediction and
+ * training goes on. */
 static void predict_step(tide_trainer *trainer, tide_trainer_report *report)
 {
     tide_pool_prediction prediction;
@@ -118,7 +120,7 @@ static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *repo
     if (!trainer->computes)
         return TIDE_OK;
     const tide_status status = tide_decoder_loss(trainer->model, &report->loss);
-    /* Where updates had begun any call fails for what is not finite; this one names the param. */
+    /* If updates had begun, every call fails with NONFINITE; this call's message names the param. */
     if (status == TIDE_OK || status == TIDE_ERROR_NONFINITE)
         return tide_step_result_get(trainer->pool, result);
     return status;
@@ -187,7 +189,8 @@ static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double 
     return status == TIDE_OK ? TIDE_OK : tide_trainer_abort(trainer, status);
 }
 
-/* No more batches than the split fills: the last may wrap around, none repeats as a whole. */
+/* How many batches an evaluation has: at most as many as the split fills. The last one may wrap around to the
+ * split's begin, but no batch comes twice as a whole. */
 static uint64_t evaluation_batches(const tide_trainer *trainer)
 {
     const uint64_t sequences = tide_data_count(trainer->data).validation_sequences;

@@ -1,4 +1,4 @@
-/* Values from a folder of Hugging Face weights, and to one. */
+/* Imports values from a folder of Hugging Face weights, and exports to one. */
 #include "src/train/trainer_internal.h"
 
 #include "src/export/weight_list.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A range is large enough for every core to have a part, and small beside any budget and the last cache. */
+/* Large enough that every core gets a part, small beside any budget and the last-level cache. */
 enum { RANGE_BYTES = 4 << 20 };
 
 struct tide_trainer_weights {
@@ -56,20 +56,20 @@ typedef struct range {
     uint64_t first, count;
 } range;
 
-/* Values on their way into the pool: while one range is set the next is read, by a thread of its own, so that the disk never waits
- * for memory nor memory for the disk. */
+/* An import. While the caller's thread sets one range in the pool, a second thread reads the next range, so
+ * that neither the disk nor memory waits for the other. */
 typedef struct import_work {
     tide_trainer *trainer;
     const tide_trainer_weights *from;
-    char *values[2]; /* [RANGE_BYTES] each: range n is in n % 2, as the file has it */
+    char *values[2]; /* [RANGE_BYTES] each, in the file's dtype; range n is in values[n % 2] */
     uint64_t done_bytes, bytes;
 
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
-    range next;           /* to be read, */
-    uint64_t asked, read; /* ranges so far; */
+    range next;           /* the range to read */
+    uint64_t asked, read; /* how many ranges so far the caller has asked for, and the thread has read */
     bool ended;
-    tide_status status; /* and of the last one that was read */
+    tide_status status; /* of the last range that the thread read, as its message */
     char message[1024];
 } import_work;
 
@@ -81,7 +81,7 @@ static tide_dtype dtype_of(const import_work *work, size_t tensor)
                                        : TIDE_DTYPE_FP32;
 }
 
-/* The range behind another one; false: it was the last. */
+/* Move to the next range; false: `it` was the last one. */
 static bool advance(const import_work *work, range *it)
 {
     const uint64_t elements = work->from->list.described[it->tensor].elements;
@@ -132,7 +132,7 @@ static void ask(import_work *work, const range *next)
     pthread_mutex_unlock(&work->mutex);
 }
 
-/* The range that was asked for last is read. */
+/* Wait until the thread has read the last range that the caller asked for. */
 static tide_status await(import_work *work)
 {
     pthread_mutex_lock(&work->mutex);
