@@ -1,6 +1,6 @@
-/* Looking at a checkpoint. Unlike a load, which ends at the first fault, this tells of every file what is wrong with it: who
- * has a damaged checkpoint wants to know how much of it is left. Values are not understood here: a file whose every byte has the
- * checksum of when it was written is what was written. */
+/* Checks a checkpoint's files. A load ends at the first fault; the check reports the faults of every file, so
+ * that a user can see how much of a damaged checkpoint is left. It does not interpret values: if a file's
+ * checksum is that of the manifest, every byte is as it was saved. */
 #include "src/checkpoint/check.h"
 
 #include "src/checkpoint/folder.h"
@@ -20,7 +20,7 @@ typedef struct looking {
     const tide_files *files;
     const char *path;
     tide_checkpoint_depth depth;
-    void *buffer; /* NULL: no byte is read */
+    void *buffer; /* NULL: only sizes are checked */
     tide_checkpoint_progress progress;
     void *context;
     uint64_t read_bytes, total_bytes;
@@ -50,7 +50,7 @@ static void entry_end(tide_checkpoint_file_check *entry, tide_status status)
         snprintf(entry->message, sizeof entry->message, "%s", tide_message());
 }
 
-/* A manifest is that of the folder's step. */
+/* If the folder is called step-N, the manifest must be that of step N. */
 static tide_status step_check(const looking *look, const tide_manifest *manifest)
 {
     uint64_t step;
@@ -79,7 +79,8 @@ static bool look_at_manifest(looking *look, tide_manifest *manifest)
     return check->has_state;
 }
 
-/* Data of fp32 elements follows the header, whose length comes first. */
+/* How many params model.safetensors holds, from its size: the length of the header, the header, fp32
+ * elements. */
 static uint64_t elements_of(const tide_reader *reader)
 {
     uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
@@ -92,7 +93,7 @@ static uint64_t elements_of(const tide_reader *reader)
     return header_bytes > data_bytes ? 0 : (data_bytes - header_bytes) / sizeof(float);
 }
 
-/* Is the value's file read for its checksum? */
+/* Does the check read the value's whole file, for its checksum? */
 static bool reads(const looking *look, tide_value value)
 {
     return look->depth == TIDE_CHECKPOINT_BYTES ||
@@ -141,7 +142,8 @@ const tide_checkpoint_file_check *tide_checkpoint_check_first(const tide_checkpo
     return NULL;
 }
 
-/* Memory that runs out is no fault of the checkpoint's. */
+/* Summarizes the files' results. A lack of memory is no fault of the checkpoint: then the whole check
+ * fails. */
 static tide_status verdict(tide_checkpoint_check *check)
 {
     check->sound = tide_checkpoint_check_first(check) == NULL;
@@ -183,7 +185,7 @@ tide_status tide_checkpoint_check_run(const tide_files *files, const char *path,
 
 /* ---- out of the way ---- */
 
-/* Renaming onto a folder with files in it is refused by the system. */
+/* Tries step-N.damaged, step-N.damaged-2, ...: the system refuses to rename onto a folder that has files. */
 tide_status tide_checkpoint_set_aside(const tide_files *files, const char *path,
                                       char aside[TIDE_CHECKPOINT_PATH_BYTES])
 {

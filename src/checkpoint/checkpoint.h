@@ -1,15 +1,17 @@
-/* Checkpoints: DIR/step-N with model.safetensors (fp32 masters), momentum.safetensors, variance.safetensors
- * and manifest.json (sizes, checksums, training state); one of weights alone is without the moments' files. Other tools read the tensor files as they are.
+/* Checkpoints. One is a folder DIR/step-N with model.safetensors (fp32 masters), momentum.safetensors,
+ * variance.safetensors and manifest.json (sizes, checksums, training state). A checkpoint of weights alone
+ * lacks the two files of moments. Other tools can read the tensor files.
  *
- * A frozen tensor is in model.safetensors alone, as fp32; the manifest names it, so that a moment that is missing for
- * another reason is damage. Who loads may freeze other tensors: one that was frozen begins with zero moments, of one that is
- * frozen now they are passed over.
+ * A frozen tensor is in model.safetensors only, as fp32. The manifest lists the frozen tensors, so that any
+ * other missing moment counts as damage. A run may freeze other tensors than the checkpoint that it loads: a
+ * tensor that was frozen then begins with zero moments, and the moments of one that is frozen now are not
+ * read.
  *
- * A folder called step-N is complete, always: it is written as DIR/.tmp-STEP-PID, every file and the folder
- * are synced, and only then renamed. A crash at any instant leaves the earlier ones usable. Nothing here
- * holds the model: values pass through one buffer of at most 4 MiB.
+ * A folder called step-N is always complete: save writes it as DIR/.tmp-STEP-PID, syncs every file and the
+ * folder, and only then renames it. A crash at any instant leaves the earlier checkpoints usable. Nothing
+ * here holds the whole model: values pass through one buffer of at most 4 MiB.
  *
- * Thread: any, one call a folder at a time. One process writes to a folder.
+ * Any thread may call, but one call a folder at a time. Only one process may write to a folder.
  */
 #ifndef TIDE_CHECKPOINT_CHECKPOINT_H
 #define TIDE_CHECKPOINT_CHECKPOINT_H
@@ -25,11 +27,11 @@
 enum {
     TIDE_CHECKPOINT_PATH_BYTES = 4096,
     TIDE_CHECKPOINT_RANK_MAX = 4,
-    /* one a value but PARAM, which is MASTER rounded */
+    /* one file per value, except PARAM, which is MASTER rounded */
     TIDE_CHECKPOINT_FILES = TIDE_VALUE_COUNT - TIDE_VALUE_MASTER,
 };
 
-/* One tensor, fp32, the same name and shape in every file that has it. */
+/* An fp32 tensor, with the same name and shape in every file that contains it. */
 typedef struct tide_checkpoint_tensor {
     const char *name;
     uint32_t rank; /* 1 .. TIDE_CHECKPOINT_RANK_MAX */
@@ -42,50 +44,57 @@ typedef struct tide_checkpoint_tensors {
     size_t count;
 } tide_checkpoint_tensors;
 
-/* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of a value of tensors[tensor]. Called
- * tensor by tensor, of each range by range, of each for MASTER, MOMENTUM and VARIANCE (of a frozen tensor for MASTER alone):
- * what lies together in memory comes together. count is at most 1 Mi. */
+/* Save calls this to read a range: fill values[0 .. count) with the elements [first, first + count) of the
+ * given value of tensors[tensor]. Save goes through the tensors, in each through its ranges, and for each
+ * range calls with MASTER, MOMENTUM and VARIANCE (for a frozen tensor with MASTER only), so that values that
+ * lie together in memory are read together. count is at most 1 Mi. */
 typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_value value, uint64_t first,
                                             uint64_t count, float *values);
 
-/* Load pushes ranges, in the same order; what is frozen now counts. */
+/* Load calls this to write a range, in the same order; a tensor that is frozen in the run gets MASTER
+ * only. */
 typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_value value, uint64_t first,
                                              uint64_t count, const float *values);
 
-/* Load checks and then pushes all bytes of the tensor files: each pass counts half of them. `context` is write's. */
+/* Load calls this as it goes through the tensor files twice, first to check them, then to write their values:
+ * each pass adds half of total_bytes. `context` is that of tide_checkpoint_write. */
 typedef void (*tide_checkpoint_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
 typedef struct tide_checkpoint_saved {
     char path[TIDE_CHECKPOINT_PATH_BYTES]; /* DIR/step-N */
     uint64_t bytes;
-    unsigned removed;  /* older checkpoints removed for `keep` */
-    char warning[512]; /* "" or what could not be tidied up; the new checkpoint is durable all the same */
+    unsigned removed;  /* how many older checkpoints were removed because of `keep` */
+    char warning[512]; /* "", or what could not be removed; the new checkpoint is durable nevertheless */
 } tide_checkpoint_saved;
 
-/* Save as DIR/step-<state->step>; DIR is created if missing (its parent must exist). `keep` > 0 removes the
- * oldest complete ones beyond it, after the new one is durable; 0 keeps all. `saved` may be NULL.
+/* Save as DIR/step-<state->step>; creates DIR if it is missing (its parent must exist). If `keep` > 0,
+ * removes the oldest complete checkpoints once the new one is durable, until `keep` are left. `saved` may be
+ * NULL.
  *
- *   STATE        DIR already holds a checkpoint of this or a later step: resume from it or take another folder
- *   IO           DIR can't be created or written, the disk is full, a file operation failed: which, where, why
+ *   STATE        DIR has a checkpoint of this or a later step: resume from it or take another folder
+ *   IO           DIR can't be created or written, the disk is full, or a file operation failed: the message
+ *                names the operation, the file and the error
  *   ARGUMENT     the state or a tensor is not valid, or the path is too long
- *   other        what `read` returned
+ *   other        the status that `read` returned
  *
- * On failure the temporary folder is removed and the earlier checkpoints are as before. */
+ * On failure the temporary folder is removed and the earlier checkpoints are unchanged. */
 TIDE_NODISCARD tide_status tide_checkpoint_save(const tide_files *files, const char *dir,
                                                 const tide_train_state *state,
                                                 const tide_checkpoint_tensors *tensors, unsigned keep,
                                                 tide_checkpoint_read read, void *context,
                                                 tide_checkpoint_saved *saved);
 
-/* The same without moments: model.safetensors is the only tensor file, and read is called for MASTER alone. The manifest says
- * so. Who loads it begins with zero moments and a count of updates of 0, which is then the last of the changes. */
+/* Save without moments: model.safetensors is the only tensor file, and save calls `read` with MASTER only.
+ * The manifest records this. A run that loads such a checkpoint begins with zero moments and an update count
+ * of 0; load adds a line about that to its changes, the last one. */
 TIDE_NODISCARD tide_status tide_checkpoint_save_weights(const tide_files *files, const char *dir,
                                                         const tide_train_state *state,
                                                         const tide_checkpoint_tensors *tensors, unsigned keep,
                                                         tide_checkpoint_read read, void *context,
                                                         tide_checkpoint_saved *saved);
 
-/* Bytes of a checkpoint of these tensors; of its manifest the most. ARGUMENT, NO_MEMORY, UNSUPPORTED. */
+/* How many bytes a checkpoint of these tensors has, counting the largest possible manifest. ARGUMENT,
+ * NO_MEMORY, UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_checkpoint_bytes(const tide_checkpoint_tensors *tensors, bool weights_only,
                                                  uint64_t *bytes);
 
@@ -93,37 +102,41 @@ typedef struct tide_checkpoint_found {
     bool exists;
     uint64_t step;
     char path[TIDE_CHECKPOINT_PATH_BYTES];
-    bool weights_only;    /* it has no moments */
-    unsigned passed_over; /* newer step-N folders without a manifest: remains of a removal or a copy */
+    bool weights_only; /* it has no moments */
+    /* newer step-N folders without a manifest, left by an interrupted removal or copy */
+    unsigned passed_over;
 } tide_checkpoint_found;
 
-/* The newest checkpoint in DIR; a missing DIR holds none. Reads its manifest and checks the files' sizes. A
- * step-N folder without a manifest is no checkpoint and is passed over; one with a manifest claims to be
- * complete, so any damage to it is an error that names it: going back silently would hide the damage and lose
- * work. CORRUPT: the newest one is damaged. IO, UNSUPPORTED, NO_MEMORY. */
+/* Find the newest checkpoint in DIR; a missing DIR holds none. Reads its manifest and checks the files'
+ * sizes. A step-N folder without a manifest is no checkpoint and is ignored. A step-N folder with one claims
+ * to be complete, so damage to it is an error that names the folder; falling back to an older checkpoint
+ * would hide the damage and lose work. CORRUPT: the newest checkpoint is damaged. IO, UNSUPPORTED,
+ * NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const char *dir,
                                                   tide_checkpoint_found *found);
 
-/* The checkpoint at `path` (DIR/step-N), with the same checks. ARGUMENT: the path is too long. CORRUPT also if there is none. */
+/* Find the checkpoint at `path` (DIR/step-N), with the checks of tide_checkpoint_newest. ARGUMENT: the path
+ * is too long. CORRUPT: it is damaged, or there is none. */
 TIDE_NODISCARD tide_status tide_checkpoint_at(const tide_files *files, const char *path,
                                               tide_checkpoint_found *found);
 
-/* The training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
+/* Read the training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const char *path,
                                                 tide_train_state *state);
 
-/* Check everything (manifest, sizes, headers, the checksum of every byte), compare with `current` if not
- * NULL, and only then push every value. `state` and `changes` (may be NULL) are set on success; current's
- * hyperparameters stand, so the caller takes step, tokens, adam_step and skipped from *state. Another set of frozen tensors is
- * the last of the changes. `progress`, unless NULL, is told how far it is.
+/* Check everything (manifest, sizes, headers, the checksum of every byte), compare the state with `current`
+ * if not NULL, and only then write every value. Sets `state` and `changes` (may be NULL) on success. The run
+ * keeps the hyperparameters of `current`, so the caller takes step, tokens, adam_step and skipped from
+ * *state. If other tensors are frozen now, the last of the changes says so. Calls `progress`, if not NULL, as
+ * it goes.
  *
- *   CORRUPT      truncated, altered, or contradicting itself: which file, what
- *   MISMATCH     another model, data, seed or batch: the field and both values
+ *   CORRUPT      truncated, altered, or contradicting itself: the message names the file and the fault
+ *   MISMATCH     another model, data, seed or batch: the message names the field and both values
  *   IO, UNSUPPORTED, NO_MEMORY
- *   other        what `write` returned
+ *   other        the status that `write` returned
  *
- * Before the first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's
- * tensors partly loaded. */
+ * A failure before the first write changes nothing; a later one (`write` or the disk failed) leaves the
+ * caller's tensors partly loaded. */
 TIDE_NODISCARD tide_status tide_checkpoint_load(const tide_files *files, const char *path,
                                                 const tide_train_state *current,
                                                 const tide_checkpoint_tensors *tensors,

@@ -1,9 +1,9 @@
-/* CRC-32C, by the CPU's instruction or by table.
+/* CRC-32C, by the CPU's instruction or by a table.
  *
- * Why a CRC: the fault to find is damage by storage (a lost block, a flipped bit, a cut tail), not an enemy.
- * Every burst of up to 32 bits is found for certain, anything else but for one in 2^32. Castagnoli's
- * polynomial because x86 and ARM have an instruction for it: 8 bytes in 3 cycles, faster than any disk; the
- * table version reaches about 0.5 GB/s.
+ * Why a CRC: the checksum has to find damage by storage (a lost block, a flipped bit, a cut tail), not an
+ * attack. A CRC finds every burst of up to 32 bits for certain, and all but one in 2^32 of other changes. The
+ * polynomial is Castagnoli's because x86 and ARM have an instruction for it: 8 bytes in 3 cycles, faster than
+ * any disk; the table reaches about 0.5 GB/s.
  */
 #include "src/checkpoint/crc32c.h"
 

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of the bytes so far, `crc`, continued over `bytes`. Start with 0. Any thread. */
+/* Continue the checksum `crc` of the bytes so far with `count` further bytes. Start with 0. Any thread. */
 uint32_t tide_crc32c(uint32_t crc, const void *bytes, size_t count);
 
-/* The portable table version, which tide_crc32c uses where the CPU has no instruction for it. */
+/* The version with a table. tide_crc32c uses it if the CPU has no instruction. */
 uint32_t tide_crc32c_portable(uint32_t crc, const void *bytes, size_t count);
 
 #endif

@@ -1,19 +1,19 @@
-/* What a folder of checkpoints holds.
+/* Lists and removes the contents of a folder of checkpoints.
  *
- *     DIR/step-100        complete, always
+ *     DIR/step-100             always complete
  *     DIR/step-200
- *     DIR/.tmp-300-4711        being written, or being taken away, by process 4711
- *     DIR/.tmp-300-4711.lock   while it is being written (files/owner.h)
+ *     DIR/.tmp-300-4711        process 4711 is writing or removing it
+ *     DIR/.tmp-300-4711.lock   exists while the process writes it (files/owner.h)
  *
- * Taking a checkpoint away is where the promise "a folder called step-N is complete" is easiest to break: if
- * its files went first, or the rename to .tmp-N-PID were not yet on disk when they went, a power cut would
- * leave a step-N with holes. So: rename, sync the folder, then remove the files. A .tmp folder found later
- * may stem from exactly such a rename by a process that died before its sync, so those are synced before
- * removal as well.
+ * A removal could easily break the promise that a folder called step-N is complete. If it removed the files
+ * first, or before the rename to .tmp-N-PID is on disk, a power cut would leave an incomplete step-N. So a
+ * removal renames the folder, syncs DIR, and then removes the files. A .tmp folder found later may come from
+ * such a rename by a process that died before its sync, so DIR is synced before such a folder is removed,
+ * too.
  *
- * A .tmp folder is stale when its owner is gone, which its lock tells, on whatever machine the owner was. One
- * that is being taken away has no lock: its process id decides, and two machines that take it away at once do
- * each other no harm.
+ * A .tmp folder is stale if its owner is gone. The lock tells this, whichever machine the owner ran on. A
+ * folder that is being removed has no lock; then its process id decides, and it does no harm if two machines
+ * remove it at once.
  */
 #include "src/checkpoint/folder.h"
 
@@ -28,12 +28,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room that names inside the folder may need: "/.tmp-<20 digits>-<20 digits>/momentum.safetensors". */
+/* Bytes that names inside the folder need: "/.tmp-<20 digits>-<20 digits>/momentum.safetensors". */
 enum { NAMES_MAX_BYTES = 96 };
 
 /* ---- names ---- */
 
-/* Decimal, no sign, no leading zero, up to `end`'s character, which is passed over. */
+/* Parses a decimal number without sign or leading zero that the character `end` follows, and moves *text
+ * behind `end`. */
 static bool number_parse(const char **text, char end, uint64_t *number)
 {
     const char *at = *text;
@@ -61,7 +62,7 @@ static bool step_name_parse(const char *name, uint64_t *step)
     return number_parse(&name, '\0', step);
 }
 
-/* The name of a .tmp folder, or of its lock. */
+/* Parses the name of a .tmp folder or of its lock. */
 static bool tmp_name_parse(const char *name, tide_folder_stale *tmp)
 {
     char folder[64];
@@ -114,7 +115,7 @@ void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES
     if (slash == NULL)
         memcpy(parent, ".", 2);
     else
-        slash[slash == parent] = '\0'; /* "/x" lies in "/" */
+        slash[slash == parent] = '\0'; /* the parent of "/x" is "/" */
 }
 
 void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[TIDE_CHECKPOINT_PATH_BYTES])
@@ -146,8 +147,8 @@ static int append(void **items, size_t *count, const void *item, size_t item_byt
     return 0;
 }
 
-/* 0, or why it can't be opened: ENOENT says that there is none, ENOTDIR that step-N is no folder. With any other it is there:
- * whoever wants it gets to know why. */
+/* Tries to open the manifest; returns 0 or an errno. ENOENT: step-N has no manifest; ENOTDIR: step-N is no
+ * folder. After any other error step-N counts as a checkpoint, so that its reader gets the error. */
 static int manifest_open(const tide_folder *folder, uint64_t step)
 {
     char step_path[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
@@ -156,7 +157,8 @@ static int manifest_open(const tide_folder *folder, uint64_t step)
     tide_folder_file_path(step_path, TIDE_MANIFEST_NAME, path);
     int error = folder->files->open(folder->files->context, path, &handle);
     if (error == 0)
-        folder->files->close(folder->files->context, handle); /* read only: nothing can be lost */
+        /* opened for reading only: closing can lose nothing */
+        folder->files->close(folder->files->context, handle);
     return error;
 }
 
@@ -170,7 +172,7 @@ static int append_step(tide_folder *folder, uint64_t step)
     return append((void **)&folder->steps, &folder->step_count, &step, sizeof step);
 }
 
-/* Once, though its lock is there beside it. */
+/* Adds a stale folder once, though the listing has both the folder and its lock. */
 static int stale_visit(tide_folder *folder, const tide_folder_stale *tmp)
 {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
@@ -259,7 +261,7 @@ tide_status tide_folder_way_check(const tide_folder *folder, uint64_t first, uin
     return TIDE_OK;
 }
 
-/* ---- taking away ---- */
+/* ---- removing ---- */
 
 typedef struct name_list {
     char (*names)[256];
@@ -277,7 +279,7 @@ static int visit_file(void *visitor, const char *name)
     return append((void **)&list->names, &list->count, item, sizeof item);
 }
 
-/* Names are collected first: a folder must not change under its listing. */
+/* Collects the names first, since a folder must not change while it is being listed. */
 static int remove_contents(const tide_files *files, const char *path)
 {
     name_list list = {0};
@@ -314,7 +316,7 @@ tide_status tide_folder_remove_stale(const tide_folder *folder, const tide_folde
     int lock;
     tide_folder_tmp_path(folder, stale->step, stale->process_id, path);
     if (tide_owner_inherit(files, path, stale->process_id, false, &lock) != 0)
-        return TIDE_OK; /* another process has taken it over */
+        return TIDE_OK; /* another process has taken the folder over */
     const tide_status status = tide_folder_remove_tmp(folder, stale->step, stale->process_id, true);
     if (status == TIDE_OK)
         tide_owner_release(files, path, lock);

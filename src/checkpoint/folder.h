@@ -1,4 +1,4 @@
-/* The folder that holds checkpoints: what is in it, by name, and how something in it is taken away safely. */
+/* The folder that holds checkpoints: lists its contents by name and removes them safely. */
 #ifndef TIDE_CHECKPOINT_FOLDER_H
 #define TIDE_CHECKPOINT_FOLDER_H
 
@@ -11,57 +11,57 @@ typedef struct tide_folder_stale {
 
 typedef struct tide_folder {
     const tide_files *files;
-    char path[TIDE_CHECKPOINT_PATH_BYTES]; /* without slashes at the end */
+    char path[TIDE_CHECKPOINT_PATH_BYTES]; /* without trailing slashes */
     bool exists;
-    uint64_t *steps; /* of its step-N folders with a manifest, newest first */
+    uint64_t *steps; /* steps of the step-N folders that have a manifest, newest first */
     size_t step_count;
-    uint64_t *remains; /* of those without: left by an interrupted removal or copy, never a checkpoint; newest
-                          first */
+    /* steps of the step-N folders without one, newest first: left by an interrupted removal or copy */
+    uint64_t *remains;
     size_t remain_count;
-    /* of its step-N that are no folders: in the way of a checkpoint, and not ours to move; newest first */
+    /* steps of files called step-N, newest first: they block a checkpoint's name, and tidepool leaves them */
     uint64_t *plain;
     size_t plain_count;
-    tide_folder_stale *stale; /* .tmp-STEP-PID, or its lock alone, of processes that are gone */
+    tide_folder_stale *stale; /* .tmp-STEP-PID folders, or only their locks, of processes that are gone */
     size_t stale_count;
 } tide_folder;
 
-/* List the folder. A missing one exists not, which is no failure. IO, NO_MEMORY, ARGUMENT (path too long or
- * empty). */
+/* List the folder. If it is missing, `exists` is false and the call succeeds. IO, NO_MEMORY, ARGUMENT (path
+ * too long or empty). */
 TIDE_NODISCARD tide_status tide_folder_open(const tide_files *files, const char *path, tide_folder *folder);
 void tide_folder_close(tide_folder *folder);
 
-/* Whether checkpoints of the steps from `first` to `last` can get their names. STATE: one is taken by what is no folder. */
+/* Are the names of checkpoints from step `first` to `last` free of files? STATE: a file has one of them. */
 TIDE_NODISCARD tide_status tide_folder_way_check(const tide_folder *folder, uint64_t first, uint64_t last);
 
-/* Paths inside the folder; they fit, open saw to that. */
+/* Paths inside the folder. They always fit, since open has checked the folder's length. */
 void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[TIDE_CHECKPOINT_PATH_BYTES]);
 void tide_folder_tmp_path(const tide_folder *folder, uint64_t step, uint64_t process_id,
                           char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* Is `path` called step-N? Slashes at its end do not count. */
+/* Is `path` called step-N? Trailing slashes are ignored. */
 bool tide_folder_step_of(const char *path, uint64_t *step);
 
 /* The folder in which `path` lies. */
 void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* DIR/step-N and a file's name in it; the name must be one of a checkpoint's. */
+/* The path of a file in DIR/step-N; `name` must be that of a checkpoint's file. */
 void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* Take a .tmp-STEP-PID folder away with the files in it. With `was_named`, it may have borne the name step-N
- * in a past that a power cut could bring back, so the folder is synced first. One that is gone is no failure.
- * IO names what is left. */
+/* Remove a .tmp-STEP-PID folder with its files. `was_named`: it may have been called step-N before, a name
+ * that a power cut could bring back, so the call syncs DIR first. A folder that is gone is no failure. IO
+ * names the folder that is left. */
 TIDE_NODISCARD tide_status tide_folder_remove_tmp(const tide_folder *folder, uint64_t step,
                                                   uint64_t process_id, bool was_named);
 
-/* Take what a process has left away with its lock, unless another process owns it by now. IO names what is
+/* Remove a stale folder and its lock, unless another process has taken it over. IO names the folder that is
  * left. */
 TIDE_NODISCARD tide_status tide_folder_remove_stale(const tide_folder *folder,
                                                     const tide_folder_stale *stale);
 
-/* Take step-N away: renamed to .tmp-N-<own pid>, then as above. */
+/* Remove step-N: rename it to .tmp-N-<own pid>, then remove that with its files. */
 TIDE_NODISCARD tide_status tide_folder_remove_step(const tide_folder *folder, uint64_t step);
 
-/* Make the folder's own name durable: sync its parent. */
+/* Make the folder's own name durable by a sync of its parent. */
 TIDE_NODISCARD tide_status tide_folder_sync_parent(const tide_folder *folder, bool may_be_unreadable);
 
 #endif

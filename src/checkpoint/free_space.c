@@ -1,5 +1,6 @@
-/* The room that saves need: played through, checkpoint by checkpoint, until only the run's own are in the folder: from then on
- * each save adds one and takes one away. Sizes of what is there are read, for they may be another kind's. */
+/* Computes how many bytes the saves of a run need, by going through them one by one until the folder holds
+ * only the run's own checkpoints; from then on each save adds one and removes one. The sizes of older
+ * checkpoints are read from the files, since they may belong to another model. */
 #include "src/checkpoint/free_space.h"
 
 #include "src/checkpoint/folder.h"
@@ -13,7 +14,7 @@ typedef struct sizing {
     uint64_t bytes;
 } sizing;
 
-/* What can't be opened counts nothing: its removal is no gain to rely on. */
+/* Adds a file's size. A file that can't be opened counts 0, so that the sum never promises too much. */
 static int add_file(void *visitor, const char *name)
 {
     sizing *size = visitor;
@@ -25,7 +26,7 @@ static int add_file(void *visitor, const char *name)
         return 0;
     if (size->files->size(size->files->context, handle, &bytes) == 0)
         size->bytes += bytes;
-    size->files->close(size->files->context, handle); /* read only: nothing can be lost */
+    size->files->close(size->files->context, handle); /* opened for reading only: closing can lose nothing */
     return 0;
 }
 
@@ -53,7 +54,8 @@ static uint64_t product(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &made) ? UINT64_MAX : made;
 }
 
-/* Steps are listed newest first; those after from_step stay. */
+/* The most bytes that the saves add at any moment. Steps are listed newest first; those after from_step
+ * stay. */
 static uint64_t most_added(const tide_folder *folder, const tide_checkpoint_saves *saves)
 {
     size_t first = 0, old = folder->step_count;
@@ -70,7 +72,7 @@ static uint64_t most_added(const tide_folder *folder, const tide_checkpoint_save
             freed += folder_bytes(folder->files, path);
         }
         if (own > saves->keep)
-            break; /* of its own the run has had one more than it keeps: so it stays */
+            break; /* the run has reached its peak: `keep` checkpoints of its own and one more */
     }
     return most;
 }

@@ -1,4 +1,4 @@
-/* Is there room on the disk for the checkpoints of a run? */
+/* Computes the disk space that the checkpoints of a run need. */
 #ifndef TIDE_CHECKPOINT_FREE_SPACE_H
 #define TIDE_CHECKPOINT_FREE_SPACE_H
 
@@ -6,13 +6,14 @@
 
 typedef struct tide_checkpoint_saves {
     uint64_t bytes;     /* of one checkpoint */
-    uint64_t count;     /* that the run makes */
-    unsigned keep;      /* as tide_checkpoint_save's */
-    uint64_t from_step; /* the run's first step: what DIR holds of later ones is not the run's to remove */
+    uint64_t count;     /* how many checkpoints the run makes */
+    unsigned keep;      /* as in tide_checkpoint_save */
+    uint64_t from_step; /* the run's first step; the run does not remove checkpoints of later steps */
 } tide_checkpoint_saves;
 
-/* Most bytes that these saves add to DIR at any moment. A new one is complete before the oldest goes; what dead processes left
- * half-written goes first. A missing DIR holds nothing. Saturates at UINT64_MAX. IO, NO_MEMORY, ARGUMENT. */
+/* The most bytes that these saves add to DIR at any moment. A save removes stale folders first, and the
+ * oldest checkpoint only after the new one is complete. A missing DIR holds nothing. Saturates at UINT64_MAX.
+ * IO, NO_MEMORY, ARGUMENT. */
 TIDE_NODISCARD tide_status tide_checkpoint_space_needed(const tide_files *files, const char *dir,
                                                         const tide_checkpoint_saves *saves, uint64_t *bytes);
 

@@ -1,16 +1,16 @@
-/* Finding and loading a checkpoint.
+/* Finds and loads a checkpoint.
  *
- * Load opens the three tensor files and keeps them open; reads each one to the end for its size and checksum;
- * checks its header against the model's tensors (a moments' file's against those that the manifest does not call frozen:
- * what is frozen now is asked only when values are pushed); and only when all three are sound begins to push. So a file
- * is read twice, the second time mostly from the page cache: that is the price of changing nothing before
- * everything is known to be good.
+ * Load opens the three tensor files and keeps them open. It reads each to the end for its size and checksum
+ * and checks its header against the model's tensors (for a file of moments, against those that the manifest
+ * does not list as frozen; which ones the run freezes matters only later, when values are written). It writes
+ * values only if all three files are sound. So load reads every file twice, the second time mostly from the
+ * page cache: the price of changing nothing before everything is known to be good.
  *
- * Finding: a folder called step-N was complete when it got its name (save.c), so what is damaged now was
- * damaged later, by hand or by the storage. Passing over it silently would lose work that may be recoverable
- * and hide a failing disk, so it is an error that names the folder; who wants an earlier one names it. The exception is a folder
- * without a manifest: a removal or a copy that was interrupted leaves that, and it never claims to be a
- * checkpoint.
+ * Finding. A folder called step-N was complete when it got its name (save.c), so damage found now came later,
+ * from a user or from the storage. To ignore the folder would lose work that may be recoverable and hide a
+ * failing disk, so damage is an error that names the folder; a user who wants an earlier checkpoint names
+ * that one. A folder without a manifest is ignored: an interrupted removal or copy leaves such folders, and
+ * they never claim to be checkpoints.
  */
 #include "src/checkpoint/checkpoint.h"
 
@@ -67,7 +67,8 @@ static tide_status sizes_check(const tide_files *files, const char *path, const 
     return status;
 }
 
-/* Its manifest is that of its step, if its name says one, and the files have their sizes. */
+/* The manifest must be that of step N, if the folder is called step-N, and the files must have their
+ * sizes. */
 static tide_status found_check(const tide_files *files, tide_checkpoint_found *found)
 {
     uint64_t step;
@@ -128,14 +129,15 @@ tide_status tide_checkpoint_at(const tide_files *files, const char *path, tide_c
 
 typedef struct loading {
     const tide_checkpoint_tensors *tensors;
-    tide_checkpoint_tensor *saved; /* the same, but frozen where they were when they were saved */
+    tide_checkpoint_tensor *saved; /* the same tensors, with `frozen` as it was when they were saved */
     tide_checkpoint_write write;
-    tide_checkpoint_progress progress; /* or NULL */
+    tide_checkpoint_progress progress; /* the callback, or NULL */
     void *context;
-    uint64_t read_bytes, files_bytes; /* so far, in the end twice; of all files */
+    /* read so far (in the end twice files_bytes), and the size of all files */
+    uint64_t read_bytes, files_bytes;
     tide_reader readers[TIDE_VALUE_COUNT];
-    uint64_t data_starts[TIDE_VALUE_COUNT]; /* where a file's data begins */
-    uint64_t *offsets;                      /* [value][tensor], from data_starts */
+    uint64_t data_starts[TIDE_VALUE_COUNT]; /* offset in each file at which its data begins */
+    uint64_t *offsets;                      /* [value][tensor], counted from data_starts */
     float *buffer;
     size_t buffer_elements;
 } loading;
@@ -158,8 +160,8 @@ static tide_status checksum_check(loading *load, const tide_reader *reader, cons
                                       load->buffer_elements * sizeof *load->buffer, tell_checked, load);
 }
 
-/* The header of a value's file. That of MASTER comes first and is of this model: what the others lack or have too much beside
- * what the manifest calls frozen is damage. */
+/* Checks the header of a value's file. MASTER's is checked first, against the model. In a file of moments, a
+ * tensor too few or too many is then damage, unless the manifest lists it as frozen. */
 static tide_status text_check(const loading *load, tide_value value, const char *text, size_t bytes)
 {
     const tide_reader *reader = &load->readers[value];
@@ -220,7 +222,8 @@ static tide_status value_check(loading *load, const tide_files *files, const cha
     return status;
 }
 
-/* A range of one of a tensor's values from that value's file; of one that was frozen the moments are zero. */
+/* Reads a range of a tensor from the value's file and passes it on. Moments that the checkpoint lacks are
+ * zero. */
 static tide_status push_value(loading *load, size_t tensor, tide_value value, uint64_t first, uint64_t count)
 {
     const size_t bytes = (size_t)count * sizeof(float);
@@ -272,9 +275,10 @@ static tide_status check_and_push(loading *load, const tide_files *files, const 
     return status;
 }
 
-/* ---- what was frozen, and what is now ---- */
+/* ---- frozen tensors, then and now ---- */
 
-/* Names mostly come in the order of the tensors: the search begins behind the last one found. */
+/* Finds the tensor of that name. The search begins behind the last one found, since names mostly come in
+ * order. */
 static tide_checkpoint_tensor *find_saved(const loading *load, const char *name, size_t *from)
 {
     const size_t count = load->tensors->count;
@@ -292,7 +296,7 @@ static tide_status mark_saved(loading *load, const char *path, const tide_manife
 {
     size_t from = 0;
     for (size_t i = 0; i < load->tensors->count; i++)
-        load->saved[i].frozen = manifest->weights_only; /* they have no moments */
+        load->saved[i].frozen = manifest->weights_only; /* weights alone have no moments */
     for (size_t i = 0; i < manifest->frozen_count; i++) {
         tide_checkpoint_tensor *tensor = find_saved(load, manifest->frozen[i], &from);
         if (tensor == NULL)
@@ -308,7 +312,7 @@ static tide_status mark_saved(loading *load, const char *path, const tide_manife
     return TIDE_OK;
 }
 
-/* "frozen -> trained, with zero moments: 3 params (a, b, ...)" behind what the line says already. */
+/* Appends, for example, "frozen -> trained, with zero moments: 3 params (a, b, ...)" to the line. */
 static void note_changed(const loading *load, bool frozen_now, const char *what, char *line)
 {
     char names[128] = "";
@@ -410,7 +414,7 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
         *state = manifest.state;
         if (manifest.weights_only) {
             note_weights(&differences);
-            state->adam_step = 0; /* as the moments: an optimizer that begins anew */
+            state->adam_step = 0; /* like the moments, the count of updates begins anew */
         } else {
             note_frozen(load, &differences);
         }

@@ -1,6 +1,6 @@
-/* A step's rate is a share of lr and the rest of lr_min. The shares are exactly 0 or 1 at the ends, so that
- * the ends are reached exactly: lr * W / W and lr_min + (lr - lr_min) can miss lr in their last bit. The
- * arithmetic is float64; the optimizer rounds it once. */
+/* A step's rate is a weighted mean of lr and lr_min. At both ends the weights are exactly 0 and 1, so that
+ * the rate is exactly lr or lr_min there: formulas like lr * W / W and lr_min + (lr - lr_min) can miss lr in
+ * the last bit. The arithmetic is float64; the optimizer rounds the result once. */
 #include "src/checkpoint/lr_schedule.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ const char *tide_lr_shape_name(tide_lr_shape shape)
     return names[shape];
 }
 
-/* Of a step behind warm-up and before the last. */
+/* The weight of lr, for a step after the warm-up and before the last one. */
 static double share_of_lr(const tide_lr_schedule *schedule, uint64_t step)
 {
     const uint64_t left = schedule->steps - 1 - step;

@@ -32,19 +32,20 @@ typedef enum tide_lr_shape {
 
 enum { TIDE_LR_SHAPES = TIDE_LR_WSD + 1 };
 
-const char *tide_lr_shape_name(tide_lr_shape shape); /* "cosine" */
+const char *tide_lr_shape_name(tide_lr_shape shape); /* "cosine" and so on */
 
 typedef struct tide_lr_schedule {
     tide_lr_shape shape;
     double lr;             /* at the end of warm-up */
-    double lr_min;         /* at the last step; constant: not looked at */
+    double lr_min;         /* at the last step; unused by the constant schedule */
     uint64_t warmup_steps; /* 0: none */
-    uint64_t decay_steps;  /* wsd: the last ones, below lr; others: not looked at */
+    uint64_t decay_steps;  /* of wsd: its last steps, with rates below lr; unused by others */
     uint64_t steps;        /* of the run */
 } tide_lr_schedule;
 
-/* Learning rate of step `step`, counted from 0. The first of W warm-up steps has lr / W, the last has lr; the
- * last step of the run has lr_min, and so have steps beyond it. Warm-up wins where it fills the whole run. */
+/* The learning rate of step `step`, counted from 0. The first of W warm-up steps has lr / W, the last has lr.
+ * The last step of the run and any after it have lr_min. If the warm-up fills the whole run, its rates are
+ * used for all steps. */
 double tide_lr_schedule_at(const tide_lr_schedule *schedule, uint64_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* The manifest, a JSON object whose first 21 bytes hold the checksum of all bytes after them:
+/* The manifest: a JSON object whose first 21 bytes hold the checksum of all bytes after them:
  *
  *     {"crc32c":"0c6cd5a8",
  *      "format": "tidepool-checkpoint",
@@ -7,11 +7,11 @@
  *      "frozen": ["wte.weight", ...],
  *      "state": {"step": 200, ...}}
  *
- * With frozen tensors it is of version 2; without, of version 1, and "frozen" is not there. That of weights alone is of version 3:
- * "files" has model.safetensors only, and "frozen" is not there either.
+ * Version 1 has no frozen tensors and no "frozen"; version 2 has both. Version 3 is for weights alone:
+ * "files" then lists model.safetensors only, and there is no "frozen".
  *
- * A checksum over the text rather than over the values, so that no flipped bit passes, not even one that JSON
- * does not care about; and inside the object, so that the file stays plain JSON for other tools.
+ * The checksum covers the text, not the values, so that it finds every flipped bit, even one that does not
+ * matter in JSON. It is inside the object, so that the file stays plain JSON for other tools.
  */
 #include "src/checkpoint/manifest.h"
 
@@ -73,7 +73,7 @@ static json_t *frozen_json(const tide_manifest *manifest)
     return names;
 }
 
-/* Members are owned by the object, or freed here when it can't take them. */
+/* Builds the JSON object, which owns its members. A member that can't be added is freed. */
 static json_t *body_json(const tide_manifest *manifest)
 {
     const bool freezes = manifest->frozen_count > 0 && !manifest->weights_only;
@@ -94,7 +94,7 @@ static json_t *body_json(const tide_manifest *manifest)
     return NULL;
 }
 
-/* "{" becomes the seal. */
+/* Replaces the first "{" of the JSON text by the checksum's 21 bytes. */
 static char *seal(const char *body, size_t *bytes)
 {
     size_t rest_bytes = strlen(body + 1);
@@ -194,8 +194,9 @@ static tide_status file_parse(const json_t *entry, const char *label, tide_value
     return TIDE_OK;
 }
 
-/* Of version 2: one name at least. Bytes of all names, with their ends. */
-static tide_status frozen_check(const json_t *names, const char *label, size_t *bytes)
+/* Checks the list of version 2: it must have at least one name. *bytes: of all names with their terminating
+ * zeros. */
+static tide_status frozen_check(const json_t *names, const char *origin, size_t *bytes)
 {
     size_t found = 0, i = 0;
     const json_t *name;
@@ -247,9 +248,9 @@ static tide_status body_parse(const json_t *root, const char *label, tide_manife
         status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), label, value,
                             &manifest->files[value]);
     if (status == TIDE_OK)
-        status = tide_train_state_from_json(json_object_get(root, "state"), label, &manifest->state);
-    if (status == TIDE_OK && freezes) /* last: nothing to free on failure */
-        status = frozen_parse(json_object_get(root, "frozen"), label, manifest);
+        status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
+    if (status == TIDE_OK && freezes) /* last, so that a failure has nothing to free */
+        status = frozen_parse(json_object_get(root, "frozen"), origin, manifest);
     return status;
 }
 

@@ -1,11 +1,11 @@
-/* A checkpoint's manifest: what its files must be, and the training state. */
+/* A checkpoint's manifest: sizes and checksums of its files, and the training state. */
 #ifndef TIDE_CHECKPOINT_MANIFEST_H
 #define TIDE_CHECKPOINT_MANIFEST_H
 
 #include "src/checkpoint/checkpoint.h"
 
-/* Version 2 is that of a checkpoint with frozen tensors, version 3 that of weights alone: a program that knows earlier versions
- * must refuse them. */
+/* Version 2 has frozen tensors, version 3 weights alone. Their numbers differ so that programs that know only
+ * earlier versions refuse them. */
 enum {
     TIDE_MANIFEST_VERSION = 1,
     TIDE_MANIFEST_VERSION_FROZEN = 2,
@@ -15,7 +15,7 @@ enum {
 
 #define TIDE_MANIFEST_NAME "manifest.json"
 
-/* A value's file: "model.safetensors" of MASTER and so on; PARAM has none. Static storage. */
+/* The name of a value's file, "model.safetensors" for MASTER; PARAM has no file. Static storage. */
 const char *tide_checkpoint_file(tide_value value);
 
 typedef struct tide_manifest_file {
@@ -24,26 +24,27 @@ typedef struct tide_manifest_file {
 } tide_manifest_file;
 
 typedef struct tide_manifest {
-    tide_manifest_file files[TIDE_VALUE_COUNT]; /* none of PARAM */
-    const char **frozen; /* [frozen_count]: names; a block that its maker frees, or NULL */
+    tide_manifest_file files[TIDE_VALUE_COUNT]; /* PARAM's is unused */
+    const char **frozen; /* [frozen_count] names, in one block that its maker frees; or NULL */
     size_t frozen_count;
-    bool weights_only; /* MASTER's file is the only one, and nothing is called frozen */
+    bool weights_only; /* MASTER's file is the only one, and `frozen` is empty */
     tide_train_state state;
 } tide_manifest;
 
-/* The values that have files are those from MASTER to before this one. */
+/* The end of the values that have files; the first is MASTER. */
 static inline tide_value tide_manifest_end(const tide_manifest *manifest)
 {
     return manifest->weights_only ? (tide_value)(TIDE_VALUE_MASTER + 1) : TIDE_VALUE_COUNT;
 }
 
-/* The manifest's text, freed by the caller. ARGUMENT (more than may be read), NO_MEMORY, UNSUPPORTED. */
+/* The manifest's text, which the caller frees. ARGUMENT (longer than parse accepts), NO_MEMORY,
+ * UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes);
 
-/* CORRUPT (any byte altered, any field missing or out of range), UNSUPPORTED (another version, an unknown
- * field of the state), NO_MEMORY. On failure *manifest is unchanged. On success `frozen` and its
- * names are one block, the caller's. */
-TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *label,
+/* Parse a manifest's text. CORRUPT (any byte altered, any field missing or out of range), UNSUPPORTED
+ * (another version, an unknown field of the state), NO_MEMORY. On failure *manifest is unchanged. On success
+ * the caller frees `frozen`, a block that also holds the names. */
+TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin,
                                                tide_manifest *manifest);
 
 #endif

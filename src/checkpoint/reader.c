@@ -1,5 +1,5 @@
-/* A file of a checkpoint is read at offsets, in parts that may be shorter than asked. A missing one is damage: a folder
- * called step-N had all its files when it got that name. */
+/* Reads a checkpoint's file at offsets; the system may return fewer bytes than a read asks for. A missing
+ * file is damage, since a folder called step-N had all its files when it got that name. */
 #include "src/checkpoint/reader.h"
 
 #include "src/checkpoint/crc32c.h"
@@ -21,7 +21,8 @@ static tide_status reader_fail(const tide_reader *reader, const char *what, int 
 void tide_reader_close(tide_reader *reader)
 {
     if (reader->handle != TIDE_READER_NONE)
-        reader->files->close(reader->files->context, reader->handle); /* read only: nothing can be lost */
+        /* opened for reading only: closing can lose nothing */
+        reader->files->close(reader->files->context, reader->handle);
     reader->handle = TIDE_READER_NONE;
 }
 

@@ -1,10 +1,10 @@
-/* Safetensors headers, written and checked.
+/* Writes and checks safetensors headers.
  *
- * The writer's text is jansson's dump, so names are escaped as JSON wants and keys keep the order of the tensors.
- * "__metadata__" says {"format": "pt"}, without which some readers refuse the file.
+ * The writer's text comes from jansson, which escapes names as JSON needs and keeps the order of the tensors.
+ * "__metadata__" is {"format": "pt"}, without which some readers refuse the file.
  *
- * The checker trusts nothing: there must be exactly the wanted tensors, each inside the data and of its own size, and
- * sorted by place they must cover the data without gap or overlap.
+ * The checker trusts nothing. The header must list exactly the wanted tensors, each inside the data and with
+ * its own size; sorted by offset, they must cover the data without gap or overlap.
  */
 #include "src/checkpoint/safetensors.h"
 
@@ -120,7 +120,7 @@ static tide_status header_json(const tide_checkpoint_tensors *tensors, tide_valu
     return TIDE_OK;
 }
 
-/* The text behind its length, padded so that the data starts at a multiple of 8. */
+/* Puts the header's length before its text, and pads the text so that the data starts at a multiple of 8. */
 static tide_status header_frame(const char *text, char **header, size_t *header_bytes)
 {
     size_t text_bytes = strlen(text);
@@ -240,9 +240,9 @@ static int by_begin(const void *a, const void *b)
     return (begin_a > begin_b) - (begin_a < begin_b);
 }
 
-/* The tensors, by place, cover the data without gap or overlap. */
-static tide_status coverage_check(const char *label, const tide_checkpoint_tensors *tensors, tide_value value,
-                                  const uint64_t *offsets, uint64_t data_bytes)
+/* Checks that the tensors, sorted by offset, cover the data without gap or overlap. */
+static tide_status coverage_check(const char *origin, const tide_checkpoint_tensors *tensors,
+                                  tide_value value, const uint64_t *offsets, uint64_t data_bytes)
 {
     tensor_span *spans = malloc(tensors->count * sizeof *spans);
     if (spans == NULL)

@@ -12,36 +12,40 @@
 enum {
     TIDE_SAFETENSORS_LENGTH_BYTES = 8,
     TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20,
-    /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
+    /* most bytes of a tensor's entry: a name of 255 escaped bytes, and the numbers */
     TIDE_SAFETENSORS_ENTRY_MAX_BYTES = 2048,
 };
 
-/* Is the tensor in that value's file? All are in MASTER's, the frozen ones in no other. */
+/* Is the tensor in the value's file? MASTER's file has all tensors, the others have those that are not
+ * frozen. */
 static inline bool tide_checkpoint_tensor_has(const tide_checkpoint_tensor *tensor, tide_value value)
 {
     return value == TIDE_VALUE_MASTER || !tensor->frozen;
 }
 
-/* Elements of a tensor; its shape must be valid. */
+/* How many elements a tensor has; its shape must be valid. */
 uint64_t tide_checkpoint_tensor_elements(const tide_checkpoint_tensor *tensor);
 
-/* Elements of the buffer through which these tensors pass: the largest tensor's, between 4 Ki and 1 Mi (4 MiB). */
+/* How many elements the buffer for these tensors has: as many as the largest tensor, at least 4 Ki, at most 1
+ * Mi (4 MiB). */
 size_t tide_checkpoint_buffer_elements(const tide_checkpoint_tensors *tensors);
 
-/* Names are not empty, ranks and dimensions in range, total bytes below 2^62. ARGUMENT names the tensor. */
+/* Check that no name is empty, that ranks and dimensions are in range, and that all bytes are below 2^62.
+ * ARGUMENT names the tensor. */
 TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors);
 
-/* The length and the header of a value's file of these tensors, in one block that the caller frees. ARGUMENT (a name twice,
- * not UTF-8, header too large), NO_MEMORY, UNSUPPORTED. */
+/* Make the length and the header of a value's file of these tensors, one block that the caller frees.
+ * ARGUMENT (the same name twice, not UTF-8, header too large), NO_MEMORY, UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors,
                                                         tide_value value, char **header,
                                                         size_t *header_bytes);
 
-/* Check a header's JSON text (without its length) against the tensors that are wanted in a value's file and the bytes of
- * data that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
- * overlap, in any order. On success offsets[i] is where tensors[i], if it is there, starts in the data. `label` names the
- * file. CORRUPT: no such header. MISMATCH: a sound header of other tensors; names the tensor and both shapes.
- * UNSUPPORTED: a dtype that is not F32. NO_MEMORY. */
+/* Check a header's JSON text (without its length) against the tensors that a value's file must have and
+ * against the size of the data behind the header. The file must have exactly these tensors, all F32, with
+ * these shapes, in any order, covering the data without gap or overlap. On success offsets[i] is where
+ * tensors[i] starts in the data, if the file has it. `origin` names the file. CORRUPT: no valid header.
+ * MISMATCH: a valid header of other tensors; the message names the tensor and both shapes. UNSUPPORTED: a
+ * dtype that is not F32. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
                                                          const char *label,
                                                          const tide_checkpoint_tensors *tensors,

@@ -1,21 +1,23 @@
-/* Saving a checkpoint.
+/* Saves a checkpoint, in these steps:
  *
- *   1  list DIR, create it if it is missing, refuse if a checkpoint of this step or a later one is there
- *   2  remove what dead processes left half-written, and a step-N without a manifest in the new one's place
- *   3  make DIR/.tmp-STEP-PID, and before it its lock, which goes when the save ends
- *   4  write the three tensor files side by side, sync and close them; then the manifest, which knows their sizes
+ *   1  list DIR, create it if it is missing, refuse if it has a checkpoint of this step or a later one
+ *   2  remove stale folders, and a folder without a manifest that has the new checkpoint's name
+ *   3  create the lock of DIR/.tmp-STEP-PID, which is held until the save ends, then the folder itself
+ *   4  write the three tensor files together, sync and close them; then write the manifest with their sizes
  *      and checksums
- *   5  sync the .tmp folder: the names of its files
- *   6  rename it to DIR/step-N: from here on, if anything is there after a power cut, all of it is
- *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's name
- *   8  remove the oldest beyond `keep`
+ *   5  sync the .tmp folder, so that the names of its files are on disk
+ *   6  rename it to DIR/step-N: if step-N exists after a power cut, it is complete
+ *   7  sync DIR, so that step-N survives a power cut; for the first checkpoint also DIR's parent
+ *   8  remove the oldest checkpoints beyond `keep`
  *
- * Each sync has its crash that it alone prevents (tests/files/test_checkpoint_crash.c removes them in turn). Steps 2 and 8
- * only tidy up: their failure is a warning. A failure in 3 to 7 removes the .tmp folder; when DIR can't be synced after
- * the rename, step-N is given up as well (renamed back), so that the same call may be repeated.
+ * Each sync prevents a fault that no other prevents (tests/files/test_checkpoint_crash.c leaves them out one
+ * by one). Steps 2 and 8 only tidy up: if they fail, save gives a warning. A failure in steps 3 to 7 removes
+ * the .tmp folder. If DIR can't be synced after the rename, save renames step-N back and removes it too, so
+ * that the call can be repeated.
  *
- * Values go from the caller's callback into one buffer of at most 4 MiB and from there to the file: large enough that
- * calls into the pool and the system do not count, small beside any budget.
+ * Values go from the caller's callback into one buffer of at most 4 MiB and from there to the file. The
+ * buffer is so large that the cost of calls into the pool and the system does not matter, and small beside
+ * any budget.
  */
 #include "src/checkpoint/checkpoint.h"
 
@@ -35,7 +37,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they lie in memory");
 
-/* The most of a manifest, without its frozen tensors' names; and what surrounds each of those. */
+/* Most bytes of a manifest without the names of frozen tensors, and of the JSON around each such name. */
 enum { MANIFEST_BYTES = 4096, NAME_BYTES = 16 };
 
 typedef struct saving {
@@ -48,7 +50,7 @@ typedef struct saving {
     float *buffer;
     size_t buffer_elements;
     tide_manifest manifest;
-    bool created_folder; /* DIR was missing */
+    bool created_folder; /* this save has created DIR */
 } saving;
 
 /* ---- one file ---- */
@@ -92,7 +94,7 @@ static tide_status writer_put(file_writer *writer, const void *bytes, size_t cou
     return TIDE_OK;
 }
 
-/* Sync unless writing failed before; close in any case, and look at both results. */
+/* Sync the file unless writing has failed; close it in any case. Returns the first failure. */
 static tide_status writer_close(file_writer *writer, tide_status status)
 {
     int error = status == TIDE_OK ? writer->files->sync(writer->files->context, writer->handle) : 0;
@@ -106,7 +108,7 @@ static tide_status writer_close(file_writer *writer, tide_status status)
 
 /* ---- the files ---- */
 
-/* A range of a tensor: each of its values to that value's file, if that has the tensor. */
+/* Write a range of a tensor: each value to its own file, if that file has the tensor. */
 static tide_status put_range(const saving *save, file_writer *writers, size_t tensor, uint64_t first,
                              uint64_t count)
 {
@@ -146,11 +148,11 @@ static tide_status put_header(const saving *save, file_writer *writer, tide_valu
     return status;
 }
 
-/* The files of all values are open at once: what of a tensor lies together in memory is read together. */
+/* Opens the files of all values at once, so that values that lie together in memory can be read together. */
 static tide_status save_values(saving *save)
 {
     file_writer writers[TIDE_VALUE_COUNT];
-    tide_value open = TIDE_VALUE_MASTER; /* the files of those before it are */
+    tide_value open = TIDE_VALUE_MASTER; /* the files of the values before this one are open */
     tide_status status = TIDE_OK;
     for (; open < tide_manifest_end(&save->manifest) && status == TIDE_OK; open++) {
         status = writer_open(save, tide_checkpoint_file(open), &writers[open]);
@@ -167,7 +169,7 @@ static tide_status save_values(saving *save)
     return status;
 }
 
-/* The frozen ones. */
+/* Lists the names of the frozen tensors in the manifest. */
 static tide_status name_frozen(saving *save)
 {
     tide_manifest *manifest = &save->manifest;
@@ -238,7 +240,7 @@ static void warn(tide_checkpoint_saved *saved)
         snprintf(saved->warning, sizeof saved->warning, "%s", tide_message());
 }
 
-/* Step 2. Remains of a step-N in the new one's place go too; others are left to their owner. */
+/* Step 2. Of the folders without a manifest, only one with the new checkpoint's name is removed. */
 static void remove_stale(const saving *save, tide_checkpoint_saved *saved)
 {
     const tide_folder *folder = &save->folder;
@@ -265,8 +267,8 @@ static tide_status make_durable(const saving *save, const char *path)
     return tide_folder_sync_parent(&save->folder, !save->created_folder);
 }
 
-/* Steps 3 to 7 behind the lock, each undone by the label below it. The message is that of the failure, not of
- * the undoing. */
+/* Steps 3 to 7, once the lock is held. Each label undoes a step. The message is that of the failure, even if
+ * undoing fails too. */
 static tide_status write_locked(saving *save, const char *path, tide_checkpoint_saved *saved)
 {
     const tide_files *files = save->files;
@@ -292,12 +294,12 @@ static tide_status write_locked(saving *save, const char *path, tide_checkpoint_
     was_named = true;
     snprintf(message, sizeof message, "%s", tide_message());
     if (files->rename(files->context, path, save->tmp_path) != 0)
-        return tide_fail(status, "%s", message); /* complete, but perhaps not durable */
+        return tide_fail(status, "%s", message); /* step-N is complete, but perhaps not durable */
 remove_tmp:
     snprintf(message, sizeof message, "%s", tide_message());
     if (tide_folder_remove_tmp(&save->folder, save->manifest.state.step, files->process_id(files->context),
                                was_named) != TIDE_OK)
-        return tide_fail(status, "%s", message); /* the next save removes what is left */
+        return tide_fail(status, "%s", message); /* the next save removes the rest */
     return status;
 }
 
@@ -313,7 +315,7 @@ static tide_status write_checkpoint(saving *save, const char *path, tide_checkpo
     return status;
 }
 
-/* Step 8. The new one counts, the folder's list was made before it. */
+/* Step 8. The new checkpoint counts, though the folder was listed before it was made. */
 static void remove_oldest(const saving *save, unsigned keep, tide_checkpoint_saved *saved)
 {
     const tide_folder *folder = &save->folder;
@@ -401,7 +403,7 @@ tide_status tide_checkpoint_save_weights(const tide_files *files, const char *di
     return save_all(files, dir, state, tensors, true, keep, read, context, saved);
 }
 
-/* ---- how large ---- */
+/* ---- size ---- */
 
 static tide_status value_bytes(const tide_checkpoint_tensors *tensors, tide_value value, uint64_t *bytes)
 {

@@ -1,14 +1,15 @@
-/* The training state, field by field, from one table: to JSON, from JSON, compared.
+/* The training state: one table of fields, by which it is written to JSON, read from JSON, and compared.
  *
- * Keys are flat ("model.layers"), so that a message's name is the manifest's name. Counts are JSON integers;
- * seed and fingerprint use all 64 bits, more than a JSON integer has in most readers, and are hexadecimal
- * strings; doubles are printed with 17 digits, which give the same double back. What only fp16 has is only written with
- * it: checkpoints of other dtypes look as they did before there was fp16.
+ * Keys are flat ("model.layers"), so that messages use the manifest's names. Counts are JSON integers. Seed
+ * and fingerprint need all 64 bits, more than most readers' JSON integers have, and are hexadecimal strings.
+ * Doubles have 17 digits, from which the same double is read. The fields of fp16 are written only for fp16,
+ * so that checkpoints of other dtypes look as they did before there was fp16.
  *
- * Fields come as tidepool grows. One that the first checkpoints lack is LATER: where it is absent it has its
- * default, the family gpt2, and it is written only where it has another value. So every earlier checkpoint
- * loads, and a run that uses nothing new writes what earlier programs read. A field that this program does
- * not know is refused by its name: leaving it out would continue another run.
+ * As tidepool grows, fields are added. A field that the first checkpoints lack is LATER: if it is missing, it
+ * has its default value (gpt2 for the family), and it is written only if its value is another. So every
+ * earlier checkpoint can be loaded, and earlier programs can read the checkpoints of a run that uses nothing
+ * new. A field that this program does not know is an error that names it, since without the field another run
+ * would continue.
  */
 #include "src/checkpoint/train_state.h"
 
@@ -38,19 +39,20 @@ typedef enum field_kind {
     TOKEN
 } field_kind;
 
-/* What a resume does with a value that differs from the run's. */
+/* How a resume treats a value that differs from the run's: PROGRESS takes the checkpoint's, IDENTITY refuses
+ * it, HYPERPARAMETER takes the run's and reports it. */
 typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
 
-/* Which states have a field. */
+/* The states that have a field. */
 typedef enum field_owner {
     ALL,
     ONLY_FP16,
-    NOT_ROTARY,  /* those of a family with a position embedding */
-    ROTARY,      /* those of a family with rotary positions */
-    ONLY_LLAMA3, /* the numbers of a kind of rotary positions */
+    NOT_ROTARY,  /* of a family with a position embedding */
+    ROTARY,      /* of a family with rotary positions */
+    ONLY_LLAMA3, /* with this kind of rotary positions */
     ONLY_YARN,
-    ONLY_SCALED, /* any kind but the plain one */
-    ONLY_LONG,   /* those that know an original context */
+    ONLY_SCALED, /* with any kind of rotary positions but the plain one */
+    ONLY_LONG,   /* with a kind that has an original context */
 } field_owner;
 
 typedef struct state_field {
@@ -59,7 +61,7 @@ typedef struct state_field {
     field_rule rule;
     size_t offset;
     field_owner owner;
-    bool has_default; /* its value in `defaults` stands where it is absent */
+    bool has_default; /* if the field is missing, it has its value in `defaults` */
 } state_field;
 
 #define OWNED(name, member, kind, rule, owner)                                                               \
@@ -77,7 +79,7 @@ static const state_field fields[] = {
     FIELD("tokens", tokens, COUNT64, PROGRESS),
     FIELD("adam_step", adam_step, COUNT64, PROGRESS),
     FIELD("skipped", skipped, COUNT64, PROGRESS),
-    LATER("model.family", model.family, FAMILY, IDENTITY), /* before what depends on it */
+    LATER("model.family", model.family, FAMILY, IDENTITY), /* before the fields that depend on it */
     FIELD("model.layers", model.layers, COUNT32, IDENTITY),
     FIELD("model.width", model.width, COUNT32, IDENTITY),
     FIELD("model.heads", model.heads, COUNT32, IDENTITY),
@@ -92,7 +94,8 @@ static const state_field fields[] = {
     OWNED("model.attention_bias", model.attention_bias, FLAG, IDENTITY, ROTARY),
     OWNED("model.mlp_bias", model.mlp_bias, FLAG, IDENTITY, ROTARY),
     OWNED("model.rope_theta", model.rope.theta, REAL, IDENTITY, ROTARY),
-    OWNED("model.rope_type", model.rope.kind, ROPE, IDENTITY, ROTARY), /* before what depends on it */
+    /* before the fields that depend on it */
+    OWNED("model.rope_type", model.rope.kind, ROPE, IDENTITY, ROTARY),
     OWNED("model.rope_factor", model.rope.factor, REAL, IDENTITY, ONLY_SCALED),
     OWNED("model.rope_low_freq_factor", model.rope.low_factor, REAL, IDENTITY, ONLY_LLAMA3),
     OWNED("model.rope_high_freq_factor", model.rope.high_factor, REAL, IDENTITY, ONLY_LLAMA3),
@@ -118,7 +121,7 @@ static const state_field fields[] = {
     FIELD("beta1", beta1, REAL, HYPERPARAMETER),
     FIELD("beta2", beta2, REAL, HYPERPARAMETER),
     FIELD("epsilon", epsilon, REAL, HYPERPARAMETER),
-    /* after "dtype", which says whether they are there */
+    /* after "dtype", on which these fields depend */
     OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
@@ -129,7 +132,7 @@ static const state_field fields[] = {
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
 
-/* The state has the field; the fields before it that say so are set. */
+/* Does the state have the field? The fields before it, on which this depends, must be set. */
 static bool field_exists(const state_field *field, const tide_train_state *state)
 {
     const tide_rope_kind kind = state->model.rope.kind;
@@ -155,14 +158,15 @@ static bool field_exists(const state_field *field, const tide_train_state *state
     return false;
 }
 
-/* ---- a field's value, whatever its kind ---- */
+/* ---- the value of a field of any kind ---- */
 
 static const void *field_at(const tide_train_state *state, const state_field *field)
 {
     return (const char *)state + field->offset;
 }
 
-/* Integers, enums and pointers as 64 bits; a double by its own bits, so that equal means the same double. */
+/* A value as 64 bits: an integer, an enum or a pointer; or a double's own bits, so that only equal doubles
+ * match. */
 static uint64_t field_bits(const tide_train_state *state, const state_field *field)
 {
     const void *at = field_at(state, field);
@@ -192,7 +196,7 @@ static double field_real(const tide_train_state *state, const state_field *field
     return *(const double *)field_at(state, field);
 }
 
-/* As the user gave it: the fewest digits, 6 to 17, that give the double back. */
+/* Writes the double as a user would: with the fewest digits, from 6 to 17, that give the same double back. */
 static void real_text(double value, char text[VALUE_TEXT_BYTES])
 {
     for (int digits = 6; digits <= 17; digits++) {
@@ -232,7 +236,7 @@ static void field_text(const tide_train_state *state, const state_field *field, 
     case SCHEDULE:
         snprintf(text, VALUE_TEXT_BYTES, "%s", tide_lr_shape_name((tide_lr_shape)bits));
         return;
-    case TOKEN: /* 1 + it, or 0 */
+    case TOKEN: /* the member holds 1 + the token, or 0 for none */
         if (bits == 0)
             snprintf(text, VALUE_TEXT_BYTES, "none");
         else
@@ -355,7 +359,7 @@ json_t *tide_train_state_to_json(const tide_train_state *state)
     return object;
 }
 
-/* Exactly "0x" and sixteen lower-case digits. */
+/* Reads exactly "0x" and sixteen lower-case digits. */
 static bool bits_from_text(const char *text, uint64_t *bits)
 {
     if (text == NULL || strlen(text) != 18 || strncmp(text, "0x", 2) != 0 ||
@@ -439,7 +443,7 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
     return false;
 }
 
-/* Whether a state like this one has a field of that name. */
+/* Would a state like this one have a field of that name? */
 static bool name_is_known(const char *name, const tide_train_state *state)
 {
     for (size_t i = 0; i < FIELDS; i++)
