@@ -10,7 +10,7 @@ void tide_machine_profile_destroy(tide_machine_profile *profile)
     *profile = (tide_machine_profile){0};
 }
 
-/* As they are sorted. */
+/* Compares in the order in which a profile's kernels are sorted. */
 static int kernel_compare(const char *label, double flops, double bytes,
                           const tide_machine_profile_kernel *kernel)
 {
@@ -24,7 +24,7 @@ static int kernel_compare(const char *label, double flops, double bytes,
     return 0;
 }
 
-/* The first kernel that is not before this one. */
+/* The index of the first kernel that does not come before this one. */
 static uint32_t place_of(const tide_machine_profile *profile, const char *label, double flops, double bytes)
 {
     uint32_t first = 0, end = profile->kernel_count;

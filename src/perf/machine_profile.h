@@ -1,10 +1,13 @@
-/* A machine, as far as the time of a training step depends on it: measured here, read from a file, or by published figures.
+/* The speeds of a machine that decide how long a training step takes: measured here, read from a file, or
+ * taken from published figures.
  *
- *   kernels      seconds of each kernel that was measured, by what it is called and declares (tide_work); one that was not
- *                measured takes what the nearest of its name does, in proportion; one of an unknown name goes by the rates
- *slowdowns    how much of its speed alone a stream keeps beside others: on the host device they share cores and memory
+ *   kernels    The seconds that each measured kernel takes. Label, operations and bytes (tide_work) identify
+ *              it. For a kernel that was not measured, the time of the nearest one with the same label is
+ *              scaled; if no label matches, the time follows from the rates.
+ *   slowdowns  How much of its full speed a stream keeps while other streams run: on the host device they
+ *              share cores and memory.
  *
- * All rates are of one thing alone. Zeroed: a machine on which nothing takes any time.
+ * Each rate was measured while nothing else ran. On a zeroed profile nothing takes any time.
  */
 #ifndef TIDE_PERF_MACHINE_PROFILE_H
 #define TIDE_PERF_MACHINE_PROFILE_H
@@ -31,72 +34,79 @@ typedef struct tide_machine_profile_adam {
 } tide_machine_profile_adam;
 
 typedef struct tide_machine_profile {
-    char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];   /* the GPU, or the processor */
-    char source[TIDE_MACHINE_PROFILE_TEXT_BYTES]; /* of the figures, for people */
+    char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];   /* of the GPU, or of the processor */
+    char source[TIDE_MACHINE_PROFILE_TEXT_BYTES]; /* where the figures come from, to be printed */
     bool measured;
-    char device[16];    /* that was measured: "host", "cuda:N"; "" if published */
-    bool is_here;       /* that is this machine's; not in files */
-    uint32_t threads;   /* of the CPU's kernels, as measured */
-    uint64_t gpu_bytes; /* of a GPU's memory, what a run may have; 0: the device shares the host's memory */
-    uint64_t memory_bytes;      /* of the host; 0: not said */
-    double flops_per_second[3]; /* products, by tide_dtype */
+    char device[16];            /* measured device: "host", "cuda:N"; "" for published figures */
+    bool is_here;               /* the profile is of this machine; not stored in files */
+    uint32_t threads;           /* of the CPU's kernels when they were measured */
+    uint64_t gpu_bytes;         /* GPU memory that a run may use; 0: the device shares the host's memory */
+    uint64_t memory_bytes;      /* memory of the host; 0: unknown */
+    double flops_per_second[3]; /* of matrix products, by tide_dtype */
     double device_bytes_per_second;
     double h2d_bytes_per_second, d2h_bytes_per_second;
     double device_adam_bytes_per_second;
-    tide_machine_profile_adam adams[TIDE_MACHINE_PROFILE_ADAMS_MAX]; /* the host's, by rising threads */
+    /* AdamW on the host, by rising threads */
+    tide_machine_profile_adam adams[TIDE_MACHINE_PROFILE_ADAMS_MAX];
     uint32_t adam_count;
     double map_ns, unmap_ns;
-    double launch_ns;                     /* from a kernel's end to the next one's begin on its stream */
-    tide_slowdowns slowdowns;             /* 0: full speed */
-    tide_machine_profile_kernel *kernels; /* by label, flops, bytes: each once */
+    double launch_ns;         /* from the end of a kernel to the begin of the next one on its stream */
+    tide_slowdowns slowdowns; /* 0: full speed */
+    tide_machine_profile_kernel *kernels; /* sorted by label, flops, bytes; each combination once */
     uint32_t kernel_count, kernel_capacity;
 } tide_machine_profile;
 
-void tide_machine_profile_destroy(tide_machine_profile *profile); /* zeroed: allowed */
+void tide_machine_profile_destroy(tide_machine_profile *profile); /* a zeroed profile is allowed */
 
-/* Add a kernel, or give it another time. NO_MEMORY, or STATE: there are TIDE_MACHINE_PROFILE_KERNELS_MAX. Nothing changed then. */
+/* Add a kernel, or replace the time of one that the profile has. NO_MEMORY; STATE: the profile already has
+ * TIDE_MACHINE_PROFILE_KERNELS_MAX. On failure the profile is unchanged. */
 TIDE_NODISCARD tide_status tide_machine_profile_kernel_set(tide_machine_profile *profile,
                                                            const tide_machine_profile_kernel *kernel);
-/* NULL: not measured. */
+/* Find a kernel; NULL: it was not measured. */
 const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_machine_profile *profile,
                                                                     const char *label, double flops,
                                                                     double bytes);
 
-/* AdamW's rate on the host with so many threads; of a count that was not measured that of the largest below it, of one below
- * all in proportion. 0 threads: the most. */
+/* The rate of AdamW on the host with so many threads; 0 threads: the most that were measured. A count that
+ * was not measured has the rate of the largest measured count below it; a count below all has a proportional
+ * part. */
 double tide_machine_profile_adam_rate(const tide_machine_profile *profile, uint32_t threads);
 
-/* --- by published figures (machine_profile_presets.c) --- */
+/* --- from published figures (machine_profile_presets.c) --- */
 
-/* "rtx4090", "h200+pcie4", "a100-80+2-sockets": a GPU, and where it is in another machine than most. ARGUMENT names what there
- * is. */
+/* The profile of a preset: a GPU's name, then changes to the usual machine around it, as in "rtx4090",
+ * "h200+pcie4", "a100-80+2-sockets". ARGUMENT: no such preset; the message lists all. */
 TIDE_NODISCARD tide_status tide_machine_profile_preset(const char *name, tide_machine_profile *profile);
-/* The n-th GPU's name, NULL past the last. */
+/* The name of GPU number `index`; NULL past the last. */
 const char *tide_machine_profile_preset_name(size_t index);
 
-/* --- in files (machine_profile_file.c): JSON, docs/plan.md says which fields --- */
+/* --- in files (machine_profile_file.c): JSON with the fields in docs/plan.md --- */
 
-/* IO, CORRUPT naming file and field, NO_MEMORY. *profile is set on success. */
+/* Read a profile; sets *profile on success. IO, CORRUPT (the message names file and field), NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_machine_profile_read(const char *path, tide_machine_profile *profile);
-/* Replaces what is there, as a whole. IO, NO_MEMORY. */
+/* Write a profile; replaces the file atomically. IO, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_machine_profile_write(const char *path, const tide_machine_profile *profile);
 
-/* --- playing on it (machine_profile_clock.c) --- */
+/* --- imitating it (machine_profile_clock.c) --- */
 
-/* What tide_device_options.kernel_time asks, with its answers kept. Of one profile, one thread at a time. */
+/* Computes kernels' times for tide_device_options.kernel_time, and keeps those it has computed. One thread at
+ * a time. */
 typedef struct tide_machine_profile_clock tide_machine_profile_clock;
 
-/* `dtype` of products, `threads` of the host's optimizer (0: the most), `link_bytes_per_second` each way at most (0: the
- * machine's). The profile must stay and not change. NO_MEMORY. */
+/* Make a clock. `dtype`: of matrix products; `threads`: of AdamW on the host (0: the most);
+ * `link_bytes_per_second`: a limit each way (0: the machine's own). The profile must outlive the clock
+ * unchanged. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_machine_profile_clock_make(const tide_machine_profile *profile,
                                                            tide_dtype dtype, uint32_t threads,
                                                            double link_bytes_per_second,
                                                            tide_machine_profile_clock **clock);
-void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL: nothing */
-/* The machine for a null device; the clock must stay as long as that plays on it. */
+void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL is allowed */
+/* The options with which a null device imitates the machine; the clock must live as long as the device uses
+ * them. */
 tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock);
 
-/* Of the compute stream's kernels asked for so far: seconds, and of these those of kernels that had been measured as they are. */
+/* Of the compute stream's kernels that the clock has timed: their seconds, and the part of those whose time
+ * was measured. */
 typedef struct tide_machine_profile_known {
     double seconds, measured_seconds;
 } tide_machine_profile_known;

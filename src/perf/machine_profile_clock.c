@@ -1,8 +1,8 @@
-/* A kernel's time: looked up once for each label, flops and bytes that come along, then kept.
+/* Computes a kernel's time once for each combination of label, flops and bytes, and keeps it.
  *
- * Paces are those that were measured, at the link's full speed. A link that is held back (an emulated one, by --link-bandwidth)
- * takes only a part of what a copy alone would, so of its neighbours' slowing only that part counts, and of its own only what
- * goes beyond the time that it waits.
+ * The profile's slowdowns were measured at the link's full speed. A link with a limit (--link-bandwidth)
+ * loads the machine for only a part of the time that a copy takes. So a copy slows its neighbours only in
+ * that part, and slows itself only by as much as exceeds the time that it waits because of the limit.
  */
 #include "src/perf/machine_profile.h"
 
@@ -14,7 +14,7 @@
 enum { ANSWERS = 8192 /* a power of two */ };
 
 typedef struct answer {
-    const char *label; /* compared by its address: labels are constants; NULL: free */
+    const char *label; /* compared by address, since labels are constants; NULL: the entry is free */
     double flops, bytes, ns;
     bool measured;
 } answer;
@@ -29,7 +29,7 @@ struct tide_machine_profile_clock {
     answer answers[ANSWERS];
 };
 
-/* --- a kernel that was not measured --- */
+/* --- kernels that were not measured --- */
 
 static double larger(double a, double b)
 {
@@ -48,7 +48,7 @@ static double roofline_ns(const tide_machine_profile_clock *clock, const tide_wo
                         seconds_at(work->bytes, profile->device_bytes_per_second));
 }
 
-/* How far apart two amounts are, in powers of e; an amount of 0 is far from any other. */
+/* The distance of two amounts, as the logarithm of their ratio; infinite if only one of them is 0. */
 static double distance(double a, double b)
 {
     if (a == b)
@@ -56,7 +56,7 @@ static double distance(double a, double b)
     return a > 0 && b > 0 ? fabs(log(a / b)) : HUGE_VAL;
 }
 
-/* In proportion to operations, if it declares any, else to bytes. */
+/* Scales the time by operations if both kernels declare some, otherwise by bytes. */
 static double scaled_ns(const tide_machine_profile_kernel *from, const tide_work *work)
 {
     if (from->flops > 0 && work->flops > 0)
@@ -97,7 +97,7 @@ static answer answer_make(const tide_machine_profile_clock *clock, const tide_wo
     return made;
 }
 
-/* --- kept --- */
+/* --- kept times --- */
 
 static uint64_t bits_of(double value)
 {
@@ -123,7 +123,7 @@ static const answer *answer_of(tide_machine_profile_clock *clock, const tide_wor
     }
 }
 
-/* tide_kernel_time. */
+/* A tide_kernel_time. */
 static double kernel_ns(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
                         const void *arguments)
 {
@@ -134,19 +134,19 @@ static double kernel_ns(void *context, tide_stream stream, const tide_work *work
     if (stream == TIDE_STREAM_UPDATE)
         return 1e9 * seconds_at(work->bytes, clock->profile->device_adam_bytes_per_second) +
                clock->profile->launch_ns;
-    if (clock->answer_count > ANSWERS / 2) { /* begin anew, lest a search grow long */
+    if (clock->answer_count > ANSWERS / 2) { /* empty the table, so that searches stay short */
         memset(clock->answers, 0, sizeof clock->answers);
         clock->answer_count = 0;
     }
     const answer *found = answer_of(clock, work);
-    if (stream == TIDE_STREAM_COMPUTE) { /* a microbenchmark measures no others (microbenchmark.c) */
+    if (stream == TIDE_STREAM_COMPUTE) { /* microbenchmark.c measures no other stream */
         clock->known.seconds += found->ns * 1e-9;
         clock->known.measured_seconds += found->measured ? found->ns * 1e-9 : 0;
     }
     return found->ns;
 }
 
-/* --- slowdowns on a link that is held back --- */
+/* --- slowdowns on a link with a limit --- */
 
 static double slowdown_of(const tide_slowdowns *slowdowns, int stream, unsigned set)
 {
@@ -159,7 +159,8 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* Of the set's copies, those that are held back are under way, in earnest, for a part of the time only. */
+/* The mean slowdown of a stream beside `set`, if the copies in it load the machine for these shares of the
+ * time. */
 static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share,
                              double out_share)
 {

@@ -1,4 +1,4 @@
-/* A machine as JSON: one table of fields reads and writes, so that neither knows what the other doesn't. */
+/* A machine profile as JSON. Writer and reader use one table of fields, so that both know the same ones. */
 #include "base/write_error.h"
 #include "src/files/printable.h"
 #include "src/files/whole.h"
@@ -17,11 +17,11 @@ enum { FILE_BYTES_MOST = 64 << 20, VERSION = 1 };
 static const char format_name[] = "tidepool machine";
 
 typedef enum field_kind {
-    FIELD_TEXT,  /* TIDE_MACHINE_PROFILE_TEXT_BYTES */
-    FIELD_WORD,  /* 16 bytes */
+    FIELD_TEXT,  /* of TIDE_MACHINE_PROFILE_TEXT_BYTES */
+    FIELD_WORD,  /* text of 16 bytes */
     FIELD_BYTES, /* uint64_t */
     FIELD_COUNT, /* uint32_t */
-    FIELD_REAL,  /* double, finite, at least 0 */
+    FIELD_REAL,  /* double that is finite and at least 0 */
 } field_kind;
 
 typedef struct field {
@@ -81,7 +81,8 @@ static int adams_write(const tide_machine_profile *profile, json_t *root)
     return failed;
 }
 
-/* A set of streams is an object of its streams' slowdowns; one in which all go at full speed is left out. */
+/* A set of streams becomes an object that has each stream's slowdown. Sets in which all run at full speed are
+ * left out. */
 static json_t *set_json(const tide_machine_profile *profile, unsigned set)
 {
     json_t *slowdowns = json_object();
@@ -127,7 +128,7 @@ static int kernels_write(const tide_machine_profile *profile, json_t *root)
     return failed;
 }
 
-/* NULL: no memory. */
+/* The profile as JSON text; NULL: no memory. */
 static char *profile_text(const tide_machine_profile *profile, size_t *bytes)
 {
     json_t *root = json_pack("{s:s, s:i}", "format", format_name, "version", VERSION);
@@ -154,7 +155,7 @@ static tide_status write_failed(const char *path, int error)
                      "machine file %s: can't be written: %s", path, tide_write_error(error));
 }
 
-/* Its folders. */
+/* Creates the folders in which the file `path` lies. */
 static int folders_make(const tide_files *files, const char *path)
 {
     char folder[TIDE_MACHINE_PROFILE_PATH_BYTES];
@@ -198,7 +199,7 @@ static tide_status corrupt(const char *path, const char *what)
     return tide_fail(TIDE_ERROR_CORRUPT, "machine file %s: %s", path, what);
 }
 
-/* A number that can be a time, a rate or an amount. */
+/* Reads a number that can be a time, a rate or an amount: finite and not negative. */
 static bool real_read(const json_t *object, const char *name, double *value)
 {
     const json_t *member = json_object_get(object, name);
@@ -206,8 +207,8 @@ static bool real_read(const json_t *object, const char *name, double *value)
     return json_is_number(member) && isfinite(*value) && *value >= 0;
 }
 
-/* Of at most `capacity` - 1 bytes, all of which can be shown. */
-static bool text_read(const json_t *object, const char *name, size_t capacity, char *value)
+/* Reads a text of at most `room` - 1 bytes without control characters. */
+static bool text_read(const json_t *object, const char *name, size_t room, char *value)
 {
     const char *text = json_string_value(json_object_get(object, name));
     if (text == NULL || strlen(text) >= capacity || strcmp(tide_printable(text).text, text) != 0)

@@ -1,18 +1,21 @@
-/* Machines by published figures: nothing here was measured by us, and what prints it says so.
+/* Machines from published figures. They were not measured here, and the program says so.
  *
- *   products, memory   the maker's figures: dense bf16 with fp32 sums (GeForce: half of fp16 sums'), bytes a second; fp16 is the same,
- *                      fp32 is taken as TF32 off: a sixteenth of A100's and Hopper's bf16, half of GeForce's
- *   of a peak          what training reaches of the maker's figures: 0.7 of products (LLMQ's tables of an RTX 4090 reach 0.70 to
- *                      0.81, llm.c's of 8 A100 0.56 to 0.61, LLMQ's of an H100 0.47 to 0.60: 0.55 there), 0.85 of memory
- *   GPU memory         what nvidia-smi shows, less 1 GiB for driver, context, libraries and the reserve
- *   link               pinned copies by nvbandwidth: PCIe 4 x16 24.8 and 26 GB/s (8 x A100, 8 x RTX 4090), PCIe 5 x16 55.3 and 55.1
- *                      (8 x H800); both at once 0.9 and 0.65 of that on Hopper; PCIe 4 0.5 and 0.9
- *   host memory        GeForce: a desktop's two channels of DDR5-5600, 89.6 GB/s; A100: a socket of EPYC 7003, 8 channels of
- *                      DDR4-3200, 204.8; Hopper: a socket of EPYC 9004, 12 channels of DDR5-4800, 460.8. STREAM reaches 0.81
- *                      to 0.85 of it on two sockets; AdamW is taken to reach 0.7
+ *   products     The maker's figures for dense bf16 with fp32 sums (GeForce: half of those for fp16 sums).
+ *                fp16 has the same; fp32 is without TF32: 1/16 of bf16 on A100 and Hopper, 1/2 on GeForce.
+ *                Training reaches 0.7 of that (RTX 4090: 0.70 to 0.81 in LLMQ's tables), 0.6 on an A100 (0.56
+ *                to 0.61 on 8 of them in llm.c's), 0.55 on Hopper (H100: 0.47 to 0.60 in LLMQ's).
+ *   memory       The maker's figures in bytes a second, of which training reaches 0.85.
+ *   GPU memory   The bytes that nvidia-smi shows, less 1 GiB for driver, context, libraries and the reserve.
+ *   link         Pinned copies in nvbandwidth, in and out: PCIe 4 x16 24.8 and 26 GB/s (8 x A100, 8 x RTX
+ *                4090), PCIe 5 x16 55.3 and 55.1 GB/s (8 x H800). With both directions at once PCIe 5 (on
+ *                Hopper) keeps 0.9 and 0.65 of that, PCIe 4 keeps 0.5 and 0.9.
+ *   host memory  GeForce: a desktop with two channels of DDR5-5600, 89.6 GB/s. A100: a socket of EPYC 7003
+ *                with 8 channels of DDR4-3200, 204.8 GB/s. Hopper: a socket of EPYC 9004 with 12 channels of
+ *                DDR5-4800, 460.8 GB/s. STREAM reaches 0.81 to 0.85 of it on two sockets; AdamW is assumed to
+ *                reach 0.7.
  *
- * Sources: NVIDIA's Ampere, Ada, Hopper and Blackwell papers as quoted by llm.c's mfu.h and vendors' pages; nvbandwidth issues 15
- * and 53; Azure's HBv3 and HBv4 pages on STREAM; LLMQ's benchmark tables.
+ * Sources: NVIDIA's Ampere, Ada, Hopper and Blackwell papers as quoted by llm.c's mfu.h and vendors' pages;
+ * nvbandwidth issues 15 and 53; Azure's HBv3 and HBv4 pages on STREAM; LLMQ's benchmark tables.
  */
 #include "src/perf/machine_profile.h"
 
@@ -21,11 +24,12 @@
 
 typedef struct gpu {
     const char *name, *title;
-    double bf16_flops, fp32_flops, reached; /* of products */
+    /* `reached`: the part of the products' peak that training reaches */
+    double bf16_flops, fp32_flops, reached;
     double memory_bytes_per_second;
     uint64_t memory_mib; /* as nvidia-smi shows it */
     int pcie;
-    double host_bytes_per_second; /* of a socket */
+    double host_bytes_per_second; /* of one socket */
 } gpu;
 
 #define DESKTOP   89.6e9
@@ -47,8 +51,8 @@ enum { GPUS = sizeof gpus / sizeof gpus[0] };
 static const double memory_reached = 0.85, adam_reached = 0.7;
 
 typedef struct link_figures {
-    double in, out;           /* alone */
-    double in_both, out_both; /* of that, both at once */
+    double in, out;           /* when the other direction is idle */
+    double in_both, out_both; /* when both are busy, as a part of `in` and `out` */
 } link_figures;
 
 static const link_figures pcie_4 = {24.8e9, 26e9, 0.5, 0.9}, pcie_5 = {55.3e9, 55.1e9, 0.9, 0.65};
@@ -58,7 +62,7 @@ const char *tide_machine_profile_preset_name(size_t index)
     return index < GPUS ? gpus[index].name : NULL;
 }
 
-/* What stands behind the GPU's name. */
+/* The changes that follow the GPU's name. */
 typedef struct variation {
     int pcie, sockets;
 } variation;
@@ -136,9 +140,10 @@ tide_status tide_machine_profile_preset(const char *name, tide_machine_profile *
         .d2h_bytes_per_second = link->out,
         .adams = {{1, as.sockets * card->host_bytes_per_second * adam_reached}},
         .adam_count = 1,
-        .map_ns = 37e3, /* cuMemMap and cuMemSetAccess, cuMemUnmap: kvcached's bench_vmm on an A100 */
+        /* cuMemMap with cuMemSetAccess, and cuMemUnmap, in kvcached's bench_vmm on an A100 */
+        .map_ns = 37e3,
         .unmap_ns = 26e3,
-        .launch_ns = 2e3, /* taken */
+        .launch_ns = 2e3, /* assumed */
     };
     snprintf(made.name, sizeof made.name, "%s, PCIe %d, %d socket%s", card->title, as.pcie, as.sockets,
              as.sockets > 1 ? "s" : "");

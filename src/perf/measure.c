@@ -10,13 +10,13 @@
 #include <string.h>
 #include <time.h>
 
-/* The GPU that computes, or the processor. */
+/* The name of the GPU if the device is one, otherwise of the processor. */
 static void name_find(const char *device, char name[TIDE_MACHINE_PROFILE_TEXT_BYTES])
 {
     const tide_module *module;
     tide_gpu gpu;
     uint32_t ordinal;
-    static tide_topology topology; /* large */
+    static tide_topology topology; /* static because it is large */
     name[0] = '\0';
     if (tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK && tide_module_cuda(&module) == TIDE_OK &&
         module->gpu_read(ordinal, &gpu) == TIDE_OK)
@@ -30,7 +30,7 @@ static uint32_t threads_of(uint32_t threads)
     return threads != 0 ? threads : tide_topology_processors();
 }
 
-/* 1, 2, 4, ... threads, and all of them. */
+/* Measures AdamW on the host with 1, 2, 4, ... threads, and with all of them. */
 static tide_status adams_measure(uint32_t most, tide_machine_profile *profile)
 {
     tide_status status = TIDE_OK;

@@ -1,5 +1,6 @@
-/* The part: two blocks and both ends, two micro-batches, so that gradients are made and added to. Its budgets hold all of it,
- * so nothing moves; updates are waited for after each step, so that kernels run alone.
+/* Trains a part of the model: two blocks, embedding and head, with two micro-batches, so that kernels both
+ * write and add to gradients. The budgets hold the whole part, so no chunk moves. The benchmark waits for the
+ * updates after each step, so that the compute stream's kernels run alone.
  */
 #include "src/perf/microbenchmark.h"
 
@@ -23,16 +24,17 @@ enum {
 
 static const double microbenchmark_seconds = 5, part_seconds_most = 20, memory_part = 0.6;
 
-/* One kind of kernel, and how long its last ones took. */
+/* A kind of kernel, and the times of its last SAMPLES runs. */
 typedef struct seen {
     const char *label;
     double flops, bytes;
-    uint32_t count; /* all of them */
+    uint32_t count; /* all runs */
     float ns[SAMPLES];
 } seen;
 
 typedef struct microbenchmark {
-    pthread_mutex_t lock; /* guards the rest; one stream's thread and the caller's */
+    /* guards the members below, which the compute stream's thread and the caller's use */
+    pthread_mutex_t lock;
     bool listening;
     uint32_t count;
     seen kinds[SEEN_MAX];
@@ -52,7 +54,7 @@ static seen *kind_of(microbenchmark *run, const tide_observed *kernel)
     return kind;
 }
 
-/* tide_device_observer. */
+/* A tide_device_observer. */
 static void kernel_seen(void *context, const tide_observed *kernel)
 {
     microbenchmark *run = context;
@@ -71,7 +73,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The mean of the middle half: on a machine that others use, too, kernels are slow by spells of seconds. */
+/* The mean of the middle half, since on a shared machine kernels are slow for seconds at a time. */
 static double middle_mean(seen *kind)
 {
     const uint32_t kept = kind->count < SAMPLES ? kind->count : SAMPLES, out = kept / 4;
@@ -95,9 +97,10 @@ static tide_status kinds_keep(microbenchmark *run, tide_machine_profile *profile
     return status;
 }
 
-/* --- the part --- */
+/* --- the part of the model --- */
 
-/* Fewer blocks and tokens of the same shapes. Tensors frozen by a number are those of the first blocks: none are frozen here. */
+/* The run's options with fewer blocks and tokens, but the same shapes. No tensor is frozen: patterns to
+ * freeze may name blocks by number, and the part has only the first ones. */
 static tide_trainer_options part_of(const tide_trainer_options *whole)
 {
     tide_trainer_options part = *whole;
@@ -115,12 +118,13 @@ static tide_trainer_options part_of(const tide_trainer_options *whole)
     part.pool.link_bytes_per_second = 0;
     part.pool.device_memory_bytes = part.pool.host_memory_bytes = 0;
     part.pool.placement = TIDE_PLACEMENT_AUTO;
-    if (part.pool.chunk_bytes > CHUNK_BYTES_MOST) /* kernels don't know; large ones leave much unused */
+    /* no kernel depends on the chunk's size, and large chunks leave much memory unused */
+    if (part.pool.chunk_bytes > CHUNK_BYTES_MOST)
         part.pool.chunk_bytes = CHUNK_BYTES_MOST;
     return part;
 }
 
-/* The machine with all the memory that is asked for. */
+/* A copy of the machine profile, with more memory than any run needs. */
 static tide_machine_profile boundless(const tide_machine_profile *profile)
 {
     tide_machine_profile all = *profile;
@@ -129,14 +133,15 @@ static tide_machine_profile boundless(const tide_machine_profile *profile)
     return all;
 }
 
-/* All there is, not what is free now: the same part is measured whenever it is asked for. */
+/* All memory of the machine, not the free part, so that the same part of the model is measured every time. */
 static uint64_t machine_memory_bytes(void)
 {
-    static tide_topology topology; /* large */
+    static tide_topology topology; /* static because it is large */
     return tide_topology_read(&topology) == TIDE_OK ? topology.memory_bytes : UINT64_MAX;
 }
 
-/* Budgets with which all of the part stays on the device, and a vocabulary with which they can be had. */
+/* Chooses budgets that keep the whole part on the device, and halves the vocabulary until there is memory for
+ * them. */
 static tide_status part_fit(tide_trainer_options *part, const tide_machine_profile *profile)
 {
     const tide_machine_profile all = boundless(profile);
@@ -191,7 +196,8 @@ tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
     return status;
 }
 
-/* Enough of them: for five seconds, three at least, of long ones one. */
+/* Were these steps enough? They must take over five seconds and be at least three, or one if steps are
+ * long. */
 static bool are_enough(uint32_t counted, double seconds)
 {
     return counted >= (seconds > 2 * microbenchmark_seconds ? 1u : 3u) && seconds > microbenchmark_seconds;
@@ -203,7 +209,7 @@ static tide_status steps_run(microbenchmark *run, tide_trainer *trainer)
     uint64_t begin_ns = 0;
     tide_status status = TIDE_OK;
     for (uint32_t step = 0; step < STEPS_MOST && status == TIDE_OK; step++) {
-        if (step == 1) { /* the first records, and touches memory for the first time */
+        if (step == 1) { /* the first step records the schedule and touches memory for the first time */
             begin_ns = tide_pool_now_ns(pool);
             pthread_mutex_lock(&run->lock);
             run->listening = true;
@@ -218,7 +224,7 @@ static tide_status steps_run(microbenchmark *run, tide_trainer *trainer)
     return status;
 }
 
-/* A step of the part, by rates, must not take minutes. */
+/* Refuses a part whose steps would take too long, by the rates of the profile. */
 static tide_status time_check(const tide_trainer_options *part, const tide_machine_profile *profile)
 {
     const tide_machine_profile all = boundless(profile);

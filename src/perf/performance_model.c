@@ -35,7 +35,7 @@ void tide_performance_device(const tide_machine_profile *profile, char device[TI
                  (unsigned long long)profile->gpu_bytes);
 }
 
-/* The run's options, but on the null device, and with nothing that a prediction must not touch. */
+/* The run's options, but for the null device and without data, checkpoints, callbacks and checks. */
 static tide_trainer_options options_of(const tide_trainer_options *run, const tide_machine_profile *profile,
                                        char device[TIDE_PERFORMANCE_DEVICE_BYTES])
 {
@@ -55,7 +55,7 @@ static void plan_take(const tide_trainer *trainer, tide_performance *performance
     performance->plan = *tide_trainer_plan_get(trainer);
     snprintf(performance->largest_op, sizeof performance->largest_op, "%s",
              performance->plan.pool.largest_op);
-    performance->plan.pool.largest_op = NULL; /* the pool's string */
+    performance->plan.pool.largest_op = NULL; /* a string of the pool, which is destroyed later */
 }
 
 static double seconds_of(uint64_t bytes, double per_second)
@@ -86,7 +86,7 @@ static void conclude(const tide_course *played, const tide_machine_profile_clock
 }
 
 typedef struct asking {
-    bool (*go_on)(void *context); /* NULL: nobody is asked */
+    bool (*go_on)(void *context); /* NULL: never stop */
     void *context;
 } asking;
 

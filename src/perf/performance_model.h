@@ -1,8 +1,9 @@
-/* What a run will be like on a machine, before it runs: where every byte goes, whether it fits, and how long a step takes.
+/* Predicts a run on a machine: the use of every byte, whether the run fits, and how long a step takes.
  *
- * It is the trainer itself, on the null device: the memory is the run's own, to the byte, and what is refused is refused by
- * the same code with the same words. Time is virtual: the pool's manager, planner and engine run steps, whose kernels, copies
- * and updates last what they do on the machine (machine_profile.h), until steps repeat.
+ * The performance model is the trainer itself on the null device. So its memory equals the run's to the byte,
+ * and it refuses what the run would refuse, with the same messages. Time is virtual: the pool's manager,
+ * planner and engine run steps until steps repeat, and kernels, copies and updates take as long as on the
+ * machine (machine_profile.h).
  */
 #ifndef TIDE_PERF_PERFORMANCE_MODEL_H
 #define TIDE_PERF_PERFORMANCE_MODEL_H
@@ -10,12 +11,12 @@
 #include "src/perf/machine_profile.h"
 #include "src/train/trainer.h"
 
-/* More memory than any run needs: where a machine's is not known, or not to matter. */
+/* More memory than any run needs, for a machine whose memory is unknown or must not matter. */
 #define TIDE_PERFORMANCE_ENOUGH_BYTES (UINT64_C(1) << 60)
 
 enum { TIDE_PERFORMANCE_DEVICE_BYTES = 40 };
 
-/* What a step uses of a machine. */
+/* The parts of a machine that a step keeps busy. */
 typedef enum tide_resource {
     TIDE_RESOURCE_COMPUTE = 0,
     TIDE_RESOURCE_LINK_IN,
@@ -29,42 +30,44 @@ const char *tide_resource_name(tide_resource resource);
 
 typedef struct tide_performance {
     tide_trainer_plan plan;  /* pool.largest_op is NULL */
-    char largest_op[64];     /* the op that decides the least device budget */
-    tide_pool_counters step; /* a mean step's */
+    char largest_op[64];     /* the op that decides the smallest device budget */
+    tide_pool_counters step; /* the mean of the steps that were run */
     double tokens_per_second;
     double busy_seconds
-        [TIDE_RESOURCE_COUNT]; /* of a step, each by itself; the link at the machine's full rate */
-    tide_resource bound;       /* the busiest */
-    double measured_part;      /* of the kernels' time, what was measured as it is; the rest was inferred */
+        /* per step, each resource by itself; of the link at the machine's full rate */
+        [TIDE_RESOURCE_COUNT];
+    tide_resource bound;  /* the busiest resource */
+    double measured_part; /* the part of the kernels' time that was measured; the rest was inferred */
     uint32_t steps_played;
 } tide_performance;
 
-/* `options` as for the run; its device, data, checkpoints and callbacks are not looked at. Threads and link rate are the run's.
- * Statuses and messages of tide_trainer_create without data, and of a step's calls. Any thread, one at a time: the kernels'
- * thread count is the process's. */
+/* Predict a run with these options. Device, data, checkpoints and callbacks are ignored; threads and link
+ * rate are the run's. Statuses and messages of tide_trainer_create without data, and of a step's calls. Any
+ * thread, but one call at a time, since the kernels' thread count is global to the process. */
 TIDE_NODISCARD tide_status tide_performance_make(const tide_trainer_options *options,
                                                  const tide_machine_profile *profile,
                                                  tide_performance *performance);
 
-/* The same as long as `go_on` says so, which is asked between steps; STATE once it says no. */
+/* Like tide_performance_make, but calls `go_on` before each step and ends with STATE if it returns false. */
 TIDE_NODISCARD tide_status tide_performance_make_while(const tide_trainer_options *options,
                                                        const tide_machine_profile *profile,
                                                        bool (*go_on)(void *context), void *context,
                                                        tide_performance *performance);
 
-/* The same without a step played: memory alone; `step` and what follows are zero. */
+/* Predict memory only, without any step: `step` and the members after it are zero. */
 TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *options,
                                                    const tide_machine_profile *profile,
                                                    tide_performance *performance);
 
-/* What a run leaves open and no memory decides, as the trainer decides it: sequence length, batch, micro-batch. Its budgets and
- * memory are not looked at. Statuses of tide_performance_memory. */
+/* Set the sequence length, batch and micro-batch that the options leave open as the trainer would. Ignores
+ * budgets and memory. Statuses of tide_performance_memory. */
 TIDE_NODISCARD tide_status tide_performance_resolve(tide_trainer_options *options);
 
-/* The null device that stands for this machine's: with its memory and its kernels' workspaces. */
+/* The name of the null device that imitates this machine's device, with its memory and its kernels'
+ * workspaces. */
 void tide_performance_device(const tide_machine_profile *profile, char device[TIDE_PERFORMANCE_DEVICE_BYTES]);
 
-/* Without callbacks, and checks and delays that only slow a run. */
+/* Remove callbacks, and the checks and delays that only slow a run. */
 void tide_performance_plain(tide_pool_options *pool);
 
 #endif

@@ -1,13 +1,13 @@
-/* Each figure is the best of a few repetitions: other programs only ever slow one down.
+/* Measures rates. Each is the best of a few repetitions, since other programs can only make one slower.
  *
- *     device     2 device slots, a host slot, a region for the kernels' operands; no throttle, no checks
- *     timing     by the device's observer: begin and end of a command on its stream, not the wait for it
- *     sizes      doubled while a command takes less than a millisecond and the region has room: what fills a CPU is
- *                over on a GPU before it has begun
+ *   device   2 device slots, a host slot and a region for the kernels' operands; no throttle, no checks
+ *   timing   by the device's observer: from begin to end of a command on its stream, without the wait for it
+ *   sizes    doubled while a command takes less than a millisecond and the region has room, since work that
+ *            fills a CPU takes a GPU almost no time
  *
- * On the host device the operands of what is bound by memory fill the region from the start, beyond most caches (some
- * Xeons have 300 MiB). So do the chunks that the host's AdamW updates: in a step all others come between two updates of
- * one chunk.
+ * On the host device the operands of commands bound by memory fill the region from the start, which is larger
+ * than most caches (some Xeons have 300 MiB). The chunks that the host's AdamW updates are as large together,
+ * since in a step all other chunks come between two updates of one.
  */
 #include "src/perf/rates.h"
 
@@ -21,10 +21,10 @@
 
 enum {
     MATMUL_SIZE_LEAST = 1024,
-    MATMUL_PARTS = 8, /* of the region: three fp32 matrices, the rest for the workspace */
+    MATMUL_PARTS = 8, /* parts of the region: three fp32 matrices, the rest for the workspace */
     ADAM_PARAM_BYTES = 14,
     REPETITIONS = 4,
-    SITE = 1, /* the only wait here; nobody takes it away */
+    SITE = 1, /* the only place that waits; no test skips its wait */
 };
 
 static const double enough_seconds = 1e-3;
@@ -37,14 +37,16 @@ typedef struct bench {
     tide_event event;
     char *region;
     uint64_t region_bytes;
-    uint64_t operand_bytes_least; /* of what is bound by memory */
-    uint32_t object;              /* the region, whole */
+    uint64_t operand_bytes_least; /* the smallest operand of commands that memory limits */
+    uint32_t object;              /* the whole region as an object */
     uint32_t host_slots;
-    /* shortest command since the last reset; written on the device's threads, read after a wait */
+    /* the shortest command since the last reset; the device's threads write it, the caller reads it after a
+     * wait */
     uint64_t best_ns;
 } bench;
 
-/* Streams run one command at a time here, so there is one writer; the event orders it before the reader. */
+/* Only one stream at a time runs commands here, so only one thread writes best_ns; the event orders its
+ * writes before the caller's read. */
 static void command_seen(void *context, const tide_observed *command)
 {
     bench *run = context;
@@ -72,7 +74,7 @@ static tide_status kernel_time(bench *run, tide_stream stream, tide_access acces
         if (status == TIDE_OK)
             status = bench_wait(run, stream);
     }
-    run->device->ops->synchronize(run->device); /* the observer has seen the last one too */
+    run->device->ops->synchronize(run->device); /* wait until the observer has seen the last command */
     if (status == TIDE_OK)
         *seconds = (double)run->best_ns * 1e-9;
     return status;
@@ -83,7 +85,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What is bound by the host's memory goes over so much of it: half the most where less than four times that is free. */
+/* The size of the operands that the host's memory limits: half the usual one if less than four times that is
+ * free. */
 static uint64_t host_bytes(void)
 {
     return tide_topology_available_bytes() / 4 < host_bytes_most ? host_bytes_most / 2 : host_bytes_most;
@@ -96,9 +99,10 @@ static tide_status region_time(bench *run, tide_kernel kernel, const void *argum
                        arguments, bytes, seconds);
 }
 
-/* --- products --- */
+/* --- matrix products --- */
 
-/* Signed values near 1 in any dtype: on zeros a GPU's clock runs higher than it can in training. */
+/* Fills with signed values near 1 in any dtype: with zeros a GPU's clock would run faster than in
+ * training. */
 static void fill_slot(uint16_t *values, uint64_t count)
 {
     uint32_t state = 1;
@@ -188,7 +192,8 @@ static tide_status memory_measure(bench *run, double *bytes_per_second)
     return status;
 }
 
-/* All params that `bytes` at `at` hold, with their states. The table lives until the kernel has run: it is waited for. */
+/* Lays out as many params, with their optimizer state, as fit in `bytes`. The segment must live until the
+ * kernel has run; the callers wait for it. */
 static tide_adamw_segment adam_segment(char *at, uint64_t bytes)
 {
     const size_t elements = (size_t)(bytes / ADAM_PARAM_BYTES) & ~(size_t)255;
@@ -199,7 +204,7 @@ static tide_adamw_segment adam_segment(char *at, uint64_t bytes)
     return segment;
 }
 
-/* Zero gradients and zero states: the arithmetic is the same for every value. */
+/* Gradients and state are zero, since AdamW takes the same time for every value. */
 static tide_status adam_measure(bench *run, double *bytes_per_second)
 {
     const tide_zero_args zero = {.data = run->region, .bytes = run->region_bytes};
@@ -219,8 +224,8 @@ static tide_status adam_measure(bench *run, double *bytes_per_second)
     return status;
 }
 
-/* The optimizer's other side: the CPU's kernel on host slots, by the host executor. Each slot in turn, so that none is in a
- * cache: in the first round they are touched, in the second timed. */
+/* Measures AdamW on the host: the CPU's kernel on host slots, run by the host executor. It uses all slots in
+ * turn, so that none is in a cache. The first round touches the slots, the second is timed. */
 static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *bytes_per_second)
 {
     const tide_device_ops *ops = run->device->ops;
@@ -236,7 +241,7 @@ static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *b
         if (i < slots)
             memset(slot, 0, chunk_bytes);
         if (i == slots) {
-            ops->synchronize(run->device); /* the observer has seen the first round */
+            ops->synchronize(run->device); /* wait until the observer has seen the first round */
             run->best_ns = UINT64_MAX;
         }
         status =
@@ -250,7 +255,7 @@ static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *b
     return status;
 }
 
-/* --- the link, and mappings --- */
+/* --- the link, maps and unmaps --- */
 
 static tide_status copy_measure(bench *run, tide_tier to, uint64_t bytes, double *bytes_per_second)
 {
@@ -290,7 +295,7 @@ static tide_status map_measure(bench *run, void *place, tide_rates *rates)
     return status;
 }
 
-/* --- all of it --- */
+/* --- all measurements --- */
 
 static tide_status bench_memory(bench *run, uint64_t chunk_bytes, void **place)
 {
@@ -355,7 +360,7 @@ static tide_status measure(const tide_device_factory *factory, uint32_t threads,
     run.region_bytes = gpu ? least(gpu_region_bytes, factory->available_bytes / 4) : host_bytes();
     run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
     run.host_slots =
-        gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many for the host's AdamW */
+        gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many slots for the host's AdamW */
     const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,
                                          .host_memory_bytes = run.host_slots * measured->chunk_bytes,
                                          .chunk_bytes = measured->chunk_bytes,

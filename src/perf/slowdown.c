@@ -1,9 +1,10 @@
-/* Each set of streams runs its loads for a while, all at once, and is looked at while all of them run:
+/* Measures slowdowns. For each set of streams, all of them run their loads at once for a while; only the time
+ * in which all of them are busy counts.
  *
- *     compute      a product          in, out          copies of chunks, each with slots of its own
- *     update       AdamW, device      host             AdamW, on the host
+ *     compute      a matrix product       in, out         copies of chunks, each between slots of its own
+ *     update       AdamW, device          host            AdamW, host
  *
- * A stream's slowdown is what of its load it gets done in that time, over what it does alone.
+ * A stream's slowdown is the work that it does in that time, divided by the work that it does alone.
  */
 #include "src/perf/slowdown.h"
 
@@ -23,23 +24,24 @@ enum {
     ROWS = 512,
     WIDTH_LEAST = 1024,
     WIDTH_MOST = 8192,
-    ADAM_ELEMENTS = CHUNK_BYTES / 16, /* value and state of one are 14 bytes */
+    ADAM_ELEMENTS = CHUNK_BYTES / 16, /* a param takes 14 bytes with its optimizer state */
 };
 
 static const double window_ns = 50e6, command_ns_least = 5e5;
 
-/* Commands of a stream, as the observer saw them. One thread writes, and is waited for. */
+/* A stream's commands, as the observer saw them. Only the stream's thread writes; the caller reads after a
+ * wait. */
 typedef struct load {
     uint32_t count;
     double begin_ns[COMMANDS_MAX], end_ns[COMMANDS_MAX];
-    double alone_ns; /* from one command to the next, with nothing beside them */
+    double alone_ns; /* from the begin of a command to that of the next, while no other stream runs */
 } load;
 
 typedef struct bench {
     tide_device *device;
     const tide_kernels *device_kernels;
     tide_matmul_args product;
-    tide_adamw_segment segments[2]; /* device, host */
+    tide_adamw_segment segments[2]; /* on the device, on the host */
     uint32_t object;
     load loads[TIDE_STREAM_COUNT];
 } bench;
@@ -85,7 +87,7 @@ static tide_status command_add(bench *run, tide_stream stream)
     }
 }
 
-/* Enough commands that each stream has some left when the window is over, however slow it is beside the others. */
+/* How many commands a stream gets: enough that some are left at the window's end, if others slow it. */
 static uint32_t commands_of(const load *of)
 {
     const double count = of->alone_ns > 0 ? COMMANDS_MIN + window_ns / of->alone_ns : COMMANDS_MIN;
@@ -121,7 +123,8 @@ static double most(double a, double b)
     return a > b ? a : b;
 }
 
-/* Commands that a stream got done between two times, with parts of the first and the last; a gap belongs to the command before. */
+/* How many commands the stream completed between two times. Commands that are partly inside count in part;
+ * the gap after a command belongs to it. */
 static double done_between(const load *of, double begin_ns, double end_ns)
 {
     double done = 0;
@@ -133,8 +136,9 @@ static double done_between(const load *of, double begin_ns, double end_ns)
     return done;
 }
 
-/* Until the first stream begins its last command. False if they have not run at the same time: on a machine that is busy a stream
- * may be over before another begins. Then they count as unhindered. */
+/* Computes the slowdowns of the set, from the time at which all its streams run until one begins its last
+ * command. False if they never ran at the same time, as on a busy machine; they then count as running at full
+ * speed. */
 static bool set_conclude(const bench *run, unsigned set, tide_slowdowns *slowdowns)
 {
     double begin_ns = 0, end_ns = 1e300;
@@ -161,7 +165,8 @@ static tide_status alone_measure(bench *run, int stream)
     load *of = &run->loads[stream];
     tide_status status = TIDE_OK;
     of->alone_ns = 0;
-    for (int round = 0; round < 2 && status == TIDE_OK; round++) { /* the first says how many */
+    /* the first round measures how many commands the second needs */
+    for (int round = 0; round < 2 && status == TIDE_OK; round++) {
         status = set_run(run, 1u << stream);
         if (status == TIDE_OK)
             of->alone_ns = (of->begin_ns[of->count - 1] - of->begin_ns[0]) / (of->count - 1);
@@ -169,7 +174,7 @@ static tide_status alone_measure(bench *run, int stream)
     return status;
 }
 
-/* Products of the width that lasts long enough to be told from its launch. */
+/* Prepares a product of this width, whose kernel has to take much longer than its launch. */
 static tide_status product_prepare(bench *run, char *region, size_t width)
 {
     const size_t matrix = width * width * 2, rows = ROWS * width * 2;
@@ -237,7 +242,7 @@ static tide_status memory_make(bench *run, void **region)
 static const int streams[] = {TIDE_STREAM_COMPUTE, TIDE_STREAM_IN, TIDE_STREAM_OUT, TIDE_STREAM_UPDATE,
                               TIDE_STREAM_HOST};
 
-/* Of products alone. */
+/* The mean gap between two commands. */
 static double gap_mean(const load *of)
 {
     double sum = 0;
@@ -286,7 +291,7 @@ static tide_status bench_run(bench *run, tide_slowdowns *slowdowns, double *laun
 tide_status tide_slowdown_measure(const char *device, uint32_t threads, tide_slowdowns *slowdowns,
                                   double *launch_ns)
 {
-    static bench run; /* large */
+    static bench run; /* static because it is large */
     tide_device_factory factory;
     tide_slowdowns measured = {0};
     tide_status status = tide_device_factory_find(device, &factory);

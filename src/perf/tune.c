@@ -16,9 +16,9 @@ typedef struct tuning {
     const tide_tune_options *how;
     tide_candidate *candidates;
     uint32_t count, total;
-    double begun; /* of the clock */
+    double begun; /* seconds of the monotonic clock */
     bool is_over;
-    char refusal[MESSAGE_BYTES]; /* of the run as given */
+    char refusal[MESSAGE_BYTES]; /* the message of the run as given, if it does not fit */
 } tuning;
 
 tide_choice tide_choice_of(const tide_trainer_options *options)
@@ -44,7 +44,7 @@ static double now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Asked before each prediction, and between its steps. */
+/* Called before each prediction, and between its steps. */
 static bool may_go_on(void *context)
 {
     tuning *of = context;
@@ -71,7 +71,8 @@ static bool was_tried(const tuning *of, const tide_choice *choice)
     return false;
 }
 
-/* What was played already under another name: `auto` that recomputes as many blocks as `all` does, say. */
+/* Has the same run been predicted under another name? `auto`, for example, may recompute as many blocks as
+ * `all`. */
 static bool was_played(const tuning *of, const tide_choice *choice, const tide_performance *memory)
 {
     for (uint32_t i = 0; i < of->count; i++) {
@@ -84,7 +85,7 @@ static bool was_played(const tuning *of, const tide_choice *choice, const tide_p
     return false;
 }
 
-/* BUDGET is an answer. */
+/* Predicts a choice. BUDGET is no failure: the choice does not fit. */
 static tide_status try(tuning *of, const tide_choice *choice)
 {
     tide_trainer_options options = *of->options;
@@ -97,7 +98,7 @@ static tide_status try(tuning *of, const tide_choice *choice)
         return TIDE_OK;
     if (status == TIDE_OK)
         status = tide_performance_make_while(&options, of->profile, may_go_on, of, &made.performance);
-    if (of->is_over) /* before its end: it tells nothing */
+    if (of->is_over) /* the prediction is incomplete, so the choice is dropped */
         return TIDE_OK;
     if (status != TIDE_OK && status != TIDE_ERROR_BUDGET)
         return status;
@@ -108,7 +109,7 @@ static tide_status try(tuning *of, const tide_choice *choice)
     return TIDE_OK;
 }
 
-/* ---- the best first ---- */
+/* ---- sorting ---- */
 
 static bool is_before(const tide_candidate *a, const tide_candidate *b)
 {

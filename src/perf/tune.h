@@ -1,8 +1,9 @@
-/* How to run best what is to be computed: chunk size, recompute, prefetch and the optimizer's place, of which none changes a bit.
+/* Finds the fastest chunk size, recompute, placement and prefetch for a run. None of these changes a bit of
+ * its results.
  *
- * Every choice is predicted (performance_model.h). First all chunk sizes, the rest as given; then, of the best of
- * these, every recompute and placement, and prefetch off. A choice that comes to what was played already is not
- * played again.
+ * The search predicts each choice (performance_model.h): first all chunk sizes, with everything else as
+ * given; then, for the two best of them, every recompute and placement, and the other setting of prefetch. It
+ * skips a choice that amounts to one it has predicted.
  */
 #ifndef TIDE_PERF_TUNE_H
 #define TIDE_PERF_TUNE_H
@@ -21,28 +22,28 @@ typedef struct tide_choice {
 
 typedef struct tide_candidate {
     tide_choice choice;
-    bool fits; /* else the performance is zero */
+    bool fits; /* false: the performance is zero */
     tide_performance performance;
 } tide_candidate;
 
 enum { TIDE_CANDIDATES_MAX = 96 };
 
 typedef struct tide_tune_options {
-    bool keep_chunk, keep_recompute, keep_placement, keep_prefetch; /* as the run has it */
-    double seconds_most; /* of search, once one is predicted; 0: no limit */
-    /* Called before each prediction and between its steps, `total` is a guess; false ends the search with what there is. May be
-     * NULL. */
+    bool keep_chunk, keep_recompute, keep_placement, keep_prefetch; /* leave these as given */
+    double seconds_most; /* limit of the search's time, after the first prediction; 0: no limit */
+    /* Called before each prediction and between its steps; `total` is an estimate. If it returns false, the
+     * search ends with the candidates so far. May be NULL. */
     bool (*go_on)(void *context, uint32_t done, uint32_t total);
     void *context;
 } tide_tune_options;
 
-/* What `options` say of these four, and a run with another choice. */
+/* The choice in `options`; and set a choice in them. */
 tide_choice tide_choice_of(const tide_trainer_options *options);
 void tide_choice_apply(const tide_choice *choice, tide_trainer_options *options);
 
-/* Predict, and sort: the best first; those within half a hundredth of the best count as equal, and of them the one that differs
- * least from the run as given comes first; what does not fit comes last. BUDGET, with the run's own message, where nothing fits;
- * other statuses of tide_performance_make. */
+/* Predict and sort candidates, the best first. Those within 0.5% of the best count as equal; of them, the one
+ * that differs least from the run as given comes first. Candidates that do not fit come last. BUDGET, with
+ * the message of the run as given: none fits. Other statuses of tide_performance_make. */
 TIDE_NODISCARD tide_status tide_tune(const tide_trainer_options *options, const tide_machine_profile *profile,
                                      const tide_tune_options *how,
                                      tide_candidate candidates[TIDE_CANDIDATES_MAX], uint32_t *count);
