@@ -1,4 +1,4 @@
-/* The operating system's files behind the table. Handles are file descriptors; interrupted calls are
+/* The operating system's files, as a tide_files table. Handles are file descriptors. Interrupted calls are
  * repeated. */
 #include "src/files/files.h"
 
@@ -26,7 +26,7 @@ static int open_descriptor(const char *path, int flags, int *handle)
 static int posix_open(void *context, const char *path, int *handle)
 {
     (void)context;
-    /* O_NONBLOCK: a fifo in a file's place fails to read instead of waiting for its writer. */
+    /* O_NONBLOCK: if a fifo has the file's name, reading fails instead of waiting for the fifo's writer. */
     return open_descriptor(path, O_RDONLY | O_NONBLOCK, handle);
 }
 
@@ -89,7 +89,7 @@ static int posix_sync(void *context, int handle)
 static int posix_close(void *context, int handle)
 {
     (void)context;
-    /* Never repeated: after EINTR Linux has closed it already. */
+    /* Never repeat close: after EINTR Linux has closed the descriptor already. */
     return close(handle) == 0 || errno == EINTR ? 0 : errno;
 }
 
@@ -102,15 +102,16 @@ static int lock_descriptor(int handle, int operation)
     return result == 0 ? 0 : errno;
 }
 
-/* A name that its file has no more, since somebody removed it between our open and our lock, is no lock. */
+/* Has the file still a name? Another process may have removed the name between this one's open and lock; a
+ * lock on the file is then worthless. */
 static bool is_named(int handle)
 {
     struct stat about;
     return fstat(handle, &about) != 0 || about.st_nlink > 0;
 }
 
-/* Whoever looks whether a new file is locked has it locked for that instant, or removes it: we wait, and
- * create it again. */
+/* Creates a file and locks it. Another process that checks the new file's lock holds it for an instant, or
+ * removes the file: then this one waits, or creates the file again. */
 static int lock_created(const char *path, int *handle)
 {
     for (;;) {
@@ -118,7 +119,7 @@ static int lock_created(const char *path, int *handle)
         if (error != 0)
             return error;
         if (lock_descriptor(*handle, LOCK_EX) != 0 || is_named(*handle))
-            return 0; /* without locks the process number counts */
+            return 0; /* without locks the process id decides (owner.h) */
         (void)close(*handle);
     }
 }
@@ -195,7 +196,7 @@ static int posix_list(void *context, const char *path, tide_files_visit visit, v
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             error = visit(visitor, entry->d_name);
     }
-    closedir(folder); /* opened for reading: nothing can be lost */
+    closedir(folder); /* opened for reading only: closing can lose nothing */
     return error;
 }
 
@@ -215,7 +216,7 @@ static uint64_t posix_process_id(void *context)
     return (uint64_t)getpid();
 }
 
-/* EPERM: somebody else's, but alive. */
+/* EPERM: the process belongs to another user, but is alive. */
 static bool posix_process_is_alive(void *context, uint64_t process_id)
 {
     (void)context;

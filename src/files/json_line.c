@@ -1,4 +1,4 @@
-/* JSON text, piece by piece: see json_line.h. */
+/* Builds JSON text piece by piece: see json_line.h. */
 #include "src/files/json_line.h"
 
 #include "src/files/utf8.h"
@@ -36,7 +36,7 @@ static bool is_plain(char letter)
     return (unsigned char)letter >= 0x20 && (unsigned char)letter < 0x80 && letter != '"' && letter != '\\';
 }
 
-/* Letters that stand as they are. */
+/* How many bytes of the text need no escape. */
 static size_t plain_bytes(const char *text)
 {
     size_t bytes = 0, letter;
@@ -49,7 +49,8 @@ static size_t plain_bytes(const char *text)
     return bytes;
 }
 
-/* What is no UTF-8, of a path say, is replaced: JSON can't hold it. */
+/* Writes a byte as an escape. A byte that is not UTF-8, as in some paths, becomes U+FFFD, since JSON can't
+ * hold it. */
 static void append_escaped(tide_json_line *line, unsigned char byte)
 {
     char escaped[8];
@@ -71,7 +72,7 @@ static void append_quoted(tide_json_line *line, const char *text)
     append(line, "\"", 1);
 }
 
-/* What comes before every value: a comma if one is due, and the member's name. */
+/* Writes a comma if another value precedes, and the member's name. */
 static void value_begin(tide_json_line *line, const char *name)
 {
     if (line->comma)

@@ -1,4 +1,5 @@
-/* O_EXCL tells whether open made the file: only such a file may be removed again. */
+/* Opens, empties and closes an output file. O_EXCL tells whether open created it; only then may close remove
+ * it. */
 #include "src/files/output_file.h"
 
 #include "base/write_error.h"
@@ -17,8 +18,8 @@ tide_status tide_output_file_failed(const tide_output_file *file, const char *wh
     return tide_fail(TIDE_ERROR_IO, "%s %s: %s: %s", file->kind, file->path, what, tide_write_error(error));
 }
 
-/* A pipe that we had open for reading, too, would have us as its reader: when the other one leaves, writing would wait for ever in
- * place of failing. */
+/* Is the path a pipe? A pipe must be opened for writing only: if this process could read from it, too, a
+ * write would wait for ever, instead of failing, once the other reader has left. */
 static int pipe_find(const char *path, bool *is_pipe)
 {
     struct stat about;
@@ -71,7 +72,7 @@ tide_status tide_output_file_close(tide_output_file *file)
         status = tide_output_file_failed(file, "can't be closed", errno);
     file->descriptor = -1;
     if (file->made && !file->begun)
-        (void)unlink(file->path); /* it may be gone already */
+        (void)unlink(file->path); /* a failure is ignored: the file may be gone already */
     free(file->path);
     file->path = NULL;
     return status;

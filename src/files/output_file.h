@@ -1,8 +1,9 @@
-/* A file that a run writes from its first step on. Opening it only proves that it can be written: what is in
- * it stays until the run is sure to begin, so a run that is refused costs nobody their old file.
+/* A file that a run writes from its first step on. Open only proves that the file can be written; its content
+ * stays until the run is sure to begin, so that a run that is refused destroys no old file.
  *
- *     open -> begin -> ... -> close        the run began: what was in the file is gone
- *     open -> close                        it did not: the file is as before, one that open made is removed
+ *     open -> begin -> ... -> close       the run began: the old content is gone, unless it was kept
+ *     open -> close                       the run was refused: the file is unchanged; if open created it, it
+ *                                         is removed
  */
 #ifndef TIDE_FILES_OUTPUT_FILE_H
 #define TIDE_FILES_OUTPUT_FILE_H
@@ -12,25 +13,26 @@
 #include <stdbool.h>
 
 typedef struct tide_output_file {
-    const char *kind; /* "metrics file", begins every message; static */
+    const char *kind; /* "metrics file", say, with which every message begins; static storage */
     char *path;
     int descriptor;
-    bool made;  /* by open */
-    bool begun; /* its content is this run's */
+    bool made;  /* open has created it */
+    bool begun; /* begin was called: the content is this run's */
 } tide_output_file;
 
-/* `access` is O_WRONLY or O_RDWR; of a pipe O_WRONLY in any case, which waits for its reader. IO names kind and path; NO_MEMORY. *file is set on success only. */
+/* Open or create the file. `access` is O_WRONLY or O_RDWR; a pipe is always opened with O_WRONLY, which waits
+ * for the pipe's reader. IO names kind and path; NO_MEMORY. *file is set on success only. */
 TIDE_NODISCARD tide_status tide_output_file_open(const char *kind, const char *path, int access,
                                                  tide_output_file *file);
 
-/* The run begins: empty the file unless its content is kept; what is no regular file (a pipe, a device) has nothing to empty. IO. */
+/* The run begins: empty the file unless `keep_content`. A file that is not regular (a pipe, a device) has
+ * nothing to empty. IO. */
 TIDE_NODISCARD tide_status tide_output_file_begin(tide_output_file *file, bool keep_content);
 
-/* Close the descriptor, unless it is -1 because a stream took it and closed it. IO if the last bytes could not
- * be written. */
+/* Close the descriptor, if it is not -1. IO if the last bytes could not be written. */
 tide_status tide_output_file_close(tide_output_file *file);
 
-/* Message and status of a failed call on the file, from an errno. */
+/* Make the message of a failed call on the file from `what` and the errno; returns IO. */
 tide_status tide_output_file_failed(const tide_output_file *file, const char *what, int error);
 
 #endif

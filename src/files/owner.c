@@ -41,7 +41,7 @@ int tide_owner_inherit(const tide_files *files, const char *path, uint64_t proce
 void tide_owner_leave(const tide_files *files, int lock)
 {
     if (lock != TIDE_OWNER_NO_LOCK)
-        (void)files->close(files->context, lock); /* nothing was written */
+        (void)files->close(files->context, lock); /* nothing was written, so closing can lose nothing */
 }
 
 void tide_owner_release(const tide_files *files, const char *path, int lock)
@@ -49,7 +49,9 @@ void tide_owner_release(const tide_files *files, const char *path, int lock)
     char name[PATH_BYTES];
     if (lock_path(path, name) == 0)
         (void)files->remove_file(files->context,
-                                 name); /* one that stays is found by whoever looks for remains */
+                                 /* a failure is ignored: the next search for stale folders finds the lock
+                                  * file */
+                                 name);
     tide_owner_leave(files, lock);
 }
 

@@ -1,4 +1,5 @@
-/* A message is one line on somebody's terminal: what a file says must neither end the line nor steer the terminal. */
+/* A message is one line on a terminal, so text from a file must neither end the line nor send control
+ * characters to the terminal. */
 #include "src/files/printable.h"
 
 #include "base/text.h"
@@ -6,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* "..." there, or before the character that would be cut in two. The length. */
+/* Ends the text with "..." at `at`, or earlier if a letter would be cut in two. Returns the new length. */
 static size_t cut_end(char *text, size_t at)
 {
     for (int i = 0; i < 3 && ((unsigned char)text[at] & 0xc0) == 0x80; i++)

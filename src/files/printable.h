@@ -1,4 +1,4 @@
-/* Text out of files, made fit for messages. */
+/* Makes text from files safe to print in messages. */
 #ifndef TIDE_FILES_PRINTABLE_H
 #define TIDE_FILES_PRINTABLE_H
 
@@ -8,11 +8,11 @@ typedef struct tide_printable_text {
     char text[160];
 } tide_printable_text;
 
-/* Text out of a file, fit for a line of message: a '?' for every control character, C1's in UTF-8 too, and an ending of "..." where
- * it is longer than fits. */
+/* A copy of the text for one line of a message: each control character (C1's in UTF-8, too) becomes '?', and
+ * text that is too long ends in "...". */
 tide_printable_text tide_printable(const char *text);
 
-/* Has it no control character? */
+/* Is the text free of control characters? */
 bool tide_is_printable(const char *text);
 
 #endif

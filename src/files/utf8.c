@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A zero is no byte of a longer letter, so nothing behind it is looked at. */
+/* A zero byte is never part of a longer letter, so the function reads nothing behind it. */
 size_t tide_utf8_letter_bytes(const char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,10 +1,11 @@
-/* Text from outside, a path say, may hold any bytes. */
+/* UTF-8. Text from outside, such as a path, may hold any bytes. */
 #ifndef TIDE_FILES_UTF8_H
 #define TIDE_FILES_UTF8_H
 
 #include <stddef.h>
 
-/* Bytes of the UTF-8 letter at `text`, which a zero ends; 0: there is none (at the end, too long, half of a pair, beyond 10FFFF). */
+/* How many bytes the UTF-8 letter at `text` has, a zero-terminated text; 0: there is no valid letter (end of
+ * the text, overlong, a surrogate, beyond 10FFFF). */
 size_t tide_utf8_letter_bytes(const char *text);
 
 #endif

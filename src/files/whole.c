@@ -35,7 +35,7 @@ int tide_files_read_whole(const tide_files *files, const char *path, size_t most
         error = ENOMEM;
     if (error == 0)
         error = read_all(files, handle, made, (size_t)size);
-    (void)files->close(files->context, handle); /* opened for reading: nothing can be lost */
+    (void)files->close(files->context, handle); /* opened for reading only: closing can lose nothing */
     if (error != 0) {
         free(made);
         return error;
@@ -65,7 +65,8 @@ int tide_files_write_whole(const tide_files *files, const char *path, const void
     return error;
 }
 
-/* The names in a folder: they are gathered first, since a listing that is under way need not notice a removal. */
+/* The names in a folder. They are collected first, since a listing may not notice removals that happen
+ * meanwhile. */
 typedef struct name_list {
     char **names;
     size_t count;

@@ -1,9 +1,10 @@
 /* The ring and its writer: see trace.h.
  *
- * Ring, guarded by `lock`: events[n % capacity] for n in [drained, recorded). The writer takes a batch out under the lock and
- * formats it outside; recorders wake it when the ring is a quarter full, else it looks every 100 ms. A lock-free ring was not worth
- * its proof: recording comes some ten thousand times a second. Steps' lines come by a ring of their own, each to be written when
- * so many events have been.
+ * `lock` guards the ring: events[n % capacity] for n in [drained, recorded). The writer takes a batch out
+ * under the lock and formats it outside. Recorders wake the writer when the ring is a quarter full; otherwise
+ * it looks every 100 ms. A lock-free ring was not worth its proof, since only some ten thousand events are
+ * recorded each second. Steps' lines have a ring of their own; the writer writes each behind the events that
+ * were recorded before it.
  */
 #include "src/trace/trace.h"
 
@@ -27,36 +28,36 @@
 enum { BATCH_EVENTS = 256, LINE_BYTES = 1024, WRITER_PERIOD_NS = 100000000, STEPS_MAX = 8 };
 
 typedef struct step_line {
-    uint64_t after; /* so many events */
+    uint64_t after; /* write the line behind this many events */
     size_t bytes;
     char text[TIDE_METRICS_LINE_BYTES];
 } step_line;
 
 struct tide_trace {
     tide_trace_options options;
-    tide_segments segments; /* the writer's, once it runs */
+    tide_segments segments; /* used by the writer thread alone while it runs */
     pthread_t writer;
 
     /* Guarded by lock. */
     pthread_mutex_t lock;
-    pthread_cond_t wake;  /* the writer has events or lines to write */
-    pthread_cond_t taken; /* the writer has taken events */
+    pthread_cond_t wake; /* the writer has something to do */
+    pthread_cond_t room; /* the writer has made room in a ring */
     tide_trace_event *events;
     uint64_t recorded, drained;
-    uint64_t lost;    /* dropped, and no event tells so yet */
-    uint64_t dropped; /* in all */
+    uint64_t lost;    /* dropped, and not yet reported by a DROPPED event */
+    uint64_t dropped; /* dropped in all */
     step_line steps[STEPS_MAX];
     uint64_t steps_told, steps_written;
-    bool writing; /* the writer thread exists; its driver alone changes it */
+    bool writing; /* the writer thread exists; only begin and finish change this */
     bool closing;
-    bool finishes; /* closing, and the file is to be whole */
+    bool finishes; /* closing, and the writer completes the file */
 
-    /* The writer's. */
+    /* Used by the writer alone. */
     tide_trace_event batch[BATCH_EVENTS];
     uint64_t written, unwritten;
     uint64_t steps_before;
-    uint64_t passes;          /* training passes seen */
-    tide_trace_event *places; /* each chunk's last; kind CHUNK, or SNAPSHOT: nothing is known */
+    uint64_t passes;          /* training passes seen so far */
+    tide_trace_event *places; /* each chunk's last event, of kind CHUNK; SNAPSHOT: none yet */
     uint32_t chunk_count;
 };
 
@@ -76,7 +77,7 @@ static uint64_t free_entries(const tide_trace *trace)
     return trace->options.ring_events - (trace->recorded - trace->drained);
 }
 
-/* The next event's, and what tells before it of those that were lost. */
+/* Room for the next event and, if events were lost, for the one that reports them. */
 static uint64_t needed(const tide_trace *trace)
 {
     return trace->lost > 0 ? 2 : 1;
@@ -88,7 +89,7 @@ static void append(tide_trace *trace, const tide_trace_event *event)
     trace->events[trace->recorded++ & (trace->options.ring_events - 1)] = *event;
 }
 
-/* What was lost before is told first. */
+/* Puts an event into the ring. If events were lost before it, first puts one that says how many. */
 static void record_locked(tide_trace *trace, const tide_trace_event *event)
 {
     if (free_entries(trace) < needed(trace)) {
@@ -174,7 +175,7 @@ static void field_add(tide_json_line *line, const tide_trace_field *field, const
     }
 }
 
-/* A text of the caller's that is too long for a line loses its event. */
+/* Writes an event. If a text of the caller's makes the line too long, the event is dropped. */
 static void event_write(tide_trace *trace, const tide_trace_event *event)
 {
     const tide_trace_shape *shape = tide_trace_shape_of(event->kind);
@@ -223,7 +224,7 @@ static void taken_write(tide_trace *trace, tide_trace_event *event)
     event_write(trace, event);
 }
 
-/* Under the lock: move up to a batch out of the ring, up to where a step's line comes. */
+/* Under the lock: take a batch out of the ring, but no event behind the next step's line. */
 static size_t batch_take(tide_trace *trace)
 {
     const bool line_comes = trace->steps_written < trace->steps_told;
@@ -236,14 +237,14 @@ static size_t batch_take(tide_trace *trace)
     return count;
 }
 
-/* Under the lock: nothing is to be written before it. NULL: none. */
-static const step_line *step_line_next(const tide_trace *trace)
+/* Under the lock: the next step's line, if all events before it have been taken; else NULL. */
+static const step_line *step_due(const tide_trace *trace)
 {
     const step_line *line = &trace->steps[trace->steps_written % STEPS_MAX];
     return trace->steps_written < trace->steps_told && trace->drained >= line->after ? line : NULL;
 }
 
-/* Under the lock: sleep until there is something to do. */
+/* Under the lock: sleep until a recorder wakes the writer or the period is over. */
 static void writer_sleep(tide_trace *trace)
 {
     struct timespec until;
@@ -254,7 +255,8 @@ static void writer_sleep(tide_trace *trace)
     pthread_cond_timedwait(&trace->wake, &trace->lock, &until);
 }
 
-/* Under the lock, of which it lets go while it writes. False: there was nothing. */
+/* Write a batch or a step's line. Called under the lock, which it releases while it writes. False: nothing to
+ * write. */
 static bool writer_round(tide_trace *trace)
 {
     const size_t count = batch_take(trace);
@@ -272,7 +274,7 @@ static bool writer_round(tide_trace *trace)
     return true;
 }
 
-/* Nothing comes any more: what the segments keep, and the last line. */
+/* After the last event: bring the segments into the file and write the last line. */
 static void files_finish(tide_trace *trace)
 {
     tide_segments_join(&trace->segments);
@@ -287,7 +289,8 @@ static void files_finish(tide_trace *trace)
     tide_segments_remove(&trace->segments);
 }
 
-/* Signals are the other threads': so a pipe whose reader has left is a failure of the file and ends no training. */
+/* The writer thread. It blocks all signals, so that a pipe whose reader has left is a failure of the file and
+ * does not end the training. */
 static void *writer_run(void *context)
 {
     tide_trace *trace = context;
@@ -309,7 +312,7 @@ static void *writer_run(void *context)
     pthread_mutex_unlock(&trace->lock);
     if (trace->finishes)
         files_finish(trace);
-    tide_segments_flush(&trace->segments); /* here, where signals are blocked, not in close */
+    tide_segments_flush(&trace->segments); /* flush here, where signals are blocked, not in close */
     return NULL;
 }
 
@@ -400,7 +403,7 @@ tide_status tide_trace_open(const char *path, const tide_trace_options *options,
     return TIDE_OK;
 }
 
-/* No event enters the ring any more; the writer empties it and ends. */
+/* Closes the ring to further events, and waits until the writer has emptied it and ended. */
 static void writer_stop(tide_trace *trace, bool finishes)
 {
     pthread_mutex_lock(&trace->lock);
@@ -431,7 +434,8 @@ void tide_trace_destroy(tide_trace *trace)
 {
     if (trace == NULL)
         return;
-    if (trace->segments.path != NULL) { /* given up: the caller reports another failure */
+    /* without a finish: the run has failed, and its caller reports that */
+    if (trace->segments.path != NULL) {
         writer_stop(trace, false);
         (void)tide_segments_close(&trace->segments);
     }

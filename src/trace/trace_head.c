@@ -127,7 +127,8 @@ static void segments_write(head_writer *it, tide_chunk chunk)
     }
 }
 
-/* PARAM chunks whose state, or some of it, is in a STATE chunk follow each other: `*from` is the first that may be. */
+/* Writes the PARAM chunks that have state in this STATE chunk. They follow each other; `*from` is the first
+ * that may be one, and moves on. */
 static void owners_write(head_writer *it, tide_chunk state_chunk, tide_chunk *from)
 {
     const tide_chunk end = tide_layout_space_chunks(it->layout, TIDE_SPACE_PARAM);
@@ -213,14 +214,15 @@ static tide_status activations_write(head_writer *it)
     return status;
 }
 
-/* --- all --- */
+/* --- all lines --- */
 
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-/* The longest text, escaped, and the longest list, of three numbers each. */
+/* A bound of a line's length: the longest text, escaped, and the longest list, with three numbers an
+ * entry. */
 static size_t line_bytes_max(const head_writer *it)
 {
     size_t text = strlen(it->head->machine), list = it->model->param_count;
@@ -236,7 +238,8 @@ static size_t line_bytes_max(const head_writer *it)
         list = larger(list, (size_t)op->param_count + op->activation_count);
     }
     list = larger(list,
-                  tide_layout_chunk_count(it->layout)); /* a chunk has fewer segments than there are params */
+                  /* a chunk has fewer segments than there are params */
+                  tide_layout_chunk_count(it->layout));
     return 1024 + 6 * text + 68 * list;
 }
 

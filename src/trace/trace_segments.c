@@ -83,7 +83,7 @@ static bool is_number(const char *text)
     return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
 }
 
-/* Names are taken literally: what glob would expand in the path is looked up in its folder by hand. */
+/* Removes the segments of an earlier run. Escapes the characters in the path that glob would expand. */
 static tide_status remove_left(const tide_segments *segments)
 {
     const size_t length = strlen(segments->output.path) + sizeof suffix - 1;
@@ -145,7 +145,7 @@ bool tide_segments_next(tide_segments *segments, uint64_t number)
     if (segments->keep == 0 || segments->failure != 0)
         return false;
     if (segments->count > 0 && last == number)
-        return false; /* the step comes again: it was given up */
+        return false; /* the step was given up and is repeated */
     end_segment(segments);
     if (segments->count - segments->first > segments->keep)
         (void)unlink(path_of(segments, segments->first++));
