@@ -48,10 +48,8 @@ void tide_owner_release(const tide_files *files, const char *path, int lock)
 {
     char name[PATH_BYTES];
     if (lock_path(path, name) == 0)
-        (void)files->remove_file(files->context,
-                                 /* a failure is ignored: the next search for stale folders finds the lock
-                                  * file */
-                                 name);
+        /* a failure is ignored: the next search for stale folders finds the lock file */
+        (void)files->remove_file(files->context, name);
     tide_owner_leave(files, lock);
 }
 

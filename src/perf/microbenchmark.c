@@ -28,7 +28,7 @@ static const double microbenchmark_seconds = 5, part_seconds_most = 20, memory_p
 typedef struct seen {
     const char *label;
     double flops, bytes;
-    uint32_t count; /* all runs */
+    uint32_t count; /* all its runs, those that `ns` has lost included */
     float ns[SAMPLES];
 } seen;
 

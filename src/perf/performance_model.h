@@ -33,9 +33,8 @@ typedef struct tide_performance {
     char largest_op[64];     /* the op that decides the smallest device budget */
     tide_pool_counters step; /* the mean of the steps that were run */
     double tokens_per_second;
-    double busy_seconds
-        /* per step, each resource by itself; of the link at the machine's full rate */
-        [TIDE_RESOURCE_COUNT];
+    /* per step, each resource by itself; of the link at the machine's full rate */
+    double busy_seconds[TIDE_RESOURCE_COUNT];
     tide_resource bound;  /* the busiest resource */
     double measured_part; /* the part of the kernels' time that was measured; the rest was inferred */
     uint32_t steps_played;

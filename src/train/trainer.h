@@ -65,9 +65,8 @@ typedef struct tide_trainer_options {
     uint64_t decay_steps;  /* of the schedule wsd only; 0: a tenth of the run, at least 1 */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
-    const char *const
-        /* [freeze_count] patterns (fnmatch); a tensor whose name in files matches one is not trained */
-        *freeze;
+    /* [freeze_count] patterns (fnmatch); a tensor whose name in files matches one is not trained */
+    const char *const *freeze;
     uint32_t freeze_count;
     uint32_t eval_batches; /* batches of an evaluation, each as large as a training batch */
     /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. The trainer sets
@@ -122,8 +121,8 @@ typedef struct tide_trainer_plan {
     uint64_t params;         /* elements of the model's params, as in files */
     uint64_t frozen_params;  /* elements of them that are not trained */
     uint32_t frozen_tensors; /* tensors (of the files) that hold the frozen params */
-    uint32_t element_bytes,
-        frozen_element_bytes;             /* in pool.model_bytes, of a trained element and of a frozen one */
+    /* in pool.model_bytes, of a trained element and of a frozen one */
+    uint32_t element_bytes, frozen_element_bytes;
     uint64_t padding_bytes;               /* in pool.model_bytes, of the padding rows (src/model/params.h) */
     uint64_t trained_bytes, frozen_bytes; /* of the PARAM space */
     uint64_t batch_tokens; /* this and the following options have the values in force, defaults resolved */
