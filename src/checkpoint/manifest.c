@@ -196,7 +196,7 @@ static tide_status file_parse(const json_t *entry, const char *label, tide_value
 
 /* Checks the list of version 2: it must have at least one name. *bytes: of all names with their terminating
  * zeros. */
-static tide_status frozen_check(const json_t *names, const char *origin, size_t *bytes)
+static tide_status frozen_check(const json_t *names, const char *label, size_t *bytes)
 {
     size_t found = 0, i = 0;
     const json_t *name;
@@ -248,9 +248,9 @@ static tide_status body_parse(const json_t *root, const char *label, tide_manife
         status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), label, value,
                             &manifest->files[value]);
     if (status == TIDE_OK)
-        status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
+        status = tide_train_state_from_json(json_object_get(root, "state"), label, &manifest->state);
     if (status == TIDE_OK && freezes) /* last, so that a failure has nothing to free */
-        status = frozen_parse(json_object_get(root, "frozen"), origin, manifest);
+        status = frozen_parse(json_object_get(root, "frozen"), label, manifest);
     return status;
 }
 

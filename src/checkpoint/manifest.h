@@ -44,7 +44,7 @@ TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, cha
 /* Parse a manifest's text. CORRUPT (any byte altered, any field missing or out of range), UNSUPPORTED
  * (another version, an unknown field of the state), NO_MEMORY. On failure *manifest is unchanged. On success
  * the caller frees `frozen`, a block that also holds the names. */
-TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin,
+TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *label,
                                                tide_manifest *manifest);
 
 #endif

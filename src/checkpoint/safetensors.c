@@ -241,8 +241,8 @@ static int by_begin(const void *a, const void *b)
 }
 
 /* Checks that the tensors, sorted by offset, cover the data without gap or overlap. */
-static tide_status coverage_check(const char *origin, const tide_checkpoint_tensors *tensors,
-                                  tide_value value, const uint64_t *offsets, uint64_t data_bytes)
+static tide_status coverage_check(const char *label, const tide_checkpoint_tensors *tensors, tide_value value,
+                                  const uint64_t *offsets, uint64_t data_bytes)
 {
     tensor_span *spans = malloc(tensors->count * sizeof *spans);
     if (spans == NULL)

@@ -208,7 +208,7 @@ static bool real_read(const json_t *object, const char *name, double *value)
 }
 
 /* Reads a text of at most `room` - 1 bytes without control characters. */
-static bool text_read(const json_t *object, const char *name, size_t room, char *value)
+static bool text_read(const json_t *object, const char *name, size_t capacity, char *value)
 {
     const char *text = json_string_value(json_object_get(object, name));
     if (text == NULL || strlen(text) >= capacity || strcmp(tide_printable(text).text, text) != 0)

@@ -40,8 +40,8 @@ struct tide_trace {
 
     /* Guarded by lock. */
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* the writer has something to do */
-    pthread_cond_t room; /* the writer has made room in a ring */
+    pthread_cond_t wake;  /* the writer has something to do */
+    pthread_cond_t taken; /* the writer has made room in a ring */
     tide_trace_event *events;
     uint64_t recorded, drained;
     uint64_t lost;    /* dropped, and not yet reported by a DROPPED event */
@@ -238,7 +238,7 @@ static size_t batch_take(tide_trace *trace)
 }
 
 /* Under the lock: the next step's line, if all events before it have been taken; else NULL. */
-static const step_line *step_due(const tide_trace *trace)
+static const step_line *step_line_next(const tide_trace *trace)
 {
     const step_line *line = &trace->steps[trace->steps_written % STEPS_MAX];
     return trace->steps_written < trace->steps_told && trace->drained >= line->after ? line : NULL;
