@@ -1,4 +1,4 @@
-/* Models by name: presets, and the way to a config.json (config_json.c). */
+/* Finds a model by its name: a preset, or the path of a config.json, which config_json.c reads. */
 #include "src/model/family.h"
 
 #include "src/files/files.h"
@@ -64,7 +64,8 @@ const char *tide_model_shape_name(const tide_model_config *config)
 
 /* ---- opening ---- */
 
-/* Room for the file and one byte more, so that a file over the limit shows. */
+/* Reads the whole file. `text` has room for one byte more than the limit, so that a file over the limit
+ * shows. */
 static tide_status file_read(int descriptor, const char *path, char *text, size_t *bytes)
 {
     size_t done = 0;
@@ -98,7 +99,7 @@ static tide_status no_such_model(const char *model, int error)
         names, strerror(error));
 }
 
-/* Closes the descriptor. */
+/* Reads the config.json from the descriptor and closes it. */
 static tide_status descriptor_open(int descriptor, const char *path, tide_model_config *config)
 {
     tide_status status = TIDE_OK;
@@ -122,7 +123,7 @@ static tide_status descriptor_open(int descriptor, const char *path, tide_model_
     return status;
 }
 
-/* What people call a folder: the last part of its path, however it is spelled. */
+/* Gives a folder's own name: the last part of its path, after links and dots are resolved. */
 static void name_of_folder(const char *folder, char name[64])
 {
     char *whole = realpath(folder, NULL);
@@ -131,7 +132,7 @@ static void name_of_folder(const char *folder, char name[64])
     free(whole);
 }
 
-/* A folder with a config.json; `weights` of it are another's matter. */
+/* Reads a folder's config.json. The folder's weights are opened elsewhere. */
 static tide_status folder_open(const char *folder, tide_model_config *config)
 {
     char path[4096];

@@ -1,7 +1,8 @@
-/* config.json, read and written by the families' tables of fields.
+/* Reads and writes config.json by the families' tables of fields.
  *
- * It is refused whenever it asks for a network that is not the one built here; what only tells other software about
- * generation or tokens is passed over. Dropout is read to be told of: nothing here drops anything.
+ * The reader refuses a config.json that asks for a network other than the one that tidepool computes. It
+ * skips fields that only concern generation or tokens. It reads dropout rates only so that the caller can
+ * report them: tidepool drops nothing out.
  */
 #include "src/model/config_json.h"
 
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NULL also for null: what may be absent may be null. */
+/* The field's value; NULL if it is absent or null, since a field that may be absent may also be null. */
 static const json_t *field_item(const json_t *root, const char *key)
 {
     const json_t *item = key ? json_object_get(root, key) : NULL;
@@ -37,8 +38,8 @@ static tide_status read_size(const json_t *item, const char *key, const char *la
     return TIDE_OK;
 }
 
-/* Under its key or its legacy key; under both, the values must agree. */
-static tide_status read_size_field(const json_t *root, const char *label, const tide_config_field *field,
+/* Reads a size under its key or its legacy key; if both are there, their values must be equal. */
+static tide_status read_size_field(const json_t *root, const char *origin, const tide_config_field *field,
                                    uint32_t *value)
 {
     const json_t *item = field_item(root, field->key), *legacy_item = field_item(root, field->legacy_key);
@@ -48,8 +49,8 @@ static tide_status read_size_field(const json_t *root, const char *label, const 
                          field->key, field->most);
     uint32_t legacy = 0;
     if (!item && !legacy_item && json_object_get(root, field->key) != NULL)
-        *value = 0; /* null: what the others say */
-    tide_status status = item ? read_size(item, field->key, label, field->most, value) : TIDE_OK;
+        *value = 0; /* null: it is derived from other fields */
+    tide_status status = item ? read_size(item, field->key, origin, field->most, value) : TIDE_OK;
     if (status == TIDE_OK && legacy_item)
         status = read_size(legacy_item, field->legacy_key, label, field->most, &legacy);
     if (status == TIDE_OK && item && legacy_item && *value != legacy)
@@ -63,7 +64,7 @@ static tide_status read_size_field(const json_t *root, const char *label, const 
 static tide_status read_real(const json_t *item, const char *label, const tide_config_field *field,
                              double *value)
 {
-    const double found = json_number_value(item); /* 0 for what is no number */
+    const double found = json_number_value(item); /* 0 if it is no number */
     if (!(found > 0 && found < 1))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a number between 0 and 1", label,
                          field->key);
@@ -88,9 +89,8 @@ static tide_status read_switch(const json_t *item, const char *label, const tide
     return TIDE_OK;
 }
 
-/* Another name of the same function? */
-/* transformers' layers of dropout take the same range. */
-static tide_status read_rate(const json_t *item, const char *label, const tide_config_field *field,
+/* A dropout rate; transformers' dropout layers accept the same range. */
+static tide_status read_rate(const json_t *item, const char *origin, const tide_config_field *field,
                              double *value)
 {
     const double found = json_number_value(item);
@@ -101,9 +101,10 @@ static tide_status read_rate(const json_t *item, const char *label, const tide_c
     return TIDE_OK;
 }
 
-/* As torch's Embedding takes its padding_idx: one below 0 counts from the vocabulary's end (-1 stands in old files). One outside
- * the vocabulary, with which transformers builds no model, is no row's. */
-static tide_status read_token(const json_t *item, const char *label, const tide_config_field *field,
+/* A token, as torch's Embedding reads its padding_idx: a negative one counts from the vocabulary's end (old
+ * files have -1). A token outside the vocabulary, with which transformers can't build the model, means no
+ * row. */
+static tide_status read_token(const json_t *item, const char *origin, const tide_config_field *field,
                               uint32_t vocabulary, uint32_t *row)
 {
     const json_int_t found = json_integer_value(item), count = vocabulary;
@@ -115,6 +116,7 @@ static tide_status read_token(const json_t *item, const char *label, const tide_
     return TIDE_OK;
 }
 
+/* Do the words name the same activation function? transformers calls SiLU "swish", too. */
 static bool is_same_word(const char *found, const char *word)
 {
     return strcmp(found, word) == 0 || (strcmp(found, "swish") == 0 && strcmp(word, "silu") == 0);
@@ -131,8 +133,8 @@ static tide_status read_word(const json_t *item, const char *label, const char *
     return TIDE_OK;
 }
 
-/* A value that has no place here, in few words. */
-static tide_status refuse_value(const json_t *item, const char *label, const char *key, const char *built)
+/* Fails because of an unsupported value, which the message shows. */
+static tide_status refuse_value(const json_t *item, const char *origin, const char *key, const char *built)
 {
     char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
     const tide_status status =
@@ -155,9 +157,9 @@ static tide_status read_field(const json_t *root, const char *label, const tide_
     case TIDE_FIELD_REAL:
         return read_real(item, label, field, at);
     case TIDE_FIELD_RATE:
-        return read_rate(item, label, field, at);
-    case TIDE_FIELD_TOKEN: /* vocab_size is read before it */
-        return read_token(item, label, field, config->vocab_size, at);
+        return read_rate(item, origin, field, at);
+    case TIDE_FIELD_TOKEN: /* vocab_size has been read before */
+        return read_token(item, origin, field, config->vocab_size, at);
     case TIDE_FIELD_WORD:
         return read_word(item, label, field->key, field->word);
     case TIDE_FIELD_NOTHING:
@@ -185,8 +187,9 @@ static tide_status refuse_type(const json_t *type, const char *label)
                      label, tide_printable(json_string_value(type)).text, names);
 }
 
-/* Where transformers has a default: absent is told of, and null is no number there either. */
-static tide_status check_context(const json_t *root, const char *label, tide_model_config *config)
+/* Notes whether the field is absent, so that transformers' default applies. A null is refused, as in
+ * transformers. */
+static tide_status check_context(const json_t *root, const char *origin, tide_model_config *config)
 {
     const tide_config_field *field =
         tide_model_config_field(config->family, offsetof(tide_model_config, context));
@@ -198,8 +201,8 @@ static tide_status check_context(const json_t *root, const char *label, tide_mod
                      field->key, field->most);
 }
 
-/* GPT-2's MLP has four widths, whatever asks for it. */
-static tide_status check_mlp(const tide_model_config *config, const char *label)
+/* Refuses a GPT-2 config whose MLP is not four widths wide, the only width that tidepool supports. */
+static tide_status check_mlp(const tide_model_config *config, const char *origin)
 {
     const uint64_t right = (uint64_t)config->family->mlp_widths * config->width;
     if (right == 0 || config->mlp_width == right)
@@ -298,7 +301,7 @@ static json_t *field_to_json(const tide_config_field *field, const tide_model_co
     }
 }
 
-/* False: no memory. */
+/* Sets a key of the object. False: no memory. */
 static bool set(json_t *root, const char *key, json_t *value)
 {
     return json_object_set_new(root, key, value) == 0;
@@ -314,7 +317,7 @@ json_t *tide_model_config_to_json(const tide_model_config *config, const char *d
         if (is_written(&family->fields[i], family))
             whole = set(root, family->fields[i].key, field_to_json(&family->fields[i], config)) &&
                     (!family->fields[i]
-                          .legacy_key || /* which older readers look for, llama.cpp's converter among them */
+                          .legacy_key || /* older readers look for it, llama.cpp's converter among them */
                      set(root, family->fields[i].legacy_key, field_to_json(&family->fields[i], config)));
     if (whole && family->rotary)
         whole = tide_config_rope_write(config, root);

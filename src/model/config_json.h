@@ -1,4 +1,4 @@
-/* A config.json's JSON and a config: the families' tables of fields, and the rotary positions' own. */
+/* Writes a config as the JSON of a config.json (tide_model_config_parse in config.h reads one). */
 #ifndef TIDE_MODEL_CONFIG_JSON_H
 #define TIDE_MODEL_CONFIG_JSON_H
 
@@ -6,8 +6,8 @@
 
 struct json_t;
 
-/* The config.json of a model, as transformers 4 and 5 read it, with `dtype` ("float32", "bfloat16", ...) as that of its weights.
- * A new reference; NULL: no memory. */
+/* The config.json of a model, as transformers 4 and 5 read it; `dtype` ("float32", "bfloat16", ...) is that
+ * of its weights. The caller owns the new reference; NULL: no memory. */
 struct json_t *tide_model_config_to_json(const tide_model_config *config, const char *dtype);
 
 #endif

@@ -1,4 +1,5 @@
-/* rope_theta and rope_scaling, or rope_parameters: two forms of one thing. */
+/* Rotary positions in a config.json. The fields are rope_theta and rope_scaling, or rope_parameters, which
+ * holds the same. */
 #include "src/model/config_rope.h"
 
 #include "src/files/printable.h"
@@ -16,13 +17,13 @@ const char *tide_rope_kind_name(tide_rope_kind kind)
     return kind_names[kind];
 }
 
-/* A number of the scaling, or of the config. */
+/* A numeric field of rope_scaling or rope_parameters. */
 typedef struct rope_number {
     const char *key;
     size_t offset;  /* in tide_rope */
-    unsigned kinds; /* that have it, a bit each */
+    unsigned kinds; /* the kinds that have it, one bit each */
     bool needed;
-    double least; /* above it, but for what may be equal */
+    double least; /* 1: values from 1 on are valid; 0: values above 0 */
     double otherwise;
 } rope_number;
 
@@ -44,14 +45,14 @@ static const rope_number numbers[] = {
 
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-/* NULL also for null: what may be absent may be null. */
+/* The field's value; NULL if it is absent or null, since a field that may be absent may also be null. */
 static const json_t *item_of(const json_t *object, const char *key)
 {
     const json_t *item = json_object_get(object, key);
     return json_is_null(item) ? NULL : item;
 }
 
-/* *value stays where the number is absent. */
+/* Reads a number; leaves *value as it is if the number is absent. */
 static tide_status read_number(const json_t *object, const char *within, const char *key, double least,
                                const char *label, double *value)
 {
@@ -83,8 +84,8 @@ static tide_status read_kind_named(const json_t *scaling, const char *within, co
                      tide_printable(json_is_string(type) ? json_string_value(type) : "no string").text);
 }
 
-/* Under rope_type or its older name, type; under both, they must agree. */
-static tide_status read_kind(const json_t *scaling, const char *within, const char *label, tide_rope *rope)
+/* Reads the kind under rope_type or its older name, type; if both are there, they must be equal. */
+static tide_status read_kind(const json_t *scaling, const char *within, const char *origin, tide_rope *rope)
 {
     tide_rope_kind kind = TIDE_ROPE_DEFAULT, legacy = TIDE_ROPE_DEFAULT;
     const bool is_there = item_of(scaling, "rope_type") != NULL;
@@ -100,8 +101,8 @@ static tide_status read_kind(const json_t *scaling, const char *within, const ch
     return status;
 }
 
-/* As some families have them, of which none is built: positions of each kind of layer. */
-static tide_status check_flat(const json_t *scaling, const char *within, const char *label)
+/* Refuses rotary positions by kinds of layers, which some families have and tidepool does not support. */
+static tide_status check_flat(const json_t *scaling, const char *within, const char *origin)
 {
     const char *key;
     json_t *item;
@@ -116,8 +117,8 @@ static tide_status check_flat(const json_t *scaling, const char *within, const c
     return TIDE_OK;
 }
 
-/* Without a type positions are default's, which other numbers would contradict. */
-static tide_status check_untyped(const json_t *scaling, const char *within, const char *label)
+/* Refuses numbers without a type: the kind would be "default", which has no such numbers. */
+static tide_status check_untyped(const json_t *scaling, const char *within, const char *origin)
 {
     const char *key;
     json_t *item;
@@ -135,7 +136,8 @@ static tide_status check_untyped(const json_t *scaling, const char *within, cons
     return TIDE_OK;
 }
 
-/* YaRN's factor may be null, though not absent, where the original context is given: transformers then takes their ratio. */
+/* YaRN's factor may be null, though not absent, if the original context is given. It is then the ratio of the
+ * context to the original context, as in transformers. */
 static void factor_of_contexts(const json_t *scaling, const tide_model_config *config, tide_rope *rope)
 {
     const double factor = rope->original_context > 0 ? config->context / rope->original_context : 0;
@@ -186,8 +188,8 @@ static tide_status read_scaling(const json_t *scaling, const char *within, const
     return status;
 }
 
-/* 0 is to transformers what absent is. */
-static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *label,
+/* Reads an mscale. 0 counts as absent, as in transformers. */
+static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *origin,
                                double *value)
 {
     const json_t *item = item_of(scaling, key);
@@ -227,8 +229,9 @@ static tide_status check_partial(const json_t *object, const char *within, const
     return status;
 }
 
-/* transformers 4 passes over a theta in rope_scaling, and 5 takes it. */
-static tide_status check_theta(const json_t *scaling, const char *within, const char *label, double theta)
+/* Refuses a theta in rope_scaling that differs from rope_theta: transformers 4 ignores it and transformers 5
+ * uses it. */
+static tide_status check_theta(const json_t *scaling, const char *within, const char *origin, double theta)
 {
     double other = theta;
     const tide_status status = read_number(scaling, within, "rope_theta", 1, label, &other);
@@ -266,7 +269,7 @@ tide_status tide_config_rope_read(const json_t *root, const char *label, tide_mo
     return status;
 }
 
-/* Whole numbers without a point, as people write them. */
+/* Writes whole numbers without a decimal point, as people do. */
 static json_t *number_to_json(double value)
 {
     return value == floor(value) && value < 1e15 ? json_integer((json_int_t)value) : json_real(value);

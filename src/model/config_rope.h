@@ -6,15 +6,16 @@
 
 struct json_t;
 
-/* "default", "linear", "llama3", "yarn": config.json's rope_type. */
+/* The kind's rope_type in config.json: "default", "linear", "llama3", "yarn". */
 const char *tide_rope_kind_name(tide_rope_kind kind);
 
-/* From rope_parameters (transformers 5), or rope_theta and rope_scaling; config->rope holds the family's own values for what is
- * absent, and config->context is set. CORRUPT, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_config_rope_read(const struct json_t *root, const char *label,
+/* Set config->rope from rope_parameters (transformers 5), or from rope_theta and rope_scaling.
+ * config->context must be set, and config->rope must hold the family's defaults, which stay where a field is
+ * absent. CORRUPT, UNSUPPORTED. */
+TIDE_NODISCARD tide_status tide_config_rope_read(const struct json_t *root, const char *origin,
                                                  tide_model_config *config);
 
-/* rope_theta and rope_scaling, which both read. False: no memory. */
+/* Write rope_theta and rope_scaling, which both transformers 4 and 5 read. False: no memory. */
 bool tide_config_rope_write(const tide_model_config *config, struct json_t *root);
 
 #endif

@@ -1,9 +1,11 @@
-/* The window of attention that some layer of a config.json uses. None is built: sequences that fit into it need none, and whoever
- * knows how long they are checks that (src/train/trainer_options.c).
+/* Reads the attention window that some layer of a config.json uses. tidepool computes no attention with a
+ * window: sequences that fit into the window do not need it, and src/train/trainer_options.c checks that they
+ * fit.
  *
- * As transformers reads it: a position sees itself and the window - 1 before it, so that a window of as many positions as the model
- * has is none; layer_types says which layers have the window; where it is absent, Mistral's all do, and Qwen's from
- * max_window_layers on, if use_sliding_window. Mistral's do whatever layer_types says. */
+ * The fields mean what they mean to transformers. A position sees itself and the window - 1 positions before
+ * it, so a window as long as the context hides nothing. Mistral's layers all have the window, whatever
+ * layer_types says. Qwen's have it only with use_sliding_window: those that layer_types lists or, without
+ * layer_types, those from max_window_layers on. */
 #include "src/model/config_window.h"
 
 #include "src/files/printable.h"
@@ -12,13 +14,13 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { POSITIONS_OTHERWISE = 4096, LAYERS_OTHERWISE = 28 }; /* transformers', where the field is absent */
+enum { POSITIONS_OTHERWISE = 4096, LAYERS_OTHERWISE = 28 }; /* transformers' defaults for absent fields */
 
-/* Of the window, 0: there is none. */
-static tide_status read_positions(const json_t *root, const char *label, json_int_t *positions)
+/* Reads how many positions the window has; 0: there is no window. */
+static tide_status read_positions(const json_t *root, const char *origin, json_int_t *positions)
 {
     const json_t *item = json_object_get(root, "sliding_window");
-    if (item && !json_is_null(item) && json_integer_value(item) < 1) /* 0 for what is no whole number */
+    if (item && !json_is_null(item) && json_integer_value(item) < 1) /* 0 if no whole number */
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "model %s: field \"sliding_window\" must be null or a whole number of 1 or more",
                          label);
@@ -74,8 +76,8 @@ static bool has_sliding(const json_t *types)
     return false;
 }
 
-/* Without layer_types: has some layer the window? */
-static tide_status read_upper(const json_t *root, const char *label, uint32_t layers, bool *sliding)
+/* Without layer_types: do some layers have the window? */
+static tide_status read_upper(const json_t *root, const char *origin, uint32_t layers, bool *sliding)
 {
     const json_t *item = json_object_get(root, "max_window_layers");
     if (item && !json_is_integer(item))

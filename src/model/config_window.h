@@ -1,4 +1,4 @@
-/* Windows of attention in a config.json. */
+/* Reads the attention window in a config.json. */
 #ifndef TIDE_MODEL_CONFIG_WINDOW_H
 #define TIDE_MODEL_CONFIG_WINDOW_H
 
@@ -6,9 +6,10 @@
 
 struct json_t;
 
-/* Set config->window by whatever fields the family has for that; config->family, layers and context are set.
- * CORRUPT, UNSUPPORTED: the field that is malformed, or asks for a window of no known size. */
-TIDE_NODISCARD tide_status tide_config_window_read(const struct json_t *root, const char *label,
+/* Set config->window from the fields that the family has for it; config->family, layers and context must be
+ * set. CORRUPT: a field is malformed. UNSUPPORTED: a field asks for a window of unknown size. Messages name
+ * the field. */
+TIDE_NODISCARD tide_status tide_config_window_read(const struct json_t *root, const char *origin,
                                                    tide_model_config *config);
 
 #endif

@@ -1,6 +1,6 @@
-/* The model as the pool sees it: params under Hugging Face's names in creation order, activations that outlive
- * an op as ACTIVATION tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
- * in decoder_ops.c, what they compute in decoder_block.c and decoder_embedding_head.c.
+/* Registers a model with the pool: params under Hugging Face's names in creation order, and activations that
+ * outlive an op as ACTIVATION tensors. Sets initial values and runs the ops of a step. decoder_ops.c declares
+ * what each op may access; decoder_block.c and decoder_embedding_head.c say what it computes.
  */
 #include "src/model/decoder_internal.h"
 
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the kernels' threads fill in slices: the
- * generator counts, so who makes which element does not matter. Every tide_param_set costs a turn of the engine,
- * so ranges are large: gpt2 started in 10.4 s with ranges of 64 Ki elements on one thread, in 6.0 s with these,
- * in 3.3 s with two threads on 2 cores, and in 1.3 s since normals come in vectors and both threads touch the
- * slots. */
+/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the kernels' threads fill in slices.
+ * The random numbers are counter-based, so any thread may make any element. Each tide_param_set costs a turn
+ * of the engine, so ranges are large. gpt2 started in 10.4 s with ranges of 64 Ki elements on one thread, in
+ * 6.0 s with these ranges, in 3.3 s with two threads on 2 cores, and in 1.3 s since the CPU's kernels make
+ * normals in vectors and both threads touch the slots. */
 enum { INIT_RANGE_ELEMENTS = 1 << 20, INIT_SLICE_ELEMENTS = 1 << 14 };
 
-/* Of padding, set at once: gpt2's 47 rows in nine. */
+/* Elements of padding that one call sets to zero: gpt2's 47 rows take nine calls. */
 enum { ZEROS = 4096 };
 
 /* --- sizes --- */
@@ -28,7 +28,7 @@ static uint64_t micro_batch_rows(const tide_decoder_options *options)
     return (uint64_t)options->seq_len * options->micro_batch_sequences;
 }
 
-/* Of the table of rotary positions. */
+/* Elements of the table of rotary positions. */
 static uint64_t rope_elements(const tide_decoder_options *options)
 {
     return options->config.family->rotary ? (uint64_t)options->seq_len * options->config.head_width : 0;
@@ -86,7 +86,7 @@ static tide_status register_activation(tide_decoder *model, const char *kind, ui
     return tide_activation_register(model->pool, name, model->options.micro_batches, part_bytes, activation);
 }
 
-/* A block's saved activations lie beside its residual: forward writes both, backward reads both. */
+/* Registers a block's saved activations next to its residual: forward writes both, backward reads both. */
 static tide_status register_activations(tide_decoder *model)
 {
     const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
@@ -110,12 +110,12 @@ uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool
         tide_model_param_describe(config, i, &param);
         const bool is_end = param.role >= TIDE_ROLE_NORM_F_WEIGHT;
         if (!(frozen && frozen[param.first_tensor]) && !is_end && param.layer < lowest)
-            lowest = param.layer; /* 0 of the embeddings */
+            lowest = param.layer; /* 0 for the embeddings */
     }
     return lowest;
 }
 
-/* Where the params of a role are. */
+/* Sets where the params of each role are: model->indices and layer_params. */
 static void place_roles(tide_decoder *model)
 {
     const tide_model_config *config = &model->options.config;
@@ -128,7 +128,7 @@ static void place_roles(tide_decoder *model)
                                       tide_model_param_index(config, TIDE_ROLE_NORM_1_WEIGHT, 0));
 }
 
-/* Which params are trained, and how far backward goes for them. */
+/* Sets which params are frozen, and how far backward goes for the others. */
 static void place_backward(tide_decoder *model, const bool *frozen)
 {
     const tide_model_config *config = &model->options.config;
@@ -141,7 +141,7 @@ static void place_backward(tide_decoder *model, const bool *frozen)
     model->lowest_trained = tide_decoder_lowest_trained(config, frozen);
     model->trains_embedding = tide_decoder_is_trained(model, TIDE_ROLE_TOKEN_EMBEDDING, 0) ||
                               tide_decoder_is_trained(model, TIDE_ROLE_POSITION_EMBEDDING, 0);
-    for (uint32_t layer = 0; layer < config->layers; layer++) /* what is not saved is not asked for */
+    for (uint32_t layer = 0; layer < config->layers; layer++) /* blocks without backward save nothing */
         model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
 }
 
@@ -227,8 +227,8 @@ double tide_decoder_step_flops(const tide_decoder *model)
 
 /* --- values --- */
 
-/* Zeros a param's padding, behind its last row. No caller has values for it, but a poisoned pool recovers
- * only when every element has been set. */
+/* Sets the padding behind a param's last row to zero. The padding never has other values, but a poisoned pool
+ * recovers only when every element has been set. */
 static tide_status zero_padding(tide_decoder *model, size_t index, const tide_model_param *param,
                                 tide_value value)
 {
@@ -243,7 +243,7 @@ static tide_status zero_padding(tide_decoder *model, size_t index, const tide_mo
     return status;
 }
 
-/* Of a frozen param the pool has no master. */
+/* The pool keeps no MASTER of a frozen param; its PARAM value stands for it. */
 static tide_value held_value(const tide_decoder *model, const tide_model_tensor *tensor, tide_value value)
 {
     assert(!model->frozen[tensor->param] || value == TIDE_VALUE_MASTER);
@@ -288,7 +288,7 @@ bool tide_decoder_tensor_is_frozen(const tide_decoder *model, size_t tensor)
     return model->frozen[about.param];
 }
 
-/* A range of one tensor's initial values in the making. */
+/* A range of one tensor's initial values, and the buffer that they are made in. */
 typedef struct init_range {
     const tide_model_config *config;
     uint64_t seed;
@@ -311,7 +311,7 @@ static void make_range(const init_range *range)
     tide_team_run(slices, range->count, init_slice, range);
 }
 
-/* Initial values on their way into the pool. */
+/* The state of tide_decoder_init. */
 typedef struct init_work {
     tide_decoder *model;
     uint64_t seed;
@@ -379,7 +379,7 @@ static tide_status write_tokens(tide_decoder *model, uint64_t offset, const int3
     return tide_write(model->pool, region_at(model, offset), tokens, count * sizeof *tokens);
 }
 
-/* The table of rotary positions, before the first pass. */
+/* Writes the table of rotary positions to the region, once, before the first pass. */
 static tide_status write_rope(tide_decoder *model)
 {
     if (!model->rope_table)
@@ -415,7 +415,7 @@ static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tid
     return builder->status;
 }
 
-/* All micro-batches of the batch through one op. */
+/* Runs one op for all micro-batches of the batch. */
 static tide_status run_op(tide_decoder *model, uint32_t index)
 {
     const tide_decoder_op *op = &model->ops[index];
@@ -472,7 +472,7 @@ tide_status tide_decoder_loss(tide_decoder *model, double *loss)
     return status;
 }
 
-/* One sequence, in the place of the first micro-batch. */
+/* Runs one op for a single sequence, which takes the place of the first micro-batch. */
 static tide_status run_sample_op(tide_decoder *model, uint32_t index, uint32_t position)
 {
     const tide_decoder_op *op = &model->ops[index];

@@ -1,4 +1,5 @@
-/* A decoder-only transformer on a pool, of any family (family.h): registers its params, activations and ops, and runs them in order.
+/* A decoder-only transformer on a pool, of any family (family.h): registers its params, activations and ops,
+ * and runs them in order.
  *
  * Ops, in the order in which a training step runs them:
  *
@@ -8,16 +9,18 @@
  *     block L-1 .. 0 backward   d residual i + 1 ends here, residual i becomes d residual i
  *     embedding backward
  *
- * then the forward-only ones, which keep nothing: evaluation blocks and head, and the logits of one position
- * for sampling. All micro-batches of a batch pass through an op while its params are resident.
+ * Behind them stand the forward-only ops, which save nothing for backward: evaluation blocks and head, and
+ * the logits of one position for sampling. All micro-batches of a batch pass through an op while its params
+ * are resident.
  *
- * Frozen params get no gradient. Backward ends at the lowest block that has a param that is trained, or at the head; blocks
- * beneath keep nothing for it. With the token or position embedding trained it goes to the embedding.
+ * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if no
+ * block has one; blocks below it save nothing for backward. If the token or position embedding is trained,
+ * backward goes on to the embedding.
  *
- * Recompute. A block either saves its activations in an ACTIVATION tensor or makes them again, in the
- * workspace of its backward op, by the same kernels from the same stored residual: the same bits.
+ * Recompute. A block either saves its activations in an ACTIVATION tensor or makes them again in the
+ * workspace of its backward op, by the same kernels from the same stored residual. Both give the same bits.
  *
- * The caller opens and closes the pool's steps. Any failure leaves the step open: abort it.
+ * The caller opens and closes the pool's steps. A failure leaves the step open; the caller must abort it.
  */
 #ifndef TIDE_MODEL_DECODER_H
 #define TIDE_MODEL_DECODER_H
@@ -34,80 +37,87 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
-    /* [layers]; read during create only; of blocks that backward does not reach: nothing is saved */
+    /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
+     * anyway. Read during create only */
     const bool *recompute;
-    /* [tensor_count], a param's tensors alike; NULL: none is. Not all are. Read during create only */
+    /* [tensor_count]: is the tensor frozen? The same for all tensors of a param, and not true for all params.
+     * NULL: none is frozen. Read during create only */
     const bool *frozen;
     const tide_kernels *kernels;
 } tide_decoder_options;
 
-/* What the model wants of the pool's region (tide_pool_options.nonmodel_bytes), and where. */
+/* The parts of the pool's region (tide_pool_options.nonmodel_bytes) that the model uses. */
 typedef struct tide_decoder_region {
     uint64_t inputs_offset, targets_offset; /* int32 tokens of the whole batch */
-    uint64_t losses_offset;                 /* fp32, one micro-batch's rows */
+    uint64_t losses_offset;                 /* fp32, one for each row of a micro-batch */
     uint64_t loss_sum_offset;               /* one double */
     uint64_t logits_offset;                 /* one position's, as fp32 */
-    uint64_t rope_offset;                   /* the table of rotary positions, if there are any */
+    uint64_t rope_offset;                   /* the table of rotary positions, if the family has them */
     uint64_t bytes;
 } tide_decoder_region;
 
-/* Reads neither `recompute` nor `kernels`. */
+/* Lay out these parts. Reads neither options->recompute nor options->kernels. */
 tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *options);
 
-/* Bytes of an ACTIVATION part: a residual's, and a block's saved activations'. */
+/* Bytes of one micro-batch's part of an ACTIVATION tensor: of a residual, and of a block's saved
+ * activations. */
 uint64_t tide_decoder_residual_part_bytes(const tide_decoder_options *options);
 uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options);
 
-/* Register all with an unsealed pool, whose region starts with tide_decoder_region_layout, and prepare every
- * matrix product. Statuses of the pool's register calls and of matmul_prepare; NO_MEMORY. The model must be
- * destroyed before the pool or with it, and is useless after a failed seal. */
+/* Make a model: register its params, activations and ops with an unsealed pool, whose region must begin with
+ * the layout of tide_decoder_region_layout, and prepare every matmul. Statuses of the pool's register calls
+ * and of matmul_prepare; NO_MEMORY. The model must be destroyed before the pool or with it; after a failed
+ * seal it can only be destroyed. */
 TIDE_NODISCARD tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *options,
                                                tide_decoder **model);
 void tide_decoder_destroy(tide_decoder *model);
 
-/* The pool's number of the index-th param of the configuration. Its elements are those of its tensors, and behind them the
- * padding, if it has one. */
+/* The pool's handle of the index-th param of the config. The param's elements are those of its tensors and,
+ * behind them, its padding, if it has any. */
 tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index);
 
-/* tide_param_set of a range of the index-th tensor's elements; with a param's last element its padding is set
- * to zero. So a caller that sets all tensors recovers a poisoned pool. Statuses of tide_param_set. */
+/* tide_param_set for elements [first, first + count) of a tensor. A call that sets a param's last element
+ * sets the param's padding to zero, too; so a caller who sets all tensors recovers a poisoned pool. Statuses
+ * of tide_param_set. */
 TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, const float *values);
-/* tide_param_set_as likewise. */
+/* The same with tide_param_set_as: the values have a dtype. */
 TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value,
                                                       uint64_t first, uint64_t count, tide_dtype dtype,
                                                       const void *values);
-/* tide_param_get likewise. Of a frozen tensor both know MASTER alone: its value, rounded once. */
+/* tide_param_get for elements [first, first + count) of a tensor. For a frozen tensor both get and set accept
+ * MASTER alone; they then use its only value, which was rounded once to the pool's dtype. */
 TIDE_NODISCARD tide_status tide_decoder_values_get(const tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, float *values);
 bool tide_decoder_tensor_is_frozen(const tide_decoder *model, size_t tensor);
 
-/* Floating-point operations of a training step's ops, recompute included. */
+/* Floating-point operations of all ops of a training step, recompute included. */
 double tide_decoder_step_flops(const tide_decoder *model);
 
-/* The lowest block that backward reaches with such frozen tensors: 0 also if it goes on to the embedding; layers: none. */
+/* The lowest block that backward reaches if these tensors are frozen (NULL: none is): 0 also if backward goes
+ * on to the embedding, `layers` if it reaches no block. */
 uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool *frozen);
 
-/* Initial values into all params. No step may be open. `progress`, unless NULL, is told of "initial values", in bytes
- * of fp32, by the caller's thread. */
+/* Set all params to their initial values. No step may be open. Calls `progress`, unless NULL, on the caller's
+ * thread, with "initial values" and bytes of fp32. */
 TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed,
                                              tide_progress_callback progress, void *progress_context);
 
-/* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Inside a step, before its
- * ops. Every token is below vocab_size. */
+/* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Call it inside a step, before
+ * the step's ops. Every token must be below vocab_size. */
 TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs,
                                                const int32_t *targets);
 
-/* All ops of a training step, or of an evaluation (forward only). The gradient, not the loss, is multiplied by
- * `loss_scale`: what the step's options say. */
+/* Run all ops of a training step, or of an evaluation (forward only). Training multiplies the gradient, not
+ * the loss, by `loss_scale`, which must be that of the step's options. */
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and give the batch's mean loss, nats a token. Inside the step. */
+/* Wait for the ops and read the batch's mean loss, in nats per token. Call it inside the step. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
-/* A forward-only pass, inside a forward-only step, over a single sequence of seq_len tokens:
- * logits[vocab_size] of what follows tokens[position]. Later tokens have no influence but must be below
+/* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after
+ * tokens[position]. Call it inside a forward-only step. Later tokens have no influence but must be below
  * vocab_size. */
 TIDE_NODISCARD tide_status tide_decoder_logits(tide_decoder *model, const int32_t *tokens, uint32_t position,
                                                float *logits);

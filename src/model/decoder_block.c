@@ -6,16 +6,17 @@
  *       projection ------+  projection ------+
  *                    `middle'
  *
- * Which norm, which activation, whether queries and keys are normed and rotated, is the family's (op_builder.c asks).
+ * The family decides which norm and which activation function a block uses, and whether it norms and rotates
+ * queries and keys (op_builder.c and decoder_parts.c ask it).
  *
- * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
- * op begins; both branches are added to it there (a norm's backward accumulates), and at the end it is
- * copied over x, which nobody needs any more. Gradients inside the block are written over activations that are
- * no longer needed. So backward costs no memory of its own, but where attention is wider than the MLP.
+ * Backward goes the same way back. When its op begins, the next residual's memory holds that residual's
+ * gradient. Both branches add to it there (a norm's backward accumulates), and at the end it is copied over
+ * x, which is no longer needed. Gradients inside the block overwrite activations that are no longer needed.
+ * So backward takes no memory of its own, except where attention is wider than the MLP.
  *
- * All activations of a block lie in one piece, the same whether it is an ACTIVATION part that lives until
- * backward or the workspace of an op that makes them for itself. They are saved whole (15 widths a token of GPT-2)
- * rather than rebuilt in part: recompute is the mode for saving memory, and there are only these two modes.
+ * All activations of a block lie in one piece of memory with one layout: an ACTIVATION part that lives until
+ * backward, or the workspace of an op that makes them for itself. A block saves all of them (15 widths per
+ * token in GPT-2) or none: there is no mode that saves some and recomputes the others.
  */
 #include "src/model/decoder_internal.h"
 
@@ -98,7 +99,8 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
     at->k_rstd = head_norms ? tide_decoder_take(cursor, config->kv_heads * statistic_bytes) : NULL;
 }
 
-/* All activations of the block from its input: what backward needs, so recompute stops here too. */
+/* Makes all activations that backward needs from the block's input. Recompute calls this alone, without
+ * make_output. */
 static void make_activations(tide_op_builder *builder, const void *x, const tide_decoder_activations *at)
 {
     const size_t rows = tide_decoder_rows(builder);
@@ -117,7 +119,7 @@ static void make_output(tide_op_builder *builder, const tide_decoder_activations
     tide_decoder_add_to(builder, out, at->middle, tide_decoder_rows(builder) * tide_decoder_width(builder));
 }
 
-/* Where the activations are: saved ones in their ACTIVATION part, others in the workspace. */
+/* Finds the block's activations: saved ones lie in their ACTIVATION part, others in the workspace. */
 static void find_activations(tide_op_builder *builder, bool saved, tide_decoder_activations *at)
 {
     const tide_decoder *model = builder->model;
@@ -146,13 +148,14 @@ void tide_decoder_block_evaluation(tide_op_builder *builder)
     forward(builder, false);
 }
 
-/* Of attention's backward: the gradient of its output, over which later that of norm 1 is written, and that of qkv. */
+/* Buffers of attention's backward. `narrow` holds the gradient of attention's output and later that of norm
+ * 1's output; `dqkv` holds that of qkv. */
 typedef struct attention_gradients {
     void *narrow, *dqkv;
 } attention_gradients;
 
-/* Over norm 2, fc and act, which no later kernel reads; or in the workspace, where attention is too wide
- * for their place. */
+/* Places these buffers over norm 2, fc and act, which backward no longer needs by then, or in the workspace
+ * if attention is too wide for that. */
 static attention_gradients place_gradients(tide_op_builder *builder, const tide_decoder_activations *at)
 {
     const size_t width = tide_decoder_width(builder),
@@ -168,9 +171,9 @@ static attention_gradients place_gradients(tide_op_builder *builder, const tide_
     return (attention_gradients){.narrow = first, .dqkv = tide_decoder_take(cursor, wide)};
 }
 
-/* `gradient` is the residual's. Each activation is needed last by the gradient of the weight that it meets, so
- * the gradient of a layer's input may be written over an activation that is no longer needed: d act over act, d norm 2
- * over norm 2, and attention's over all of them again. */
+/* `gradient` is that of the residual. A layer's input is needed last for the gradient of the layer's weight,
+ * so the input's own gradient may then overwrite it: d act overwrites act, d norm 2 overwrites norm 2, and
+ * attention's gradients overwrite all of these again. */
 static void mlp_backward(tide_op_builder *builder, const tide_decoder_activations *at, void *gradient)
 {
     const void *dfc = tide_decoder_activate_backward(builder, &mlp_linear, at, gradient);

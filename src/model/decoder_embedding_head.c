@@ -1,14 +1,16 @@
 /* A decoder's embedding, and its head with the loss.
  *
- * The head's logits are the largest tensor of a model: 50304 columns a token of GPT-2's. They are made, turned into
- * their gradient and used up in tiles of at most kernels->logit_rows rows, so they cost 25 MB in bf16 on the CPU (256 rows)
- * whatever the micro-batch is. The tile is a constant: it decides the order in which the gradient of its weight is summed.
+ * The head's logits are the largest tensor of a model: 50304 columns per token in GPT-2. The head makes them,
+ * turns them into their gradient and uses that in tiles of at most kernels->logit_rows rows. So they take 25
+ * MB in bf16 on the CPU (256 rows), whatever the micro-batch is. The tile's size is a constant, because it
+ * decides the order in which the gradient of the head's weight is summed.
  *
  *     norm  [rows, width]                 the final norm; tile by tile it becomes its own gradient
  *     tile  [rows, vocabulary padded]     logits, then their gradient
  *
- * All three matmuls run over the padded vocabulary (params.h): 50304 for 50257. Padded columns are made and never
- * read; of the gradient they are zeros, by the cross entropy's contract, so the weight's padded rows get none and give none.
+ * All three matmuls run over the padded vocabulary (params.h): 50304 for 50257. The logits of padded columns
+ * are computed and never read. Their gradient is zero, as the cross entropy's contract says, so the padded
+ * rows of the weight get no gradient and add nothing to the input's.
  */
 #include "src/model/decoder_internal.h"
 
@@ -91,7 +93,7 @@ static void make_logits(tide_op_builder *builder, size_t rows, const void *norm,
     tide_decoder_matmul(builder, "logits", &product);
 }
 
-/* d weight (+)= dlogits^T norm; then norm = dlogits weight, its own gradient. */
+/* d weight (+)= dlogits^T norm; then norm is overwritten with its own gradient, dlogits weight. */
 static void logits_backward(tide_op_builder *builder, bool is_first, size_t rows, const void *dlogits,
                             void *norm)
 {
@@ -129,7 +131,8 @@ static void logits_backward(tide_op_builder *builder, bool is_first, size_t rows
     tide_decoder_matmul(builder, "logits input gradient", &input);
 }
 
-/* Losses of the tile that starts at `first_row`; with `gradient` the logits become their gradient. */
+/* Computes the losses of the tile that starts at `first_row`; with `gradient` the logits become their
+ * gradient. */
 static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t rows, void *logits,
                           bool gradient)
 {
@@ -170,7 +173,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The last residual's loss; with `gradient` the residual becomes its gradient. */
+/* Computes the loss from the last residual; with `gradient` the residual becomes its gradient. */
 static void head(tide_op_builder *builder, bool gradient)
 {
     const size_t rows = tide_decoder_rows(builder);
@@ -211,7 +214,8 @@ void tide_decoder_head_evaluation(tide_op_builder *builder)
     head(builder, false);
 }
 
-/* The builder's position only: one row through the final norm and the product, into the region as fp32. */
+/* Computes the logits of the builder's position alone: one row passes through the final norm and the head's
+ * matmul; the logits go to the region as fp32. */
 void tide_decoder_head_logits(tide_op_builder *builder)
 {
     const tide_decoder_options *options = &builder->model->options;

@@ -1,18 +1,18 @@
-/* What the decoder's files share.
+/* Types and functions that the decoder's files share.
  *
- *   decoder.c                 params and activations registered with the pool; initial values; the run of a step
- *   decoder_ops.c             ops: what each may touch, in which order they run
- *   op_builder.c              one launch each: prepared and counted in a dry run, launched in a real one
- *   decoder_block.c           a transformer block, forward and backward
- *   decoder_parts.c           the MLP's activation and attention, where families differ
- *   decoder_embedding_head.c  embedding, head, logits
+ *   decoder.c                  registers params and activations; initial values; the run of a step
+ *   decoder_ops.c              ops: what each may access, and in which order they run
+ *   op_builder.c               launches: prepared and counted in a dry run, made in a real run
+ *   decoder_block.c            a transformer block, forward and backward
+ *   decoder_parts.c            activation function and attention, where families differ
+ *   decoder_embedding_head.c   embedding, head, logits
  *
- * An op builder runs one op's code for one micro-batch. The same code runs twice in a model's life: as a dry run, when
- * the op is registered (nothing is launched; matmuls are prepared, operations and workspace are
- * counted), and then for real. So no shape can be launched that was not prepared, and no workspace be used
- * that was not declared. In a dry run addresses are offsets from zero and are never followed.
+ * An op builder runs one op's code for one micro-batch. The code runs first as a dry run, when the op is
+ * registered: it launches nothing, prepares matmuls, and counts operations and workspace. Later the same code
+ * runs for real. So every launched shape has been prepared, and all workspace in use has been declared. In a
+ * dry run addresses are offsets from zero, through which nothing is read or written.
  *
- *     workspace of an op   | what its code takes, each 256-byte aligned | scratch of its kernels |
+ *     workspace of an op   | buffers that its code takes, each 256-byte aligned | scratch of its kernels |
  */
 #ifndef TIDE_MODEL_DECODER_INTERNAL_H
 #define TIDE_MODEL_DECODER_INTERNAL_H
@@ -30,10 +30,10 @@ typedef struct tide_decoder_op {
     uint32_t layer;
     tide_decoder_op_code code;
     uint64_t workspace_bytes;
-    double flops; /* of all micro-batches */
+    double flops; /* for all micro-batches together */
 } tide_decoder_op;
 
-/* Which ops of the array belong to what. */
+/* Indices into the array of ops. */
 typedef struct tide_decoder_order {
     uint32_t embedding, first_block, head, first_backward; /* training, in this order */
     uint32_t last_trained;                                 /* the last op of a training step */
@@ -45,20 +45,22 @@ struct tide_decoder {
     tide_pool *pool;
     tide_decoder_options options; /* `recompute` and `frozen` point at the model's own copies */
     tide_decoder_region region;
-    float loss_scale;           /* of the training step that runs */
-    bool *recompute;            /* [layers] */
-    bool *frozen;               /* [param_count] */
-    uint32_t lowest_trained;    /* block; layers: backward ends with the head */
-    bool trains_embedding;      /* of tokens or positions: backward goes on to the embedding */
+    float loss_scale; /* of the training step that is running */
+    bool *recompute;  /* [layers] */
+    bool *frozen;     /* [param_count] */
+    /* the lowest block that backward reaches; layers: backward ends with the head */
+    uint32_t lowest_trained;
+    bool trains_embedding;      /* the token or position embedding is trained: backward goes on to it */
     tide_param *params;         /* [param_count], creation order */
     tide_activation *residuals; /* [layers + 1] */
     tide_activation *saved;     /* [layers]; unset where the block recomputes */
     tide_decoder_op *ops;       /* [order.count] */
     tide_decoder_order order;
-    int indices
-        [TIDE_ROLES]; /* of a role's param, in layer 0 for those of the layers; -1: the model has none */
-    int layer_params; /* params of a layer */
-    /* [seq_len, head_width], until it is in the region; NULL: there already, or no rotary positions */
+    /* index of each role's param, for a per-layer role that of layer 0; -1: the model has none */
+    int indices[TIDE_ROLES];
+    int layer_params; /* how many params a layer has */
+    /* [seq_len, head_width], until it is written to the region; NULL: it has been, or there are no rotary
+     * positions */
     float *rope_table;
 };
 
@@ -67,32 +69,32 @@ struct tide_op_builder {
     uint32_t layer;
     uint32_t micro_batch;
     uint32_t sequences; /* of the micro-batch; 1 when sampling */
-    uint32_t position;  /* logits: of which row */
+    uint32_t position;  /* for logits: the row that they are of */
     bool dry_run;
-    tide_status status; /* of the first launch that failed; none is made after it */
+    tide_status status; /* of the first launch that failed; nothing is launched after it */
 
-    uintptr_t workspace, cursor; /* start, and the first byte that nobody has taken */
-    uint64_t workspace_bytes;    /* running: as declared */
-    uint64_t scratch_bytes;      /* dry run: the most a kernel asked for; running: what is left */
-    double flops;                /* dry run: counted */
+    uintptr_t workspace, cursor; /* its start, and the first byte not taken yet */
+    uint64_t workspace_bytes;    /* in a real run: the op's declared size */
+    uint64_t scratch_bytes;      /* dry run: the most that a kernel asked for; real run: bytes left */
+    double flops;                /* dry run: operations counted so far */
 };
 
-/* A block's activations, all that backward needs. [rows, ...] each; what its family has not is NULL. */
+/* A block's activations, all that backward needs: [rows, ...] each, NULL if the family does not have it. */
 typedef struct tide_decoder_activations {
-    void *norm_1, *qkv;         /* WIDTH, QKV */
-    void *qk;                   /* queries and keys behind their norms: QUERY + KV */
-    void *attention;            /* QUERY */
-    void *middle;               /* WIDTH: the residual between attention and MLP */
-    void *norm_2, *fc, *act;    /* WIDTH, FC, MLP: what goes into the activation and what comes out */
-    uintptr_t overwritable_end; /* norm_2, fc and act lie one behind the other up to here */
-    float *logsumexp;           /* [sequences, heads, seq_len] */
+    void *norm_1, *qkv;        /* WIDTH, QKV */
+    void *qk;                  /* queries and keys after their norms: QUERY + KV */
+    void *attention;           /* QUERY */
+    void *middle;              /* WIDTH: the residual between attention and MLP */
+    void *norm_2, *fc, *act;   /* WIDTH; FC, the activation function's input; MLP, its output */
+    uintptr_t reclaimable_end; /* norm_2, fc and act lie one after the other up to here */
+    float *logsumexp;          /* [sequences, heads, seq_len] */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* [rows] each */
     float *q_rstd, *k_rstd;                   /* [rows, heads], [rows, kv_heads] */
 } tide_decoder_activations;
 
-/* A linear layer: in [rows, in] to out [rows, out]; its bias counts where the model has it. */
+/* A linear layer from [rows, in] to [rows, out], with a bias if the model has that param. */
 typedef struct tide_decoder_linear {
-    const char *forward_name, *weight_name, *bias_name, *input_name; /* of its launches */
+    const char *forward_name, *weight_name, *bias_name, *input_name; /* names of its launches */
     tide_role weight, bias;
     tide_dimension in, out;
 } tide_decoder_linear;
@@ -104,10 +106,10 @@ typedef struct tide_decoder_norm {
 
 /* --- registering --- */
 
-/* All ops, after params and activations: fills model->ops and model->order. */
+/* Register all ops, after params and activations. Fills model->ops and model->order. */
 TIDE_NODISCARD tide_status tide_decoder_register_ops(tide_decoder *model);
 
-/* An op builder for the op's first micro-batch, running. */
+/* An op builder for a real run of the op's first micro-batch. */
 tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op);
 
 /* --- sizes and addresses --- */
@@ -128,7 +130,7 @@ static inline size_t tide_decoder_length(const tide_op_builder *builder, tide_di
     return (size_t)tide_model_dimension(&builder->model->options.config, dimension);
 }
 
-/* Bytes of `elements` activations. */
+/* Bytes of so many elements of the pool's dtype. */
 static inline size_t tide_decoder_bytes(const tide_op_builder *builder, size_t elements)
 {
     return elements * tide_dtype_bytes(builder->model->options.dtype);
@@ -139,20 +141,20 @@ static inline bool tide_decoder_has(const tide_decoder *model, tide_role role)
     return model->indices[role] >= 0;
 }
 
-/* The param of a role that the model has; `layer` counts for roles of a layer. */
+/* The index of a role's param, which the model must have; `layer` matters for per-layer roles only. */
 static inline size_t tide_decoder_index(const tide_decoder *model, tide_role role, uint32_t layer)
 {
     const bool per_layer = role >= TIDE_ROLE_NORM_1_WEIGHT && role <= TIDE_ROLE_MLP_BIAS;
     return (size_t)model->indices[role] + (per_layer ? layer * (size_t)model->layer_params : 0);
 }
 
-/* The head's weight: its own, or the token embedding. */
+/* The role of the head's weight: HEAD, or that of the token embedding if the model has no other. */
 static inline tide_role tide_decoder_head_role(const tide_decoder *model)
 {
     return tide_decoder_has(model, TIDE_ROLE_HEAD) ? TIDE_ROLE_HEAD : TIDE_ROLE_TOKEN_EMBEDDING;
 }
 
-/* Is there such a param, with a gradient? */
+/* Does the model have the param, and is it trained? */
 bool tide_decoder_is_trained(const tide_decoder *model, tide_role role, uint32_t layer);
 /* Does backward need the gradient of a block's input, or of the embedding's output? */
 static inline bool tide_decoder_passes_on(const tide_decoder *model, uint32_t layer)
@@ -160,19 +162,20 @@ static inline bool tide_decoder_passes_on(const tide_decoder *model, uint32_t la
     return layer > model->lowest_trained || model->trains_embedding;
 }
 
-/* A param's values, NULL if the model has none; and its gradient accumulator, NULL also if it is frozen. Of the builder's layer
- * for roles of a layer. Followed by nobody in a dry run. */
+/* The address of a param's values, NULL if the model has no such param; and of its gradient accumulator,
+ * NULL also if it is frozen. A per-layer role means the builder's layer. A dry run must not read or write
+ * there. */
 void *tide_decoder_weight(const tide_op_builder *builder, tide_role role);
 float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role);
 /* This micro-batch's part of residual `index`. */
 void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index);
-/* `offset` bytes into the region. */
+/* The address `offset` bytes into the region. */
 void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset);
 
-/* Take `bytes` of the op's workspace, or of any other memory that *cursor walks. */
+/* Take `bytes` of the op's workspace, or of other memory through which *cursor moves. */
 void *tide_decoder_take(uintptr_t *cursor, size_t bytes);
 
-/* Lay a block's activations of `rows` rows out from *cursor on. */
+/* Lay out a block's activations for so many sequences, from *cursor on, and move *cursor behind them. */
 void tide_decoder_activations_place(const tide_decoder_options *options, uint32_t sequences,
                                     uintptr_t *cursor, tide_decoder_activations *activations);
 
@@ -180,45 +183,49 @@ void tide_decoder_activations_place(const tide_decoder_options *options, uint32_
 
 void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel,
                          const void *arguments, size_t argument_bytes, double flops, double bytes);
-/* mean and rstd may be NULL, mean is not used by RMS norm. */
+/* mean and rstd may be NULL; RMS norm does not use mean. */
 void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm *norm, size_t rows,
                                const void *in, void *out, float *mean, float *rstd);
-/* din NULL: not wanted; += with `accumulate`. */
+/* The gradient of the norm's input goes to din, or is added to din with `accumulate`; din NULL: it is not
+ * wanted. */
 void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in,
                                 const void *dout, const float *mean, const float *rstd, void *din,
                                 bool accumulate);
-/* With a workspace, which `norm` does not name. */
+/* Launches the kernel with a workspace of its own, so the caller names none in `norm`. */
 void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
                                     const tide_rms_norm_backward_args *norm);
-/* Scratch for a kernel that needs `bytes`: behind all that the op has taken. */
+/* Scratch of `bytes` for one kernel, behind all workspace that the op has taken. */
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
-/* A product into the whole gradient of `role`, which is trained: added to it, or written where the gradient is new and the
- * product the first of this op's and micro-batch's into it (`is_first`). Measuring prepares both. `product` has neither C nor
- * `accumulate`. */
+/* A matmul into the whole gradient of `role`, which must be trained. The product is added to the gradient. It
+ * overwrites it instead if the gradient is new, the micro-batch is the first, and `is_first` says that no
+ * matmul of this op has written to it before. A dry run prepares both. The caller leaves c and accumulate of
+ * `product` unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                  void *out);
-/* With GELU behind the layer, or before it in backward, where the kernels' table takes it along. */
+/* A linear layer fused with the GELU after it; in backward, with the GELU before it. Only if
+ * kernels->fuses_gelu. */
 void tide_decoder_linear_gelu(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                               void *gelu_in, void *out);
 void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                        const void *in, const void *dout, void *gelu_in, void *din);
-/* Without the gradient of the layer's input. */
+/* The gradients of weight and bias, but not of the layer's input. */
 void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                          const void *in, const void *dout);
 void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                   const void *dout, void *din);
-/* The layer into the MLP, and its activation: act = gelu(fc), or silu(gate) up of fc's two halves. */
+/* The MLP's first layer and the activation function: act = gelu(fc), or silu(gate) x up of fc's two
+ * halves. */
 void tide_decoder_activate(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at);
-/* The layer out of the MLP and the activation, backward: act and fc are no longer needed. Gives the gradient of what went into the
- * activation, which stands in one of them. */
+/* Backward of the MLP's last layer and the activation function. Returns the gradient of the activation
+ * function's input, which overwrites act or fc; the other one's content is lost. */
 void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                      const tide_decoder_activations *at, const void *dout);
-/* Norms of queries and keys and rotary positions, where the family has them, then attention. Backward leaves the gradient of
- * qkv in dqkv. */
+/* Attention, after the norms and rotary positions of queries and keys if the family has them. Backward writes
+ * the gradient of qkv to dqkv. */
 void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activations *at);
 void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decoder_activations *at,
                                      const void *dout, void *dqkv);

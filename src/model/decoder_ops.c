@@ -1,4 +1,4 @@
-/* Ops: what each may touch, and their registration in the order in which they run.
+/* Declares what each op may access, and registers the ops in the order in which they run.
  *
  *     op                   params                     residuals                        saved activations
  *     embedding            READ embeddings            0 WRITE
@@ -11,9 +11,12 @@
  *     evaluation head      READ head, last norm       L READ LAST
  *     logits               READ head, last norm       L READ LAST
  *
- * No GRAD for what is frozen. OVERWRITE beside GRAD for linear layers' weights and, in the head's op, the head's weight. Where
- * backward does not come, training's ops declare as evaluation's do: a block beneath the lowest that is trained ends its
- * residual and saves nothing, that one's backward ends its own, or the head ends the last.
+ * A frozen param has no GRAD. The weights of linear layers and, in the head's op, the head's weight have
+ * OVERWRITE beside GRAD.
+ *
+ * A residual that backward does not use has LAST where it is read last: in a forward block below the lowest
+ * trained block (which then saves no activations, either), in the lowest trained block's backward if backward
+ * does not go on to the embedding, or in the head if no block is trained.
  */
 #include "src/model/decoder_internal.h"
 
@@ -34,7 +37,7 @@ typedef struct declaration {
 
 /* --- declaring --- */
 
-/* Nothing for a role that the model has not, or an access of 0. */
+/* Declares nothing if the model lacks the role's param or the access is 0. */
 static void declare_param(const tide_decoder *model, declaration *op, tide_role role, uint32_t layer,
                           uint32_t access)
 {
@@ -45,7 +48,8 @@ static void declare_param(const tide_decoder *model, declaration *op, tide_role 
     op->params[op->param_count++] = (tide_use){.tensor = model->params[index], .access = access};
 }
 
-/* `by_product`: the op makes the gradient by matrix products (tide_decoder_gradient_matmul), which write all of it. */
+/* The access to a param's gradient; 0 if it is not trained. `by_product`: the op makes the gradient by
+ * matmuls (tide_decoder_gradient_matmul), which write all of it. */
 static uint32_t gradient_access(const tide_decoder *model, tide_role role, uint32_t layer, bool by_product)
 {
     if (!tide_decoder_is_trained(model, role, layer))
@@ -59,7 +63,7 @@ static void declare_layer(const tide_decoder *model, declaration *op, uint32_t l
         declare_param(model, op, role, layer, TIDE_ACCESS_READ);
 }
 
-/* `backward`: with the gradients of what is trained. */
+/* With `backward` it declares the gradients of trained params, too. */
 static void declare_head(const tide_decoder *model, declaration *op, bool backward)
 {
     const tide_role roles[] = {tide_decoder_head_role(model), TIDE_ROLE_NORM_F_WEIGHT, TIDE_ROLE_NORM_F_BIAS};
@@ -74,8 +78,8 @@ static void declare_activation(declaration *op, tide_activation activation, uint
     op->activations[op->activation_count++] = (tide_use){.tensor = activation, .access = access};
 }
 
-/* Backward multiplies by every weight; a bias is needed only to make the activations again, and the last one
- * not even then. */
+/* Does backward read this param? It multiplies by every weight. It needs biases only to make the activations
+ * again, and the MLP's last bias not even then. */
 static bool backward_reads(tide_role role, bool recompute)
 {
     switch (role) {
@@ -193,7 +197,8 @@ static declaration logits_op(const tide_decoder *model, uint32_t layer)
 
 /* --- registering --- */
 
-/* Run the op's code for its sizes alone; the workspace becomes the largest seen so far. */
+/* Run the op's code as a dry run. op->workspace_bytes grows to the workspace of this run, if that is
+ * larger. */
 static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t sequences)
 {
     tide_op_builder builder = tide_op_builder_of(model, op);
@@ -244,7 +249,8 @@ static tide_status register_op(tide_decoder *model, const declaration *declared,
 
 typedef declaration (*declare)(const tide_decoder *model, uint32_t layer);
 
-/* One op, whose place in the order is *first; or one a layer, from layer `from` on upwards, or downwards to it. */
+/* Register one op, or one op per layer: from layer `from` upwards, or from the last layer down to `from`.
+ * *first becomes the index of the first op registered. */
 static tide_status register_one(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
                                 uint32_t *first)
 {

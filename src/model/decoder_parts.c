@@ -1,4 +1,5 @@
-/* What differs between families inside a block: the MLP's activation, and attention with what it does to queries and keys. */
+/* The parts of a block in which families differ: the MLP's activation function, and attention with the norms
+ * and rotary positions of queries and keys. */
 #include "src/model/decoder_internal.h"
 
 /* --- activations --- */
@@ -85,13 +86,13 @@ void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decode
 
 /* --- attention --- */
 
-/* Element `elements` of a matrix of activations. */
+/* The address `elements` elements into a matrix of activations. */
 static void *beyond(const tide_op_builder *builder, const void *matrix, size_t elements)
 {
     return (void *)((uintptr_t)matrix + tide_decoder_bytes(builder, elements));
 }
 
-/* Norms of the heads of queries, or of keys. */
+/* Norms every head of the queries, or of the keys. */
 static void head_norm(tide_op_builder *builder, tide_role role, size_t heads, const void *in, void *out,
                       float *rstd)
 {
@@ -111,7 +112,7 @@ static void head_norm(tide_op_builder *builder, tide_role role, size_t heads, co
                         (double)tide_rms_norm_flops(&args), (double)tide_rms_norm_bytes(&args));
 }
 
-/* The gradient is qkv's, in place. */
+/* `gradient` is the part of qkv's gradient for these heads, which is changed in place. */
 static void head_norm_backward(tide_op_builder *builder, tide_role role, size_t heads, const void *in,
                                void *gradient, const float *rstd)
 {
@@ -130,7 +131,7 @@ static void head_norm_backward(tide_op_builder *builder, tide_role role, size_t 
     tide_decoder_rms_norm_backward(builder, "head norm backward", &args);
 }
 
-/* Queries and keys, which stand side by side in rows of `row` elements. */
+/* Rotates queries and keys, which lie side by side in rows of `row` elements. */
 static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
 {
     const tide_decoder_options *options = &builder->model->options;
@@ -147,7 +148,7 @@ static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
                         sizeof args, (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
 }
 
-/* What attention multiplies: queries and keys, normed and rotated, and values. */
+/* Attention's inputs: queries and keys, normed and rotated if the family does that, and values. */
 typedef struct attention_inputs {
     void *q, *k, *v;
     size_t qk_row, v_row;

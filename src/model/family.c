@@ -1,4 +1,4 @@
-/* The families there are, what a dimension is long in their models, and which configs are valid. */
+/* The list of all families, the length of each dimension in a model, and the check of a config. */
 #include "src/model/family.h"
 
 #include <stdio.h>
@@ -70,14 +70,15 @@ const tide_config_field *tide_model_config_field(const tide_family *family, size
     return NULL;
 }
 
-/* What it is called where nothing in a config.json is: GPT-2's width of a head. */
+/* The field's key in config.json, for messages; `otherwise` if the family has none, as for GPT-2's head
+ * width. */
 static const char *key_of(const tide_model_config *config, size_t offset, const char *otherwise)
 {
     const tide_config_field *field = tide_model_config_field(config->family, offset);
     return field ? field->key : otherwise;
 }
 
-/* NULL: rotary positions as their fields' comments say. */
+/* NULL: the rotary positions are valid. Otherwise the fault, in `text`. */
 static const char *rope_fault_of(const tide_rope *rope, char *text, size_t bytes)
 {
     const bool llama3 = rope->kind == TIDE_ROPE_LLAMA3, yarn = rope->kind == TIDE_ROPE_YARN;
@@ -103,7 +104,7 @@ static const char *rope_fault_of(const tide_rope *rope, char *text, size_t bytes
     return text;
 }
 
-/* NULL: valid. Otherwise what is wrong with it, in `text`. */
+/* NULL: the config is valid. Otherwise the fault, in `text`. */
 static const char *fault_of(const tide_model_config *config, char *text, size_t bytes)
 {
     const size_t heads_at = offsetof(tide_model_config, heads);
@@ -115,7 +116,7 @@ static const char *fault_of(const tide_model_config *config, char *text, size_t 
             continue;
         if (value == 0 && field->offset == offsetof(tide_model_config, head_width) &&
             config->width % config->heads != 0)
-            continue; /* told below, by what it is made of */
+            continue; /* reported below: width is no multiple of heads */
         snprintf(text, bytes, "%s is %u, it must be in 1 .. %u", field->key, value, field->most);
         return text;
     }

@@ -1,4 +1,5 @@
-/* GPT-2 (Radford et al. 2019), under Hugging Face's names and shapes: its Conv1D stores [in, out]. */
+/* GPT-2 (Radford et al. 2019) with Hugging Face's names and shapes: its matrices (Conv1D) are stored as [in,
+ * out]. */
 #include "src/model/family.h"
 
 static const tide_role_entry roles[] = {
@@ -55,7 +56,8 @@ static const tide_role_entry roles[] = {
      .init = TIDE_INIT_RULE_BIAS},
 };
 
-/* n_inner: null, or what complete() makes of it. pad_token_id is not read: transformers' wte has no padding_idx. */
+/* n_inner must be null or the width that complete() sets. pad_token_id is not read, since transformers' wte
+ * has no padding_idx. */
 static const tide_config_field fields[] = {
     {.key = "activation_function", .kind = TIDE_FIELD_WORD, .word = "gelu_new"},
     {.key = "tie_word_embeddings", .kind = TIDE_FIELD_TRUE},
@@ -99,7 +101,7 @@ static const tide_model_config presets[] = {
     PRESET("gpt2-xl", 48, 1600, 25, 1024, 50257),     {.family = NULL},
 };
 
-/* Masks of attention. */
+/* Attention masks, which some files hold as tensors. */
 static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
 const tide_family tide_family_gpt2 = {

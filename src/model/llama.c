@@ -1,4 +1,5 @@
-/* Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024): RMS norm, rotary positions, grouped queries, SwiGLU. */
+/* Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024): RMS norm, rotary positions, grouped-query
+ * attention, SwiGLU. */
 #include "src/model/llama.h"
 
 static bool has_attention_bias(const tide_model_config *config)

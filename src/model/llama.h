@@ -1,4 +1,4 @@
-/* What the families of Llama's kind share: their params and most of their config.json. */
+/* The params and the fields of config.json that Llama, Mistral and Qwen share. */
 #ifndef TIDE_MODEL_LLAMA_H
 #define TIDE_MODEL_LLAMA_H
 
@@ -6,10 +6,12 @@
 
 enum { TIDE_LLAMA_ROLES = 15 };
 
-/* All that any of them has, biases and norms of heads where the config says so. */
+/* The params of all these families. Biases and norms of heads are only there if the config or family has
+ * them. */
 extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
 
-/* Sizes, tying, and what is not built in any of them. */
+/* The fields of config.json that all these families have: sizes, tied embeddings, and fields of which
+ * tidepool supports only one value. */
 #define TIDE_LLAMA_COMMON_FIELDS                                                                              \
     {.key = "hidden_act", .kind = TIDE_FIELD_WORD, .word = "silu"},                                           \
         {"num_hidden_layers", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, layers), 1024, NULL},  \
@@ -56,17 +58,18 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
         .key = "is_causal", .kind = TIDE_FIELD_NOT_FALSE                                                      \
     }
 
-/* What is the same in each of them, of its tide_family. */
+/* The members of tide_family that are the same in all these families. */
 #define TIDE_LLAMA_FAMILY                                                                                    \
     .layer_name = "model.layers.", .optional_prefix = "model.", .ignored = tide_llama_ignored,               \
     .head_name = "lm_head.weight", .roles = tide_llama_roles, .role_count = TIDE_LLAMA_ROLES,                \
     .rms_norm = true, .swiglu = true, .rotary = true
 
-/* Queries of width / heads where head_dim is absent, as many heads of keys as of queries where kv heads are;
- * attention's projection has a bias if queries, keys and values have. */
+/* complete() of these families. Without head_dim a head is width / heads wide; without num_key_value_heads
+ * there are as many heads of keys as of queries. Attention's projection has a bias if queries, keys and
+ * values have biases. */
 void tide_llama_complete(tide_model_config *config);
 
-/* Buffers of old files. */
+/* Names of buffers that old files hold besides the params. */
 extern const char *const tide_llama_ignored[];
 
 #endif

@@ -1,4 +1,4 @@
-/* Mistral (Jiang et al. 2023) without a sliding window in use: Llama's blocks without biases. */
+/* Mistral (Jiang et al. 2023): Llama's blocks without biases. Its sliding window is not supported. */
 #include "src/model/llama.h"
 
 static const tide_config_field fields[] = {

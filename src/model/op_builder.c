@@ -1,8 +1,8 @@
-/* Launches of an op builder: each fills a kernel's arguments from the model's sizes, declares operations and bytes,
- * and is either counted (dry run) or made.
+/* Launches of an op builder. Each function here fills a kernel's arguments from the model's sizes, with the
+ * operations and bytes of the launch, and either counts the launch (dry run) or makes it.
  *
- * A failure sticks to the builder: the code of an op is a plain sequence, and its status is read once at its
- * end.
+ * The builder keeps the first failure and launches nothing after it. So an op's code is a plain sequence, and
+ * its caller reads the status once, at its end.
  */
 #include "src/model/decoder_internal.h"
 
@@ -192,7 +192,7 @@ void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_nor
 
 /* --- matmuls --- */
 
-/* Gives the product its workspace. */
+/* Prepares the matmul in a dry run; gives it its workspace in both runs. */
 static void matmul_prepare(tide_op_builder *builder, tide_matmul_args *args)
 {
     size_t workspace_bytes = 0;
@@ -267,7 +267,7 @@ void tide_decoder_linear_gelu(tide_op_builder *builder, const tide_decoder_linea
     tide_decoder_matmul(builder, linear->forward_name, &product);
 }
 
-/* dweight (+)= in^T dout, or its transpose, unless it is frozen */
+/* dweight (+)= in^T dout, or its transpose, unless the weight is frozen */
 static void linear_weight_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                    const void *in, const void *dout)
 {
@@ -293,7 +293,7 @@ static void linear_weight_backward(tide_op_builder *builder, const tide_decoder_
     tide_decoder_gradient_matmul(builder, linear->weight_name, linear->weight, true, &product);
 }
 
-/* dbias += column sums of dout, unless it is frozen */
+/* dbias += column sums of dout, unless the bias is frozen */
 static void linear_bias_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                  const void *dout)
 {
@@ -341,7 +341,7 @@ static tide_matmul_args input_product(const tide_op_builder *builder, const tide
     };
 }
 
-/* din = dout times the weight, the other way, behind the gradients of weight and bias: din may be in. */
+/* din = dout weight^T. It comes after the gradients of weight and bias, so din may overwrite in. */
 void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                   const void *dout, void *din)
 {
@@ -350,7 +350,8 @@ void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_l
     tide_decoder_matmul(builder, linear->input_name, &product);
 }
 
-/* din = (dout times the weight) x gelu'(gelu_in), the layer's input being gelu(gelu_in); otherwise as above. */
+/* din = (dout weight^T) x gelu'(gelu_in), where the layer's input was gelu(gelu_in); otherwise like
+ * tide_decoder_linear_backward. */
 void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                        const void *in, const void *dout, void *gelu_in, void *din)
 {

@@ -1,10 +1,10 @@
 /* Names, shapes and initial values, from a family's table of roles.
  *
- * Initial values follow OpenAI's own code (openai/gpt-2, src/model.py) where it speaks: normal(0.02) for the token embedding
- * and every matrix, normal(0.01) for a position embedding, zeros for biases, ones for norms; and the paper where the code is
- * silent (Radford et al. 2019, section 2.3): the weights of the residual projections are scaled by 1 / sqrt(N), N = 2 x layers
- * being the number of residual additions. Hugging Face's ports read one deviation for all from initializer_range; tidepool
- * does not.
+ * Initial values follow OpenAI's own code (openai/gpt-2, src/model.py): normal(0.02) for the token embedding
+ * and every matrix, normal(0.01) for a position embedding, zeros for biases, ones for norms. For the residual
+ * projections, about which the code says nothing, they follow the paper (Radford et al. 2019, section 2.3):
+ * their weights are scaled by 1 / sqrt(N), where N = 2 x layers is the number of residual additions. Hugging
+ * Face's ports read one deviation for all params from initializer_range; tidepool does not.
  */
 #include "src/model/params.h"
 
@@ -32,7 +32,7 @@ static uint32_t tensors_of(const tide_role_entry *entry)
     return tensors;
 }
 
-/* Params and tensors before the layers, in each, and behind them. */
+/* How many params and tensors stand before the layers, in each layer, and behind the layers. */
 typedef struct counts {
     size_t params[3], tensors[3];
 } counts;
@@ -88,7 +88,8 @@ bool tide_model_has(const tide_model_config *config, tide_role role)
     return false;
 }
 
-/* A place in one of the two orders: of an entry, in a layer, before which so many of its part stand. */
+/* The index of an entry among all params or all tensors, of which `parts` has the counts: that of the entry
+ * in this part and layer which has `within` others of the part before it. */
 static size_t place_of(const tide_model_config *config, const size_t parts[3], int part, uint32_t layer,
                        size_t within)
 {
@@ -107,12 +108,13 @@ size_t tide_model_param_index(const tide_model_config *config, tide_role role, u
     return place_of(config, found.params, part_of(role), layer, within);
 }
 
-/* Which entry and layer an index means, and how many of its part's tensors stand before that entry's. */
+/* The entry and layer that an index means, and how many tensors and params of the model come before that
+ * entry. */
 typedef struct position {
     const tide_role_entry *entry;
     uint32_t layer;
-    uint32_t tensor;       /* of the entry's, if tensors are counted */
-    size_t tensors_before; /* of its part */
+    uint32_t tensor;       /* which tensor of the entry, if the index counts tensors */
+    size_t tensors_before; /* before the entry in this layer */
     size_t params_before;
 } position;
 

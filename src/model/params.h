@@ -1,14 +1,18 @@
-/* A model's params in creation order, the tensors of its files, and their initial values; from its family's roles.
+/* A model's params in creation order, the tensors of its files, and their initial values, all derived from
+ * its family's roles.
  *
- * A param is what the pool creates: one matrix or vector that one product or kernel uses. A tensor is what files hold, under
- * Hugging Face's names and shapes. A param is one tensor, or several whose rows stand one after another in it: queries, keys
- * and values, or gate and up. Both are counted in the same order, which is that of the forward pass.
+ * A param is one matrix or vector of the pool, which one matmul or kernel uses. A tensor is a matrix or
+ * vector of the files, with Hugging Face's name and shape. A param consists of one tensor, or of several, row
+ * after row: queries, keys and values, or gate and up. Params and tensors are numbered in the same order,
+ * that of the forward pass.
  *
- * In memory a vocabulary has more rows than in a file: to the next multiple of 64, so that no product of the head has an odd
- * size. (On the CPU a step of gpt2 in bf16 takes 0.8 of the time that it took with 50257 rows, and oneDNN no longer up to 15 MB
- * of its own at each call; no GPU has been asked.) The padded rows are zeros, and stay zeros: no token names them, the loss
- * does not read their logits and makes their gradient zero, and AdamW leaves a zero without a gradient where it is. They are in
- * the pool's bytes and in the head's operations, and nowhere else: not in a file, a loss, a norm, a sample or a count of params.
+ * In memory the token embedding and the head have more rows than in a file: vocab_size is rounded up to a
+ * multiple of 64, so that no matmul of the head has an odd size. (On the CPU a step of gpt2 in bf16 takes 0.8
+ * of the time that it took with 50257 rows, and oneDNN no longer allocates up to 15 MB at each call; this has
+ * not been measured on a GPU.) The padded rows are zeros and stay zeros: no token names them, the loss does
+ * not read their logits and sets their gradient to zero, and AdamW does not change a zero whose gradient is
+ * zero. They count in the pool's bytes and in the head's operations, and nowhere else: not in a file, a loss,
+ * a norm, a sample or a count of params.
  */
 #ifndef TIDE_MODEL_PARAMS_H
 #define TIDE_MODEL_PARAMS_H
@@ -18,16 +22,16 @@
 enum { TIDE_MODEL_VOCABULARY_MULTIPLE = 64, TIDE_MODEL_NAME_BYTES = 64 };
 
 typedef struct tide_model_param {
-    char name
-        [TIDE_MODEL_NAME_BYTES]; /* its tensor's, or its first one's: "model.layers.0.self_attn.q_proj.weight" */
+    /* the name of its first tensor: "model.layers.0.self_attn.q_proj.weight" */
+    char name[TIDE_MODEL_NAME_BYTES];
     tide_role role;
     uint32_t layer;    /* 0 for roles outside the layers */
     uint32_t rank;     /* 1 or 2 */
-    uint64_t shape[2]; /* all its tensors' rows, and columns */
+    uint64_t shape[2]; /* rows of all its tensors together, and columns */
     uint64_t elements;
-    uint64_t memory_rows; /* in the pool: shape[0], but for a vocabulary's padding, which comes last */
+    uint64_t memory_rows; /* in the pool: shape[0], and behind them a vocabulary's padding */
     uint64_t memory_elements;
-    bool decays;         /* weight decay applies: matrices and embeddings, not biases and norms */
+    bool decays;         /* does weight decay apply? To matrices and embeddings, not to biases and norms */
     size_t first_tensor; /* its tensors are this one and the next ones */
     uint32_t tensors;
 } tide_model_param;
@@ -41,32 +45,34 @@ typedef struct tide_model_tensor {
     uint32_t rank; /* 1 or 2 */
     uint64_t shape[2];
     uint64_t elements;
-    double init_deviation; /* of its initial values, around 0; 0: they are all init_value */
+    /* standard deviation of its initial values, whose mean is 0; 0: all are init_value */
+    double init_deviation;
     float init_value;
 } tide_model_tensor;
 
-/* The config must be valid, here and below. */
+/* How many params and tensors a model has. The config must be valid, here and below. */
 size_t tide_model_param_count(const tide_model_config *config);
 size_t tide_model_tensor_count(const tide_model_config *config);
 
 /* Number of elements of all tensors. */
 uint64_t tide_model_element_count(const tide_model_config *config);
 
-/* Rows of the token embedding, and of a head of its own, in memory; and the columns of a row of logits: vocab_size to the next
- * multiple. */
+/* vocab_size rounded up to the next multiple: how many rows the token embedding and a head of its own have in
+ * memory, and how many columns the logits have. */
 uint64_t tide_model_vocabulary_rows(const tide_model_config *config);
 
 bool tide_model_has(const tide_model_config *config, tide_role role);
 
-/* Creation-order index of the param of a role that the model has; `layer` is 0 for roles outside the layers. */
+/* The creation-order index of a role's param, which the model must have; `layer` is 0 for roles outside the
+ * layers. */
 size_t tide_model_param_index(const tide_model_config *config, tide_role role, uint32_t layer);
 
-/* Requires index < param_count, or tensor_count. */
+/* Describe a param or a tensor. Requires index < tide_model_param_count, or tide_model_tensor_count. */
 void tide_model_param_describe(const tide_model_config *config, size_t index, tide_model_param *param);
 void tide_model_tensor_describe(const tide_model_config *config, size_t index, tide_model_tensor *tensor);
 
-/* Initial values of elements [first, first + count) of a tensor: a pure function of (seed, tensor, element), so any range may be
- * made in any order on any thread. Requires the range to lie inside the tensor. */
+/* Initial values of elements [first, first + count) of a tensor: a pure function of (seed, tensor, element),
+ * so any range may be made in any order on any thread. Requires the range to lie inside the tensor. */
 void tide_model_init_range(const tide_model_config *config, uint64_t seed, size_t tensor, uint64_t first,
                            uint64_t count, float *values);
 

@@ -1,4 +1,5 @@
-/* Qwen2 and Qwen2.5 (Yang et al. 2024): Llama's blocks, with biases of queries, keys and values whatever config.json says. */
+/* Qwen2 and Qwen2.5 (Yang et al. 2024): Llama's blocks; queries, keys and values have biases, whatever
+ * config.json says. */
 #include "src/model/llama.h"
 
 static void complete(tide_model_config *config)

@@ -1,4 +1,5 @@
-/* Qwen3, dense (Yang et al. 2025): Llama's blocks, with an RMS norm of every query and key head and a head width of its own. */
+/* Qwen3, dense (Yang et al. 2025): Llama's blocks, with an RMS norm of every query and key head and a head
+ * width that does not depend on width. */
 #include "src/model/llama.h"
 
 static const tide_config_field fields[] = {

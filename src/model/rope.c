@@ -4,7 +4,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* The dimension that turns `turns` times within the original context. */
+/* The dimension whose angle makes `turns` full turns within the original context. */
 static double yarn_dimension(const tide_model_config *config, double turns)
 {
     const tide_rope *rope = &config->rope;
@@ -59,7 +59,7 @@ void tide_rope_table(const tide_model_config *config, uint64_t positions, float 
         return;
     tide_rope_frequencies(config, table + (positions - 1) * config->head_width);
     for (uint64_t position = 0; position < positions; position++) {
-        /* The last row holds the frequencies until its own turn, which comes last. */
+        /* The last row, which is filled last, holds the frequencies until then. */
         float *row = table + position * config->head_width;
         const float *frequencies = table + (positions - 1) * config->head_width;
         for (uint32_t i = 0; i < half; i++) {
@@ -70,7 +70,7 @@ void tide_rope_table(const tide_model_config *config, uint64_t positions, float 
     }
 }
 
-/* 1 up to the original context, and growing with its logarithm beyond. */
+/* 1 for a factor of 1 or less; above that it grows with the factor's logarithm. */
 static double yarn_scale(double factor, double mscale)
 {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
