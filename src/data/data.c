@@ -1,22 +1,21 @@
 /* Training data as sequences.
  *
- *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence's last target is the next one's first
- *     shard 1      | s3 | s4 |t|                  token; sequences never cross shards
- *     sequences    0 ............ training | validation
+ *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence's last target
+ *     shard 1      | s3 | s4 |t|                  is the next one's first token; sequences never
+ *     sequences    0 ............ training | validation           cross shards
  *
- * Validation sequences come from files of their own, which then stand behind the training files, or are the
+ * Validation sequences come from files of their own, which follow the training files in the array, or are the
  * last 5% of the training files' sequences, at least one.
  *
  * Order. Position p = step x sequences + i of the training stream belongs to epoch p / T and is sequence
- * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a
- * function, not a table (random.c), so memory does not grow with the data and step 10^6 costs what step 0
- * costs.
+ * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a function,
+ * not a table (random.c), so memory does not grow with the data and step 10^6 costs as much as step 0.
  *
- * Vocabulary. Every batch is checked while it is copied, always: the copy touches each token anyway, the
- * check is one maximum a token, and it also holds when the file is changed after open. A check of everything
- * at open only would read a 20 GB set from disk before step 1 and still prove nothing about step 2. But a
- * wrong vocabulary should not surface in the middle of a long run, so open checks the first 512 MiB (0.3 s
- * when cached): the mistake is systematic and shows there.
+ * Vocabulary. Every batch is checked while it is copied: the copy touches each token anyway, the check costs
+ * one maximum per token, and it works even if the file changes after open. To check everything at open
+ * instead would read a 20 GB set from disk before step 1 and prove nothing about step 2. But a wrong
+ * vocabulary should not show only in the middle of a long run, so open checks the first 512 MiB (0.3 s when
+ * cached): such a mistake is systematic and shows there.
  *
  * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat a
  * batch that mixes old and new content, so data.c verifies a file after each sequence that it read from it.
@@ -40,14 +39,16 @@ enum { COUNTED_AT_ONCE = 1024 };
 
 typedef struct data_shard {
     tide_token_file file;
-    uint64_t first_sequence; /* of all shards, in order */
-    uint64_t sequences;      /* may be 0: a shard shorter than a sequence contributes nothing */
+    /* the number of its first sequence; all shards' sequences are numbered in order */
+    uint64_t first_sequence;
+    uint64_t sequences; /* 0 if the shard is shorter than a sequence */
 } data_shard;
 
 struct tide_data {
     data_shard *shards;
     size_t shard_count;
-    size_t training_shards; /* they stand first; the others are for validation, none where 5% is held out */
+    /* the first shards; the others are for validation. All shards if 5% is held out */
+    size_t training_shards;
     tide_data_split split;
     uint64_t fingerprint;
     uint32_t vocab_size;
@@ -93,7 +94,7 @@ static tide_status options_check(const tide_data_options *options)
     return TIDE_OK;
 }
 
-/* Append one file. The caller closes what was appended when a later one fails. */
+/* Append one file. If a later one fails, the caller closes those appended before. */
 static tide_status shard_append(tide_data *data, const char *path, tide_data_encoding encoding)
 {
     data_shard *grown = realloc(data->shards, (data->shard_count + 1) * sizeof *grown);
@@ -120,7 +121,7 @@ static tide_status entry_append(tide_data *data, const char *folder, const char 
     return shard_append(data, path, encoding);
 }
 
-/* Of a split folder the files for training or for validation, of another all. */
+/* Append a split folder's files for training or for validation; of another folder all files. */
 static tide_status folder_append(tide_data *data, const char *path, bool validation,
                                  tide_data_encoding encoding, bool *is_split)
 {
@@ -186,7 +187,8 @@ static tide_status format_check(const tide_data *data, const tide_data_options *
     return TIDE_OK;
 }
 
-/* Share files [begin, end) out into sequences that follow `first`; returns how many. */
+/* Divide shards [begin, end) into sequences, which are numbered from `first` on; returns how many there
+ * are. */
 static uint64_t shards_lay_out(tide_data *data, size_t begin, size_t end, uint64_t first)
 {
     uint64_t next = first;
@@ -200,7 +202,7 @@ static uint64_t shards_lay_out(tide_data *data, size_t begin, size_t end, uint64
     return next - first;
 }
 
-/* Of the training data where nothing else is for validation. */
+/* Hold out part of the training data for validation, since there is no other validation data. */
 static tide_status sequences_hold_out(tide_data *data, const char *path)
 {
     const uint64_t sequences = data->training_sequences;
@@ -241,7 +243,8 @@ static uint64_t fingerprint_begin(const data_shard *first, size_t shards)
     return tide_hash_u64(hash, shards);
 }
 
-/* All sequences train: another order than that of the same files with a part of them held out. */
+/* The fingerprint if all sequences train: their order differs from that of the same files with a part held
+ * out. */
 static uint64_t fingerprint_all_train(uint64_t hash)
 {
     return tide_hash_u64(hash, 1);
@@ -263,7 +266,8 @@ uint64_t tide_data_fingerprint(const tide_data *data)
     return data->fingerprint;
 }
 
-/* Of a split folder's files as if there were no split: all, in name order, a part of them held out. */
+/* The fingerprint that a split folder's files would have without the split: all files in name order, with a
+ * part held out. */
 static tide_status fingerprint_unsplit(const tide_data *data, uint64_t *hash)
 {
     const data_shard *training = data->shards, *end = data->shards + data->shard_count;
@@ -292,7 +296,7 @@ tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t finger
     return status;
 }
 
-/* ---- opening, all of it ---- */
+/* ---- opening: all steps together ---- */
 
 static tide_status vocabulary_check(const tide_data *data)
 {
@@ -380,7 +384,8 @@ static data_shard *sequence_shard(const tide_data *data, uint64_t sequence)
     return shard;
 }
 
-/* After a read that came to `status`: that the file was changed is the reason of all that is wrong. */
+/* Verify the file after a read that returned `status`. If the file has changed, that failure is returned in
+ * place of `status`, because it explains any other. */
 static tide_status file_verify(data_shard *shard, tide_status status)
 {
     const tide_status verified = tide_token_file_verify(&shard->file);
@@ -417,7 +422,7 @@ tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences, 
         uint64_t position = step * sequences + i;
         uint64_t epoch = position / data->training_sequences;
         if (order.size == 0 || epoch != order_epoch) {
-            /* Epochs past 2^32 would repeat the first ones' orders. */
+            /* Epochs from 2^32 on repeat the orders of the first ones. */
             order = tide_permutation_make(data->seed, (uint32_t)epoch, data->training_sequences);
             order_epoch = epoch;
         }
@@ -440,7 +445,7 @@ tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t
     return status;
 }
 
-/* ---- what validation losses are compared with ---- */
+/* ---- the entropy that validation losses are compared with ---- */
 
 /* Count the targets of one validation sequence. */
 static tide_status targets_count(tide_data *data, uint64_t sequence, uint64_t *counts)

@@ -1,16 +1,16 @@
 /* Training data: a text file as bytes, token shards in llm.c's two formats, or tokens without a header.
  *
- * A sequence is seq_len + 1 consecutive tokens of one shard, at stride seq_len: the first seq_len are
- * inputs, the last seq_len targets, so each target is trained once an epoch. The validation split is data of
- * its own (tide_data_split) or else the last 5% of the sequences, at least one; its targets are never a
- * training target then. The training order is a pure function of (seed, step, batch): the data position is
- * the step number and nothing else has to be saved.
+ * A sequence is seq_len + 1 consecutive tokens of one shard, at stride seq_len: the first seq_len are inputs,
+ * the last seq_len targets, so each target is trained once an epoch. The validation split is data of its own
+ * (tide_data_split), or else the last 5% of the sequences, at least one; in that case no validation target is
+ * ever a training target. The training order is a pure function of (seed, step, batch): the data position is
+ * the step number, and nothing else has to be saved.
  *
- * The files stay open and must stay as they are. Each is looked at whenever it was read: one that has
- * another size, or other content, ends that call with CORRUPT, naming the file. Nothing else is lost: once
- * the file is as it was, the call succeeds. A file that is unlinked or renamed is read on as it was.
+ * The files stay open and must not change. Each file is checked after every read: if its size or content has
+ * changed, the call fails with CORRUPT, and the message names the file. Once the file has its old content
+ * again, the call succeeds. A file that is unlinked or renamed can be read on, with its old content.
  *
- * One thread at a time.
+ * Only one thread at a time may use a tide_data.
  */
 #ifndef TIDE_DATA_DATA_H
 #define TIDE_DATA_DATA_H
@@ -39,8 +39,9 @@ typedef enum tide_data_encoding {
 /* Where the validation sequences come from. */
 typedef enum tide_data_split {
     TIDE_DATA_SPLIT_HELD_OUT = 0, /* the last 5% of the training data */
-    TIDE_DATA_SPLIT_NAMED,        /* the folder's files named val, beside those named train: shard_folder.c */
-    TIDE_DATA_SPLIT_GIVEN,        /* eval_path */
+    /* the folder's files with val in their names, beside those with train: shard_folder.c */
+    TIDE_DATA_SPLIT_NAMED,
+    TIDE_DATA_SPLIT_GIVEN, /* eval_path */
 } tide_data_split;
 
 enum {
@@ -57,11 +58,12 @@ enum {
 #define TIDE_DATA_OPEN_CHECK_BYTES (512ull << 20)
 
 typedef struct tide_data_options {
-    const char *path;            /* a text file, a shard, or a folder of *.bin shards taken in name order */
-    const char *eval_path;       /* NULL; or validation data; of a split folder the files named val */
+    const char *path; /* a text file, a shard, or a folder of *.bin shards taken in name order */
+    /* NULL, or the path of validation data; of a split folder only the files with val in their names */
+    const char *eval_path;
     tide_data_encoding encoding; /* of all files */
-    uint32_t vocab_size;         /* every token must be below */
-    uint32_t seq_len;            /* tokens a sequence */
+    uint32_t vocab_size;         /* every token must be below it */
+    uint32_t seq_len;            /* inputs per sequence */
     uint64_t seed;               /* of the training order */
 } tide_data_options;
 
@@ -76,58 +78,59 @@ typedef struct tide_data_counts {
     uint64_t seq_len;
 } tide_data_counts;
 
-/* Open and validate. Every file stays open, and takes one descriptor.
- *   ARGUMENT   a zero or too small vocabulary or sequence length; one of training and validation data is
- * text, the other is not
+/* Open and validate. Every file stays open, and takes one descriptor. On failure *data is unchanged.
+ *
+ *   ARGUMENT   the vocabulary or the sequence length is zero or too small; or only one of training and
+ *              validation data is text
  *   IO         missing, unreadable, not a file or folder, or more files than the process may open
  *   CORRUPT    empty, too short for one training and one validation sequence, a bad magic, version or token
- * count, no whole number of tokens, a folder without shards or of unclear names (shard_folder.h), a token
- * outside the vocabulary (file, position and token are named)
- *   NO_MEMORY
- * On failure *data is unchanged. */
+ *              count, no whole number of tokens, a folder without shards or with unclear names
+ *              (shard_folder.h), a token outside the vocabulary (the message names file, position and token)
+ *   NO_MEMORY */
 TIDE_NODISCARD tide_status tide_data_open(const tide_data_options *options, tide_data **data);
 
-/* Sequences follow each other through the shards without a gap, and split into training and validation; no
+/* Check: the shards' sequences follow each other without a gap and split into training and validation; no
  * file has both unless part of the training data is held out. */
 bool tide_data_is_valid(const tide_data *data);
 
-/* NULL is allowed. */
+/* `data` may be NULL. */
 void tide_data_close(tide_data *data);
 
 tide_data_counts tide_data_count(const tide_data *data);
 
 /* The batch of step `step` (from 0): `sequences` sequences of seq_len tokens each, inputs[s * seq_len + t].
  * Epochs follow each other without a gap, each shuffled by a permutation of its own. Allocates nothing.
- *   CORRUPT    a token outside the vocabulary, or a file that was changed; inputs and targets mean nothing
+ *
+ *   CORRUPT    a token outside the vocabulary, or a changed file; inputs and targets are then undefined
  *   IO         a file can't be read
  *   ARGUMENT   sequences is 0, or step * sequences does not fit 64 bits */
 TIDE_NODISCARD tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences,
                                            int32_t *inputs, int32_t *targets);
 
-/* Validation sequences [index * sequences, ...) in file order, wrapping around at the end of the split, so
- * any batch size works. Same statuses. */
+/* Validation sequences [index * sequences, ...) in file order. At the end of the split it starts over, so any
+ * batch size works. Statuses of tide_data_batch. */
 TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
                                                       int32_t *inputs, int32_t *targets);
 
 /* 64-bit hash of the training data as it was at open: format, shard sizes, sampled content (all of it up to
- * 64 MiB a shard), and whether a part of it is held out. Tells one data set from another at a resume.
+ * 64 MiB a shard), and whether a part of it is held out. A resume uses it to tell data sets apart.
  * Independent of path, sequence length, seed and validation data. */
 uint64_t tide_data_fingerprint(const tide_data *data);
 
-/* Whether `fingerprint` is that of the same files with another split: where validation data has files of its
- * own, of the training files, or of all files of a split folder, with 5% held out; where 5% is held out, of
+/* Is `fingerprint` that of the same files with another split? If validation data has files of its own: of the
+ * training files with 5% held out, or of all files of a split folder with 5% held out. If 5% is held out: of
  * the same files with none held out. IO, CORRUPT: as tide_data_batch. */
 TIDE_NODISCARD tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t fingerprint,
                                                          bool *was);
 
-/* Entropy of the validation targets under their own frequencies, nats a token: the loss that a model which
- * knows nothing but the frequencies reaches. One pass over the split, which it also checks. CORRUPT, IO: as
- * tide_data_batch. NO_MEMORY: no room for a counter a token of the vocabulary. */
+/* Entropy of the validation targets under their own frequencies, in nats per token: the loss of a model that
+ * knows only these frequencies. Reads the validation split once, and checks it. CORRUPT, IO: as
+ * tide_data_batch. NO_MEMORY: for one counter per token of the vocabulary. */
 TIDE_NODISCARD tide_status tide_data_unigram_entropy(tide_data *data, double *nats);
 
-/* How a token of a sample is shown to people. BYTES: printable ASCII, newline and tab as they are, others
- * \xNN; a token over 255 and every token of another format (its vocabulary is not in the file) as <NNN>.
- * Writes the length and a terminating zero, returns the length, under TIDE_DATA_SHOWN_BYTES. */
+/* Write a token of a sample as readable text. BYTES: printable ASCII, newline and tab stay as they are, other
+ * bytes become \xNN. A token over 255, and every token of another format (whose vocabulary is not in the
+ * file), becomes <NNN>. Adds a terminating zero; returns the length, which is below TIDE_DATA_SHOWN_BYTES. */
 enum { TIDE_DATA_SHOWN_BYTES = 16 };
 size_t tide_data_show(tide_data_format format, int32_t token, char shown[TIDE_DATA_SHOWN_BYTES]);
 

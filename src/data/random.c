@@ -1,22 +1,22 @@
-/* Philox 4x32-10 and what is built on it.
+/* Philox 4x32-10, and the random numbers and the permutation that are built on it.
  *
  * Why counter-based: initial values must not depend on the chunk size, on the number of threads or on the
- * order in which params are filled; the training order must be found again from the step number alone. A
- * generator with a state could give neither without storing it.
+ * order in which params are filled; the training order must follow from the step number alone. A generator
+ * with a state could do neither unless the state were stored.
  *
  *     counter = { block low, block high, item, use }     key = { seed low, seed high }
  *
  * Philox was chosen over a splitmix-based hash of the counter because it is published with test vectors and
  * passes BigCrush for every key; it costs about 10 multiplications a block of four words (kernels/philox.h).
  *
- * Normals come from Box-Muller in double precision: two words give two values, without rejection, so that
- * element i needs no neighbour. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations. The CPU's kernels make
- * them in vectors (kernels/cpu/normals.c).
+ * Normals come from Box-Muller in double precision: two words give two values, and none is rejected, so
+ * element i does not depend on others. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations. The CPU's
+ * kernels make normals in vectors (kernels/cpu/normals.c).
  *
  * The permutation is a balanced Feistel network of eight rounds over [0, 4^half_bits), with cycle walking: a
- * result outside [0, size) is sent through again until it falls inside, which keeps it a bijection. The range
- * is under four times size, so fewer than four passes are needed on average, and memory is 48 bytes whatever
- * the size.
+ * result outside [0, size) passes through the network again until it falls inside, which keeps the
+ * permutation a bijection. The range is under four times size, so fewer than four passes are needed on
+ * average, and memory is 48 bytes whatever the size.
  */
 #include "src/data/random.h"
 
@@ -85,7 +85,8 @@ tide_permutation tide_permutation_make(uint64_t seed, uint32_t item, uint64_t si
     return permutation;
 }
 
-/* A round's function: any function keeps the network a bijection; this one (murmur3's finalizer) mixes well.
+/* The function of a Feistel round. With any function the network is a bijection; this one (murmur3's
+ * finalizer) mixes well.
  */
 static uint32_t feistel_mix(uint32_t half, uint32_t key)
 {
@@ -132,7 +133,7 @@ uint64_t tide_hash_u64(uint64_t hash, uint64_t value)
     return mix64((hash ^ value) + 0x9E3779B97F4A7C15u);
 }
 
-/* One multiplication for eight bytes; the finalizer of the last word and of the length spreads what it left.
+/* One multiplication per eight bytes mixes little; tide_hash_end's finalizer mixes the result well.
  */
 uint64_t tide_hash_words(uint64_t hash, const void *bytes, size_t count)
 {

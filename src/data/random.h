@@ -1,6 +1,6 @@
-/* Counter-based random numbers: a value is a pure function of (key, counter), so any element of any tensor,
- * and any position of any epoch, can be asked for in any order, on any thread, and nothing has to be saved at
- * a checkpoint.
+/* Counter-based random numbers: a value is a pure function of (key, counter). So any thread can make any
+ * element of any tensor, and any position of any epoch, in any order, and a checkpoint saves no generator's
+ * state.
  */
 #ifndef TIDE_DATA_RANDOM_H
 #define TIDE_DATA_RANDOM_H
@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a stream of numbers is used for. Part of the counter: two uses of one seed never share a number. */
+/* The purpose of a stream of numbers. It is part of the counter, so two uses of one seed never share a
+ * number. */
 typedef enum tide_random_use {
     TIDE_RANDOM_USE_INIT = 1,    /* initial parameters; `item` is the param's index */
     TIDE_RANDOM_USE_SAMPLE = 2,  /* sampled text; `item` is the sample's number */
@@ -31,22 +32,23 @@ double tide_random_uniform(uint64_t seed, tide_random_use use, uint32_t item, ui
 void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint64_t first, uint64_t count,
                          double deviation, float *values);
 
-/* A seeded permutation of [0, size) in constant memory: where `index` goes. Requires index < size, size <=
- * 2^62. */
+/* A seeded permutation of [0, size) in constant memory. tide_permutation_at gives the place to which `index`
+ * goes; requires index < size. size is 1 .. 2^62. */
 typedef struct tide_permutation {
     uint64_t size;
     uint32_t half_bits;     /* the network permutes [0, 4^half_bits), the least such range that holds size */
-    uint32_t round_keys[8]; /* one a Feistel round */
+    uint32_t round_keys[8]; /* one per Feistel round */
 } tide_permutation;
 
 tide_permutation tide_permutation_make(uint64_t seed, uint32_t item, uint64_t size);
 uint64_t tide_permutation_at(const tide_permutation *permutation, uint64_t index);
 
-/* A 64-bit hash of bytes (not cryptographic), chained by `hash`; start with any constant. Independent of byte
- * order. */
+/* A 64-bit hash of bytes (not cryptographic), independent of byte order. `hash` is the hash of all before, so
+ * calls can be chained; the first call takes any constant. */
 uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count);
 
-/* The same in pieces: each piece but the last is a multiple of 8 bytes, the last one comes with the total. */
+/* tide_hash_bytes in pieces: tide_hash_words for each piece but the last, of a multiple of 8 bytes, then
+ * tide_hash_end for the last piece, with the size of all pieces together as `total`. */
 uint64_t tide_hash_words(uint64_t hash, const void *bytes, size_t count);
 uint64_t tide_hash_end(uint64_t hash, const void *bytes, size_t count, uint64_t total);
 

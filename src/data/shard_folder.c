@@ -1,6 +1,7 @@
-/* '_', '-' and '.' part a shard's name into words. A folder is split if one name has the word "train" and
- * another "val", "valid", "validation" or "dev", in capitals or not: fineweb_train_000001.bin and fineweb_val_000000.bin (llm.c), train.bin and
- * val.bin (nanoGPT). A folder in which only one of the two occurs is training data as a whole.
+/* '_', '-' and '.' split a shard's name into words. A folder is split if one name has the word "train" and
+ * another "val", "valid", "validation" or "dev", in capitals or not: fineweb_train_000001.bin and
+ * fineweb_val_000000.bin (llm.c), train.bin and val.bin (nanoGPT). A folder in which only one of the two
+ * occurs is training data as a whole.
  */
 #include "src/data/shard_folder.h"
 

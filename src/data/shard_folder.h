@@ -14,13 +14,13 @@ typedef struct tide_shard_folder {
     bool is_split;           /* every name has the word train or the word val, and both occur */
 } tide_shard_folder;
 
-/* IO; CORRUPT: no *.bin, or in a split folder a name that says neither or both. On failure *folder is
- * unchanged. */
+/* IO. CORRUPT: the folder has no *.bin, or a split folder has a name with neither or both of the words. On
+ * failure *folder is unchanged. */
 TIDE_NODISCARD tide_status tide_shard_folder_open(const char *path, tide_shard_folder *folder);
 
 void tide_shard_folder_close(tide_shard_folder *folder);
 
-/* Entry `index` is for validation: its folder is split, and its name says val. */
+/* Is entry `index` for validation: is the folder split, and does the name have the word val? */
 bool tide_shard_folder_validates(const tide_shard_folder *folder, size_t index);
 
 #endif

@@ -7,13 +7,13 @@
  *
  * Magic and version say how wide a token is: 20240520, 1 (GPT-2's vocabulary): uint16; 20240801, 7 (Llama
  * 3's): uint32. A folder may hold both. All integers are little-endian and read byte by byte, so the host's
- * order does not matter (compilers make one load of it). The count is taken as unsigned: llm.c writes an
- * int32, so its own shards end at half as many tokens as ours.
+ * byte order does not matter (compilers turn the four loads into one). The count is read as unsigned. llm.c
+ * writes an int32, so its own shards have at most half as many tokens.
  *
- * Tokens are read by pread, not through a map: a file that another process truncates ends a map's reader
- * with SIGBUS, and a read of it returns fewer bytes. (A batch of 8 sequences takes 20 us of processor time,
- * of 4096 tokens each 85 us; by a map 6 and 60.) The descriptor stays open, so a file that is unlinked or
- * replaced by another of its name is read on as it was.
+ * Tokens are read with pread, not through a mapping: if another process truncates the file, a read returns
+ * fewer bytes, but a reader of a mapping gets SIGBUS. (A batch of 8 sequences takes 20 us of processor time,
+ * with 4096 tokens in each 85 us; through a mapping it took 6 and 60.) The descriptor stays open, so a file
+ * that is unlinked, or replaced by another of its name, can be read on with its old content.
  */
 #include "src/data/token_file.h"
 
@@ -32,7 +32,7 @@
 #define HASH_WHOLE_BYTES  (64ull << 20)
 #define HASH_WINDOW_BYTES 4096ull
 
-enum { HASH_WINDOWS = 64, PIECE_BYTES = 8192 /* read at once; of the stack */ };
+enum { HASH_WINDOWS = 64, PIECE_BYTES = 8192 /* read at once, into a buffer on the stack */ };
 
 static uint32_t load_u32(const uint8_t *bytes)
 {
@@ -76,7 +76,7 @@ static tide_status read_at(const tide_token_file *file, uint64_t at, void *bytes
 
 /* ---- opening ---- */
 
-/* A format of shards. */
+/* A version of the shards' format. */
 typedef struct shard_kind {
     uint32_t magic, version, token_bytes;
 } shard_kind;
@@ -88,11 +88,11 @@ static const shard_kind shard_kinds[] = {
 
 enum { HEADER_FIELDS_BYTES = 12 };
 
-/* What a shard's header says; zeros where the file is shorter. */
+/* The fields of a shard's header; zeros where the file is too short for them. */
 typedef struct shard_header {
-    const shard_kind *kind; /* by the magic; NULL: it is none's */
+    const shard_kind *kind; /* found by the magic; NULL: the magic is unknown */
     uint32_t magic, version, count;
-    uint64_t need_bytes; /* of the file, where the kind is known */
+    uint64_t need_bytes; /* the size that the file must have, if the kind is known */
 } shard_header;
 
 static tide_status read_header(const tide_token_file *file, shard_header *header)
@@ -146,7 +146,7 @@ static tide_status take_shard(tide_token_file *file, const shard_header *header)
     return TIDE_OK;
 }
 
-/* Tokens from the first byte to the last. */
+/* The file consists of tokens from the first byte to the last. */
 static void take_all(tide_token_file *file, tide_data_format format, uint32_t token_bytes)
 {
     file->format = format;
@@ -202,7 +202,7 @@ static tide_status open_descriptor(tide_token_file *file)
 {
     struct stat about;
     tide_status status = TIDE_OK;
-    /* O_NONBLOCK: a fifo is refused below instead of waiting for its writer. */
+    /* With O_NONBLOCK the opening of a fifo does not wait for a writer; the fifo is refused below. */
     const int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
         return refuse_open(file->path);
@@ -252,7 +252,8 @@ void tide_token_file_close(tide_token_file *file)
 
 /* ---- tokens ---- */
 
-/* Some token of the piece, which begins at token `first`, is outside: find the first and say so. */
+/* Fails with the first token of the piece that is outside the vocabulary; there is one. The piece begins at
+ * token `first`. */
 static tide_status refuse_outside(const tide_token_file *file, const uint8_t *piece, uint64_t first,
                                   uint32_t vocab_size)
 {
@@ -264,8 +265,8 @@ static tide_status refuse_outside(const tide_token_file *file, const uint8_t *pi
                      vocab_size);
 }
 
-/* `tokens` NULL: check alone. What is checked is what was read: another process may change the file at any
- * time. */
+/* Reads and checks tokens, and stores them unless `tokens` is NULL. It checks the bytes that it read, not the
+ * file a second time, since another process may change the file at any time. */
 static tide_status read_tokens(const tide_token_file *file, uint64_t first, uint64_t count,
                                uint32_t vocab_size, int32_t *tokens)
 {
@@ -304,9 +305,10 @@ tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, ui
     return read_tokens(file, first, count, vocab_size, tokens);
 }
 
-/* ---- is it what it was? ---- */
+/* ---- has the file changed? ---- */
 
-/* Chain with `count` bytes of the content from `at` on, as tide_hash_bytes would with all of them at once. */
+/* Chains *hash with `count` bytes of the content from `at` on, as one call of tide_hash_bytes for all of them
+ * would. */
 static tide_status hash_range(const tide_token_file *file, uint64_t at, uint64_t count, uint64_t *hash)
 {
     uint8_t piece[PIECE_BYTES];

@@ -1,6 +1,8 @@
 /* One open file of tokens: a text, a shard, or tokens without a header.
  *
- * Its content must stay what it was at open: verify tells (of a large file, whose fingerprint is a sample, by its time of change). The file may be unlinked or renamed meanwhile.
+ * The file's content must stay as it was at open; tide_token_file_verify checks this. The fingerprint of a
+ * file over 64 MiB is only a sample, so verify also checks when such a file was last written to. The file may
+ * be unlinked or renamed while it is open.
  */
 #ifndef TIDE_DATA_TOKEN_FILE_H
 #define TIDE_DATA_TOKEN_FILE_H
@@ -10,15 +12,15 @@
 #include <time.h>
 
 typedef struct tide_token_file {
-    char *path; /* owned; for messages */
+    char *path; /* owned; used in messages */
     int descriptor;
     tide_data_format format;
     uint64_t file_bytes;               /* at open */
     struct timespec modified, changed; /* the file's times when its content was last seen to be as at open */
-    uint64_t first_byte;               /* of token 0 */
+    uint64_t first_byte;               /* offset of token 0 */
     uint64_t token_count;              /* at least 1 */
     uint32_t token_bytes;              /* of each: 1, 2 or 4 */
-    uint64_t hash_before, hash_behind; /* what tide_token_file_fingerprint was given, and gave */
+    uint64_t hash_before, hash_behind; /* *hash before and after tide_token_file_fingerprint */
 } tide_token_file;
 
 /* Open and validate, see tide_data_open: IO, CORRUPT, NO_MEMORY. On failure *file is unchanged. */
@@ -27,25 +29,25 @@ TIDE_NODISCARD tide_status tide_token_file_open(const char *path, tide_data_enco
 
 void tide_token_file_close(tide_token_file *file);
 
-/* Copy tokens [first, first + count) as int32. CORRUPT if one is not below vocab_size (names file, position,
- * token), or the file ends before; IO. */
+/* Copy tokens [first, first + count) as int32. CORRUPT: one is not below vocab_size (the message names file,
+ * position and token), or the file has become too short. IO. */
 TIDE_NODISCARD tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, uint64_t count,
                                                 uint32_t vocab_size, int32_t *tokens);
 
-/* Check the same without a copy. */
+/* Check these tokens as tide_token_file_copy does, without copying them. */
 TIDE_NODISCARD tide_status tide_token_file_check(const tide_token_file *file, uint64_t first, uint64_t count,
                                                  uint32_t vocab_size);
 
 /* Chain *hash with the number of tokens and their content: all of it up to 64 MiB, else 64 windows. IO,
- * CORRUPT (the file ends before): *hash is unchanged. */
+ * CORRUPT (the file has become too short): *hash is unchanged. */
 TIDE_NODISCARD tide_status tide_token_file_hash(const tide_token_file *file, uint64_t *hash);
 
-/* The same, and keep it for verify. Once, after open. */
+/* Like tide_token_file_hash, but keeps the result for tide_token_file_verify. Call it once, after open. */
 TIDE_NODISCARD tide_status tide_token_file_fingerprint(tide_token_file *file, uint64_t *hash);
 
-/* CORRUPT if the file has another size than at open, or was written to and has another hash: what was read
- * before this call is then not to be trusted. IO. Costs one fstat, and one hash after the file's times have
- * changed. */
+/* Check that the file is as it was at open. CORRUPT: its size or hash differs, or it is larger than 64 MiB
+ * and was written to; data read before this call can't be trusted then. IO. Takes one fstat, and one hash if
+ * the file's times have changed. */
 TIDE_NODISCARD tide_status tide_token_file_verify(tide_token_file *file);
 
 #endif
