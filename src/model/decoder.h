@@ -81,7 +81,7 @@ tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index);
  * of tide_param_set. */
 TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, const float *values);
-/* The same with tide_param_set_as: the values have a dtype. */
+/* Like tide_decoder_values_set, with values of any dtype: tide_param_set_as. */
 TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value,
                                                       uint64_t first, uint64_t count, tide_dtype dtype,
                                                       const void *values);

@@ -1,7 +1,7 @@
 /* Types and functions that the decoder's files share.
  *
  *   decoder.c                  registers params and activations; initial values; the run of a step
- *   decoder_ops.c              ops: what each may access, and in which order they run
+ *   decoder_ops.c              ops: the accesses of each, and the order in which they run
  *   op_builder.c               launches: prepared and counted in a dry run, made in a real run
  *   decoder_block.c            a transformer block, forward and backward
  *   decoder_parts.c            activation function and attention, where families differ
@@ -73,7 +73,7 @@ struct tide_op_builder {
     bool dry_run;
     tide_status status; /* of the first launch that failed; nothing is launched after it */
 
-    uintptr_t workspace, cursor; /* its start, and the first byte not taken yet */
+    uintptr_t workspace, cursor; /* the workspace's start, and the first byte not taken yet */
     uint64_t workspace_bytes;    /* in a real run: the op's declared size */
     uint64_t scratch_bytes;      /* dry run: the most that a kernel asked for; real run: bytes left */
     double flops;                /* dry run: operations counted so far */
@@ -191,16 +191,17 @@ void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm
 void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in,
                                 const void *dout, const float *mean, const float *rstd, void *din,
                                 bool accumulate);
-/* Launches the kernel with a workspace of its own, so the caller names none in `norm`. */
+/* Launches the RMS norm's kernel with a workspace that it takes itself, so the caller names none in
+ * `norm`. */
 void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
                                     const tide_rms_norm_backward_args *norm);
 /* Scratch of `bytes` for one kernel, behind all workspace that the op has taken. */
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
-/* A matmul into the whole gradient of `role`, which must be trained. The product is added to the gradient. It
- * overwrites it instead if the gradient is new, the micro-batch is the first, and `is_first` says that no
- * matmul of this op has written to it before. A dry run prepares both. The caller leaves c and accumulate of
- * `product` unset. */
+/* A matmul into the whole gradient of `role`, which must be trained. Adds the product to the gradient, or
+ * overwrites the gradient if that is new, the micro-batch is the first, and `is_first` says that no matmul of
+ * this op has written to it before. A dry run prepares both. The caller leaves c and accumulate of `product`
+ * unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
