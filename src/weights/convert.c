@@ -1,7 +1,9 @@
-/* All on the bits of numbers: a float passed through a register of the x87 or through a call might lose a NaN's payload.
+/* All functions work on the bits of numbers: a float that passes through an x87 register or a call might lose
+ * a NaN's payload.
  *
- * Widening in place, what is done has grown to 4 i bytes after i numbers, and the next to read stands at byte 2 n + 2 i: never
- * before that. A block is copied out first so that the compiler sees two arrays. */
+ * Widening in place: after i of n numbers the result takes 4 i bytes, and the next number to read stands at
+ * byte 2 n + 2 i, which is never before that. Each block is copied out first, so that the compiler sees two
+ * arrays. */
 #include "src/weights/convert.h"
 
 #include "kernels/fp16.h"
@@ -17,8 +19,10 @@ static void bf16_widen(const uint16_t *restrict raw, uint32_t *restrict bits, si
         bits[i] = (uint32_t)raw[i] << 16;
 }
 
-/* tide_fp16_to_float without its conversion of an integer: a denormal, a count of 2^-24, becomes the last bits of a number from
- * 0.5 on, whose unit that is; 0.5 less is its value. In masks, -1 for what holds: gcc makes no vectors of the same in choices. */
+/* tide_fp16_to_float without its conversion of an integer. A denormal counts units of 2^-24, which is also
+ * the unit of floats from 0.5 on: adding its bits to those of 0.5 makes the float 0.5 + its value, from which
+ * 0.5 is subtracted. Conditions are masks, -1 if true, because gcc does not vectorize the same code with
+ * conditional expressions. */
 static inline uint32_t f16_bits(uint16_t half)
 {
     const int32_t size = half & 0x7fff;
@@ -40,7 +44,8 @@ static void f16_widen_portable(const uint16_t *restrict raw, uint32_t *restrict 
         bits[i] = f16_bits(raw[i]);
 }
 
-/* The same with vectors twice as long: those of the x86-64 baseline are slower than memory here, as they are not for BF16. */
+/* f16_widen_portable with vectors twice as long: for F16, unlike BF16, those of the x86-64 baseline are
+ * slower than memory. */
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void f16_widen_avx2(const uint16_t *restrict raw,
                                                            uint32_t *restrict bits, size_t count)
@@ -84,8 +89,9 @@ static void bf16_narrow(const float *restrict values, uint16_t *restrict raw, si
         raw[i] = tide_bf16_from_float(values[i]);
 }
 
-/* tide_fp16_from_float without its shift by a variable: added to 0.5, whose unit is 2^-24, a denormal is rounded by the
- * processor and counts these units. */
+/* tide_fp16_from_float without its shift by a variable. Floats from 0.5 on have the unit 2^-24, that of
+ * denormals: when 0.5 is added, the processor rounds a denormal to this unit, and the sum's last bits count
+ * the units. */
 static inline uint16_t f16_from_float(float value)
 {
     int32_t bits, sum_bits;
@@ -127,7 +133,7 @@ static inline bool overflows(float value)
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     const uint32_t size = bits & 0x7fffffffu;
-    return (size >= 0x477ff000u) & (size < 0x7f800000u); /* 65520 and more, finite */
+    return (size >= 0x477ff000u) & (size < 0x7f800000u); /* finite and at least 65520 */
 }
 
 size_t tide_weights_f16_overflow(const float *values, size_t count)

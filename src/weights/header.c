@@ -1,5 +1,6 @@
-/* Nothing that the header says is used before it is checked: numbers are not negative, a tensor's bytes are what its shape
- * and dtype need, and sorted by place the tensors cover the data without gap and overlap, as safetensors itself demands. */
+/* Checks a header before any of it is used: numbers are not negative, a tensor's bytes are as many as its
+ * shape and dtype need, and the tensors cover the data without gap and overlap, as safetensors itself
+ * demands. */
 #include "src/weights/header.h"
 
 #include "src/files/printable.h"
@@ -11,7 +12,7 @@
 
 #define METADATA "__metadata__" /* texts about the file, not a tensor */
 
-/* Bytes of an element; 0 for what is not known here, whose size is then not checked. */
+/* Bytes of an element; 0 for a dtype that is unknown here. The sizes of such tensors are not checked. */
 static uint64_t element_bytes(const char *dtype)
 {
     static const struct {
@@ -35,7 +36,7 @@ static bool json_u64(const json_t *item, uint64_t *value)
     return true;
 }
 
-/* The shape, and the elements it makes; false: not a shape, or more elements than could be counted. */
+/* Parses the shape and counts its elements; false: it is no shape, or 64 bits can't count its elements. */
 static bool shape_parse(const json_t *shape, tide_weights_entry *entry, uint64_t *elements)
 {
     bool none = false, too_many = false;

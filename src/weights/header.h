@@ -1,8 +1,9 @@
-/* What one safetensors file says that it holds:
+/* The header of a safetensors file, which says what tensors the file holds:
  *
  *     | header bytes, uint64 LE | JSON, padded with spaces | data, offsets count from here |
  *
- * Whether it says the truth about itself is checked here; whether it is what the caller wants is not known here. */
+ * The parser checks that a header agrees with itself and with the file's size. Its caller checks that the
+ * tensors are the wanted ones. */
 #ifndef TIDE_WEIGHTS_HEADER_H
 #define TIDE_WEIGHTS_HEADER_H
 
@@ -13,7 +14,7 @@ enum { TIDE_WEIGHTS_LENGTH_BYTES = 8, TIDE_WEIGHTS_SHAPE_SHOWN = 4 };
 typedef struct tide_weights_entry {
     const char *name, *dtype; /* as they stand in the file */
     uint64_t rank;
-    uint64_t shape[TIDE_WEIGHTS_SHAPE_SHOWN]; /* of more dimensions, the first ones */
+    uint64_t shape[TIDE_WEIGHTS_SHAPE_SHOWN]; /* of a higher rank only the first dimensions */
     uint64_t begin, end;                      /* bytes, from the data's start */
 } tide_weights_entry;
 
@@ -23,9 +24,9 @@ typedef struct tide_weights_header {
     void *json; /* owns the names */
 } tide_weights_header;
 
-/* Of the header's text and the bytes of data that follow it; `label` names the file in messages. CORRUPT: not JSON, no such
- * table, a key twice, tensors that do not cover the data or have other sizes than their shapes. NO_MEMORY, UNSUPPORTED (no
- * jansson). On success free it with tide_weights_header_free. */
+/* Parse a header's text, which `data_bytes` of data follow; messages call the file `origin`. CORRUPT: not
+ * JSON, no table of tensors, a key twice, tensors that do not cover the data or whose sizes do not fit their
+ * shapes. NO_MEMORY. On success free it with tide_weights_header_free. */
 TIDE_NODISCARD tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes,
                                                      const char *label, tide_weights_header *header);
 void tide_weights_header_free(tide_weights_header *header);

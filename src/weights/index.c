@@ -8,7 +8,7 @@
 
 enum { NAME_MAX_BYTES = 255 };
 
-/* Inside the folder, wherever that lies, and fit for messages about the file. */
+/* Is this a file's name inside the folder, not a path to another one, and can messages print it? */
 static bool name_is_plain(const char *name)
 {
     return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&

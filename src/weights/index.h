@@ -1,19 +1,20 @@
-/* model.safetensors.index.json: which file holds which tensor, {"weight_map": {name: file}}. Its metadata is not believed and
- * not read: the sizes there are often wrong. */
+/* model.safetensors.index.json: which file holds which tensor, {"weight_map": {name: file}}. Its metadata is
+ * not read, because the sizes there are often wrong. */
 #ifndef TIDE_WEIGHTS_INDEX_H
 #define TIDE_WEIGHTS_INDEX_H
 
 #include "src/weights/header.h"
 
 typedef struct tide_weights_index {
-    const char **files; /* each once, in the order of bytes */
+    const char **files; /* each once, sorted bytewise */
     size_t file_count;
     void *json; /* owns the names */
 } tide_weights_index;
 
-/* CORRUPT: not JSON, no such table, a key twice, a file that is not a plain name inside the folder. NO_MEMORY.
- * On success free it with tide_weights_index_free. */
-TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *label,
+/* Parse an index's text; messages call the file `origin`. CORRUPT: not JSON, no weight_map, a key twice, a
+ * file that is not a plain name inside the folder. NO_MEMORY. On success free it with
+ * tide_weights_index_free. */
+TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *origin,
                                                     tide_weights_index *index);
 void tide_weights_index_free(tide_weights_index *index);
 

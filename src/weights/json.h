@@ -1,4 +1,4 @@
-/* JSON out of files that nobody vouches for. */
+/* Reads JSON from files that may be damaged or malicious, and writes JSON. */
 #ifndef TIDE_WEIGHTS_JSON_H
 #define TIDE_WEIGHTS_JSON_H
 
@@ -8,7 +8,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* An object whose keys all differ. CORRUPT, NO_MEMORY; `what` the text is of the file `label`. */
+/* Parse a text that must be a JSON object without duplicate keys. Messages call the file `origin` and the
+ * text `what`. CORRUPT, NO_MEMORY. */
 TIDE_NODISCARD static inline tide_status
 tide_weights_json_parse(const char *text, size_t bytes, const char *label, const char *what, json_t **object)
 {
@@ -28,8 +29,8 @@ tide_weights_json_parse(const char *text, size_t bytes, const char *label, const
     return TIDE_OK;
 }
 
-/* The text, in a block that the caller frees; NULL: no memory. Not by json_dumps, which may lose a key when its buffer can't
- * grow and not say so. */
+/* The JSON's text, in a block that the caller frees; NULL: no memory. Does not call json_dumps, which may
+ * lose a key without an error when its buffer can't grow. */
 static inline char *tide_weights_json_text(const json_t *root, size_t flags)
 {
     const size_t bytes = json_dumpb(root, NULL, 0, flags);

@@ -1,11 +1,14 @@
-/* Opening a folder:
+/* Opening a folder takes four steps:
  *
- *   1. Which files? model.safetensors, or the index's; else the failure says what is there instead.
- *   2. Each file: open it, read and check its header by itself (header.c), let it go through
- *   3. its tensors: with an index, the file and the index must say the same; then each tensor is wanted, ignored or too many.
- *   4. What is still missing?
+ *   1. Find the files: model.safetensors, or those that the index names. If neither is there, the message
+ *      says what is there instead.
+ *   2. Open each file, read its header and check it by itself (header.c).
+ *   3. Look up each of the header's tensors: it is wanted, ignored or unknown. If there is an index, it must
+ *      name the same file for the tensor.
+ *   4. Check that no tensor is missing.
  *
- * Headers are freed as soon as their tensors are placed: what stays is a place a tensor and a handle a file.
+ * A header is freed as soon as its tensors have their places. One place per tensor and one handle per file
+ * remain.
  */
 #include "src/files/printable.h"
 #include "src/weights/header.h"
@@ -22,12 +25,12 @@
 
 enum { PATH_BYTES = 4096, SHAPE_BYTES = 160, NAME_BYTES = 256 };
 
-/* What stays the same while a folder is opened. */
+/* The inputs of opening a folder, and the weights that it fills. */
 typedef struct opening {
     const char *folder;
     const tide_weights_names *names;
     const tide_weights_named *by_name;
-    const tide_weights_index *index; /* NULL: one file */
+    const tide_weights_index *index; /* NULL: a single file */
     tide_weights *weights;
 } opening;
 
@@ -49,13 +52,14 @@ static bool name_has_prefix(const tide_weights_names *names, const char *name)
     return prefix != NULL && strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Behind the prefix, where it has one; else the name. */
+/* The name without the optional prefix. */
 static const char *name_bare(const tide_weights_names *names, const char *name)
 {
     return name_has_prefix(names, name) ? name + strlen(names->optional_prefix) : name;
 }
 
-/* As transformers finds it: by its name, or with the prefix taken away or put in front. */
+/* Finds a tensor as transformers does: by its name, then without the prefix, then with the prefix in
+ * front. */
 static const tide_weights_named *tensor_find(const opening *it, const char *name)
 {
     char longer[NAME_BYTES];
@@ -69,7 +73,8 @@ static const tide_weights_named *tensor_find(const opening *it, const char *name
     return found;
 }
 
-/* transformers takes a mixture; here it is refused: what comes out has the names that came in, and one word says which. */
+/* Refuses a mixture of names with and without the prefix, which transformers accepts: an export gives all
+ * tensors the names that they came with, and the config has one flag for that (names_otherwise). */
 static tide_status name_check_prefix(const opening *it, const char *path, const char *name,
                                      const char *wanted)
 {
@@ -149,7 +154,7 @@ static tide_status entry_check(const tide_weights_entry *entry, const char *path
                      tide_printable(entry->name).text, found, wanted);
 }
 
-/* The index must say of the tensor what is true of it. */
+/* Checks that the index names this file for the tensor. */
 static tide_status entry_check_index(const opening *it, const tide_weights_entry *entry, const char *path,
                                      const char *file_name)
 {
@@ -210,7 +215,7 @@ static tide_status open_fail(const char *path, int error)
     return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be opened: %s", path, strerror(error));
 }
 
-/* Open the file and learn its size; *error is ENOENT where it is not there, and that has no message. */
+/* Opens the file and gets its size. If the file does not exist, *error is ENOENT and there is no message. */
 static tide_status file_open(const tide_files *files, const char *path, tide_weights_file *file, int *error)
 {
     int handle;
@@ -236,7 +241,7 @@ static void file_close(const tide_files *files, tide_weights_file *file)
     free(file->path);
 }
 
-/* A part of the file, in a block that the caller frees. */
+/* Reads a part of the file into a block that the caller frees. */
 static tide_status file_text(const tide_files *files, const tide_weights_file *file, uint64_t offset,
                              size_t bytes, char **text)
 {
@@ -253,7 +258,7 @@ static tide_status file_text(const tide_files *files, const tide_weights_file *f
     return TIDE_OK;
 }
 
-/* Bytes of JSON that describe the model's tensors at most. */
+/* The most bytes of JSON that may describe the model's tensors. */
 static uint64_t json_most(const opening *it)
 {
     const uint64_t most =
@@ -329,8 +334,8 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
 
 /* ---- the folder ---- */
 
-/* safetensors' save_model keeps one of two names of the same values, whichever comes first by its bytes; transformers takes
- * either. */
+/* If the files have only the duplicate, its place becomes the tensor's. safetensors' save_model keeps one of
+ * two names of the same values, the bytewise first; transformers accepts either. */
 static void duplicate_take(const opening *it)
 {
     tide_weights *weights = it->weights;
@@ -387,7 +392,7 @@ static tide_status shards_take(opening *it)
     return TIDE_OK;
 }
 
-/* Takes the index's file over. */
+/* Reads the index, then the shards that it names. Closes the index's file. */
 static tide_status index_take(opening *it, tide_weights_file *file)
 {
     const tide_files *files = it->weights->files;
@@ -433,7 +438,8 @@ static tide_status single_take(opening *it, const tide_weights_file *file)
     return status == TIDE_OK ? missing_check(it, weights->opened[0].path) : status;
 }
 
-/* A name of weights that can't be read as they are; of several, the first by its bytes. And one that is read, and wasn't there. */
+/* `name`: a file of weights in a format that is not supported; of several the bytewise first. `nowhere`: one
+ * of the reader's own file names that is listed but could not be opened, as a link that leads nowhere. */
 typedef struct other_format {
     char name[256];
     const char *nowhere; /* NULL: none */
@@ -548,7 +554,7 @@ void tide_weights_close(tide_weights *weights)
     free(weights);
 }
 
-/* ---- what is known of open weights ---- */
+/* ---- properties of open weights ---- */
 
 bool tide_weights_named_otherwise(const tide_weights *weights)
 {

@@ -1,4 +1,4 @@
-/* Open weights, for the files of this folder. */
+/* The struct behind tide_weights, which reader.c and values.c share. */
 #ifndef TIDE_WEIGHTS_READER_INTERNAL_H
 #define TIDE_WEIGHTS_READER_INTERNAL_H
 
@@ -24,18 +24,19 @@ struct tide_weights {
     tide_weights_place *places;
     const char *duplicate_name;
     size_t duplicate_of;
-    /* Like one of `places`, for the tensor `duplicate_of`. No file: the files have no duplicate, or they have
-     * it alone, and then it stands in `places`. */
+    /* where the duplicate of tensor `duplicate_of` lies; file NULL: there is none, or its place has become
+     * the tensor's own */
     tide_weights_place duplicate;
-    bool named, named_otherwise; /* a name has told the latter (tide_weights_named_otherwise) */
+    /* named: some name has decided named_otherwise (tide_weights_named_otherwise) */
+    bool named, named_otherwise;
     tide_weights_file *opened;
-    size_t opened_count; /* of them are open */
+    size_t opened_count; /* how many of `opened` are open */
 };
 
-/* Read exactly `bytes`. 0 or an errno value; ENODATA: the file ends before. */
+/* Read exactly `bytes`. Returns 0 or an errno value; ENODATA: the file is too short. */
 int tide_weights_file_get(const tide_files *files, int handle, uint64_t offset, void *buffer, size_t bytes);
 
-/* The failure of such a read. */
+/* The failure to report for an error of tide_weights_file_get. */
 tide_status tide_weights_file_get_fail(const char *path, int error);
 
 #endif

@@ -9,7 +9,8 @@
 
 enum { NONE = 0 };
 
-/* The file of each tensor, counted from 1, and the number of files. A file gets its number when it is full. */
+/* Sets the file of each tensor, counted from 1, and returns the number of files. A file gets its number when
+ * it is full. */
 static size_t shards_deal(const tide_weights_tensor *tensors, size_t count, tide_weights_dtype dtype,
                           uint64_t max_shard_bytes, size_t *shard_of)
 {
@@ -17,7 +18,7 @@ static size_t shards_deal(const tide_weights_tensor *tensors, size_t count, tide
     uint64_t filled = 0;
     for (size_t i = 0; i < count; i++)
         shard_of[i] = NONE;
-    size_t open_from = 0; /* of the tensors without a file, those before i are in the one being filled */
+    size_t open_from = 0; /* tensors [open_from, i) without a file are in the file being filled */
     for (size_t i = 0; i < count; i++) {
         const uint64_t bytes = tide_weights_elements(&tensors[i]) * tide_weights_dtype_bytes(dtype);
         if (bytes > max_shard_bytes) {
@@ -58,7 +59,8 @@ tide_status tide_weights_shards_make(const tide_weights_tensor *tensors, size_t 
     made.first = calloc(made.count + 1, sizeof *made.first);
     if (made.first == NULL)
         goto no_memory;
-    /* A counting sort by file of what is sorted by name. first[k] ends as the end of file k, counted from 1. */
+    /* Sorts the tensors by file with a counting sort; by_name has sorted them by name. At the end first[k] is
+     * the end of file k, counted from 1. */
     for (size_t i = 0; i < count; i++) {
         made.bytes += tide_weights_elements(&tensors[i]) * tide_weights_dtype_bytes(dtype);
         made.first[shard_of[i]]++;
@@ -122,7 +124,7 @@ static tide_status no_memory(const char *what)
                      what);
 }
 
-/* The text behind its length, padded so that the data starts at a multiple of 8. */
+/* Puts the length in front of the text and pads the text, so that the data starts at a multiple of 8. */
 static tide_status header_frame(const char *text, char **header, size_t *header_bytes)
 {
     const size_t text_bytes = strlen(text);

@@ -1,6 +1,7 @@
-/* Which tensors go into which file, as transformers deals them out (split_torch_state_dict_into_shards): in the caller's order,
- * a new file where the next tensor would make this one larger than it may be; a tensor that is larger by itself has a file of
- * its own, before the one that was being filled. Within a file tensors lie by name, as safetensors writes those of one dtype.
+/* Divides tensors among files as transformers does (split_torch_state_dict_into_shards): it takes them in the
+ * caller's order and begins a new file when the next tensor would make the current file larger than allowed.
+ * A tensor that is too large by itself gets a file of its own, numbered before the current file. Within a
+ * file tensors are sorted by name, as safetensors writes tensors of one dtype.
  */
 #ifndef TIDE_WEIGHTS_SHARDS_H
 #define TIDE_WEIGHTS_SHARDS_H
@@ -8,15 +9,15 @@
 #include "src/weights/tensor.h"
 
 typedef struct tide_weights_shards {
-    size_t *tensors; /* by file, in a file by name */
-    size_t *first;   /* of a file's tensors in them; count + 1 of these */
+    size_t *tensors; /* sorted by file, within a file by name */
+    size_t *first;   /* [count + 1]: where each file's tensors begin in `tensors` */
     size_t count;
-    uint64_t bytes; /* of all the tensors */
+    uint64_t bytes; /* of all tensors' values */
 } tide_weights_shards;
 
 enum { TIDE_WEIGHTS_SHARD_NAME_BYTES = 80 };
 
-/* ARGUMENT: tensors without a valid name or shape (tide_weights_by_name). NO_MEMORY. */
+/* Divide the tensors. ARGUMENT: tensors without a valid name or shape (tide_weights_by_name). NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weights_shards_make(const tide_weights_tensor *tensors, size_t count,
                                                     tide_weights_dtype dtype, uint64_t max_shard_bytes,
                                                     tide_weights_shards *shards);
@@ -26,8 +27,9 @@ void tide_weights_shards_free(tide_weights_shards *shards);
 void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
                              char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
 
-/* A file's header with its length in front, and the index of all files: in blocks that the caller frees. ARGUMENT: a header
- * above the format's limit. NO_MEMORY (a name that is not UTF-8, too). */
+/* The header of one file, preceded by its length, and the index of all files, each in a block that the
+ * caller frees. ARGUMENT: the header is larger than the format allows. NO_MEMORY, also for a name that is
+ * not UTF-8. */
 TIDE_NODISCARD tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
                                                      const tide_weights_tensor *tensors,
                                                      tide_weights_dtype dtype, char **header,

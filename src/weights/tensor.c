@@ -29,7 +29,7 @@ uint64_t tide_weights_elements(const tide_weights_tensor *tensor)
     return elements;
 }
 
-/* Valid, and of no more than the elements that are left. */
+/* Is the tensor valid, with at most *left_elements elements? If so, subtracts them from *left_elements. */
 static bool tensor_is_valid(const tide_weights_tensor *tensor, uint64_t *left_elements)
 {
     if (tensor->name == NULL || tensor->name[0] == '\0' || tensor->rank < 1 ||

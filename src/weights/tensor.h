@@ -1,4 +1,5 @@
-/* Tensors of a folder of weights, as the caller names them, and the dtypes that their values have in files. */
+/* Tensors of a folder of weights, as the caller names them, and the dtypes that their values have in
+ * files. */
 #ifndef TIDE_WEIGHTS_TENSOR_H
 #define TIDE_WEIGHTS_TENSOR_H
 
@@ -8,12 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A header takes 13 times its bytes in memory, and 90 ns a byte, to be understood: no more of it is read than a model of so many
- * tensors can need. An entry has some 150 bytes and a name, of 255 bytes each of which may be an escape of 6; what is said beside
- * the tensors ("__metadata__") has some 100 bytes, and has been seen with some 100 KB. */
+/* Parsing a header takes 13 times its bytes of memory, and 90 ns per byte. So the reader refuses a header
+ * that is larger than a model of so many tensors can need. An entry has some 150 bytes and a name of at most
+ * 255 bytes, each of which may be an escape of 6. "__metadata__" has some 100 bytes, in some files some 100
+ * KB. */
 enum {
     TIDE_WEIGHTS_RANK_MAX = 2,
-    TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000, /* as safetensors itself has it */
+    TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000, /* safetensors' own limit */
     TIDE_WEIGHTS_HEADER_ENTRY_BYTES = 2048,
     TIDE_WEIGHTS_HEADER_FREE_BYTES = 4 << 20,
 };
@@ -34,7 +36,7 @@ typedef enum tide_weights_dtype {
     TIDE_WEIGHTS_DTYPES,
 } tide_weights_dtype;
 
-/* 2 or 4; "BF16", "F16" or "F32". */
+/* The bytes of an element, 2 or 4; and the dtype's name, "BF16", "F16" or "F32". */
 size_t tide_weights_dtype_bytes(tide_weights_dtype dtype);
 const char *tide_weights_dtype_name(tide_weights_dtype dtype);
 
@@ -42,12 +44,13 @@ const char *tide_weights_dtype_name(tide_weights_dtype dtype);
 uint64_t tide_weights_elements(const tide_weights_tensor *tensor);
 
 typedef struct tide_weights_named {
-    const char *name; /* the tensor's own */
+    const char *name; /* points to the tensor's own name */
     size_t tensor;
 } tide_weights_named;
 
-/* The tensors by name, in the order of bytes, in a block that the caller frees. ARGUMENT names the tensor that has no name, no
- * valid shape or another's name; all of them together have fewer than 2^60 elements. NO_MEMORY. */
+/* Sort the tensors bytewise by name, in a block that the caller frees. ARGUMENT: a tensor has no name, no
+ * valid shape or another's name (the message says which), or all together have more than 2^60 elements.
+ * NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weights_by_name(const tide_weights_tensor *tensors, size_t count,
                                                 tide_weights_named **by_name);
 

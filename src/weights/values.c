@@ -1,10 +1,11 @@
-/* Reading values. A range is cut into slices, which the team's threads take in order, read and widen each for itself: what the
- * file holds comes into the last half of the slice's own place and is widened there while it is in the processor's cache. So no
- * memory is needed, and the disk sees one slice after the other: threads that each read a distant part of the file would spoil
- * the system's reading ahead.
+/* Reads values. A range is cut into slices, which the team's threads take in order. A thread reads a slice of
+ * the file into the last half of the slice's place in the result, and widens it there while it is in the
+ * processor's cache. So no other memory is needed, and the disk sees one slice after the other; threads that
+ * each read a distant part of the file would spoil the system's readahead.
  *
- * pread against a mapping, 3 GB of BF16 on 2 processors, GB/s of the file: cached 10.2 against 9.0 to 11.0 with two threads, 6.0
- * against 9.0 with one; not cached 1.5 (dd: 1.4 to 2.2) against 0.4 to 0.7. A mapping would have to be watched for SIGBUS, too.
+ * pread against a mapping, 3 GB of BF16 on 2 processors, GB/s of the file: cached 10.2 against 9.0 to 11.0
+ * with two threads, 6.0 against 9.0 with one; not cached 1.5 (dd: 1.4 to 2.2) against 0.4 to 0.7. A mapping
+ * would also need a handler of SIGBUS.
  */
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
@@ -46,11 +47,11 @@ tide_status tide_weights_file_get_fail(const char *path, int error)
 typedef struct read_range {
     const tide_files *files;
     const tide_weights_place *place;
-    uint64_t offset; /* in the file, of the first element */
+    uint64_t offset; /* of the first element, in the file */
     uint64_t count;
-    size_t to_bytes; /* an element of `values`: as many as in the file, or 4 to be widened */
+    size_t to_bytes; /* bytes of an element of `values`: as in the file, or 4 if it is widened */
     char *values;
-    atomic_int *error; /* any slice's; 0: none */
+    atomic_int *error; /* of some slice that failed; 0: none failed */
 } read_range;
 
 static void slice_read(const void *arguments, size_t index, size_t member)
@@ -114,7 +115,7 @@ tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, ui
 
 /* ---- the tied duplicate ---- */
 
-/* Elements [first, first + count) from a place, as fp32. */
+/* Reads elements [first, first + count) of a place as fp32. */
 static tide_status place_get(const tide_weights *weights, const tide_weights_place *place, uint64_t first,
                              size_t count, float *values)
 {

@@ -1,7 +1,8 @@
-/* One file after the other: create, header, the tensors' values through the buffer, sync, close; then the index, then the
- * folder. The index comes last: a folder that has it has all that it names.
+/* Writes one file after the other: creates it, writes the header and the tensors' values through the buffer,
+ * syncs and closes it. Then it writes the index, and syncs the folder. The index comes last, so that a folder
+ * with an index has all files that the index names.
  *
- * The buffer holds a part of a tensor as fp32 and, behind that, rounded. */
+ * The buffer holds a part of a tensor as fp32 and, behind that, the same values rounded. */
 #include "src/weights/writer.h"
 
 #include "base/write_error.h"
@@ -19,9 +20,10 @@ enum {
     PATH_BYTES = 4096,
     BUFFER_BYTES = 4 << 20,
     SLICE_ELEMENTS = 64 << 10,
-    /* Text at most: a tensor's entries in a header and in the index without its name, and the frame of a header. */
+    /* Upper bounds of text: of a tensor's entries in header and index without its name, and of a header's
+     * frame. */
     ENTRY_TEXT_BYTES = 320,
-    NAME_ESCAPED_BYTES = 6, /* of a byte of a name */
+    NAME_ESCAPED_BYTES = 6, /* of one byte of a name, when escaped */
 };
 
 typedef struct writing {
@@ -65,7 +67,8 @@ static tide_status file_create(const writing *it, const char *name, char path[PA
     return error == 0 ? TIDE_OK : write_fail(path, "created", error);
 }
 
-/* Closes it also where something failed before, which is passed on. */
+/* Syncs and closes the file. If something failed before, `status` is that failure: the file is only closed,
+ * and the failure returned. */
 static tide_status file_finish(const writing *it, int handle, const char *path, tide_status status)
 {
     const int sync_error = status == TIDE_OK ? it->files->sync(it->files->context, handle) : 0;
@@ -241,7 +244,7 @@ uint64_t tide_weights_output_bytes(const tide_weights_output *output)
     uint64_t bytes = ENTRY_TEXT_BYTES;
     for (size_t i = 0; i < output->count; i++) {
         const tide_weights_tensor *tensor = &output->tensors[i];
-        /* Its name stands in a header and in the index. */
+        /* The name is written twice, in a header and in the index. */
         bytes += tide_weights_elements(tensor) * tide_weights_dtype_bytes(output->dtype) + ENTRY_TEXT_BYTES +
                  2 * NAME_ESCAPED_BYTES * strlen(tensor->name);
     }
