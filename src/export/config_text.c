@@ -1,5 +1,5 @@
-/* Words are exchanged in the text itself: a parser and a printer would write 1e-05 and numbers of 17 digits in their own way,
- * and whoever compares the folders would see changes that nobody made. */
+/* Replaces words in the text itself. A JSON parser and printer would write numbers such as 1e-05, or of 17
+ * digits, in their own way, and a comparison of the folders would show changes without a meaning. */
 #include "src/export/config_text.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@ static size_t spaces_end(const char *text, size_t bytes, size_t at)
     return at;
 }
 
-/* Behind the quote that closes the string whose first quote is at `at`. */
+/* The position behind the closing quote of the string that begins at `at`. */
 static size_t string_end(const char *text, size_t bytes, size_t at)
 {
     for (at++; at < bytes && text[at] != '"'; at++)
@@ -33,7 +33,7 @@ static int depth_change(char byte)
     return (byte == '{' || byte == '[') - (byte == '}' || byte == ']');
 }
 
-/* Behind the value that begins at `at`. */
+/* The position behind the value that begins at `at`. */
 static size_t value_end(const char *text, size_t bytes, size_t at)
 {
     int depth = 0;
@@ -49,7 +49,7 @@ static size_t value_end(const char *text, size_t bytes, size_t at)
     return end;
 }
 
-/* Is the string a key of the object itself that names the dtype? *value: where its value begins. */
+/* Is the string from `begin` to `end` a key that names the dtype? *value: where the key's value begins. */
 static bool is_dtype(const char *text, size_t bytes, size_t begin, size_t end, size_t *value)
 {
     static const char *const keys[] = {"\"dtype\"", "\"torch_dtype\""};
@@ -64,7 +64,7 @@ static bool is_dtype(const char *text, size_t bytes, size_t begin, size_t end, s
     return true;
 }
 
-/* A text that grows; its room is enough. */
+/* A text that grows in a buffer that is large enough. */
 typedef struct growing {
     char *text;
     size_t length;
@@ -76,7 +76,7 @@ static void add(growing *made, const char *text, size_t bytes)
     made->length += bytes;
 }
 
-/* Before the brace that closes the object, which ends the text. */
+/* Inserts the dtype before the brace that closes the object, which is the last in the text. */
 static void add_last(growing *made, const char *word)
 {
     size_t brace = made->length, end;

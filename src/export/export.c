@@ -1,6 +1,7 @@
-/* An export has two ends. Before a run's first step OUT.tmp-PID is made, with config.json and all sidecar files: whatever could
- * keep the model from its user is met there. At the run's end the weights follow, and the folder gets its name. Weights that are
- * complete are never thrown away: where the name can't be given any more, the message says where they are.
+/* An export has two phases. Before a run's first step, begin makes OUT.tmp-PID with config.json and all
+ * sidecar files, so that most faults show before the training and not after it. At the run's end, finish
+ * writes the weights and renames the folder. Complete weights are never removed: if the folder can't be
+ * renamed, the message says where it is.
  */
 #include "src/export/export_internal.h"
 
@@ -26,7 +27,7 @@ tide_weights_dtype tide_export_dtype_of(tide_dtype dtype)
                                       : TIDE_WEIGHTS_F32;
 }
 
-/* ---- 1: may it be there? ---- */
+/* ---- 1: may OUT be made there? ---- */
 
 static int same_visit(void *visitor, const char *name)
 {
@@ -39,7 +40,7 @@ static tide_status there_fail(const char *out)
                      out);
 }
 
-/* Is there anything under this name, be it a link that leads nowhere? */
+/* Fails if anything has this name, even a link that leads nowhere. */
 static tide_status name_check(const tide_files *files, const char *out)
 {
     int handle;
@@ -94,7 +95,8 @@ static tide_status is_checkpoint(const tide_files *files, const char *path, bool
     return TIDE_OK;
 }
 
-/* Runs take away what bears their names in a folder of checkpoints, and checkpoints go with all that is in them. */
+/* Refuses a place from which a run would remove the export: runs remove what has their names in a folder of
+ * checkpoints, and remove a checkpoint with all that is in it. */
 static tide_status place_check(const tide_files *files, const char *out)
 {
     char parent[PATH_BYTES];
@@ -151,7 +153,7 @@ static tide_status free_space_check(const tide_export *export)
     const int error = export->files->free_space(export->files->context, parent, &free_bytes);
     if (error == ENOENT)
         return tide_export_folder_fail(parent, "opened", error);
-    if (error != 0 || needed <= free_bytes) /* where the system does not tell, writing will */
+    if (error != 0 || needed <= free_bytes) /* if the system does not say, writing will show it */
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_IO,
                      "export %.700s: its weights have %" PRIu64 " bytes, %" PRIu64 " are free there",
@@ -173,7 +175,7 @@ static tide_status fill(const tide_export *export, const char *path, const char 
                                   : tide_export_copy_sidecars(export->files, export->source, path, false);
 }
 
-/* All but the weights. On failure nothing is left. */
+/* Makes the folder with all but the weights. On failure nothing is left. */
 static tide_status prepare(const tide_export *export, tide_export_place *place)
 {
     char *config = NULL;
@@ -189,7 +191,7 @@ static tide_status prepare(const tide_export *export, tide_export_place *place)
     return status;
 }
 
-/* Of a comparison that ended with `status`. */
+/* The status of a comparison, whose export returned `status`. */
 static tide_status same_end(const tide_export *export, const tide_export_same *same, tide_status status)
 {
     if (!same->differs)
@@ -200,7 +202,8 @@ static tide_status same_end(const tide_export *export, const tide_export_same *s
                      export->out, same->path);
 }
 
-/* All but the weights of a folder that is there: another model's is refused before this one is loaded. */
+/* Compares all but the weights with a folder that exists, so that another model's folder is refused before
+ * this model is loaded. */
 static tide_status there_begin(const tide_export *export, tide_export_place *place)
 {
     tide_export_same same;
@@ -263,7 +266,8 @@ static bool is_there(const tide_files *files, const tide_export_place *place)
     return true;
 }
 
-/* Days after the beginning somebody may have tidied up, and the source model may be elsewhere: then a config.json is made. */
+/* Makes the temporary folder again if it has been removed since begin, perhaps days ago. If the source model
+ * is gone, too, config.json is made anew and there are no sidecar files. */
 static tide_status place_restore(const tide_export *export, tide_export_place *place)
 {
     tide_export anew = *export;
@@ -277,7 +281,7 @@ static tide_status place_restore(const tide_export *export, tide_export_place *p
     return prepare(&anew, place);
 }
 
-/* Give it its name, unless somebody else has that by now. */
+/* Renames the folder to OUT, unless something else has that name by now. */
 static tide_status place_name(const tide_export *export, const tide_export_place *place)
 {
     char message[1024];
@@ -343,7 +347,7 @@ static void tell_checksum(void *context, uint64_t done_bytes, uint64_t total_byt
         export->progress(export->progress_context, "checksum", done_bytes, total_bytes);
 }
 
-/* A sound checkpoint's state. */
+/* Checks the checkpoint and reads its state. */
 static tide_status checkpoint_look(const tide_export *export, const char *path, tide_train_state *state)
 {
     tide_checkpoint_check check;

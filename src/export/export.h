@@ -1,11 +1,11 @@
-/* A model's folder as Hugging Face keeps one: config.json, weights (weights/writer.h), and what belongs to them from the folder
- * that the model began with, its tokenizer and settings of generation.
+/* Writes a model's folder in Hugging Face's form: config.json, weights (weights/writer.h), and sidecar files,
+ * such as tokenizer and generation settings, from the folder of the source model.
  *
- *     tide_export_begin      makes OUT.tmp-PID (or OUT.tmp-PID-N), with all but the weights: before a run trains
- *     tide_export_finish     the weights, everything synced, and the name OUT: when it has
- *     tide_export_abandon    instead: takes it away
+ *     tide_export_begin      before a run trains: makes OUT.tmp-PID, or OUT.tmp-PID-N, without the weights
+ *     tide_export_finish     after the run: writes the weights, syncs everything, renames the folder to OUT
+ *     tide_export_abandon    in place of finish: removes the folder
  *
- * OUT is there whole or not at all. What a killed process leaves is OUT.tmp-PID and its lock: the next begin
+ * OUT is complete or not there at all. A killed process leaves OUT.tmp-PID and its lock; the next begin
  * removes them.
  */
 #ifndef TIDE_EXPORT_EXPORT_H
@@ -15,75 +15,85 @@
 #include "src/model/config.h"
 #include "src/weights/writer.h"
 
-/* A name in a folder of checkpoints that is nobody else's: what is there may be replaced. */
+/* The subfolder of a folder of checkpoints in which runs keep the source model's files. The name is reserved
+ * for that. */
 #define TIDE_EXPORT_SOURCE_NAME "tidepool-origin"
 
 typedef struct tide_export {
     const tide_files *files;
-    const char *out;                /* the folder to make; its parent must be there, itself not */
+    /* the folder to make; its parent must exist, and the folder itself must not */
+    const char *out;
     const tide_model_config *model; /* with a family */
-    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made */
+    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew */
     const char *source;
     tide_weights_dtype dtype;
-    uint64_t max_shard_bytes;        /* 0: no limit */
-    bool may_be_there;               /* `out` may be there if it is what this export writes, to the byte */
-    tide_progress_callback progress; /* told "weights"; or NULL */
+    uint64_t max_shard_bytes; /* 0: no limit */
+    /* `out` may exist if its files are those that this export writes, to the byte */
+    bool may_be_there;
+    tide_progress_callback progress; /* called with "weights", for a checkpoint also "checksum"; or NULL */
     void *progress_context;
 } tide_export;
 
-/* Where an export is being made; "": nowhere. */
+/* The temporary folder of an export; path "": there is none. */
 typedef struct tide_export_place {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
-    int lock;      /* its owner's */
-    bool is_there; /* nowhere, since `out` is there: finish compares */
+    int lock;      /* the lock by which this process owns the folder */
+    bool is_there; /* there is no folder, because `out` exists: finish compares it with the export */
 } tide_export_place;
 
-/* Begin. What dead processes left beside `out` goes. ARGUMENT: `out` is there (and is not what may be there:
- * its config.json or a sidecar file differs), or too long, or is where a run takes things away: a name of
- * its own in a folder of checkpoints, or inside a checkpoint. IO: its parent can't be written, or has no
- * room; a file of source can't be read. MISMATCH: source's config.json is of another model. CORRUPT,
- * UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
+/* Begin an export. Removes the folders that dead processes left beside `out`. ARGUMENT: `out` exists (with
+ * may_be_there: and its config.json or a sidecar file differs), is too long, or is a place from which a run
+ * would remove it: it lies in a checkpoint, or in a folder of checkpoints under a name that runs use. IO: the
+ * parent can't be written to or has too little space, or a file of the source can't be read. MISMATCH: the
+ * source's config.json is of another model. CORRUPT, UNSUPPORTED (config.json), NO_MEMORY. On failure nothing
+ * is left. */
 TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_export_place *place);
 
-/* Finish; `get` gives values as fp32 by the number of a tensor of the model. What was made at the beginning
- * and is gone is made again. Of an `out` that is there the weights are compared: ARGUMENT, they differ.
- * Statuses of that, of tide_weights_write and of `get`: nothing is left. IO, STATE (`out` is there by now):
- * the weights are written, and the message says first where they are whole. `place` is nowhere afterwards. */
+/* Finish an export. `get` gives values as fp32; its `tensor` is a number in the model's order. If the
+ * temporary folder has been removed since begin, it is made again. Statuses of making it, of
+ * tide_weights_write and of `get`: nothing is left. IO or STATE (`out` exists by now) when the folder gets
+ * its name: the weights are complete, and the message begins with the folder that has them. If begin found
+ * `out` there, its weights are compared with the export's; ARGUMENT: they differ. Afterwards `place` has no
+ * folder. */
 TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place,
                                               tide_weights_get get, void *context);
-void tide_export_abandon(const tide_files *files, tide_export_place *place); /* also nowhere */
+/* Remove the temporary folder. Afterwards `place` has no folder. */
+void tide_export_abandon(const tide_files *files, tide_export_place *place);
 
-/* Remove the temporary folders of `out` whose owners are gone: begin does it, too. One that can't be removed
- * stays, and those behind it. */
+/* Remove the temporary folders of `out` whose owners are gone; tide_export_begin does this, too. Stops at the
+ * first folder that can't be removed. */
 void tide_export_tidy(const tide_files *files, const char *out);
 
-/* Begin and finish. */
+/* Begin and finish in one call. */
 TIDE_NODISCARD tide_status tide_export_write(const tide_export *export, tide_weights_get get, void *context);
 
-/* Bytes that its weights will have, or a few more. NO_MEMORY. */
+/* An upper bound, only a little too high, of the bytes of the export's weights. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_export_bytes(const tide_export *export, uint64_t *bytes);
 
-/* Is `out`'s last name one that runs give to things of their own in a folder of checkpoints: step-N, .tmp-..., the source model's? */
+/* Is the last name of `out` one that runs use in a folder of checkpoints: step-N, .tmp-... or
+ * TIDE_EXPORT_SOURCE_NAME? */
 bool tide_export_is_runs_own(const char *out);
 
-/* Begin and finish, from the checkpoint at `path` (DIR/step-N), whose bytes must be sound; export->model is not read. Origin, unless
- * given, is DIR/tidepool-origin. Also CORRUPT: the checkpoint is damaged. */
+/* Export the checkpoint at `path` (DIR/step-N) after checking its checksums; export->model is not read. If
+ * export->source is NULL, the source is DIR/tidepool-origin if that exists. Statuses of begin and finish;
+ * also CORRUPT: the checkpoint is damaged. */
 TIDE_NODISCARD tide_status tide_export_checkpoint(const tide_export *export, const char *path);
 
-/* The dtype of a checkpoint's run; of a config.json's "torch_dtype". */
+/* The dtype of files that corresponds to a pool's dtype. */
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype);
 
-/* Is a file of this name a model's sidecar file? */
+/* Is a file of this name a model's sidecar file? With `config_too`, config.json counts as one. */
 bool tide_export_is_sidecar(const char *name, bool config_too);
 
-/* Keep in `dir`, a folder of checkpoints that this process alone writes to, what an export of them copies from `source`, as
- * dir/tidepool-origin, in place of what an earlier run left there; with source NULL nothing is left. A power cut or a failure
- * leaves under that name the earlier one, the new one or none, whole. STATE: there is something that no run has kept there; it
- * stays. IO, NO_MEMORY, ARGUMENT (a path too long). */
+/* Copy `source`'s config.json and sidecar files to dir/tidepool-origin, for later exports of the checkpoints
+ * in `dir`, which this process alone may write to. Replaces the files that an earlier run kept there; with
+ * source NULL removes them. After a failure or a power cut the name has the earlier folder, the new one or
+ * none, never a part of one. STATE: the folder holds a file that no run keeps there; the folder stays. IO,
+ * NO_MEMORY, ARGUMENT (a path too long). */
 TIDE_NODISCARD tide_status tide_export_keep_source(const tide_files *files, const char *dir,
                                                    const char *source);
 
-/* Is there one? `source` is its path. IO, ARGUMENT. */
+/* Does `dir` keep a source model's files? Sets `source` to their folder. IO, ARGUMENT (a path too long). */
 TIDE_NODISCARD tide_status tide_export_source_kept(const tide_files *files, const char *dir,
                                                    char source[TIDE_CHECKPOINT_PATH_BYTES], bool *kept);
 

@@ -17,7 +17,8 @@ static const char *dtype_word(tide_weights_dtype dtype)
     return dtype == TIDE_WEIGHTS_BF16 ? "bfloat16" : dtype == TIDE_WEIGHTS_F16 ? "float16" : "float32";
 }
 
-/* Numbers with as few digits as give them back; and a line's end. NULL: no memory. */
+/* The JSON's text and a line's end. Numbers have 15 digits if that is enough to read the same numbers back,
+ * else 17. NULL: no memory. */
 static char *made_text(const json_t *root)
 {
     char *text = tide_weights_json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
@@ -45,7 +46,7 @@ static bool same_model(const tide_model_config *a, const tide_model_config *b)
     return same;
 }
 
-/* Is the dtype, under any key that it has, this word? */
+/* Checks that every key for the dtype in the text has this word as its value. */
 static tide_status dtype_check(const char *text, const char *path, const char *word)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
@@ -53,7 +54,7 @@ static tide_status dtype_check(const char *text, const char *path, const char *w
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && json_error_code(&error) != json_error_duplicate_key)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for %.900s", path);
-    bool right = root != NULL; /* NULL: a key that is spelled with escapes is there twice */
+    bool right = root != NULL; /* NULL: a duplicate key, once spelled with escapes */
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *value = json_object_get(root, keys[i]);
         right = right &&
@@ -64,7 +65,7 @@ static tide_status dtype_check(const char *text, const char *path, const char *w
                  : tide_fail(TIDE_ERROR_UNSUPPORTED, "export: %.900s spells its dtype with escapes", path);
 }
 
-/* The source model's, unchanged but for the dtype. */
+/* The text of the source model's config.json, unchanged but for the dtype. */
 static tide_status source_text(const tide_export *export, char **made)
 {
     char path[TIDE_CHECKPOINT_PATH_BYTES], *text = NULL, *edited = NULL;

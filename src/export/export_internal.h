@@ -1,6 +1,6 @@
-/* What the parts of an export share: export.c is above; export_config.c (config.json), export_sidecar.c (the
- * sidecar files), export_source.c (what a run keeps), export_place.c (the temporary folder) and
- * export_same.c (comparison) are beneath. */
+/* Functions that the parts of an export share. export.c calls the others: export_config.c (config.json),
+ * export_sidecar.c (sidecar files), export_source.c (the files that a run keeps), export_place.c (the
+ * temporary folder) and export_same.c (comparison). */
 #ifndef TIDE_EXPORT_EXPORT_INTERNAL_H
 #define TIDE_EXPORT_EXPORT_INTERNAL_H
 
@@ -8,48 +8,49 @@
 
 #define TIDE_EXPORT_CONFIG_NAME "config.json"
 
-/* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, ARGUMENT (a
- * path too long), and of a source model's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
+/* The text of config.json: *bytes bytes and a zero, which the caller frees. IO, NO_MEMORY, ARGUMENT (a path
+ * too long). With a source model also CORRUPT, UNSUPPORTED, MISMATCH (it is another model). */
 TIDE_NODISCARD tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes);
 
-/* The last name of a path, without the slashes behind it. */
+/* The last name of a path, without trailing slashes. */
 void tide_export_name_of(const char *path, char name[TIDE_CHECKPOINT_PATH_BYTES]);
 
 /* Make OUT.tmp-PID, or OUT.tmp-PID-N, and own it. IO. */
 TIDE_NODISCARD tide_status tide_export_place_make(const tide_export *export, tide_export_place *place);
 
-/* It has its name, or a person is to have it: own it no longer. `place` is nowhere afterwards. */
+/* Give up the ownership of the folder, which has been renamed or is left to the user. Afterwards `place` has
+ * no folder. */
 void tide_export_place_release(const tide_files *files, tide_export_place *place);
 
-/* A comparison of an export with what is there. */
+/* A comparison of an export with an existing folder. */
 typedef struct tide_export_same {
-    tide_files files; /* to export to: what is created is compared */
+    tide_files files; /* for the export to write to: compares the existing file instead of creating one */
     const tide_files *under;
     int created; /* the file that is being compared */
-    uint64_t at; /* so many of its bytes are the same */
+    uint64_t at; /* how many of its bytes have been found equal */
     char path[TIDE_CHECKPOINT_PATH_BYTES];
-    bool differs; /* the file at `path` */
+    bool differs; /* the file at `path` differs */
 } tide_export_same;
 
 void tide_export_same_begin(const tide_files *files, tide_export_same *same);
 
-/* ARGUMENT: too long. */
+/* Join a folder and a name. ARGUMENT: the path is too long. */
 TIDE_NODISCARD tide_status tide_export_path(const char *folder, const char *name,
                                             char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* `error` as the failure to read a file that must be `what` and have at most `most` bytes. */
+/* The failure for `error`, met while reading a file that must be `what` and have at most `most` bytes. */
 TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, const char *what, int error);
 
-/* That `what` can't be done with the folder or file. */
+/* The failure for `error`: the folder or file can't be `what` ("opened", say). */
 TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char *what, int error);
 
-/* Copy the sidecar files, each file synced, into `to`, which has none of them. IO, NO_MEMORY, ARGUMENT. On
- * failure some of them may be there. */
+/* Copy the sidecar files, with `config_too` also config.json, into `to`, which has none of them; sync each
+ * file. IO, NO_MEMORY, ARGUMENT. On failure some of the files may be there. */
 TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from,
                                                      const char *to, bool config_too);
 
-/* Sync the folder at `path`, whose files are, name it `name`, and make that durable. *named: it bears the name, though a power cut
- * may take that back where this fails. IO. */
+/* Sync the folder at `path`, whose files are synced already, rename it to `name` and sync its parent. *named:
+ * it has been renamed, although a power cut may undo that if this call fails. IO. */
 TIDE_NODISCARD tide_status tide_export_name_folder(const tide_files *files, const char *path,
                                                    const char *name, bool *named);
 

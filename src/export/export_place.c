@@ -1,6 +1,6 @@
-/* The temporary folder in which an export is made: OUT.tmp-PID, owned by its lock OUT.tmp-PID.lock
- * (files/owner.h) until it has its name. A folder of such a name without a lock is a person's, or a model
- * that could not be given its name: it stays. */
+/* The temporary folder in which an export is made: OUT.tmp-PID. This process owns it by the lock
+ * OUT.tmp-PID.lock (files/owner.h) until the folder is renamed to OUT. A folder of such a name without a lock
+ * is the user's, or a complete model that could not be renamed: it is never removed. */
 #include "src/export/export_internal.h"
 
 #include "src/checkpoint/folder.h"
@@ -45,7 +45,7 @@ static int try_make(const tide_files *files, tide_export_place *place)
     return error;
 }
 
-/* What bears such a name already is not ours to judge: a number more is a new name. */
+/* If something has the name already, it stays, and the next number gives a new name. */
 tide_status tide_export_place_make(const tide_export *export, tide_export_place *place)
 {
     const int length = (int)length_without_slashes(export->out);
@@ -74,7 +74,7 @@ void tide_export_place_release(const tide_files *files, tide_export_place *place
     place->path[0] = '\0';
 }
 
-/* A folder that can't be removed keeps its lock file: the next export to OUT tries again. */
+/* If the folder can't be removed, its lock file stays, so that the next export to OUT tries again. */
 static int remove_owned(const tide_files *files, const char *path, int lock)
 {
     const int error = tide_files_remove_folder(files, path);
@@ -95,12 +95,13 @@ void tide_export_abandon(const tide_files *files, tide_export_place *place)
 typedef struct search {
     const tide_files *files;
     const char *out;
-    char name[PATH_BYTES]; /* out's */
-    char path[PATH_BYTES]; /* found, and owned by us now */
+    char name[PATH_BYTES]; /* the last name of `out` */
+    char path[PATH_BYTES]; /* of a folder that was found and that this process owns now */
     int lock;
 } search;
 
-/* The first lock whose owner is gone ends the listing: a folder must not change under it. */
+/* Ends the listing at the first lock whose owner is gone, because a folder must not change while it is
+ * listed. */
 static int left_visit(void *visitor, const char *name)
 {
     search *it = visitor;

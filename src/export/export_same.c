@@ -1,6 +1,7 @@
-/* Is a folder that is there what an export would write? The export runs once more, to a table of files that
- * compares in place of writing: so what is the same is the same to the byte, config.json, tokenizer, weights
- * and index, whoever wrote it. Files that an export does not write do not count. Nothing is changed. */
+/* Does a folder that exists hold the files that an export would write? The export runs once more, on a table
+ * of files that compares instead of writing. So equal means equal to the byte: config.json, tokenizer,
+ * weights and index, whoever wrote them. Files that an export does not write do not count. Nothing is
+ * changed. */
 #include "src/export/export_internal.h"
 
 #include <assert.h>
@@ -19,7 +20,7 @@ static int differ(tide_export_same *same)
 static int same_create(void *context, const char *path, int *handle)
 {
     tide_export_same *same = context;
-    assert(same->created == NO_FILE); /* exports write one file after the other */
+    assert(same->created == NO_FILE); /* an export writes one file after the other */
     (void)snprintf(same->path, sizeof same->path, "%s", path);
     const int error = same->under->open(same->under->context, path, &same->created);
     if (error == ENOENT || error == EISDIR || error == ENOTDIR)
@@ -48,7 +49,8 @@ static int same_write(void *context, int handle, const void *buffer, size_t byte
     return 0;
 }
 
-/* The writer's last call but close: all is compared, and nothing may follow. */
+/* The writer's last call before close: all its bytes have been compared, and the existing file may have no
+ * more. */
 static int same_sync(void *context, int handle)
 {
     tide_export_same *same = context;
@@ -96,7 +98,7 @@ static int same_sync_folder(void *context, const char *path)
     return 0;
 }
 
-/* A writer takes back the file that it could not write: the one that is there stays. */
+/* A writer removes a file that it could not write. Here that file existed before, so it stays. */
 static int same_remove_file(void *context, const char *path)
 {
     (void)context, (void)path;

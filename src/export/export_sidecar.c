@@ -1,4 +1,4 @@
-/* What belongs to a model besides its weights. */
+/* Copies a model's sidecar files: those that belong to it besides the weights. */
 #include "src/export/export_internal.h"
 
 #include "base/write_error.h"
@@ -13,7 +13,7 @@
 
 enum { COPY_MAX_BYTES = 64 << 20 };
 
-/* A model's sidecar files, whatever its tokens are. */
+/* The names of sidecar files, for all kinds of tokenizers. */
 static const char *const copied[] = {
     "tokenizer*",  "vocab.*",    "merges.txt",        "special_tokens_map.json", "*.tiktoken",
     "tekken.json", "LICENSE*",   "added_tokens.json", "generation_config.json",  "chat_template*",

@@ -1,4 +1,5 @@
-/* The source model that a folder of checkpoints keeps: what an export of them copies from the folder that the run began with. */
+/* Keeps the source model's config.json and sidecar files in a folder of checkpoints, so that exports of the
+ * checkpoints can copy them. */
 #include "src/export/export_internal.h"
 
 #include "src/files/printable.h"
@@ -28,18 +29,19 @@ tide_status tide_export_source_kept(const tide_files *files, const char *dir,
     return TIDE_OK;
 }
 
-/* Take away the folder that may have borne the kept one's name: that it does no more is made sure first. */
+/* Removes the old folder, after a sync of `dir` has made its renaming durable. */
 static int old_remove(const tide_files *files, const char *dir, const char *old)
 {
     int error = files->sync_folder(files->context, dir);
     if (error == 0 && files->remove_file(files->context, old) == 0)
-        return 0; /* it was a link to somebody's own folder */
+        return 0; /* it was a link to a folder of the user's */
     if (error == 0)
         error = tide_files_remove_folder(files, old);
     return error == ENOENT ? 0 : error;
 }
 
-/* An empty folder under a temporary name that is nobody else's; what a forerunner left there goes. */
+/* Makes an empty folder under a temporary name that only this file uses; removes a folder that an earlier
+ * process left there. */
 static tide_status temporary_make(const tide_files *files, const char *path)
 {
     int error = files->make_folder(files->context, path);
@@ -56,7 +58,7 @@ typedef struct looking {
     tide_status status;
 } looking;
 
-/* The first name that no run keeps there, and the end of the listing. */
+/* Ends the listing at the first name that no run keeps there. */
 static int foreign_visit(void *visitor, const char *name)
 {
     looking *it = visitor;
@@ -67,7 +69,7 @@ static int foreign_visit(void *visitor, const char *name)
     return ECANCELED;
 }
 
-/* What is replaced or removed must be what a run has kept. */
+/* Fails unless a run has kept all files in the folder: others must not be replaced or removed. */
 static tide_status kept_check(const tide_files *files, const char *kept)
 {
     looking it = {.folder = kept};
@@ -77,11 +79,14 @@ static tide_status kept_check(const tide_files *files, const char *kept)
     return tide_export_folder_fail(kept, "listed", error);
 }
 
-/*   1  a new folder, complete, as DIR/.tmp-tidepool-origin
- *   2  DIR/tidepool-origin, where there is one, becomes DIR/.tmp-tidepool-origin-old
- *   3  the new one becomes DIR/tidepool-origin; the folder is synced
- *   4  the old one goes
- * A power cut at any time leaves the old one, the new one or none under the name, whole. */
+/* The steps:
+ *
+ *   1  make the new folder, complete, as DIR/.tmp-tidepool-origin
+ *   2  rename DIR/tidepool-origin, if it exists, to DIR/.tmp-tidepool-origin-old
+ *   3  rename the new folder to DIR/tidepool-origin and sync DIR
+ *   4  remove the old folder
+ *
+ * After a power cut at any time the name has the old folder, the new one or none, never a part of one. */
 tide_status tide_export_keep_source(const tide_files *files, const char *dir, const char *source)
 {
     char kept[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES], old[TIDE_CHECKPOINT_PATH_BYTES];

@@ -30,7 +30,7 @@ void tide_weight_list_free(tide_weight_list *list)
     *list = (tide_weight_list){.count = 0};
 }
 
-/* The prefix goes where the first tensor's name has it, and comes where it has none. */
+/* Removes the prefix from the names if the first tensor's name has it, and else adds it to all. */
 void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *list)
 {
     const char *prefix = config->family->optional_prefix;
@@ -49,7 +49,8 @@ void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *
     }
 }
 
-/* A tied head may be there once more, or instead: it is the token embedding's values. */
+/* The duplicate is a tied head: files may hold it besides the token embedding or instead of it, with the same
+ * values. */
 tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list)
 {
     const tide_family *family = config->family;
@@ -57,7 +58,7 @@ tide_weights_names tide_weight_list_names(const tide_model_config *config, const
     while (family->ignored[ignored])
         ignored++;
     assert(tide_model_param_index(config, TIDE_ROLE_TOKEN_EMBEDDING, 0) ==
-           0); /* the first tensor, in every family */
+           0); /* it is the first tensor, in every family */
     return (tide_weights_names){.tensors = list->tensors,
                                 .count = list->count,
                                 .optional_prefix = family->optional_prefix,

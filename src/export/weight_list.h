@@ -7,18 +7,19 @@
 
 typedef struct tide_weight_list {
     tide_weights_tensor *tensors; /* [count], in the model's order */
-    tide_model_tensor *described; /* [count], whose names they have */
+    tide_model_tensor *described; /* [count]; has the text of the tensors' names */
     size_t count;
 } tide_weight_list;
 
 /* NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weight_list_make(const tide_model_config *config, tide_weight_list *list);
-void tide_weight_list_free(tide_weight_list *list); /* may be zeroed */
+void tide_weight_list_free(tide_weight_list *list); /* a zeroed list may be freed, too */
 
-/* Let the tensors have the names that they have in files where config->names_otherwise. */
+/* Add the family's optional prefix to the names, or remove it from them. Call it if
+ * config->names_otherwise. */
 void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *list);
 
-/* What a folder of the model's family must hold, and may. */
+/* The tensors that a folder of the model's weights must hold, and those that it may hold. */
 tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list);
 
 #endif
