@@ -1,8 +1,8 @@
-/* Training data as sequences.
+/* Training data as sequences, none of which crosses shards.
  *
  *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence's last target
- *     shard 1      | s3 | s4 |t|                  is the next one's first token; sequences never
- *     sequences    0 ............ training | validation           cross shards
+ *     shard 1      | s3 | s4 |t|                  is the next one's first token
+ *     sequences    0 ............ training | validation
  *
  * Validation sequences come from files of their own, which follow the training files in the array, or are the
  * last 5% of the training files' sequences, at least one.
