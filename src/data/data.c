@@ -367,8 +367,8 @@ tide_data_counts tide_data_count(const tide_data *data)
 
 /* ---- batches ---- */
 
-/* The shard that holds a sequence: the last one that begins at or before it. A shard of no sequences begins
- * where the next one does, so "the last" skips it. */
+/* The shard that holds a sequence: the last one whose first sequence has this number or a lower one. A shard
+ * without sequences has the same first sequence as the next one, so it is never the last. */
 static data_shard *sequence_shard(const tide_data *data, uint64_t sequence)
 {
     size_t low = 0, high = data->shard_count;

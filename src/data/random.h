@@ -11,7 +11,7 @@
 /* The purpose of a stream of numbers. It is part of the counter, so two uses of one seed never share a
  * number. */
 typedef enum tide_random_use {
-    TIDE_RANDOM_USE_INIT = 1,    /* initial parameters; `item` is the param's index */
+    TIDE_RANDOM_USE_INIT = 1,    /* initial values; `item` is the tensor's index */
     TIDE_RANDOM_USE_SAMPLE = 2,  /* sampled text; `item` is the sample's number */
     TIDE_RANDOM_USE_SHUFFLE = 3, /* training order; `item` is the epoch */
     TIDE_RANDOM_USE_TEST = 4,    /* tests and tools */

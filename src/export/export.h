@@ -23,7 +23,7 @@ typedef struct tide_export {
     const tide_files *files;
     /* the folder to make; its parent must exist, and the folder itself must not */
     const char *out;
-    const tide_model_config *model; /* with a family */
+    const tide_model_config *model; /* its family must be set */
     /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew */
     const char *source;
     tide_weights_dtype dtype;

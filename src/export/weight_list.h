@@ -11,7 +11,7 @@ typedef struct tide_weight_list {
     size_t count;
 } tide_weight_list;
 
-/* NO_MEMORY. */
+/* Make the list of a model's tensors. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weight_list_make(const tide_model_config *config, tide_weight_list *list);
 void tide_weight_list_free(tide_weight_list *list); /* a zeroed list may be freed, too */
 

@@ -33,7 +33,7 @@ typedef struct tide_rope {
 } tide_rope;
 
 typedef struct tide_model_config {
-    char name[64]; /* a preset's name, or what config.json is called; for people only, never compared */
+    char name[64]; /* a preset's name, a folder's or "config.json"; only for messages, never compared */
     const tide_family *family;
     uint32_t layers;     /* 1 .. 1024 */
     uint32_t width;      /* 1 .. 65536 */

@@ -275,7 +275,7 @@ static bool is_written(const tide_config_field *field, const tide_family *family
            field->kind != TIDE_FIELD_NOT_FALSE && field->kind != TIDE_FIELD_TOKEN;
 }
 
-/* NULL: no memory. */
+/* The field's value as JSON; NULL: no memory. */
 static json_t *field_to_json(const tide_config_field *field, const tide_model_config *config)
 {
     const void *at = (const char *)config + field->offset;

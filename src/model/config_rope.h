@@ -1,4 +1,4 @@
-/* The rotary positions' part of a config.json. */
+/* Reads and writes the rotary positions in a config.json. */
 #ifndef TIDE_MODEL_CONFIG_ROPE_H
 #define TIDE_MODEL_CONFIG_ROPE_H
 

@@ -53,7 +53,7 @@ struct tide_decoder {
     bool trains_embedding;      /* the token or position embedding is trained: backward goes on to it */
     tide_param *params;         /* [param_count], creation order */
     tide_activation *residuals; /* [layers + 1] */
-    tide_activation *saved;     /* [layers]; unset where the block recomputes */
+    tide_activation *saved;     /* [layers]; unset if the block recomputes */
     tide_decoder_op *ops;       /* [order.count] */
     tide_decoder_order order;
     /* index of each role's param, for a per-layer role that of layer 0; -1: the model has none */
@@ -179,7 +179,7 @@ void *tide_decoder_take(uintptr_t *cursor, size_t bytes);
 void tide_decoder_activations_place(const tide_decoder_options *options, uint32_t sequences,
                                     uintptr_t *cursor, tide_decoder_activations *activations);
 
-/* --- launches; each may take scratch: call them after the op has taken its workspace --- */
+/* --- launches; each may use scratch, so an op must take its workspace before its first launch --- */
 
 void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel,
                          const void *arguments, size_t argument_bytes, double flops, double bytes);

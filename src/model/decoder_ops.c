@@ -24,7 +24,7 @@
 
 enum { USES_MAX = 16 };
 
-/* An op's description while it is being put together. */
+/* An op's description under construction. */
 typedef struct declaration {
     char name[48];
     tide_pass pass;

@@ -22,7 +22,7 @@ static double yarn(const tide_model_config *config, uint32_t i, double frequency
     low = fmax(low, 0);
     high = fmin(high, config->head_width - 1.0);
     if (low == high)
-        high += 0.001; /* a step instead of a ramp */
+        high += 0.001; /* the ramp becomes a step */
     const double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
     return frequency / rope->factor * ramp + frequency * (1 - ramp);
 }

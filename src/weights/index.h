@@ -21,7 +21,8 @@ void tide_weights_index_free(tide_weights_index *index);
 /* The file that holds the tensor of this name; NULL: the index does not name it. */
 const char *tide_weights_index_file(const tide_weights_index *index, const char *name);
 
-/* The first tensor that the index places in the file while its header lacks it; NULL: none. */
+/* The first tensor that the index places in the file although the file's header lacks it; NULL: there is
+ * none. */
 const char *tide_weights_index_lacking(const tide_weights_index *index, const char *file,
                                        const tide_weights_header *header);
 

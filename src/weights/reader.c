@@ -82,7 +82,7 @@ static tide_status name_check_prefix(const opening *it, const char *path, const 
     const tide_weights_names *names = it->names;
     const bool has = name_has_prefix(names, name), otherwise = has != name_has_prefix(names, wanted);
     if (name_has_prefix(names, names->tensors[0].name) != name_has_prefix(names, wanted))
-        return TIDE_OK; /* the head of a family whose other names have the prefix */
+        return TIDE_OK; /* the head, in a family whose other names have the prefix */
     if (weights->named && weights->named_otherwise != otherwise)
         return tide_fail(
             TIDE_ERROR_CORRUPT,

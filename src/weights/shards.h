@@ -23,7 +23,7 @@ TIDE_NODISCARD tide_status tide_weights_shards_make(const tide_weights_tensor *t
                                                     tide_weights_shards *shards);
 void tide_weights_shards_free(tide_weights_shards *shards);
 
-/* model.safetensors, or model-00001-of-00004.safetensors. */
+/* The name of a file: model.safetensors, or model-00001-of-00004.safetensors. */
 void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
                              char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
 
