@@ -75,9 +75,9 @@ typedef struct tide_model_config {
  *                experts, ...; the message has the field and its value), or another model type */
 TIDE_NODISCARD tide_status tide_model_config_open(const char *model, tide_model_config *config);
 
-/* Read the model from the text of a config.json, which messages call `origin`. CORRUPT, UNSUPPORTED as above;
+/* Read the model from the text of a config.json, which messages call `label`. CORRUPT, UNSUPPORTED as above;
  * NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_model_config_parse(const char *text, size_t bytes, const char *origin,
+TIDE_NODISCARD tide_status tide_model_config_parse(const char *text, size_t bytes, const char *label,
                                                    tide_model_config *config);
 
 /* The name of the preset that has this shape and vocabulary; NULL: there is none. */
@@ -102,9 +102,9 @@ const tide_family *tide_model_family_find(const char *name);
 void tide_model_config_complete(tide_model_config *config);
 
 /* Check the ranges and divisibility that the fields' comments state. Call it after changing a field
- * (--vocab-size). ARGUMENT: the message names the field, its value and the right values, and `origin`, where
+ * (--vocab-size). ARGUMENT: the message names the field, its value and the right values, and `label`, where
  * the config came from. */
-TIDE_NODISCARD tide_status tide_model_config_check(const tide_model_config *config, const char *origin);
+TIDE_NODISCARD tide_status tide_model_config_check(const tide_model_config *config, const char *label);
 
 bool tide_model_config_is_valid(const tide_model_config *config);
 

@@ -39,7 +39,7 @@ static tide_status read_size(const json_t *item, const char *key, const char *la
 }
 
 /* Reads a size under its key or its legacy key; if both are there, their values must be equal. */
-static tide_status read_size_field(const json_t *root, const char *origin, const tide_config_field *field,
+static tide_status read_size_field(const json_t *root, const char *label, const tide_config_field *field,
                                    uint32_t *value)
 {
     const json_t *item = field_item(root, field->key), *legacy_item = field_item(root, field->legacy_key);
@@ -50,7 +50,7 @@ static tide_status read_size_field(const json_t *root, const char *origin, const
     uint32_t legacy = 0;
     if (!item && !legacy_item && json_object_get(root, field->key) != NULL)
         *value = 0; /* null: it is derived from other fields */
-    tide_status status = item ? read_size(item, field->key, origin, field->most, value) : TIDE_OK;
+    tide_status status = item ? read_size(item, field->key, label, field->most, value) : TIDE_OK;
     if (status == TIDE_OK && legacy_item)
         status = read_size(legacy_item, field->legacy_key, label, field->most, &legacy);
     if (status == TIDE_OK && item && legacy_item && *value != legacy)
@@ -90,7 +90,7 @@ static tide_status read_switch(const json_t *item, const char *label, const tide
 }
 
 /* A dropout rate; transformers' dropout layers accept the same range. */
-static tide_status read_rate(const json_t *item, const char *origin, const tide_config_field *field,
+static tide_status read_rate(const json_t *item, const char *label, const tide_config_field *field,
                              double *value)
 {
     const double found = json_number_value(item);
@@ -104,7 +104,7 @@ static tide_status read_rate(const json_t *item, const char *origin, const tide_
 /* A token, as torch's Embedding reads its padding_idx: a negative one counts from the vocabulary's end (old
  * files have -1). A token outside the vocabulary, with which transformers can't build the model, means no
  * row. */
-static tide_status read_token(const json_t *item, const char *origin, const tide_config_field *field,
+static tide_status read_token(const json_t *item, const char *label, const tide_config_field *field,
                               uint32_t vocabulary, uint32_t *row)
 {
     const json_int_t found = json_integer_value(item), count = vocabulary;
@@ -134,7 +134,7 @@ static tide_status read_word(const json_t *item, const char *label, const char *
 }
 
 /* Fails because of an unsupported value, which the message shows. */
-static tide_status refuse_value(const json_t *item, const char *origin, const char *key, const char *built)
+static tide_status refuse_value(const json_t *item, const char *label, const char *key, const char *built)
 {
     char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
     const tide_status status =
@@ -157,9 +157,9 @@ static tide_status read_field(const json_t *root, const char *label, const tide_
     case TIDE_FIELD_REAL:
         return read_real(item, label, field, at);
     case TIDE_FIELD_RATE:
-        return read_rate(item, origin, field, at);
+        return read_rate(item, label, field, at);
     case TIDE_FIELD_TOKEN: /* vocab_size has been read before */
-        return read_token(item, origin, field, config->vocab_size, at);
+        return read_token(item, label, field, config->vocab_size, at);
     case TIDE_FIELD_WORD:
         return read_word(item, label, field->key, field->word);
     case TIDE_FIELD_NOTHING:
@@ -189,7 +189,7 @@ static tide_status refuse_type(const json_t *type, const char *label)
 
 /* Notes whether the field is absent, so that transformers' default applies. A null is refused, as in
  * transformers. */
-static tide_status check_context(const json_t *root, const char *origin, tide_model_config *config)
+static tide_status check_context(const json_t *root, const char *label, tide_model_config *config)
 {
     const tide_config_field *field =
         tide_model_config_field(config->family, offsetof(tide_model_config, context));
@@ -202,7 +202,7 @@ static tide_status check_context(const json_t *root, const char *origin, tide_mo
 }
 
 /* Refuses a GPT-2 config whose MLP is not four widths wide, the only width that tidepool supports. */
-static tide_status check_mlp(const tide_model_config *config, const char *origin)
+static tide_status check_mlp(const tide_model_config *config, const char *label)
 {
     const uint64_t right = (uint64_t)config->family->mlp_widths * config->width;
     if (right == 0 || config->mlp_width == right)

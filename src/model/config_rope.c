@@ -85,7 +85,7 @@ static tide_status read_kind_named(const json_t *scaling, const char *within, co
 }
 
 /* Reads the kind under rope_type or its older name, type; if both are there, they must be equal. */
-static tide_status read_kind(const json_t *scaling, const char *within, const char *origin, tide_rope *rope)
+static tide_status read_kind(const json_t *scaling, const char *within, const char *label, tide_rope *rope)
 {
     tide_rope_kind kind = TIDE_ROPE_DEFAULT, legacy = TIDE_ROPE_DEFAULT;
     const bool is_there = item_of(scaling, "rope_type") != NULL;
@@ -102,7 +102,7 @@ static tide_status read_kind(const json_t *scaling, const char *within, const ch
 }
 
 /* Refuses rotary positions by kinds of layers, which some families have and tidepool does not support. */
-static tide_status check_flat(const json_t *scaling, const char *within, const char *origin)
+static tide_status check_flat(const json_t *scaling, const char *within, const char *label)
 {
     const char *key;
     json_t *item;
@@ -118,7 +118,7 @@ static tide_status check_flat(const json_t *scaling, const char *within, const c
 }
 
 /* Refuses numbers without a type: the kind would be "default", which has no such numbers. */
-static tide_status check_untyped(const json_t *scaling, const char *within, const char *origin)
+static tide_status check_untyped(const json_t *scaling, const char *within, const char *label)
 {
     const char *key;
     json_t *item;
@@ -189,7 +189,7 @@ static tide_status read_scaling(const json_t *scaling, const char *within, const
 }
 
 /* Reads an mscale. 0 counts as absent, as in transformers. */
-static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *origin,
+static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *label,
                                double *value)
 {
     const json_t *item = item_of(scaling, key);
@@ -231,7 +231,7 @@ static tide_status check_partial(const json_t *object, const char *within, const
 
 /* Refuses a theta in rope_scaling that differs from rope_theta: transformers 4 ignores it and transformers 5
  * uses it. */
-static tide_status check_theta(const json_t *scaling, const char *within, const char *origin, double theta)
+static tide_status check_theta(const json_t *scaling, const char *within, const char *label, double theta)
 {
     double other = theta;
     const tide_status status = read_number(scaling, within, "rope_theta", 1, label, &other);

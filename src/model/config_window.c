@@ -17,7 +17,7 @@
 enum { POSITIONS_OTHERWISE = 4096, LAYERS_OTHERWISE = 28 }; /* transformers' defaults for absent fields */
 
 /* Reads how many positions the window has; 0: there is no window. */
-static tide_status read_positions(const json_t *root, const char *origin, json_int_t *positions)
+static tide_status read_positions(const json_t *root, const char *label, json_int_t *positions)
 {
     const json_t *item = json_object_get(root, "sliding_window");
     if (item && !json_is_null(item) && json_integer_value(item) < 1) /* 0 if no whole number */
@@ -77,7 +77,7 @@ static bool has_sliding(const json_t *types)
 }
 
 /* Without layer_types: do some layers have the window? */
-static tide_status read_upper(const json_t *root, const char *origin, uint32_t layers, bool *sliding)
+static tide_status read_upper(const json_t *root, const char *label, uint32_t layers, bool *sliding)
 {
     const json_t *item = json_object_get(root, "max_window_layers");
     if (item && !json_is_integer(item))

@@ -81,13 +81,13 @@ struct tide_op_builder {
 
 /* A block's activations, all that backward needs: [rows, ...] each, NULL if the family does not have it. */
 typedef struct tide_decoder_activations {
-    void *norm_1, *qkv;        /* WIDTH, QKV */
-    void *qk;                  /* queries and keys after their norms: QUERY + KV */
-    void *attention;           /* QUERY */
-    void *middle;              /* WIDTH: the residual between attention and MLP */
-    void *norm_2, *fc, *act;   /* WIDTH; FC, the activation function's input; MLP, its output */
-    uintptr_t reclaimable_end; /* norm_2, fc and act lie one after the other up to here */
-    float *logsumexp;          /* [sequences, heads, seq_len] */
+    void *norm_1, *qkv;         /* WIDTH, QKV */
+    void *qk;                   /* queries and keys after their norms: QUERY + KV */
+    void *attention;            /* QUERY */
+    void *middle;               /* WIDTH: the residual between attention and MLP */
+    void *norm_2, *fc, *act;    /* WIDTH; FC, the activation function's input; MLP, its output */
+    uintptr_t overwritable_end; /* norm_2, fc and act lie one after the other up to here */
+    float *logsumexp;           /* [sequences, heads, seq_len] */
     float *mean_1, *rstd_1, *mean_2, *rstd_2; /* [rows] each */
     float *q_rstd, *k_rstd;                   /* [rows, heads], [rows, kv_heads] */
 } tide_decoder_activations;

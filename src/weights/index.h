@@ -11,10 +11,10 @@ typedef struct tide_weights_index {
     void *json; /* owns the names */
 } tide_weights_index;
 
-/* Parse an index's text; messages call the file `origin`. CORRUPT: not JSON, no weight_map, a key twice, a
+/* Parse an index's text; messages call the file `label`. CORRUPT: not JSON, no weight_map, a key twice, a
  * file that is not a plain name inside the folder. NO_MEMORY. On success free it with
  * tide_weights_index_free. */
-TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *origin,
+TIDE_NODISCARD tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *label,
                                                     tide_weights_index *index);
 void tide_weights_index_free(tide_weights_index *index);
 
