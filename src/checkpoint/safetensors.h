@@ -43,7 +43,7 @@ TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_te
 /* Check a header's JSON text (without its length) against the tensors that a value's file must have and
  * against the size of the data behind the header. The file must have exactly these tensors, all F32, with
  * these shapes, in any order, covering the data without gap or overlap. On success offsets[i] is where
- * tensors[i] starts in the data, if the file has it. `origin` names the file. CORRUPT: no valid header.
+ * tensors[i] starts in the data, if the file has it. `label` names the file. CORRUPT: no valid header.
  * MISMATCH: a valid header of other tensors; the message names the tensor and both shapes. UNSUPPORTED: a
  * dtype that is not F32. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
