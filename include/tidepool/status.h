@@ -2,7 +2,7 @@
  *
  * Every tidepool function that can fail returns a tide_status. The function that first knows the error also
  * writes one line for people: it says what failed and where, with names and sizes. The line belongs to the
- * calling thread and stays until that thread's next failure. The library never prints and never exits.
+ * calling thread and stays until the next failure in that thread. The library never prints and never exits.
  */
 #ifndef TIDEPOOL_STATUS_H
 #define TIDEPOOL_STATUS_H
@@ -24,10 +24,11 @@ extern "C" {
 typedef enum tide_status {
     TIDE_OK = 0,
     TIDE_ERROR_ARGUMENT, /* a value the caller passed is wrong; nothing changed */
-    TIDE_ERROR_STATE, /* the call is not allowed now (wrong order, pool poisoned, sticky failure); nothing changed
-                       */
-    TIDE_ERROR_NO_MEMORY,   /* the operating system or the driver has no more memory */
-    TIDE_ERROR_BUDGET,      /* it does not fit the budgets; the message names the need and the least budget */
+    /* the call is not allowed now (wrong order, pool poisoned, sticky failure); nothing changed */
+    TIDE_ERROR_STATE,
+    TIDE_ERROR_NO_MEMORY, /* the operating system or the driver has no more memory */
+    /* the budgets are too small; the message names the bytes needed and the least budget */
+    TIDE_ERROR_BUDGET,
     TIDE_ERROR_UNSUPPORTED, /* this build or this machine cannot do it */
     TIDE_ERROR_DEVICE,      /* a device command failed */
     TIDE_ERROR_HAZARD, /* the hazard checker found two unordered accesses; the message names both commands */
@@ -46,8 +47,8 @@ TIDE_API const char *tide_status_name(tide_status status);
  * NULL. */
 TIDE_API const char *tide_message(void);
 
-/* Write this thread's failure message (truncated to 1023 bytes, a '?' in each control character's place) and return `status`. For tidepool itself and
- * for callbacks that report a failure to it. */
+/* Write this thread's failure message (truncated to 1023 bytes, a '?' in each control character's place) and
+ * return `status`. For tidepool itself and for callbacks that report a failure to it. */
 TIDE_API tide_status tide_fail(tide_status status, const char *format, ...) TIDE_PRINTF(2, 3);
 
 #ifdef __cplusplus

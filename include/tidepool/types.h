@@ -12,10 +12,10 @@
 extern "C" {
 #endif
 
-/* Element types of parameters, gradients and activations. AdamW's state and accumulators are always fp32,
- * and arithmetic is fp32 or better, rounded to the type where a tensor is written; but a GPU's attention also
- * rounds softmax's weights to the type, for its tensor cores. FP16 reaches from 6e-8 to 65504 only: gradients
- * in it need a loss scale.
+/* Element types of parameters, gradients and activations. AdamW's state and accumulators are always fp32, and
+ * kernels compute in fp32 or better and round to the type when they write a tensor; on a GPU, attention also
+ * rounds softmax's weights to the type, for the tensor cores. FP16 holds only numbers from 6e-8 to 65504:
+ * fp16 gradients need a loss scale.
  */
 typedef enum tide_dtype {
     TIDE_DTYPE_FP32 = 0,
@@ -29,13 +29,13 @@ static inline size_t tide_dtype_bytes(tide_dtype dtype)
     return dtype == TIDE_DTYPE_FP32 ? 4u : 2u;
 }
 
-/* As options and files spell it. */
+/* The type's name, as options and files spell it. */
 static inline const char *tide_dtype_name(tide_dtype dtype)
 {
     return dtype == TIDE_DTYPE_FP32 ? "fp32" : dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp16";
 }
 
-/* Every tensor starts on this many bytes, in every space and in the region. */
+/* The address of every tensor, in every space and in the region, is a multiple of this. */
 enum { TIDE_ALIGNMENT_BYTES = 256 };
 
 static inline uint64_t tide_align_up(uint64_t bytes)
@@ -43,15 +43,16 @@ static inline uint64_t tide_align_up(uint64_t bytes)
     return (bytes + TIDE_ALIGNMENT_BYTES - 1) / TIDE_ALIGNMENT_BYTES * TIDE_ALIGNMENT_BYTES;
 }
 
-/* Where memory is. */
+/* Whose memory: the device's or the host's. */
 typedef enum tide_tier {
     TIDE_TIER_DEVICE = 0,
     TIDE_TIER_HOST = 1,
     TIDE_TIER_COUNT,
 } tide_tier;
 
-/* Lists of chunks of one kind. PARAM holds `dtype` elements (and, after their last use in backward,
- * gradients); STATE the optimizer's state of each of them; ACTIVATION the activations that outlive an op. */
+/* A space is an address range of chunks of one kind. PARAM: params in the pool's dtype and, after a param's
+ * last use in backward, its gradient. STATE: the optimizer's state of the params. ACTIVATION: the activations
+ * that outlive an op. */
 typedef enum tide_space {
     TIDE_SPACE_PARAM = 0,
     TIDE_SPACE_STATE,
@@ -61,8 +62,8 @@ typedef enum tide_space {
 
 enum { TIDE_STATE_PLANES_MAX = 3 };
 
-/* The optimizer's state of a param: planes of numbers, each of `bytes` for 32 elements of the param. AdamW
- * has three of 128 (fp32), 12 bytes an element. */
+/* How the optimizer's state of a param is stored: in planes, of which plane p takes bytes[p] for every 32
+ * elements of the param. AdamW has three fp32 planes, {3, {128, 128, 128}}: 12 bytes per element. */
 typedef struct tide_state_format {
     uint32_t planes;
     uint32_t bytes[TIDE_STATE_PLANES_MAX];
@@ -70,17 +71,18 @@ typedef struct tide_state_format {
 
 /* How a param is trained. Zeroed: with AdamW's state and without weight decay. */
 typedef struct tide_param_class {
-    bool frozen;             /* it has values alone: no gradient, no state, no update */
+    bool frozen;             /* the param has values only: no gradient, no state, no update */
     bool decay;              /* the optimizer's weight decay applies to it */
-    tide_state_format state; /* no planes: AdamW's; of an optimizer of your own: pool.h, section 10 */
+    tide_state_format state; /* 0 planes: AdamW's; for an optimizer of your own see pool.h, section 10 */
 } tide_param_class;
 
-/* A param's numbers: the values that ops read and, unless it is frozen, its state, plane by plane. */
+/* The numbers that the pool stores for a param: the values that ops read and, unless the param is frozen, the
+ * planes of its state. */
 typedef enum tide_value {
-    TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded; of a frozen param all there is */
-    TIDE_VALUE_MASTER,    /* the first plane: the param as updates keep it */
-    TIDE_VALUE_MOMENTUM,  /* the second */
-    TIDE_VALUE_VARIANCE,  /* the third */
+    TIDE_VALUE_PARAM = 0, /* MASTER rounded to the pool's dtype; all that a frozen param has */
+    TIDE_VALUE_MASTER,    /* the first plane: the param as updates read and write it */
+    TIDE_VALUE_MOMENTUM,  /* the second plane */
+    TIDE_VALUE_VARIANCE,  /* the third plane */
     TIDE_VALUE_COUNT,
 } tide_value;
 
@@ -90,8 +92,7 @@ static inline const char *tide_value_name(tide_value value)
     return (unsigned)value < TIDE_VALUE_COUNT ? names[value] : "unknown";
 }
 
-/* The unit at which a computation acquires params: embedding, block, head; each forward, or recompute and
- * backward. */
+/* The part of a step to which an op belongs. A BACKWARD op may recompute its block's forward first. */
 typedef enum tide_pass {
     TIDE_PASS_FORWARD = 0,
     TIDE_PASS_BACKWARD,
@@ -100,12 +101,14 @@ typedef enum tide_pass {
 
 /* How an op accesses a param or its part of an ACTIVATION tensor. */
 enum {
-    TIDE_ACCESS_READ = 1u << 0, /* needs the values */
-    TIDE_ACCESS_GRAD = 1u << 1, /* params of BACKWARD and BOTH ops: adds to the gradient */
-    /* activations: overwrites the part; without READ its old content is not needed */
+    TIDE_ACCESS_READ = 1u << 0, /* the op needs the values */
+    TIDE_ACCESS_GRAD = 1u << 1, /* params of BACKWARD and BOTH ops: the op adds to the gradient */
+    /* activations: the op overwrites the part; without READ it finds undefined content there */
     TIDE_ACCESS_WRITE = 1u << 2,
-    TIDE_ACCESS_LAST = 1u << 3, /* activations, beside READ or WRITE: dead afterwards, never copied out */
-    /* params, beside GRAD: writes every element of a gradient that is new in the step */
+    /* activations, with READ or WRITE: the part is dead after this use and is never copied out */
+    TIDE_ACCESS_LAST = 1u << 3,
+    /* params, with GRAD: if no op before it in the step made this gradient, the op writes every element of
+     * it */
     TIDE_ACCESS_OVERWRITE = 1u << 4,
 };
 
@@ -114,35 +117,36 @@ typedef struct tide_use {
     uint32_t access; /* TIDE_ACCESS_... */
 } tide_use;
 
-/* An op, described once before seal (tide_op_register, which copies all of it). pool.h, section 6, says what each access
- * gives and when. */
+/* An op, described once before seal (tide_op_register, which copies all of it). pool.h, section 6, says what
+ * an op may do with each access and when. */
 typedef struct tide_op_description {
     const char *name; /* for messages and traces; need not be unique */
     tide_pass pass;
     const tide_use *params; /* each param once; none: NULL allowed */
     uint32_t param_count;
-    /* each once; every one has `slices` parts, and slice m acquires part m of each */
+    /* each activation once; each has `slices` parts, and slice m of the op uses part m of each */
     const tide_use *activations;
     uint32_t activation_count;
     uint32_t slices;          /* micro-batches; 0 if activation_count is 0 */
-    uint64_t workspace_bytes; /* of the region, for this op's kernels; at most 2^50 */
+    uint64_t workspace_bytes; /* part of the region for this op's kernels; at most 2^50 */
 } tide_op_description;
 
 /* Where the optimizer runs and keeps its state. Never changes a bit of the result. */
 typedef enum tide_placement {
-    TIDE_PLACEMENT_AUTO = 0, /* on the device as far as everything else fits there too, else on the host */
+    /* on the device as far as it fits there beside everything else, the rest on the host */
+    TIDE_PLACEMENT_AUTO = 0,
     TIDE_PLACEMENT_HOST,
     TIDE_PLACEMENT_DEVICE,
 } tide_placement;
 
-/* A kernel, or the launcher of one. Host device: called on the stream's thread with `stream` NULL, does the
- * work. CUDA device: called at once in the launching thread with the cudaStream_t, enqueues the work.
- * `arguments` points at a copy of the caller's struct, aligned to 16 bytes, valid during the call only. It
- * must not block on anything. A status other than TIDE_OK makes the device fail, with the message the kernel
- * set. */
+/* A kernel, or a function that launches one. On the host device the stream's thread calls it with `stream`
+ * NULL, and it does the work. On a CUDA device the launching thread calls it at once with the cudaStream_t,
+ * and it enqueues the work. `arguments` points at a copy of the caller's struct, aligned to 16 bytes, valid
+ * during the call only. The function must not block. If it returns a status other than TIDE_OK, the device
+ * fails with the message that the function set (tide_fail). */
 typedef tide_status (*tide_kernel)(void *stream, const void *arguments);
 
-/* The largest argument struct a launch copies, bytes. */
+/* Size of the largest argument struct that a launch copies. */
 enum { TIDE_LAUNCH_ARGUMENTS_MAX_BYTES = 256 };
 
 #ifdef __cplusplus
