@@ -1,12 +1,11 @@
-/* AdamW's arithmetic, once, for every instruction set and for the GPU.
+/* AdamW's arithmetic: the same code for every instruction set and for the GPU.
  *
  * The update of one parameter is a fixed sequence of IEEE operations: multiplications, additions, explicit
- * fused multiply-adds, one division and one square root, each rounded once. Whoever includes this file
- * compiles with contraction off and with denormals kept (never -ffast-math, never FTZ or DAZ; CUDA:
- * --fmad=false --prec-div=true
- * --prec-sqrt=true --ftz=false), so a parameter's new bits do not depend on where it was updated. All that
- * needs a power or a root of the hyperparameters is computed once on the host, in float64, by
- * tide_adam_factors_make.
+ * fused multiply-adds, one division and one square root, each rounded once. Code that includes this file must
+ * be compiled with contraction off and denormals kept (never -ffast-math, FTZ or DAZ; CUDA: --fmad=false
+ * --prec-div=true --prec-sqrt=true --ftz=false), so that a parameter's new bits do not depend on the place of
+ * its update. tide_adam_factors_make computes all powers and roots of the hyperparameters once, on the host,
+ * in float64.
  *
  *     g  = gradient x gradient_scale
  *     m' = beta1 m + (1 - beta1) g
@@ -20,18 +19,18 @@
 
 #include <math.h>
 
-/* What a step's hyperparameters come down to; the same for every parameter of the step. */
+/* Factors computed from the hyperparameters of a step; all parameters of the step use them. */
 typedef struct tide_adam_factors {
-    float gradient_scale; /* unscale x clip factor; 1 when neither applies */
+    float gradient_scale; /* clip factor / loss scale; 1 without either */
     float beta1, keep1;   /* keep1 = 1 - beta1 */
     float beta2, keep2;   /* keep2 = 1 - beta2 */
     float inverse_root2;  /* 1 / sqrt(1 - beta2^t) */
     float epsilon;
     float step_size; /* lr / (1 - beta1^t) */
-    float decay;     /* 1 - lr x weight decay, for segments that decay; others use 1 */
+    float decay;     /* 1 - lr x weight decay; segments without decay use 1 */
 } tide_adam_factors;
 
-/* The factors of step t = 1, 2, ...: computed in float64, each rounded once. `gradient_scale` as in the
+/* Compute the factors of step t = 1, 2, ... in float64 and round each once. `gradient_scale` is as in the
  * struct. */
 static inline tide_adam_factors tide_adam_factors_make(double learning_rate, double beta1, double beta2,
                                                        double epsilon, double weight_decay, uint64_t step,

@@ -1,9 +1,9 @@
 /* bfloat16, in integer arithmetic.
  *
- * A bf16 number is the upper half of an fp32 number. Going down rounds to nearest, ties to even: add 0x7fff
- * plus the lowest bit that stays, then cut. It is done on integers, so that every instruction set and the GPU
- * give the same bits and denormals survive. A NaN is cut and made quiet, never rounded: the carry could turn
- * it into an infinity.
+ * A bf16 number is the upper half of an fp32 number. The conversion from fp32 rounds to nearest, ties to
+ * even: it adds 0x7fff plus the lowest bit that stays, then drops the lower half. It uses integer arithmetic,
+ * so that every instruction set and the GPU give the same bits and denormals survive. A NaN is truncated and
+ * made quiet instead of rounded, since the carry could turn it into an infinity.
  */
 #ifndef TIDEPOOL_KERNELS_BF16_H
 #define TIDEPOOL_KERNELS_BF16_H
@@ -19,7 +19,7 @@
 
 typedef uint16_t tide_bf16;
 
-/* The bits of an fp32 number whose upper half is `value`. Exact. */
+/* The fp32 number whose upper half is `value`. Exact. */
 TIDE_ARITHMETIC float tide_bf16_to_float(tide_bf16 value)
 {
     const uint32_t bits = (uint32_t)value << 16;

@@ -1,4 +1,5 @@
-/* What a launch declares: tide_<op>_flops, floating-point operations, and tide_<op>_bytes, what must move at the least. */
+/* The costs that a launch declares: tide_<op>_flops counts floating-point operations, tide_<op>_bytes the
+ * least bytes that must move. */
 #ifndef TIDEPOOL_KERNELS_COSTS_H
 #define TIDEPOOL_KERNELS_COSTS_H
 
@@ -114,7 +115,7 @@ static inline uint64_t tide_attention_flops(const tide_attention_args *args)
            tide_attention_product_flops(args->batch, args->sequence_length, args->heads, args->head_width);
 }
 
-/* q and out once, k and v once. */
+/* Reads q, k and v and writes out, each once. */
 static inline uint64_t tide_attention_bytes(const tide_attention_args *args)
 {
     return 2 * (uint64_t)args->batch * args->sequence_length * (args->heads + args->kv_heads) *
@@ -252,7 +253,8 @@ static inline uint64_t tide_adamw_flops(const tide_adamw_args *args)
     return 14 * tide_adamw_segments_elements(args->segments, args->segment_count);
 }
 
-/* 28 bytes a bf16 parameter, 32 an fp32 one: gradient in, parameter out, three states in and out. */
+/* 28 bytes per bf16 parameter, 32 per fp32 one: reads the gradient, writes the parameter, reads and writes
+ * three fp32 states. */
 static inline uint64_t tide_adamw_bytes(const tide_adamw_args *args)
 {
     return tide_adamw_segments_elements(args->segments, args->segment_count) *

@@ -1,8 +1,10 @@
-/* fp16 (IEEE binary16), in integer arithmetic: the truth that every vector path and the GPU's conversions must equal.
+/* fp16 (IEEE binary16), in integer arithmetic: the reference whose bits every vector path and the GPU's
+ * conversions must give.
  *
- * Going down rounds to nearest, ties to even, with denormals; beyond 65504 plus half a unit it is infinity. A NaN becomes
- * the one quiet NaN 0x7fff with its sign kept off, whatever its payload, as the GPU's conversion gives it: so an update has
- * the same bits wherever it runs. Going up is exact; a NaN keeps sign and payload and becomes quiet, as F16C makes it.
+ * The conversion from fp32 rounds to nearest, ties to even, with denormals; 65520 and more becomes infinity.
+ * Every NaN, whatever its sign and payload, becomes 0x7fff, as the GPU's conversion gives it, so that an
+ * update has the same bits wherever it runs. The conversion to fp32 is exact; a NaN keeps sign and payload
+ * and becomes quiet, as with F16C.
  */
 #ifndef TIDEPOOL_KERNELS_FP16_H
 #define TIDEPOOL_KERNELS_FP16_H

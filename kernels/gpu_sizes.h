@@ -1,18 +1,18 @@
-/* What a GPU's kernels ask for that a plan must know where there is no GPU: the module's kernels are made with it, and the null
- * device that stands for a GPU. */
+/* Sizes that a plan for a GPU needs, also on a machine without a GPU. Both the CUDA module's kernels and the
+ * null device that imitates a GPU use them. */
 #ifndef TIDEPOOL_KERNELS_GPU_SIZES_H
 #define TIDEPOOL_KERNELS_GPU_SIZES_H
 
 #include "kernels/kernels.h"
 
-/* Chunks are not mapped in smaller pieces. */
+/* The smallest chunk: the granularity of mappings. */
 #define TIDE_GPU_CHUNK_BYTES_LEAST (UINT64_C(2) << 20)
-/* tide_kernels.logit_rows */
+/* tide_kernels.logit_rows on a GPU */
 #define TIDE_GPU_LOGIT_ROWS 4096
-/* The most that a product is given; cuBLASLt may take less. */
+/* The largest workspace that a product gets; cuBLASLt may use less. */
 #define TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES (UINT64_C(32) << 20)
 
-/* Of a bias that is widened to the product's own type. */
+/* Workspace for the copy of a bias that is converted to the type of the result. */
 static inline size_t tide_gpu_matmul_bias_bytes(const tide_matmul_args *shape)
 {
     return shape->has_bias && shape->in_dtype != shape->out_dtype
@@ -20,9 +20,11 @@ static inline size_t tide_gpu_matmul_bias_bytes(const tide_matmul_args *shape)
                : 0;
 }
 
-/* Rows of partial sums that a norm's backward makes for its params' gradients, the sums over `count` rows of `width`
- * numbers for all params: a power of two from 4 (a block of narrow rows makes four) to 2048, at most 8 MiB in fp32, each
- * the sum of at least four rows if there are so many. A function of the shape alone: it decides an order of sums. */
+/* The number of rows of partial sums in a norm's backward. The gradients of its params are sums over `count`
+ * rows; each partial sum has `width` numbers for all params together. A power of two from 4 (a block of
+ * narrow rows makes four) to 2048, such that the partial sums take at most 8 MiB in fp32 and each sums at
+ * least four rows if there are so many. The number depends on the shape alone, since it decides an order of
+ * sums. */
 static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
 {
     const size_t most_elements = (size_t)2 << 20, most_parts = 2048;
@@ -32,7 +34,7 @@ static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
     return parts;
 }
 
-/* dweight's partial sums, then dbias'. */
+/* Workspace: the partial sums of dweight, then those of dbias. */
 static inline size_t tide_gpu_layer_norm_backward_bytes(const tide_layer_norm_backward_args *shape)
 {
     return (size_t)tide_align_up(tide_gpu_norm_parts(shape->rows, 2 * shape->width) * 2 * shape->width *
@@ -45,10 +47,11 @@ static inline size_t tide_gpu_rms_norm_backward_bytes(const tide_rms_norm_backwa
                                  shape->width * sizeof(float));
 }
 
-/* Into how many blocks' parts a sum over a group's query heads, dK's or dV's, is split. Each 64 keys of a head of
- * keys are a block's, and an H100 holds 264 blocks at once: with few heads of keys most of it would be idle. From 512
- * blocks on nothing is split; the blocks of the first keys work longest. The bits depend on the number of parts, so
- * the shape alone decides it, never the GPU. */
+/* Into how many parts, each for a block, attention's backward splits a sum of dK or dV over the query heads
+ * of a group. Without a split a block computes 64 keys of one key head, and an H100 holds 264 blocks at once:
+ * with few key heads most of it would be idle. With 512 blocks or more nothing is split, although the blocks
+ * of the first keys work longest. The bits depend on the number of parts, so the shape alone decides it,
+ * never the GPU. */
 static inline size_t tide_gpu_attention_splits(const tide_attention_backward_args *shape)
 {
     const size_t enough = 512, most = 4, group = shape->heads / shape->kv_heads;
@@ -59,8 +62,9 @@ static inline size_t tide_gpu_attention_splits(const tide_attention_backward_arg
     return splits;
 }
 
-/* Attention's workspace, backward: D of each query and head; then, where sums are split, each part's dK and dV in
- * fp32. With fewer than 1,024 blocks these are less than 64 MiB at width 128. */
+/* Workspace of attention's backward: D of each query and head (attention.h); then, if sums are split, dK and
+ * dV of each part in fp32, which take less than 64 MiB for heads of width 128, since a split makes fewer than
+ * 1,024 blocks. */
 static inline size_t tide_gpu_attention_means_bytes(const tide_attention_backward_args *shape)
 {
     return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));

@@ -1,10 +1,11 @@
-/* What a matrix product's shape must keep, and when two shapes are one: the same for every table. */
+/* Rules for the shape of a matrix product, and when two shapes are equal: the same for every table. */
 #ifndef TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 #define TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 
 #include "kernels/kernels.h"
 
-/* NULL if the shape keeps the rules of tide_matmul_args (those of GELU apart), or what it breaks. */
+/* NULL if the shape keeps the rules of tide_matmul_args, except those for GELU; otherwise the broken rule, in
+ * words. */
 static inline const char *tide_matmul_shape_fault(const tide_matmul_args *args)
 {
     if (args->m == 0 || args->n == 0 || args->k == 0)
@@ -22,7 +23,8 @@ static inline const char *tide_matmul_shape_fault(const tide_matmul_args *args)
     return NULL;
 }
 
-/* What a product with GELU breaks, for a table that fuses it; NULL if nothing. */
+/* NULL if the shape keeps the rules for GELU of a table that fuses it; otherwise the broken rule, in
+ * words. */
 static inline const char *tide_matmul_gelu_fault(const tide_matmul_args *args)
 {
     if (args->gelu == TIDE_MATMUL_GELU_NONE)

@@ -1,4 +1,5 @@
-/* Philox 4x32-10 (Salmon et al., SC'11), once, for whoever needs one block and for kernels that make many side by side. */
+/* Philox 4x32-10 (Salmon et al., SC'11), for callers that need one block and for kernels that make many at
+ * once. */
 #ifndef TIDEPOOL_KERNELS_PHILOX_H
 #define TIDEPOOL_KERNELS_PHILOX_H
 
@@ -6,7 +7,8 @@
 
 enum { TIDE_PHILOX_ROUNDS = 10 };
 
-/* Round `round`, from 0, on a block: first its counter, after the last round its words. */
+/* Apply round `round`, counted from 0, to a block: before the first round the four words are the block's
+ * counter, after the last round its random words. */
 static inline void tide_philox_round(uint32_t *word0, uint32_t *word1, uint32_t *word2, uint32_t *word3,
                                      const uint32_t key[2], uint32_t round)
 {

@@ -311,8 +311,8 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  *
  *     its place holds    from                       an op may
  *     the values         the update, or set         with READ: read them
- *                                                   with GRAD: add to tide_param_gradient, an fp32 accumulator
- *                                                   that all ops of the step share and that begins as zeros
+ *                                                   with GRAD: add to tide_param_gradient, the fp32 sum
+ *                                                   that all ops of the step share; it begins as zeros
  *                                                   (but see OVERWRITE)
  *     the gradient       the end of its closing     not use the param
  *                        op, if an op added to it
