@@ -1,33 +1,37 @@
-/* AdamW and restore: one pass over segments.
+/* AdamW and restore, each in one pass over all segments.
  *
- * The loop is plain C over adam_math.h, which the compiler turns into the variant's vectors: every operation
- * in it is an IEEE operation rounded once, so 16 lanes, 4 lanes and one give the same bits. A parameter's
- * update depends on nothing beside it, so any cut into shares and blocks gives the same bits too.
+ * The loop is plain C with the functions of adam_math.h; the compiler vectorizes it. Every operation in it is
+ * an IEEE operation rounded once, so 16 lanes, 4 lanes and one lane give the same bits. A parameter's update
+ * does not depend on other parameters, so any division into shares and blocks gives the same bits, too.
  *
- * The pass is bound by memory: it reads and writes each array once, 28 bytes a bf16 parameter. What was tried
- * to bring it nearer to the machine's bandwidth, on a Xeon of the Cascade Lake family (2.5 GHz, 2 cores, huge
- * pages), 32 Mi bf16 parameters, AVX-512, GB/s with 2 threads and with 1, medians of passes in turn; reading
- * and writing the four arrays in place without any arithmetic does 41.2 and 21.5:
+ * The pass is bound by memory: it reads and writes each array once, 28 bytes per bf16 parameter. The
+ * following was tried to bring it nearer to the machine's bandwidth: on a Xeon of the Cascade Lake family
+ * (2.5 GHz, 2 cores, huge pages), with 32 Mi bf16 parameters and AVX-512. Numbers are GB/s with 2 threads and
+ * with 1, medians of passes that took turns. A loop that reads and writes the four arrays in place without
+ * any arithmetic reaches 41.2 and 21.5.
  *
- *   Prefetch into the nearest cache, so many elements ahead of the one worked on:
+ * Prefetch into the first-level cache, some elements ahead of the element being updated:
  *
- *       ahead   none    32    64   128   192   256   384   512   768  1024  2048
- *       2       40.4  41.8  43.5  43.3  44.4  44.5  44.6  44.2  44.4  43.7  40.8
- *       1       21.9  22.6  23.0  23.0  23.3  24.1  24.1  24.1  23.8  22.9  21.5
+ *     ahead        none    32    64   128   192   256   384   512   768  1024  2048
+ *     2 threads    40.4  41.8  43.5  43.3  44.4  44.5  44.6  44.2  44.4  43.7  40.8
+ *     1 thread     21.9  22.6  23.0  23.0  23.3  24.1  24.1  24.1  23.8  22.9  21.5
  *
- *     Five to ten percent, and flat from 192 to 768 (fp32 and AVX2: likewise, 3 to 6%; what the
- *     hardware fetches by itself begins anew at each 4 KiB page of each array). 512 stands in the middle. Into the second
- *     cache only: 40.8 and 22.0, nothing gained. Past all caches (non-temporal hint): 19.2 and 10.3. Asking for
- *     the lines to write: 42.7 where asking to read gave 43.4. Each array's next 4 KiB in one go, so that memory
- *     serves one row at a time: 28.4 and 14.7.
- *   Streaming stores. In a pass in place every line has been read when it is written, the 16-bit parameter's as
- *     well (it was the gradient): the store evicts the line it hits. All stores streaming: 30.1 and 16.7; only
- *     the parameter's: 38.6 and 20.4. None are used.
- *   Dealing. Each thread gets one contiguous share of all the elements: 43.4 with 2 threads. Runs of 4 Ki, 16 Ki,
- *     64 Ki, 256 Ki, 1 Mi elements dealt in turn: 37.0, 41.5, 41.5, 41.3, 40.8; at a run's end the prefetches fetch
- *     what belongs to another thread, and four streams begin anew. A share is taken in pieces of 32 Ki, and who is
- *     done with its own helps with another's: copies and kernels of other streams take a core now and then, and the
- *     thread that lost it must not be waited for.
+ * This gains five to ten percent, with little difference from 192 to 768 elements (fp32 and AVX2 gain 3 to
+ * 6%): the hardware's own prefetcher starts anew at each 4 KiB page of each array. The code uses 512, the
+ * middle. Variants: into the second-level cache only: 40.8 and 22.0, no gain. Non-temporal, past all caches:
+ * 19.2 and 10.3. Prefetch for writing: 42.7, where prefetch for reading gave 43.4. The next 4 KiB of each
+ * array at once, so that memory serves one row at a time: 28.4 and 14.7.
+ *
+ * Streaming stores are not used. The pass works in place, so every line is already in the cache when it is
+ * written, and a streaming store evicts it; this includes the 16-bit parameter's line, which held the
+ * gradient. All stores streaming: 30.1 and 16.7; only the parameter's: 38.6 and 20.4.
+ *
+ * Distribution over threads. Each thread gets one contiguous share of all elements: 43.4 with 2 threads. Runs
+ * of 4 Ki, 16 Ki, 64 Ki, 256 Ki, 1 Mi elements given to the threads in turn: 37.0, 41.5, 41.5, 41.3, 40.8; at
+ * the end of a run the prefetches fetch elements of another thread, and the hardware starts four streams
+ * anew. A thread takes its share in pieces of 32 Ki elements and, when it has finished, takes pieces of other
+ * shares: copies and kernels of other streams occupy a core now and then, and the pass should not have to
+ * wait for the thread that lost its core.
  */
 #include "kernels/costs.h"
 #include "kernels/cpu/lanes.h"
@@ -38,17 +42,18 @@
 
 enum {
     CACHE_LINE_BYTES = 64,
-    BLOCK_ELEMENTS = 64,        /* updated between two rounds of prefetches */
-    PREFETCH_ELEMENTS = 512,    /* ahead of the block; measured, see above */
-    SHARE_UNIT_ELEMENTS = 1024, /* shares are multiples of it, so that two threads seldom meet in a line */
-    PIECE_ELEMENTS = 32768,     /* of a share, taken at a time */
+    BLOCK_ELEMENTS = 64,     /* elements updated between two rounds of prefetches */
+    PREFETCH_ELEMENTS = 512, /* distance of the prefetch from the block; measured, see above */
+    /* shares are multiples of this, so that two threads seldom write to one cache line */
+    SHARE_UNIT_ELEMENTS = 1024,
+    PIECE_ELEMENTS = 32768, /* how much of a share a thread takes at a time */
     SHARES_MAX = 256,
 };
 
 typedef void (*segment_run)(const tide_adamw_segment *segment, size_t begin, size_t end, tide_dtype dtype,
                             const tide_adam_factors *factors);
 
-/* Update elements begin to end - 1. The arrays do not overlap: the pragma says so to the compiler. */
+/* Update elements begin to end - 1. The pragma tells the compiler that the arrays do not overlap. */
 LANES_INLINE void update_range(const tide_adamw_segment *segment, size_t begin, size_t end,
                                const tide_adam_factors *factors, float decay, tide_dtype dtype)
 {
@@ -68,8 +73,8 @@ LANES_INLINE void update_range(const tide_adamw_segment *segment, size_t begin, 
     }
 }
 
-/* A block of BLOCK_ELEMENTS. The compiler finds the shifts of bf16 by itself but not the instructions for fp16, so those
- * pass through a block of fp32, which stays in the nearest cache. */
+/* Update BLOCK_ELEMENTS elements. The compiler vectorizes the conversion of bf16 but not that of fp16; the
+ * code therefore converts fp16 to and from an fp32 block, which stays in the first-level cache. */
 LANES_INLINE void update_block(const tide_adamw_segment *segment, size_t begin,
                                const tide_adam_factors *factors, float decay, tide_dtype dtype)
 {
@@ -89,8 +94,8 @@ LANES_INLINE void update_block(const tide_adamw_segment *segment, size_t begin,
         lanes_store(segment->param, begin + i, lanes_load(values, i, TIDE_DTYPE_FP32), dtype);
 }
 
-/* Ask for a block of an array from element i on. Past the array's end nothing bad happens: a prefetch never faults, and
- * the address is computed as a number because no pointer may point there. */
+/* Prefetch a block of an array from element i on. It may lie past the array's end: a prefetch never faults,
+ * and the address is computed as an integer because C allows no pointer there. */
 LANES_INLINE void prefetch_block(const void *array, size_t i, size_t element_bytes)
 {
     const uintptr_t block = (uintptr_t)array + i * element_bytes;
@@ -136,14 +141,14 @@ static void restore_run(const tide_adamw_segment *segment, size_t begin, size_t 
     BY_DTYPE(dtype, restore_lanes, segment, begin, end);
 }
 
-/* A pass over segments, as its tasks see it: of all the segments' elements, counted through, share n are those from
- * n x share_elements on. It is taken piece by piece, by its own task and by those that are done with theirs. */
+/* A pass over segments. Its tasks number the elements of all segments together; share n begins at element n x
+ * share_elements. Task n takes the pieces of share n, and then pieces of the other tasks' shares. */
 typedef struct segments_pass {
     const tide_adamw_args *args;
     segment_run run;
     size_t share_elements;
     size_t shares;
-    _Atomic size_t *taken; /* per share: pieces */
+    _Atomic size_t *taken; /* per share: how many pieces are taken */
 } segments_pass;
 
 static size_t least(size_t a, size_t b)
@@ -151,7 +156,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Elements [first, first + count) of all the segments'. */
+/* Process elements [first, first + count), numbered over all segments. */
 static void run_piece(const segments_pass *pass, size_t first, size_t count)
 {
     const tide_adamw_args *args = pass->args;

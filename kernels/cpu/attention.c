@@ -1,22 +1,24 @@
-/* Causal attention in tiles of TILE queries x TILE keys; nothing of the size T x T is ever kept.
+/* Causal attention in tiles of TILE queries x TILE keys; no T x T matrix is stored.
  *
- * Scores are computed transposed, keys down and queries along the vector: the largest score and the sum of
- * exponentials of 16 queries are then plain vector operations over rows, without a horizontal sum. All
- * products are fp32 tiles (tile.h).
+ * Scores are computed transposed: rows are keys, and the lanes of a vector are queries. The largest score and
+ * the sum of exponentials of 16 queries are then plain vector operations over rows, without a sum across
+ * lanes. All products are fp32 tiles (tile.h).
  *
- * Forward, per query tile (a task of its own), walks its key tiles and keeps a running maximum and sum for
- * each query (online softmax); what it had is scaled down whenever the maximum grows.
+ * Forward: a task computes one query tile. It goes through the key tiles and keeps a running maximum and sum
+ * for each query (online softmax); when the maximum grows, it scales the sum and the output so far down.
  *
  *     S^T = K Q^T        P^T = e^(S^T - maximum)        O = O e^(old - new maximum) + P V
  *
- * Backward, per head of keys and values (a task), takes the query heads that look at it one after another, recomputes P from
- * the saved logsumexp L and walks query tiles, and for each the key tiles up to the diagonal; dK and dV of the whole head are
- * kept in fp32 and written at the end. D is the row sum of dO O, which stands for the softmax's own mean.
+ * Backward: a task computes one head of keys and values. For each query head that attends to it the task goes
+ * through the query tiles, and for each of them through the key tiles up to the diagonal, and recomputes P
+ * from the saved logsumexp L. It keeps dK and dV of the whole head in fp32 and writes them at the end. D is
+ * the row sum of dO x O, which equals the mean of the gradients of P, weighted by P.
  *
  *     P^T = e^(S^T - L)      dV += P^T dO      dS^T = P^T (V dO^T - D)      dK += dS^T Q      dQ += dS K
  *
- * q is scaled by 1 / sqrt(head_width) once, when its tile is loaded; so dK needs no scale and dQ takes it at
- * the end. Tasks write disjoint places and each runs in one thread: any thread count gives the same bits.
+ * q is scaled by 1 / sqrt(head_width) when its tile is loaded; dK therefore needs no scaling, and dQ is
+ * scaled when it is stored. Tasks write to different places, and each runs in one thread: any thread count
+ * gives the same bits.
  */
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile.h"
@@ -26,15 +28,15 @@
 
 enum { TILE = 64 };
 
-/* One query head of one sequence, as rows within the model's rows, with the head of keys and values that it looks at. `width`
- * is padded to whole vectors inside tiles. */
+/* One query head of one sequence and the head of keys and values to which it attends: where their elements
+ * are in the rows of q, k, v and out. Inside tiles `width` is padded to whole vectors. */
 typedef struct attention_head {
     size_t width, padded;
     size_t length;                 /* tokens */
     size_t qk_row, v_row, out_row; /* leading dimensions */
-    size_t q, k, v;                /* where the head's first token's part starts in each */
-    size_t out;                    /* and in out */
-    size_t statistics;             /* and in logsumexp */
+    size_t q, k, v;                /* index of the head's first element in q, k and v */
+    size_t out;                    /* index of the head's first element in out */
+    size_t statistics;             /* index of the head's first element in logsumexp */
     const int32_t *starts;         /* [length] or NULL */
     float scale;
 } attention_head;
@@ -60,13 +62,13 @@ static attention_head head_at(const tide_attention_args *shape, size_t sequence,
                             .scale = 1.0f / sqrtf((float)width)};
 }
 
-/* The first position that a query may look at. */
+/* The first position to which a query may attend. */
 static size_t start_of(const attention_head *head, size_t query)
 {
     return head->starts ? (size_t)head->starts[query] : 0;
 }
 
-/* Where the key tiles begin that any query from `first_query` on sees: starts never falls. */
+/* The begin of the first key tile that a query from `first_query` on may need: starts never decreases. */
 static size_t first_key_tile(const attention_head *head, size_t first_query)
 {
     return start_of(head, first_query) / TILE * TILE;
@@ -79,7 +81,7 @@ static size_t tile_count(size_t begin, size_t length)
 
 /* ---- between the model's rows and fp32 tiles ---- */
 
-/* tile[r][0, padded) = scale x rows of a matrix, zero past the width. */
+/* tile[r][0, padded) = scale x row r of a matrix, zero past the width. */
 LANES_INLINE void load_rows(float *tile, const attention_head *head, const void *matrix, size_t start,
                             size_t ld, size_t rows, float scale, tide_dtype dtype)
 {
@@ -91,7 +93,7 @@ LANES_INLINE void load_rows(float *tile, const attention_head *head, const void 
     }
 }
 
-/* rows of a matrix = scale x tile[r][0, width). */
+/* Row r of a matrix = scale x tile[r][0, width). */
 LANES_INLINE void store_rows(void *matrix, const attention_head *head, size_t start, size_t ld,
                              const float *tile, size_t rows, float scale, tide_dtype dtype)
 {
@@ -103,17 +105,17 @@ LANES_INLINE void store_rows(void *matrix, const attention_head *head, size_t st
     }
 }
 
-/* transposed[i][r] = tile[r][i]; queries past `rows` get zeros. */
-static void transpose_rows(float *transposed, const float *tile, const attention_head *head, size_t rows)
+/* turned[i][r] = tile[r][i]; zeros for queries from `rows` on. */
+static void transpose_rows(float *turned, const float *tile, const attention_head *head, size_t rows)
 {
     for (size_t i = 0; i < head->width; i++)
         for (size_t r = 0; r < TILE; r++)
             transposed[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
 }
 
-/* scores[key][query] = keys[key] . queries[query], for both as above. */
-static void multiply_transposed(float *scores, const float *keys, const float *transposed,
-                                const attention_head *head, size_t key_count)
+/* scores[key][query] = keys[key] . queries[query]; `turned` is the transposed queries (transpose_rows). */
+static void multiply_turned(float *scores, const float *keys, const float *turned, const attention_head *head,
+                            size_t key_count)
 {
     tile_multiply(&(tile_product){.a = keys,
                                   .a_row = head->padded,
@@ -161,8 +163,8 @@ static void add_weighted_queries(float *sum, const float *weights, const float *
                                   .accumulate = true});
 }
 
-/* Minus infinity for the keys that a query does not see: on the diagonal tile those after itself, and those before its
- * document. */
+/* Set the scores of keys to which a query may not attend to minus infinity: in the diagonal tile the keys
+ * after the query, and the keys before its document. */
 static void mask_scores(float *scores, const attention_head *head, size_t first_query, size_t query_count,
                         size_t first_key, size_t key_count)
 {
@@ -180,15 +182,15 @@ static void mask_scores(float *scores, const attention_head *head, size_t first_
 
 /* ---- forward ---- */
 
-/* A thread's workspace; each part is whole vectors, every size in floats. */
+/* A thread's workspace. Sizes are in floats; each part is a whole number of vectors. */
 typedef struct forward_tiles {
-    float *rows;       /* [TILE, padded]: q, then k, then v as they are loaded */
-    float *transposed; /* [width, TILE]: q transposed */
-    float *scores;     /* [TILE keys, TILE queries] */
-    float *out;        /* [TILE, padded] */
-    float *maximum;    /* [TILE] of the queries so far */
-    float *sum;        /* [TILE] of e^(score - maximum) so far */
-    float *shrink;     /* [TILE] e^(old maximum - new maximum) */
+    float *rows;    /* [TILE, padded]: the tile of q, k or v that was loaded last */
+    float *turned;  /* [width, TILE]: q transposed */
+    float *scores;  /* [TILE keys, TILE queries] */
+    float *out;     /* [TILE, padded] */
+    float *maximum; /* [TILE]: largest score of each query so far */
+    float *sum;     /* [TILE]: sum of e^(score - maximum) so far */
+    float *shrink;  /* [TILE]: e^(old maximum - new maximum) */
 } forward_tiles;
 
 static size_t forward_elements(size_t padded)
@@ -208,7 +210,7 @@ static forward_tiles forward_tiles_at(float *workspace, size_t padded)
     return tiles;
 }
 
-/* Online softmax over one key tile: scores become e^(score - maximum). */
+/* Online softmax over one key tile: replaces the scores by e^(score - maximum). */
 static void online_softmax_scores(const forward_tiles *tiles, size_t key_count)
 {
     for (size_t query = 0; query < TILE; query += LANES) {
@@ -247,7 +249,7 @@ LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_h
     transpose_rows(tiles->transposed, tiles->rows, head, query_count);
     memset(tiles->out, 0, TILE * head->padded * sizeof(float));
     for (size_t query = 0; query < TILE; query++) {
-        tiles->maximum[query] = -FLT_MAX; /* finite: a query may see nothing of its first tiles */
+        tiles->maximum[query] = -FLT_MAX; /* finite, since a query may attend to no key of its first tiles */
         tiles->sum[query] = 0.0f;
     }
     for (size_t first_key = first_key_tile(head, first_query); first_key <= first_query; first_key += TILE) {
@@ -319,7 +321,7 @@ typedef struct backward_tiles {
     float *dout_transposed; /* [width, TILE] */
     float *weights;         /* [TILE keys, TILE queries]: P^T */
     float *dscores;         /* [TILE keys, TILE queries]: V dO^T, then dS^T */
-    float *logsumexp;       /* [TILE]; past the last query 0, as are its q and dO: computed on, never used */
+    float *logsumexp;       /* [TILE]; 0 past the last query, like its q and dO: results there are not used */
     float *mean;            /* [TILE]: D */
 } backward_tiles;
 
@@ -428,7 +430,7 @@ static tide_attention_args forward_shape(const tide_attention_backward_args *arg
                                  .v_row = args->v_row};
 }
 
-/* One head of keys and values, with all the query heads that look at it, one after another. */
+/* Backward for one head of keys and values: goes through all the query heads that attend to it. */
 LANES_INLINE void attend_backward(const tide_attention_backward_args *args, size_t sequence, size_t kv_number,
                                   const backward_tiles *tiles, tide_dtype dtype)
 {
@@ -438,7 +440,7 @@ LANES_INLINE void attend_backward(const tide_attention_backward_args *args, size
     const attention_head kv = head_at(&shape, sequence, kv_number * group);
     load_rows(tiles->k, &kv, args->k, kv.k, kv.qk_row, length, 1.0f, dtype);
     load_rows(tiles->v, &kv, args->v, kv.v, kv.v_row, length, 1.0f, dtype);
-    memset(tiles->dk, 0, 2 * length * kv.padded * sizeof(float)); /* and dv, which follows it */
+    memset(tiles->dk, 0, 2 * length * kv.padded * sizeof(float)); /* also zeroes dv, which follows dk */
     for (size_t number = kv_number * group; number < (kv_number + 1) * group; number++) {
         const attention_head head = head_at(&shape, sequence, number);
         for (size_t first_query = 0; first_query < length; first_query += TILE)

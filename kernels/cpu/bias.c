@@ -1,4 +1,4 @@
-/* The bias' gradient: sums down the columns of dout. */
+/* The gradient of a bias: the sums over the columns of dout. */
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/variant.h"
 

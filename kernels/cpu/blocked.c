@@ -1,13 +1,14 @@
-/* The built-in matrix product, for builds without oneDNN, for bf16 where oneDNN has none (a CPU with AVX2 only) and for
- * fp16, which version 2 has nowhere.
+/* The built-in matrix product, for builds without oneDNN and for the products that matmul_onednn.c declines:
+ * all of fp16, and others depending on the processor.
  *
- * C is cut into blocks of BLOCK_M x BLOCK_N. A thread takes one, and for each stretch of BLOCK_K packs its
- * parts of A and B into its own workspace, as fp32 and with op() applied, multiplies them (tile.h) into an
- * fp32 tile and at the end adds the bias or what stands in C, and rounds.
+ * C is cut into blocks of BLOCK_M x BLOCK_N. A thread computes one block at a time. For each stretch of
+ * BLOCK_K along k it packs the parts of A and B into its own workspace, as fp32 and with op() applied, and
+ * multiplies them (tile.h) into an fp32 tile. At the end it adds the bias or, with accumulate, the old C, and
+ * rounds.
  *
  *     workspace of a thread:   A [BLOCK_M, BLOCK_K] | B [BLOCK_K, BLOCK_N] | C [BLOCK_M, BLOCK_N]
  *
- * Every element of C is summed in the order of k whatever the cut, so any thread count gives the same bits.
+ * Every element of C is summed in the order of k, so any thread count gives the same bits.
  */
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile.h"
@@ -22,10 +23,10 @@ enum {
     THREAD_ELEMENTS = A_ELEMENTS + B_ELEMENTS + C_ELEMENTS,
 };
 
-/* A block of C under way. */
+/* The block of C that a thread is computing. */
 typedef struct matmul_block {
-    size_t row, column;   /* where it is in C */
-    size_t rows, columns; /* its size: up to BLOCK_M, BLOCK_N */
+    size_t row, column;   /* where the block begins in C */
+    size_t rows, columns; /* the block's size: up to BLOCK_M, BLOCK_N */
     float *a, *b, *c;     /* the thread's workspace */
 } matmul_block;
 
@@ -34,7 +35,8 @@ static size_t at_most(size_t wanted, size_t limit)
     return wanted < limit ? wanted : limit;
 }
 
-/* to[r][c] = from[r][c], rows of to `to_row` apart and zero from columns to the padded width. */
+/* to[r][c] = from[row + r][column + c]. Rows of `to` begin to_row elements apart, with zeros from `columns`
+ * to the padded width. */
 LANES_INLINE void pack_straight(float *to, size_t to_row, const void *from, size_t ld, size_t row,
                                 size_t column, size_t rows, size_t columns, tide_dtype dtype)
 {
@@ -47,7 +49,8 @@ LANES_INLINE void pack_straight(float *to, size_t to_row, const void *from, size
     }
 }
 
-/* to[c][r] = from[r][c], likewise padded with zeros past `rows`. */
+/* to[c][r] = from[row + r][column + c]. Rows of `to` begin to_row elements apart, with zeros from `rows` to
+ * the padded width. */
 LANES_INLINE void pack_transposed(float *to, size_t to_row, const void *from, size_t ld, size_t row,
                                   size_t column, size_t rows, size_t columns, tide_dtype dtype)
 {

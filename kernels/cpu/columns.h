@@ -1,8 +1,8 @@
-/* Sums down the columns of a matrix, for gradients of biases and norms.
+/* Sums over the columns of a matrix, for gradients of biases and norms.
  *
- * Threads share out columns in bites of BITE_LANES vectors and go down all rows, so there are no partial sums
- * to join and any thread count gives the same bits. Rows are summed in groups of ROW_GROUP and the groups
- * then added: a plain fp32 sum over thousands of rows would lose digits. The order is fixed.
+ * Each task sums all rows of one bite: a strip of BITE_LANES vectors of columns. There are thus no partial
+ * sums to join, and any thread count gives the same bits. A task first sums groups of ROW_GROUP rows and then
+ * the groups, since a plain fp32 sum over thousands of rows would lose digits. The order is fixed.
  */
 #ifndef TIDEPOOL_KERNELS_CPU_COLUMNS_H
 #define TIDEPOOL_KERNELS_CPU_COLUMNS_H

@@ -1,4 +1,4 @@
-/* Which variant this machine runs, and what `tidepool info` says about it. Above all else of this folder. */
+/* Chooses the variant that this machine runs, and describes it for `tidepool info`. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/team.h"
@@ -15,7 +15,7 @@ extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
 extern const tide_cpu_variant tide_cpu_variant_portable;
 
 #if defined(__x86_64__)
-/* Conversions of fp16. Clang 14's support library does not know their name. */
+/* Whether the processor converts fp16 (F16C); __builtin_cpu_supports of clang 14 does not know this name. */
 static bool has_f16c(void)
 {
     unsigned int a, b, c, d;
@@ -26,7 +26,8 @@ static bool has_f16c(void)
 const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
 {
 #if defined(__x86_64__)
-    /* The compiler's support library asks the processor and the system (saved registers) once. */
+    /* The compiler's support library finds out once what processor and operating system (saved registers)
+     * support. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -38,7 +39,8 @@ const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
     return isa == TIDE_CPU_ISA_PORTABLE ? &tide_cpu_variant_portable : NULL;
 }
 
-/* A user who holds oneDNN to an instruction set (ONEDNN_MAX_CPU_ISA) holds the other kernels to it, too. */
+/* If a user limits oneDNN to an instruction set (ONEDNN_MAX_CPU_ISA), the limit applies to the other kernels,
+ * too. */
 static tide_cpu_isa most_isa(void)
 {
 #if TIDE_HAVE_ONEDNN
@@ -56,7 +58,7 @@ static tide_cpu_isa best_isa(void)
     return TIDE_CPU_ISA_PORTABLE;
 }
 
-/* Asked for once: in a virtual machine the question goes to the one below. */
+/* The answer is kept, since in a virtual machine the query traps to the hypervisor. */
 const tide_cpu_variant *tide_cpu_variant_best(void)
 {
     static _Atomic(const tide_cpu_variant *) best;
@@ -83,7 +85,7 @@ void tide_kernels_cpu_configure(int threads)
 
 /* ---- info ---- */
 
-/* The processor's name as it gives it itself, 48 bytes padded with blanks; "unknown" on other architectures.
+/* The name that the processor reports, 48 bytes padded with blanks; "unknown" if not an x86-64.
  */
 static void read_processor(char name[49])
 {

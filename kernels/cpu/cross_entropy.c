@@ -1,9 +1,9 @@
-/* Softmax cross entropy, row by row, the logits becoming their own gradient.
+/* Softmax cross entropy, row by row; the gradient overwrites the logits.
  *
- * A row of 50257 logits is gone through three times (largest, sum of exponentials, gradient); it is 100 KiB
- * in 16 bits and stays in the second cache, so an exponential computed twice costs less than one stored. The sum
- * is kept in fp32 vectors over stretches of STRETCH elements and the stretches in float64: a plain fp32 sum
- * of so many terms would lose a digit.
+ * The code reads a row of logits three times (largest, sum of exponentials, gradient). A row of 50257 logits
+ * takes 100 KiB in 16 bits and stays in the second-level cache, so computing an exponential twice costs less
+ * than storing it. The code sums stretches of STRETCH_ELEMENTS in fp32 vectors and adds the stretches in
+ * float64, since a plain fp32 sum of so many terms would lose a digit.
  */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
@@ -25,7 +25,7 @@ LANES_INLINE float row_largest(const void *logits, size_t vocabulary, tide_dtype
     return result;
 }
 
-/* Sum of e^(logit - largest); not a number if any logit is not, or is infinite. */
+/* Sum of e^(logit - largest); NaN if any logit is NaN or +infinity. */
 LANES_INLINE double row_exp_sum(const void *logits, float largest, size_t vocabulary, tide_dtype dtype)
 {
     double total = 0.0;
@@ -39,7 +39,8 @@ LANES_INLINE double row_exp_sum(const void *logits, float largest, size_t vocabu
     return total;
 }
 
-/* logits = e^(logit - largest) x scale; zeros in the padding. The target's is still to be lowered. */
+/* logits = e^(logit - largest) x scale; zeros in the padding. The caller then corrects the target's
+ * element. */
 LANES_INLINE void row_gradient(void *logits, float largest, float scale, size_t vocabulary,
                                size_t leading_dimension, tide_dtype dtype)
 {

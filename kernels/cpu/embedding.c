@@ -1,15 +1,15 @@
-/* Embedding: rows of wte picked by token, plus rows of wpe by position where a model has one.
+/* Embedding: the row of wte for each token, plus the row of wpe for its position if the model has a wpe.
  *
- * Backward adds rows of dout to the rows of dwte their tokens name. Two rows may name the same one, so
- * threads share out columns, not rows: each thread goes through all rows in order over its own columns, and
- * any thread count gives the same bits. Only the rows that tokens name are touched; the rest of a vocabulary
- * costs nothing.
+ * Backward adds each row of dout to the row of dwte that its token names. Several rows may have the same
+ * token, so each task gets a strip of columns instead of rows and goes through all rows in order: any thread
+ * count gives the same bits. Backward accesses only the rows of dwte that tokens name; the rest of the
+ * vocabulary costs nothing.
  */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
-/* Columns are dealt in bites of a cache line of bf16 or two of fp32. */
+/* Columns of one task (a bite): one cache line of bf16 or two of fp32. */
 enum { BITE_COLUMNS = 32 };
 
 static size_t token_row(const int32_t *tokens, size_t row, size_t vocabulary)

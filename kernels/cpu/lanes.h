@@ -1,9 +1,9 @@
-/* A vector of floats, as wide as the variant's registers, and what the kernels need to do with it.
+/* `lanes`, a vector of floats as wide as the variant's registers, and its operations.
  *
- * Written with the compilers' vector types rather than intrinsics, so that one text serves every width: 16
- * lanes for AVX-512, 8 for AVX2, 4 for SSE2 or NEON. `dtype` is always a constant where these are inlined
- * (see BY_DTYPE), so the choice costs nothing. Past a row's end lanes_load_some reads zeros and
- * lanes_store_some writes nothing.
+ * The code uses the compilers' vector types rather than intrinsics, so that it is the same for every width:
+ * 16 lanes for AVX-512, 8 for AVX2, 4 for SSE2 or NEON. Callers pass `dtype` as a constant (see BY_DTYPE) and
+ * the functions are inlined, so that choosing by it costs nothing at run time. In lanes past a row's end
+ * lanes_load_some gives zeros and lanes_store_some writes nothing.
  */
 #ifndef TIDEPOOL_KERNELS_CPU_LANES_H
 #define TIDEPOOL_KERNELS_CPU_LANES_H
@@ -43,7 +43,7 @@ LANES_INLINE lanes lanes_all(float value)
     return value - (lanes){0};
 }
 
-/* a b + c, rounded once where the machine can. */
+/* a b + c, rounded once if the machine has fused multiply-add, otherwise twice. */
 LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
 {
 #if defined(__AVX512F__)
@@ -66,7 +66,8 @@ LANES_INLINE lanes lanes_max(lanes a, lanes b)
     return lanes_select(a > b, a, b);
 }
 
-/* Between 16 and 32 bits a lane. Where the machine does it in one instruction it is named: gcc 12 makes four of it. */
+/* Convert between 16 and 32 bits per lane. The code names the instruction that does this, since gcc 12 uses
+ * four for a conversion written without it. */
 LANES_INLINE lanes_bits lanes_widen(lanes_half half)
 {
 #if defined(__AVX512F__)
@@ -87,7 +88,8 @@ LANES_INLINE lanes_half lanes_narrow(lanes_bits bits)
 #endif
 }
 
-/* fp32 of fp16, and back, with the bits of fp16.h. The instructions would carry a NaN's payload down: it is replaced. */
+/* Convert fp16 to fp32 and back, with the bits of fp16.h. To fp16 the instruction would keep a NaN's payload,
+ * so the code replaces every NaN by 0x7fff. */
 #if defined(__AVX512F__)
 LANES_INLINE lanes lanes_from_fp16(lanes_half half)
 {
@@ -130,7 +132,7 @@ LANES_INLINE lanes lanes_from_fp16(lanes_half half)
     return (lanes)(result | (bits & 0x8000u) << 16);
 }
 
-/* Below 2^-14 the sum with 0.5, whose last place is 2^-24, does the rounding. */
+/* Numbers below 2^-14 are rounded by adding 0.5: the last place of the sum is 2^-24. */
 LANES_INLINE lanes_half lanes_to_fp16(lanes value)
 {
     const lanes_bits bits = (lanes_bits)value, size = bits & 0x7fffffffu;
@@ -214,7 +216,7 @@ LANES_INLINE void lanes_store_some(void *base, size_t index, lanes value, size_t
         element_set(base, index + lane, some[lane], dtype);
 }
 
-/* Lanes from index up to `end`: all of them, or the some that are left. */
+/* Load or store LANES elements from `index` on, or fewer if `end` comes first. */
 LANES_INLINE lanes lanes_load_until(const void *base, size_t index, size_t end, tide_dtype dtype)
 {
     return end - index >= LANES ? lanes_load(base, index, dtype)
@@ -229,7 +231,7 @@ LANES_INLINE void lanes_store_until(void *base, size_t index, size_t end, lanes 
         lanes_store_some(base, index, value, end - index, dtype);
 }
 
-/* Zero in the lanes at and past `end`. */
+/* `value`, whose first lane has the index `index`, with zeros in the lanes from `end` on. */
 LANES_INLINE lanes lanes_clip(lanes value, size_t index, size_t end)
 {
     if (end - index >= LANES)
@@ -239,7 +241,8 @@ LANES_INLINE lanes lanes_clip(lanes value, size_t index, size_t end)
     return lanes_load_some(some, 0, end - index, TIDE_DTYPE_FP32);
 }
 
-/* Sum of the lanes, halves onto halves: the same order whatever the compiler. */
+/* Sum of the lanes: repeatedly adds the upper half to the lower half, so that every compiler gives the same
+ * order. */
 LANES_INLINE float lanes_sum(lanes value)
 {
     float each[LANES];
@@ -259,9 +262,10 @@ LANES_INLINE float lanes_largest(lanes value)
     return each[0];
 }
 
-/* e^x within 2 ulp for x in [-87.3, 88]; 0 below, e^88 above (no infinity: sigmoids divide by it); NaN stays
- * NaN. x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a polynomial of degree 7, 2^n goes into the exponent.
- * Adding 1.5 x 2^23 rounds to an integer and leaves it in the low bits. */
+/* e^x within 2 ulp for x in [-87.3, 88]; 0 below, e^88 above (not infinity, since sigmoids divide by the
+ * result); NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2; a polynomial of degree 7 gives e^r, and 2^n is
+ * put together from its exponent bits. Adding 1.5 x 2^23 rounds x / ln 2 to the integer n and leaves n in the
+ * low bits. */
 LANES_INLINE lanes lanes_exp(lanes x)
 {
     const float round_magic = 12582912.0f;

@@ -1,9 +1,9 @@
 /* Layer norm.
  *
- * Forward takes a row three times (mean, variance, output), which stays in the first cache; the two-pass
- * variance does not cancel. Backward is two kernels in one: rows for din, shared out by rows, and columns for
- * dweight and dbias, shared out by columns (columns.h). Reading `in` and `dout` twice costs less than keeping
- * partial sums per thread, and leaves nothing that depends on the thread count.
+ * Forward reads a row three times (mean, variance, output); the row stays in the first-level cache, and the
+ * two-pass variance avoids cancellation. Backward consists of two parts: din, whose tasks are rows, and
+ * dweight and dbias, whose tasks are strips of columns (columns.h). Reading `in` and `dout` twice costs less
+ * than keeping partial sums per thread, and the bits do not depend on the thread count.
  */
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/variant.h"

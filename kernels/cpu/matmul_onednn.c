@@ -1,25 +1,30 @@
-/* Matrix products through oneDNN, versions 2 and 3, where it has AVX-512 or AMX to work with; those of bf16 only where the
- * machine has instructions for them.
+/* Matrix products through oneDNN, versions 2 and 3, on machines with AVX-512 or AMX; bf16 products only if
+ * the machine has instructions for bf16.
  *
- * oneDNN generates code for a shape once and then runs it. Here that is a plan: made by prepare, found again
- * by its shape when a launch runs it. A plan owns the primitive and its memory objects; running it only
- * points these at the call's addresses. Scratch is the caller's workspace. So a run creates nothing of ours.
- * dnnl_primitive_execute itself makes and frees its map of operands at each call: six or seven allocations,
- * together 300 bytes (2.6, both dtypes).
+ * oneDNN generates code for a shape once and runs it many times. tide_onednn_prepare makes a plan for a
+ * shape; a launch finds the plan by its shape. A plan owns oneDNN's primitive and memory objects; a launch
+ * only sets the addresses in these objects. Scratch memory is the caller's workspace. A launch thus allocates
+ * nothing in our code, but dnnl_primitive_execute makes and frees its map of operands at each call: six or
+ * seven allocations of together 300 bytes (2.6, both dtypes).
  *
- * Held to less than AVX-512, version 2 multiplies bf16 in a reference loop, and fp32 through a product that
- * allocates up to 4 MiB at each call, which no budget would see, and is at best a sixth faster than ours. So
- * there, and for a product that oneDNN has not, the plan is empty and the product left to the built-in one (blocked.c), which
- * takes bf16 through fp32 in the workspace. So are all products of fp16: version 2 has none, and version 3 only where there are
- * AVX512-FP16's instructions. With AVX-512 but no bf16 instructions version 2 emulates them: it allocates in
- * each thread at each call, and made 22 GFLOP/s where the built-in product makes 94 to 116 (a Xeon of 2019's kind, two
- * cores). The choice depends on shape and machine alone and is made at
- * preparation.
+ * Some products are declined: their plan is empty, and the built-in product (blocked.c) makes them, which
+ * converts bf16 to fp32 in the workspace. The choice depends on shape and machine alone and is made by
+ * tide_onednn_prepare. Declined are
  *
- * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which is set before each
- * run. A build without OpenMP reaches that runtime too, since oneDNN brings it along.
+ * - all products if oneDNN may not use AVX-512: version 2 then multiplies bf16 in a reference loop, and its
+ *   fp32 product allocates up to 4 MiB at each call, which no budget counts, and is at best a sixth faster
+ *   than ours;
+ * - bf16 products on a machine with AVX-512 but without bf16 instructions: version 2 emulates these,
+ *   allocates in each thread at each call, and reached 22 GFLOP/s where the built-in product reaches 94 to
+ *   116 (a Xeon of 2019's kind, two cores);
+ * - fp16 products: version 2 has none, and version 3 only with AVX512-FP16;
+ * - products that oneDNN does not have.
  *
- * One lock guards the list of plans and is held while one runs: its memory objects serve one run at a time.
+ * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which the code sets before
+ * each run. A build without OpenMP can do so, too, since oneDNN links the runtime.
+ *
+ * One lock guards the list of plans. A launch holds it while the plan runs, since the plan's memory objects
+ * serve one run at a time.
  */
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/onednn_version.h"
@@ -29,22 +34,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Weak: absent where oneDNN was built with another threading runtime than OpenMP. */
+/* Weak: absent if oneDNN was built with another threading runtime than OpenMP. */
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 typedef struct matmul_plan {
     struct matmul_plan *next;
     tide_matmul_args shape; /* pointers and workspace_bytes not used */
-    bool declined;          /* nothing below exists */
+    bool declined;          /* the members below are not set */
     size_t workspace_bytes;
     dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, bias, c, scratch; /* bias: NULL without */
+    dnnl_memory_t a, b, bias, c, scratch; /* bias: NULL if the product has none */
 } matmul_plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static matmul_plan *plans;   /* guarded by lock */
 static dnnl_engine_t engine; /* guarded by lock; made at the first prepare, kept */
-static dnnl_stream_t stream; /* as engine */
+static dnnl_stream_t stream; /* guarded by lock; made at the first prepare, kept */
 
 /* ---- the library ---- */
 
@@ -60,7 +65,7 @@ tide_cpu_isa tide_onednn_most_isa(void)
     return isa_has(dnnl_cpu_isa_avx2) ? TIDE_CPU_ISA_AVX2 : TIDE_CPU_ISA_PORTABLE;
 }
 
-/* The library has instructions that make it the better choice; see above. */
+/* Does the machine have the instructions with which oneDNN is the better choice? See the top of this file. */
 static bool library_wanted(tide_dtype in_dtype)
 {
     if (in_dtype == TIDE_DTYPE_FP16)
@@ -93,15 +98,16 @@ static dnnl_status_t library_open(void)
 
 /* ---- plans ---- */
 
-/* A weight's gradient (A^T B in fp32) is written as zeros to which the product is added. Where nothing is added to C, oneDNN
- * keeps parts of the sum in C, and cuts it elsewhere: other bits than those of a gradient that is added to. */
+/* For a gradient of a weight that is not accumulated (A^T B in fp32) the code zeroes C and then adds the
+ * product. Without accumulation oneDNN splits the sum in other places and keeps partial sums in C, which
+ * gives other bits than accumulating. */
 static bool adds_to_zeros(const tide_matmul_args *args)
 {
     return args->transpose_a && args->out_dtype == TIDE_DTYPE_FP32 && !args->has_bias && !args->accumulate &&
            args->ldc == args->n;
 }
 
-/* The shape of oneDNN's product. */
+/* The shape of the product that oneDNN makes for these arguments. */
 static tide_matmul_args library_shape(const tide_matmul_args *args)
 {
     tide_matmul_args shape = *args;
@@ -145,7 +151,8 @@ typedef struct product_matrices {
     matrix_description a, b, bias, c;
 } product_matrices;
 
-/* op(M)[rows, columns], stored with leading dimension ld; column-major when `transposed`. */
+/* Describe op(M)[rows, columns], stored with leading dimension ld; with `transposed` M is stored as [columns,
+ * rows]. */
 static dnnl_status_t describe_operand(matrix_description *description, size_t rows, size_t columns, size_t ld,
                                       bool transposed, tide_dtype dtype)
 {
@@ -176,7 +183,7 @@ static void describe_matrices_undo(product_matrices *matrices)
     describe_undo(&matrices->c);
 }
 
-/* Scratch from the user, and C added to if asked. */
+/* Attributes of a product: the caller passes scratch memory; with `accumulate` the product is added to C. */
 static dnnl_status_t attributes_create(dnnl_primitive_attr_t *attributes, bool accumulate)
 {
     dnnl_post_ops_t operations = NULL;
@@ -212,7 +219,7 @@ static dnnl_status_t plan_fill(matmul_plan *plan, const product_matrices *matric
     return status;
 }
 
-/* oneDNN's part of a plan; dnnl_unimplemented when it has no such product. */
+/* Make oneDNN's objects of a plan; dnnl_unimplemented if oneDNN has no such product. */
 static dnnl_status_t plan_build(matmul_plan *plan)
 {
     product_matrices matrices = {0};
@@ -287,7 +294,7 @@ void tide_onednn_forget(void)
 
 /* ---- running ---- */
 
-/* oneDNN takes addresses of inputs without const too; it does not write through them. */
+/* oneDNN takes the addresses of inputs without const, too, but does not write to them. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *address)
 {
     return dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)address);

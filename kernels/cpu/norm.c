@@ -1,10 +1,10 @@
-/* Sums that must have the same bits anywhere: the gradient's norm and the loss.
+/* Sums that must have the same bits on every machine: the gradient's norm and the loss.
  *
- * Floating-point sums depend on their order, so the order is fixed: eight float64 lanes within a leaf of 64
- * elements, leaves in order, blocks in order (kernels.h states it). Eight lanes are one AVX-512 register, two
- * of AVX2, four of SSE2; each product is rounded before it is added (no fused multiply-add: an instruction
- * set without one could not follow). A square of a bf16, fp16 or fp32 number is exact in float64 for any gradient
- * short of 1e-38, so a norm is as good as the stored gradient.
+ * Floating-point sums depend on their order, so kernels.h fixes the order: eight float64 lanes within a leaf
+ * of 64 elements, then leaves in order, then blocks in order. Eight lanes are one AVX-512 register, two of
+ * AVX2, four of SSE2. Each product is rounded before it is added, since not every instruction set has a fused
+ * multiply-add. The square of a bf16, fp16 or fp32 number is exact in float64, so a norm is as exact as the
+ * stored gradient.
  */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
@@ -17,7 +17,7 @@ typedef float half_lanes __attribute__((vector_size(4 * DOUBLES)));
 typedef uint16_t half_16 __attribute__((vector_size(2 * DOUBLES)));
 typedef uint32_t half_bits __attribute__((vector_size(4 * DOUBLES)));
 
-/* Exact widening; instructions named for the same reason as in lanes.h. */
+/* Convert to 32 bits per lane; the code names the instruction for the same reason as lanes_widen. */
 LANES_INLINE half_bits half_widen(half_16 half)
 {
 #if defined(__AVX512F__)
@@ -85,7 +85,8 @@ LANES_INLINE double leaf_squares(const void *gradient, size_t begin, tide_dtype 
     return leaf_fold(lane);
 }
 
-/* The tensor's last leaf, cut short: the same order, absent elements are zeros. */
+/* Sum of squares of the tensor's last leaf, which has `count` elements: the same order as leaf_squares, with
+ * zeros for the missing elements. */
 LANES_INLINE double leaf_squares_some(const void *gradient, size_t begin, size_t count, tide_dtype dtype)
 {
     float some[TIDE_NORM_LEAF_ELEMENTS] = {0};
@@ -94,7 +95,7 @@ LANES_INLINE double leaf_squares_some(const void *gradient, size_t begin, size_t
     return leaf_squares(some, 0, TIDE_DTYPE_FP32);
 }
 
-/* `sum` and then the leaves of [begin, end) in order. */
+/* Add the leaves of [begin, end) to `sum` in order. */
 LANES_INLINE double block_squares(double sum, const void *gradient, size_t begin, size_t end,
                                   tide_dtype dtype)
 {
@@ -114,7 +115,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The part of a block that is in the range; `index` counts blocks from the range's first. */
+/* Sum the part of a block that is in the range; `index` counts blocks from the first that the range meets. */
 static void block_task(const void *arguments, size_t index)
 {
     const tide_gradient_norm_args *args = arguments;

@@ -1,15 +1,18 @@
-/* Normals of random words: Box-Muller in double precision, rounded once to fp32.
+/* Normal random numbers from random words: Box-Muller in double precision, rounded once to fp32.
  *
- * What they are is said by the C library's log, cos and sin (pair_exactly), which take nine tenths of a model's initial
- * values. Here GROUP pairs at a time pass through polynomials in vectors, whose error in double is known to be below
- * DOUBT. fp32 is so much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, which
- * then is the library's, too. A group with a value where they do not, one in some hundred, is left to the library. So the
- * bits depend neither on the instruction set nor on who made them.
+ * The C library's log, cos and sin (pair_exactly) define the values, but with them alone they would take nine
+ * tenths of the time in which a model's initial values are made. The code therefore computes GROUP pairs at a
+ * time with polynomials in vectors, whose relative error in double is known to be below DOUBT. fp32 is so
+ * much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, which then
+ * is the library's result, too. If the ends differ for a value of a group, which happens in about one group
+ * of a hundred, the library computes the whole group. The bits therefore do not depend on the instruction set
+ * or on which of the two ways computed them.
  *
- * log: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172, by its series
- * up to s^15: the first term left out is 2^-44 of it. sin and cos: the angle less quarter turns is within pi/4; their series
- * up to r^13 and r^14: 2^-45 and 2^-49. A quarter turn is subtracted in two parts, the first of them exactly; what is left
- * is good to 2^-85, but sines and cosines that are nearly nothing are in doubt all the same.
+ * log: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172,
+ * by its series up to s^15: the first term left out is 2^-44 of it. sin and cos: the angle less quarter turns
+ * is within pi/4; their series up to r^13 and r^14: 2^-45 and 2^-49. A quarter turn is subtracted in two
+ * parts, the first of them exactly; what is left is good to 2^-85, but sines and cosines that are nearly
+ * nothing are in doubt all the same.
  */
 #include "kernels/cpu/variant.h"
 #include "kernels/philox.h"
@@ -30,7 +33,7 @@ static const double turn = 6.283185307179586476925 * 0x1p-32;
 #endif
 
 typedef struct pair_group {
-    uint32_t radius[GROUP], angle[GROUP]; /* words */
+    uint32_t radius[GROUP], angle[GROUP]; /* random words */
     float cosine[GROUP], sine[GROUP];
 } pair_group;
 
@@ -48,13 +51,13 @@ static inline uint64_t bits_of(double value)
     return bits;
 }
 
-/* An integer below 2^52: what stands in the low bits behind 2^52. */
+/* Convert an integer below 2^52: puts it into the low bits of the double 2^52 and subtracts 2^52. */
 static inline double double_of_integer(uint64_t value)
 {
     return double_of(value | 0x4330000000000000u) - 0x1p52;
 }
 
-/* For 0 < x <= 1 that is not denormal. */
+/* log x for 0 < x <= 1 that is not denormal. */
 static inline double log_series(double x)
 {
     const uint64_t root_half = 0x3FE6A09E667F3BCDu; /* sqrt(1/2) */
@@ -99,7 +102,7 @@ static inline double cos_series(double r)
     return MULTIPLY_ADD(p, z, 1.0);
 }
 
-/* The nearest fp32 number, and whether that is in doubt. */
+/* Round to fp32; sets *doubt if the error of `value` could change the result. */
 static inline float round_value(double value, int32_t *doubt)
 {
     const float low = (float)(value - value * DOUBT), high = (float)(value + value * DOUBT);
@@ -107,7 +110,7 @@ static inline float round_value(double value, int32_t *doubt)
     return high;
 }
 
-/* Is any value in doubt? */
+/* Compute a group with polynomials; true if any value is in doubt. */
 static bool group_by_series(pair_group *group, double deviation)
 {
     int32_t doubt = 0;
@@ -145,7 +148,7 @@ static void group_make(pair_group *group, double deviation)
         pair_exactly(group, i, deviation);
 }
 
-/* Two pairs of a block each, round after round over all of them. */
+/* Make the random words of a group: GROUP / 2 blocks of two pairs each; each round goes over all blocks. */
 static void group_words(const tide_normals_args *args, uint64_t first_block, pair_group *group)
 {
     uint32_t words[4][GROUP / 2];

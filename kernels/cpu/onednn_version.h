@@ -1,4 +1,5 @@
-/* What differs between oneDNN's versions 2 and 3: how a matrix, a product and its scratch are described. */
+/* Wrappers for the calls that differ between oneDNN's versions 2 and 3: they describe a matrix, a product and
+ * its scratch memory. */
 #ifndef TIDEPOOL_KERNELS_CPU_ONEDNN_VERSION_H
 #define TIDEPOOL_KERNELS_CPU_ONEDNN_VERSION_H
 

@@ -1,6 +1,7 @@
-/* Values into slots (cpu.h). An ordinary store of a line that is in no cache reads it first: half of what memory has to do here
- * for nothing. A streaming one does not, but has to fill whole lines in order to be fast, so the two places are written one after
- * the other, a run at a time: what is read stays in the first cache.
+/* Copies values into slots (tide_place_args in cpu.h). An ordinary store to a cache line that is in no cache
+ * first reads the line from memory, which would cost as much as the writing itself. A streaming store does
+ * not read the line but is fast only if it fills whole lines. The code therefore writes the two outputs one
+ * after the other, a run of elements at a time: the run's input stays in the first-level cache.
  */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
@@ -35,7 +36,7 @@ LANES_INLINE void lanes_stream(void *base, size_t index, lanes value, tide_dtype
 }
 #endif
 
-/* Other threads see what was streamed before what this one does next. */
+/* Order the streaming stores before this thread's later stores. */
 static void stream_end(void)
 {
 #if defined(__AVX2__)

@@ -1,7 +1,7 @@
-/* Kernels that go element by element: add, GELU, zero, copy, cast.
+/* Elementwise kernels: add, GELU, zero, copy, cast.
  *
- * They are bound by memory, so each is one pass over its operands. A thread takes whole runs of RUN_ELEMENTS,
- * and no element depends on another, so any thread count gives the same bits.
+ * These kernels are bound by memory, so each makes one pass over its operands. A task is a run of
+ * RUN_ELEMENTS elements, and no element depends on another, so any thread count gives the same bits.
  *
  * GELU's 1/2 (1 + tanh u) is the logistic function s of 2u, computed as 1 / (1 + e^-2u): one exponential, and
  * full relative accuracy where 1 + tanh u cancels. Its derivative needs s (1 - s), where 1 - s is e^-2u s,

@@ -1,12 +1,12 @@
-/* RMS norm, of whole rows or of every head in them.
+/* RMS norm of whole rows or of every head in them.
  *
- * Forward takes a head twice, which stays in the first cache. Backward is two kernels in one, as layer norm's: heads for din,
- * columns for dweight (columns.h).
+ * Forward reads a head twice; the head stays in the first-level cache. Backward consists of two parts, like
+ * layer norm's: din, whose tasks are heads, and dweight, whose tasks are strips of columns (columns.h).
  */
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/variant.h"
 
-/* Element where a head begins in a matrix of such rows. */
+/* Index of a head's first element in a matrix whose rows begin `row` elements apart. */
 static size_t head_begin(size_t index, size_t heads, size_t width, size_t row)
 {
     return index / heads * row + index % heads * width;

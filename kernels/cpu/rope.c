@@ -1,4 +1,4 @@
-/* Rotary positions: a row's heads one after another, each pair of a head rotated by its position's angle. */
+/* Rotary positions: in every head of a row each pair is rotated by the angle of the row's position. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"

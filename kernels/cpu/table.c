@@ -1,9 +1,9 @@
-/* One variant's table. Matrix products are oneDNN's where the build has it and it takes them (matmul_onednn.h), else built in;
- * which, is settled when a shape is prepared. */
+/* The table of one variant. matmul_prepare decides for a shape who makes the product: oneDNN if the build has
+ * it and it does not decline the shape (matmul_onednn.h), otherwise the built-in product. */
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/variant.h"
 
-/* The CPU's norms need none. */
+/* The CPU's norms need no workspace. */
 static size_t layer_norm_backward_workspace_bytes(const tide_layer_norm_backward_args *shape)
 {
     (void)shape;

@@ -9,7 +9,7 @@
 #include <omp.h>
 #endif
 
-/* Below this many elements the caller's thread is done before the team is awake. */
+/* With fewer elements the calling thread finishes before the team is awake. */
 enum { TEAM_ELEMENTS_MIN = 16384 };
 
 static int thread_count = 1; /* set at start, before any kernel runs; read by all */
@@ -25,8 +25,8 @@ int tide_kernels_cpu_threads(void)
     return thread_count;
 }
 
-/* As many as the kernels were configured for, and no more than the calling thread has been given: a thread bound to a
- * node has set its own number to what the node has. */
+/* The size of the calling thread's team: the configured number, but at most the number set in this thread; a
+ * thread bound to a node has set it to the number of the node's processors. */
 static int team_threads(void)
 {
 #if TIDE_HAVE_OPENMP

@@ -1,37 +1,43 @@
-/* The threads inside a kernel: the only place that knows OpenMP.
+/* The team: the threads that run a kernel. Only this file and team.c use OpenMP's functions.
  *
- * A kernel is cut into tasks that write disjoint places, so it does not matter which thread takes which. A team of one
- * is a plain loop, not a parallel region: libgomp allocates at each region of one thread, and a steady state should not.
+ * A kernel is cut into tasks that write to different places, so that it does not matter which thread runs
+ * which task. A team of one runs a plain loop instead of a parallel region, since libgomp allocates at each
+ * region of one thread, and nothing may be allocated in steady state.
  *
- * Every stream's thread has a team of its own, made by its first kernel. Its threads inherit the processors of the thread
- * that makes it, so who binds a stream's thread before that binds its team; and it is never larger than what that thread
- * was given (omp_set_num_threads), however many threads the kernels are configured for. OpenMP's own OMP_PROC_BIND
- * overrides the first.
+ * Every stream's thread has a team of its own, which its first kernel makes. The team's threads inherit the
+ * affinity of the stream's thread: code that binds that thread to processors before its first kernel also
+ * binds the team, unless OMP_PROC_BIND is set. A team is never larger than the thread number set in the
+ * stream's thread (omp_set_num_threads), however many threads the kernels are configured for.
  *
- * Teams do not get in each other's way by spinning at their ends. libgomp spins long only while all teams together have
- * no more threads than there are processors; as soon as a second team exists it spins some microseconds. Two teams of 2
- * threads in turn on 2 processors, medians of 300 turns, quiet machine: a product-like kernel 3.24 ms and an update of
- * 1 Mi parameters 0.97 ms; with OMP_WAIT_POLICY=passive 3.24 and 1.02 ms. So there is no pool of our own.
+ * Threads that spin at the end of a region do not slow other teams. libgomp spins long only while all teams
+ * together have no more threads than there are processors; with a second team it spins for some microseconds.
+ * Two teams of 2 threads took turns on 2 processors of a quiet machine; medians of 300 turns: a kernel like a
+ * matrix product 3.24 ms, an update of 1 Mi parameters 0.97 ms; with OMP_WAIT_POLICY=passive 3.24 and 1.02
+ * ms. A thread pool of our own would gain nothing.
  */
 #ifndef TIDEPOOL_KERNELS_CPU_TEAM_H
 #define TIDEPOOL_KERNELS_CPU_TEAM_H
 
 #include <stddef.h>
 
-/* The number that tide_kernels_cpu_threads tells, under the same conditions as tide_kernels_cpu_configure, which calls it. */
+/* Set the number that tide_kernels_cpu_threads returns. tide_kernels_cpu_configure calls this, and its
+ * conditions apply. */
 void tide_team_configure(int threads);
 
-/* Work on task `index` of the kernel's. */
+/* Run task `index` of a kernel. */
 typedef void (*tide_team_task)(const void *arguments, size_t index);
 
-/* The same by thread `member` of the team, 0 to tide_kernels_cpu_threads() - 1, which has its own workspace. */
+/* Run task `index` of a kernel in thread `member` of the team, 0 to tide_kernels_cpu_threads() - 1; each
+ * thread uses its own part of the workspace. */
 typedef void (*tide_team_member_task)(const void *arguments, size_t index, size_t member);
 
-/* Run tasks 0 to count - 1, each alike, dealt out evenly beforehand. `elements` is the work of all of them together:
- * where it is small, waking the team would cost more than it saves and the caller's thread does it alone. */
+/* Run tasks 0 to count - 1, which take equally long: each thread gets the same number in advance. `elements`
+ * is the work of all tasks together; if it is small, the calling thread runs them alone, since waking the
+ * team would take longer. */
 void tide_team_run(size_t count, size_t elements, tide_team_task task, const void *arguments);
 
-/* Run tasks 0 to count - 1, large and unlike, each taken by the next member that is free. */
+/* Run tasks 0 to count - 1, which are long and may take different times: each thread that becomes free takes
+ * the next. */
 void tide_team_run_uneven(size_t count, tide_team_member_task task, const void *arguments);
 
 #endif

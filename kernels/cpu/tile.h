@@ -1,11 +1,12 @@
-/* Products of small fp32 tiles: what attention and the built-in matmul are made of.
+/* Products of small fp32 tiles, used by attention and the built-in matmul.
  *
  *     C[m, n] (+)= A[m, k] B[k, n]
  *
- * A is read one element at a time and spread over a vector, so it may be strided any way, transposed too. B
- * and C are read in vectors: n is a multiple of LANES (callers pad with zeros). A block of TILE_ROWS x 2
- * vectors of C stays in registers while k runs: 16 of AVX-512's 32, 8 of AVX2's 16. Each element of C is one
- * chain of fused multiply-adds in the order of k: the cut into blocks does not show in its bits.
+ * The code reads A one element at a time and copies the element to all lanes of a vector, so A may have any
+ * strides and may be transposed. It reads B and C in vectors: n is a multiple of LANES (callers pad with
+ * zeros). A block of TILE_ROWS x 2 vectors of C stays in registers during the loop over k: 16 of AVX-512's 32
+ * registers, 8 of AVX2's 16. Each element of C is one chain of fused multiply-adds in the order of k, so its
+ * bits do not depend on the blocks.
  */
 #ifndef TIDEPOOL_KERNELS_CPU_TILE_H
 #define TIDEPOOL_KERNELS_CPU_TILE_H
@@ -27,7 +28,7 @@ typedef struct tile_product {
     bool accumulate; /* C += instead of C = */
 } tile_product;
 
-/* rows x vectors of C from row i and column j on; both constants where inlined. */
+/* Compute `rows` x `vectors` of C from row i and column j on; inlining makes both numbers constants. */
 LANES_INLINE void tile_block(const tile_product *t, size_t i, size_t j, const size_t rows,
                              const size_t vectors)
 {
@@ -36,7 +37,7 @@ LANES_INLINE void tile_block(const tile_product *t, size_t i, size_t j, const si
     const float *b = t->b + j;
     float *c = t->c + i * t->c_row + j;
     const size_t a_row = t->a_row, a_column = t->a_column, b_row = t->b_row, c_row = t->c_row, k = t->k;
-#pragma GCC unroll 8 /* sums are registers with gcc from -O1 on, under a sanitizer too */
+#pragma GCC unroll 8 /* unrolled so that gcc keeps the sums in registers from -O1 on, even with a sanitizer */
     for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (size_t v = 0; v < vectors; v++)
@@ -82,7 +83,7 @@ static inline void tile_multiply(const tile_product *t)
         tile_rows(t, i, 1);
 }
 
-/* Elements of a row of `width`, padded to whole vectors. */
+/* `width` rounded up to whole vectors. */
 static inline size_t tile_pad(size_t width)
 {
     return (width + LANES - 1) / LANES * LANES;

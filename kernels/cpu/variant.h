@@ -1,4 +1,4 @@
-/* The kernels of one variant; see cpu.h. */
+/* Declares the kernels of one variant (cpu.h). */
 #ifndef TIDEPOOL_KERNELS_CPU_VARIANT_H
 #define TIDEPOOL_KERNELS_CPU_VARIANT_H
 
