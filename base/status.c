@@ -17,14 +17,15 @@ const char *tide_message(void)
 
 tide_status tide_fail(tide_status status, const char *format, ...)
 {
-    /* The new text may quote the old one (a message that is passed on with more context), so build it apart. */
+    /* The arguments may include the old message, to which the caller adds context; so format into another
+     * buffer. */
     char text[MESSAGE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
     if (format != NULL)
         (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    tide_text_make_printable(text); /* it may quote a file, or a path */
+    tide_text_make_printable(text); /* a message may quote a file's content or a path */
     (void)snprintf(message, sizeof message, "%s", text);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Names of statuses: apart from the messages, since a module has these and gives its messages away. */
+/* Names of statuses. They are not in status.c because a module contains this file but passes its messages to
+ * the process that opened it. */
 #include "tidepool/status.h"
 
 static const char *const status_names[] = {

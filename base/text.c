@@ -1,4 +1,4 @@
-/* A control character would end the line, or steer the terminal. */
+/* Control characters are replaced because they would end the line or control the terminal. */
 #include "base/text.h"
 
 size_t tide_control_bytes(const char *text)

@@ -1,9 +1,9 @@
-/* Why a write failed, in words. */
+/* Text for a write's errno. */
 #ifndef TIDE_BASE_WRITE_ERROR_H
 #define TIDE_BASE_WRITE_ERROR_H
 
-/* strerror's text; of EFBIG, where this process has a file-size limit, that limit, which is what the shell's
- * ulimit -f sets. Of static storage or strerror's. */
+/* strerror's text; but if EFBIG comes from this process's file-size limit, which the shell's ulimit -f sets,
+ * a text that says so. The string is static or strerror's own. */
 const char *tide_write_error(int error);
 
 #endif

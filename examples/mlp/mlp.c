@@ -1,15 +1,15 @@
-/* A training program of a user's own: a small multi-layer perceptron, its own kernels, libtidepool for the
- * memory.
+/* A training program on top of libtidepool, which manages its memory: a small multi-layer perceptron with its
+ * own kernels.
  *
  *     mlp adamw|sgd full|least
  *
- * `adamw` takes the built-in optimizer; `sgd` supplies one (momentum) as an update callback. `full` keeps
- * everything on the device; `least` takes the smallest device budget that works, a fraction of the model
- * data. The last line,
+ * `adamw` uses the built-in optimizer; `sgd` uses momentum SGD, which the program supplies as an update
+ * callback. `full` keeps everything on the device; `least` sets the smallest device budget that works, a
+ * fraction of the model data. The last line of output,
  *
  *     first LOSS last LOSS weights HASH device BYTES model BYTES
  *
- * is the same for both budgets up to `device`: residency never changes a bit.
+ * is the same for both budgets up to `device`, since budgets never change a result.
  *
  *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss     x1 ... xL: ACTIVATION tensors
  *     backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
@@ -26,7 +26,7 @@ enum {
     LAYERS = 8,
     WIDTH = 256,
     INPUTS = 256,
-    ROWS = 16, /* of a micro-batch */
+    ROWS = 16, /* rows of a micro-batch */
     MICRO_BATCHES = 2,
     BATCH = ROWS * MICRO_BATCHES,
     STEPS = 40,
@@ -35,7 +35,7 @@ enum {
 
 typedef struct model {
     tide_pool *pool;
-    tide_param weight[LAYERS + 1], bias[LAYERS + 1]; /* the last is the head: one output */
+    tide_param weight[LAYERS + 1], bias[LAYERS + 1]; /* the last is the head's, with one output */
     tide_activation x[LAYERS + 1];                   /* x[0] is not used: the input is in the region */
     tide_op forward[LAYERS], head, backward[LAYERS];
 } model;
@@ -76,7 +76,7 @@ typedef struct dense_backward_args {
     const float *x, *weight;
     const float *dz;        /* gradient before tanh, [rows, out] */
     float *dweight, *dbias; /* accumulators: added to */
-    float *dx;              /* takes x's own place: gradient before x's tanh; NULL for the first layer */
+    float *dx;              /* gradient before x's tanh; overwrites x; NULL for the first layer */
     uint32_t rows, in, out;
 } dense_backward_args;
 
@@ -104,7 +104,7 @@ static tide_status dense_backward(void *stream, const void *arguments)
 typedef struct loss_args {
     const float *x, *weight, *bias, *target;
     float *dz;    /* [rows]: gradient of the output */
-    double *loss; /* mean over the batch, added to */
+    double *loss; /* mean loss over the batch, added to */
     uint32_t rows;
 } loss_args;
 
@@ -132,7 +132,7 @@ static tide_status zero_loss(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* ---- an optimizer of the user's own: it keeps the param and its momentum, both in fp32 ---- */
+/* ---- the program's own optimizer: its state is the param and its momentum, both in fp32 ---- */
 
 static const tide_param_class momentum_class = {.state = {2, {128, 128}}};
 
@@ -154,7 +154,7 @@ static tide_status sgd_update(void *context, const tide_step_options *step, uint
 
 /* ---- the model, described once ---- */
 
-/* A library may not give up; a program may. */
+/* Exit on failure. The library never exits; a program may. */
 static void must(tide_status status)
 {
     if (status == TIDE_OK)
@@ -200,7 +200,7 @@ static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass
     return op;
 }
 
-/* In the order in which a step runs them. */
+/* Registers the ops in the order in which a step runs them. */
 static void register_ops(model *m)
 {
     for (int l = 0; l < LAYERS; l++) {
@@ -216,14 +216,14 @@ static void register_ops(model *m)
     }
 }
 
-/* Random numbers of our own, the same everywhere. */
+/* A random number; our own generator gives the same numbers on every machine. */
 static float uniform(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (float)(*state >> 40) / 8388608.0f - 1.0f; /* [-1, 1) */
 }
 
-/* Biases are zero until set. */
+/* Sets the weights; biases are zero until set. */
 static void set_values(model *m)
 {
     static float values[WIDTH * WIDTH];
@@ -335,7 +335,8 @@ static void run_backward(const model *m, int l)
     must(tide_op_end(m->pool));
 }
 
-/* A smooth function of a few inputs; the others are noise to be ignored. */
+/* The target is a smooth function of a few inputs; the other inputs are noise that the model must learn to
+ * ignore. */
 static void write_batch(const model *m, uint64_t *state)
 {
     static float input[BATCH][INPUTS], target[BATCH];

@@ -1,4 +1,5 @@
-/* SwiGLU's gate. silu(x) = x s with s = 1 / (1 + e^-x); its derivative is s + x s (1 - s), where 1 - s is e^-x s, uncancelled. */
+/* SwiGLU's gate. silu(x) = x s with s = 1 / (1 + e^-x); its derivative is s + x s (1 - s). The code computes
+ * 1 - s as e^-x s, without cancellation. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
