@@ -11,7 +11,7 @@
  *
  * is the same for both budgets up to `device`, since budgets never change a result.
  *
- *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss     x1 ... xL: ACTIVATION tensors
+ *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss    x1 ... xL: ACTIVATIONs
  *     backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
  */
 #include <inttypes.h>

@@ -1,41 +1,42 @@
-/* AdamW and restore: one pass over segments, with the CPU's bits (adam_math.h; contraction is off for this file).
+/* AdamW and restore, each in one pass over all segments, with the same bits as on the CPU (adam_math.h;
+ * contraction is off for this file).
  *
  * A thread updates one run of 8 params; a block of 256 threads updates 2048 and belongs to one segment. The
- * segments are in host memory: the launcher packs up to SEGMENTS of them, without the empty ones, into the kernel's
- * parameter, which CUDA copies at the launch, with the number of blocks before each. A block finds its segment by
- * bisection, seven steps on constant memory. More segments take more launches; order and bits do not depend on it,
- * since no param's update depends on another's.
+ * segments are described in host memory: the launcher packs up to SEGMENTS of them, without the empty ones,
+ * and the number of blocks before each into the kernel's parameter, which CUDA copies at the launch. A block
+ * finds its segment by bisection, seven steps on constant memory. More segments take several launches; the
+ * bits do not depend on this, since no param's update depends on another's.
  *
  *     segment      ......|oooooooo|oooooooo|oooooooo|ooo.....
  *     runs          0        1        2        3      4         run 0 begins at the last multiple of 16 bytes at or
  *                                                               before `param`: its first `lead` elements are not
  *                                                               the segment's
  *
- * A full run whose four arrays all begin at multiples of 16 bytes moves by 16 bytes an access: with the 256-byte
- * alignment of tensors and cuts at multiples of 64 elements that is all runs but a tensor's last. Anything else
- * goes element by element.
+ * A thread accesses 16 bytes at once in a full run whose four arrays all begin at multiples of 16 bytes:
+ * since tensors are aligned to 256 bytes and cut at multiples of 64 elements, these are all runs but a
+ * tensor's last. Other runs are accessed element by element.
  *
- * 28 bytes a bf16 param in and out (32 in fp32), each read or written once: bound by memory, at 4.8 TB/s 170 params
- * a nanosecond, 0.2 ms for the 32 Mi params of a 64 MiB chunk. An SM then has some 170 instructions for a param;
- * division and root in IEEE form and the rest take about 80. A thread has seven loads of 16 bytes under way, 100 KB
- * an SM and more at half occupancy.
+ * Speed. The kernel reads and writes 28 bytes per bf16 param (32 in fp32), each once, and is bound by memory:
+ * at 4.8 TB/s it updates 170 params per nanosecond, the 32 Mi params of a 64 MiB chunk in 0.2 ms. At this
+ * speed an SM can execute some 170 instructions per param; the update takes about 80, IEEE division and root
+ * included. A thread has seven loads of 16 bytes in flight: 100 KB per SM and more at half occupancy.
  */
 #include "kernels/cuda/launch.h"
 
 enum {
     THREADS = 256,
-    RUN = 8, /* params, a thread's */
+    RUN = 8, /* params of one thread */
     BLOCK_ELEMENTS = THREADS * RUN,
-    SEGMENTS = 72,              /* of one launch */
-    PARAMETER_BYTES_MAX = 4096, /* of a kernel */
+    SEGMENTS = 72,              /* segments of one launch */
+    PARAMETER_BYTES_MAX = 4096, /* of a kernel's parameters */
 };
 
-/* One segment, as the kernel needs it. */
+/* One segment, as the launcher packs it for the kernel. */
 struct packed_segment {
     void *param;
     float *master, *momentum, *variance;
     uint64_t elements;
-    unsigned first_block; /* of the launch's */
+    unsigned first_block; /* the segment's first block in the launch */
     unsigned lead;        /* elements of run 0 that are before the segment */
     float decay;
 };
@@ -50,7 +51,7 @@ static_assert(sizeof(packed_segments) <= PARAMETER_BYTES_MAX, "the parameter of 
 /* The last segment whose first block is at or before this one. */
 static __device__ __forceinline__ unsigned find_segment(const packed_segments &all)
 {
-    unsigned low = 0, high = all.count; /* in [low, high) */
+    unsigned low = 0, high = all.count; /* the segment is in [low, high) */
     while (high - low > 1) {
         const unsigned middle = (low + high) / 2;
         if (all.segment[middle].first_block <= blockIdx.x)
@@ -161,7 +162,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_segments(const packed_se
     typename T::stored *param = (typename T::stored *)segment.param + run.begin;
     float *master = segment.master + run.begin, *momentum = segment.momentum + run.begin;
     float *variance = segment.variance + run.begin;
-    /* A full run of `param` is aligned: runs are laid out so. */
+    /* `param` is aligned in a full run, since run 0 begins at a multiple of 16 bytes. */
     const bool aligned = is_aligned(master) && is_aligned(momentum) && is_aligned(variance);
     if (run.end - run.begin == RUN && aligned)
         update_run<T>(param, master, momentum, variance, all.factors, segment.decay);
@@ -196,8 +197,8 @@ static unsigned segment_blocks(const packed_segment *segment)
     return (unsigned)((segment->lead + segment->elements + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS);
 }
 
-/* Pack segments from *next on, as many as fit; *next goes behind them. `factors` is NULL for restore, which uses no
- * decay. Returns the number of blocks, 0 for no elements. */
+/* Pack segments from *next on, as many as fit, and advance *next behind them. `factors` is NULL for restore,
+ * which uses no decay. Returns the number of blocks; 0 if the segments have no elements. */
 template <typename T>
 static unsigned pack_segments(packed_segments *packed, const tide_adamw_segment *segments,
                               size_t segment_count, const tide_adam_factors *factors, size_t *next)

@@ -1,26 +1,30 @@
-/* Causal attention, forward, on the GPU: one pass over the keys, no T x T matrix anywhere.
+/* Causal attention, forward, on the GPU: one pass over the keys without a T x T matrix.
  *
- * A warp owns 16 x M queries. Key tiles stream past (attention.h); for each
+ * A warp owns 16 x M queries. It goes through tiles of keys (attention.h) and computes for each
  *
  *     S = Q K^T   m' = the new maximum   w = 2^((m - m') c)   P = 2^((S - m') c)   l = l w + sum of P   O = O w + P V
  *
- * with c = 1 / (sqrt(width) ln 2), so that q is multiplied as it stands in memory and an exponential is one fused
- * multiply-add and one instruction. O, l and m are fp32 in registers; P is rounded to the element type as the second
- * product's A. At the end O / l, and m / sqrt(width) + ln l for backward. A tile wholly in a warp's future is
- * skipped, as is one before all its documents, and only tiles on the diagonal or where a document begins are masked. A
- * query whose document begins behind the tile has minus infinity for a maximum so far: 0 is taken off its scores
- * instead, and its weights are 0. It sees itself in the end (unless a product overflows: then the row is NaN, as it is
- * on the CPU).
+ * with c = 1 / (sqrt(width) ln 2), so that q need not be scaled in memory and an exponential takes one fused
+ * multiply-add and one more instruction. O, l and m are fp32 in registers; P is rounded to the element type
+ * to become the second product's A. At the end the warp writes O / l, and m / sqrt(width) + ln l for
+ * backward.
  *
- * What to expect, as arithmetic; an H200 then reached 190 TFLOP/s at T = 1024 and width 64, 274 at 4096 and 128
- * (docs/measurements). There mma.sync gives some 60% of wgmma's rate, about 500 TFLOP/s of bf16. At width 64 the
- * exponentials cost as many cycles as the products (4096 of them a tile of 64 x 64 at 16 a cycle and processor,
- * against 256 mma at one), overlapped only as far as warps drift apart, and each B fragment is loaded once for two
- * mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of some thousands; at 1024 a fifth
- * of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would need 128 registers for O
- * alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach twice that on this one
- * architecture, with other fragments, other tiles and nothing that a CPU could check; attention is an eighth of a
- * gpt2's step.
+ * A warp skips the tiles whose keys all come after its queries or before their documents, and masks only
+ * tiles on the diagonal or in which a document begins. If a query's document begins behind the tile, the
+ * query's maximum so far is minus infinity: the code subtracts 0 from its scores instead, so that its weights
+ * are 0. Every query attends at least to itself (unless a product overflows: then the row is NaN, as on the
+ * CPU).
+ *
+ * Speed, as estimated before it was measured; an H200 reached 190 TFLOP/s at T = 1024 and width 64, 274 at T
+ * = 4096 and width 128 (docs/measurements). On an H200 mma.sync reaches some 60% of wgmma's rate, about 500
+ * TFLOP/s in bf16. At width 64 the exponentials cost as many cycles as the products (a tile of 64 x 64 has
+ * 4096 exponentials at 16 per cycle and processor, and 256 mma at one), and the two overlap only as far as
+ * warps drift apart; each B fragment is loaded once for two mma (M = 2: 64 cycles of shared memory for 64 of
+ * mma). This gives 200 to 250 TFLOP/s at T of some thousands; at T = 1024 a fifth of all products falls on
+ * tiles of the diagonal. At width 128, M is 1 (M = 2 would need 128 registers for O alone), and shared memory
+ * is the bound: 128 cycles for 64 of mma, near 250 TFLOP/s. wgmma with TMA would be twice as fast on this one
+ * architecture, but needs other fragments and other tiles, and a CPU could not check the code; attention is
+ * an eighth of a gpt2's step.
  */
 #include "kernels/cuda/attention.h"
 
@@ -36,13 +40,14 @@ template <typename T, int W> struct forward_plan {
     };
 };
 
-/* What a warp knows of its queries so far: of each of a lane's two rows. The sums are the lane's part of the row. */
+/* A warp's state of online softmax, for each of a lane's two rows. A sum covers only the lane's columns of
+ * the row. */
 template <int M, int COLUMNS> struct forward_state {
     float out[M][COLUMNS / 8][4];
     float maximum[M][2], sum[M][2];
 };
 
-/* Scores of keys later than their query, or of an earlier document, are minus infinity. */
+/* Set the scores of keys later than their query, or of an earlier document, to minus infinity. */
 template <int ROWS>
 static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4], int first_query,
                                                    int first_key, const tide_starts &starts)
@@ -59,8 +64,8 @@ static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4],
         }
 }
 
-/* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. If no row
- * of the warp has a new maximum, every factor is 1, and `out` is left as it is. */
+/* Online softmax of 16 rows over one tile: replaces scores by weights and scales the sums so far down to the
+ * new maximum. If no row of the warp has a new maximum, every factor is 1, and `out` stays as it is. */
 template <typename T, int ROWS, int COLUMNS>
 static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][4],
                                                       float (&out)[COLUMNS / 8][4], float (&maximum)[2],
@@ -75,7 +80,7 @@ static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][
             most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float seen = most == -INFINITY ? 0.0f : most; /* no key yet */
+        const float seen = most == -INFINITY ? 0.0f : most; /* -INFINITY: the row has had no key yet */
         shrink[half] = tide_exp2<T>((maximum[half] - seen) * scale_log2);
         const float top = seen * scale_log2;
         float added = 0.0f;
@@ -98,7 +103,7 @@ static __device__ __forceinline__ void online_softmax(float (&scores)[ROWS / 8][
             out[i][e] *= shrink[e / 2];
 }
 
-/* out = O / l and logsumexp, of 16 rows. */
+/* Write out = O / l and logsumexp of 16 rows. */
 template <typename T, int COLUMNS>
 static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4], const float (&maximum)[2],
                                               const float (&sum)[2], const tide_attention_shape &shape,
@@ -126,17 +131,19 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
 {
     typedef forward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* from here on a constant */
+        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;
-    const int block_first = (tiles - 1 - place.order) * plan::own; /* the last queries see the most keys */
+    /* the last queries attend to the most keys, so their blocks begin first */
+    const int block_first = (tiles - 1 - place.order) * plan::own;
     const int block_end = min(block_first + plan::own, shape.length);
     const int warp_first = block_first + tide_warp() * 16 * plan::m;
     const int warp_last = warp_first + 16 * plan::m - 1;
-    const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
+    /* the heads of one group have successive numbers */
+    const unsigned kv_head = place.head / (unsigned)shape.group;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.heads);
-    const int warp_start = starts.at(warp_first); /* no query of the warp sees an earlier key */
+    const int warp_start = starts.at(warp_first); /* no query of the warp attends to an earlier key */
 
     tide_own_rows<T, W, tide_own_kept<T, W>::kept> own[plan::m];
     forward_state<plan::m, plan::columns> state;

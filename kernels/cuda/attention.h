@@ -1,4 +1,5 @@
-/* What attention's kernels share: which rows a block owns, how a warp holds them, how the other rows stream past.
+/* Code that attention's kernels share: which rows a block owns, how a warp holds them, how the block streams
+ * the other rows through shared memory.
  *
  * Every one of the three kernels (forward; dQ; dK and dV) has the same shape:
  *
@@ -9,30 +10,34 @@
  *
  *     shared memory: | stage 0: first tensor [ROWS, W] | second [ROWS, W] | stage 1: first | second |  at most 32 KiB
  *
- * Every score is computed by the warp that uses it, so warps exchange nothing: two barriers a pair of tiles, for
- * shared memory.
+ * Each warp computes the scores that it uses, so warps exchange nothing; a pair of tiles takes two barriers,
+ * for shared memory.
  *
- * W is the head's width padded to 64, 128 or 256; columns beyond the width are zeros in shared memory and in
- * fragments, and are never read or written in global memory. Nor are rows beyond the sequence. Where widths, strides
- * and addresses are all multiples of 16 bytes, rows are moved in accesses of 16 bytes, else element by element. For
- * 16-bit types these are two kernels (VECTORS): a test at every copy costs a third of a tile's instructions. fp32,
- * whose kernels are five times as long, has one that tests.
+ * W is the head's width padded to 64, 128 or 256. Columns beyond the width are zeros in shared memory and in
+ * fragments; the kernels do not access them, or rows beyond the sequence, in global memory. If widths,
+ * strides and addresses are all multiples of 16 bytes, the kernels access 16 bytes of a row at once,
+ * otherwise single elements. For 16-bit types these are two kernels (VECTORS), since a test at every copy
+ * would cost a third of a tile's instructions. For fp32, whose kernels are five times as long, there is one
+ * kernel, which tests.
  *
- * Several query heads, a group, look at one head of keys. So keys are owned for the whole group: Q and dO of its heads
- * stream past one head after the other, and dK and dV are summed in that order. If there are few heads of keys, several
- * blocks share a group (tide_gpu_attention_splits in kernels/gpu_sizes.h, which the shape alone decides).
+ * Several query heads, a group, attend to one key head. A block that owns keys therefore works for the whole
+ * group: it streams Q and dO of one head of the group after the other and sums dK and dV in that order. If
+ * there are few key heads, several blocks share a group (tide_gpu_attention_splits in kernels/gpu_sizes.h,
+ * which the shape alone decides).
  *
- * Documents: a query sees the keys from its start on, and starts never fall. So the keys that a block of queries sees
- * are one range, and so are the queries that see a block of keys. Tiles outside are not streamed, each warp skips the
- * steps outside of its own, and what remains is masked.
+ * Documents: a query attends to the keys from its start on, and starts never decrease. The keys to which a
+ * block's queries attend are thus one range, and so are the queries that attend to a block's keys. The block
+ * streams only the tiles in this range, each warp skips the steps outside its own range, and the rest is
+ * masked.
  *
- * Where a warp's rows do not fit registers (fp32, and 256 always) they are read again from global memory, through the
- * first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the
- * output's columns. Slower, not different.
+ * If a warp's rows do not fit into registers (in fp32, and always at W = 256), the warp reads them again from
+ * global memory, through the first-level cache, 32 columns at a time. At W = 256 two blocks share the work of
+ * one, and each computes half of the output's columns. Both make the kernel slower but do not change its
+ * results.
  *
- * Order of blocks: heavy tiles first, so that the last ones to finish are light; heads in groups whose streamed rows
- * fit the second-level cache together. It is an order of work only: each block's result depends on nothing but its
- * own rows.
+ * Order of blocks: those with most work first, so that the last to finish are short; heads are taken in sets
+ * whose streamed rows fit into the second-level cache together. The order does not change results, since no
+ * block depends on another.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_ATTENTION_H
 #define TIDEPOOL_KERNELS_CUDA_ATTENTION_H
@@ -41,32 +46,32 @@
 
 enum { TIDE_ATTENTION_WARPS = 4, TIDE_ATTENTION_THREADS = TIDE_ATTENTION_WARPS * TIDE_WARP };
 
-/* What a group of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50). In the
- * tests so little that a few heads make several groups. */
+/* Bytes that a set of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50
+ * MiB). In the tests so few that a few heads make several sets. */
 #if defined(__CUDACC__)
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)24 << 20)
 #else
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)16 << 10)
 #endif
 
-/* A problem, as one kernel sees it. Passed by value. */
+/* The problem that one kernel solves; passed by value. */
 struct tide_attention_shape {
-    const int32_t *starts;   /* where the documents of each sequence's tokens begin; NULL: at 0 */
-    size_t q_row, v_row;     /* of q and k, of v */
+    const int32_t *starts;   /* per token the begin of its document; NULL: all begin at 0 */
+    size_t q_row, v_row;     /* of q and k; of v */
     size_t out_row;          /* of out and dout: heads x width */
     size_t gradient_row;     /* of dq, dk and dv */
-    unsigned sequence_heads; /* batch x heads that own rows: query heads or, for dK and dV, those of keys */
-    unsigned together;       /* of these, in a group */
+    unsigned sequence_heads; /* batch x heads that own rows: query heads or, for dK and dV, key heads */
+    unsigned together;       /* how many of these heads make a set (order of blocks, above) */
     int heads, kv_heads;
-    int group;  /* heads / kv_heads: query heads that look at one head of keys */
-    int splits; /* blocks that share a group, where keys are owned */
+    int group;  /* heads / kv_heads: query heads that attend to one key head */
+    int splits; /* blocks that share a group, in the kernel that owns keys */
     int length, width;
-    bool vectors;     /* every row of every head begins on 16 bytes and is whole vectors */
-    float scale;      /* 1 / sqrt(width) */
+    bool vectors; /* every row of every head begins at a multiple of 16 bytes and consists of whole vectors */
+    float scale;  /* 1 / sqrt(width) */
     float scale_log2; /* scale / ln 2: exponentials are powers of two */
 };
 
-/* What both kinds of arguments say. `addresses`: all matrices', or-ed. */
+/* Make the shape from the arguments of forward or backward. `addresses`: those of all matrices, or-ed. */
 template <typename T, typename Args>
 static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gradient_row,
                                                     uintptr_t addresses)
@@ -74,7 +79,7 @@ static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gra
     const size_t columns = args->head_width | args->qk_row | args->v_row | gradient_row;
     tide_attention_shape shape = {};
     assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
-    assert(columns < (size_t)1 << 25); /* places within a tile of 64 rows fit 32 bits */
+    assert(columns < (size_t)1 << 25); /* so that offsets within a tile of 64 rows fit 32 bits */
     shape.starts = args->starts;
     shape.q_row = args->qk_row;
     shape.v_row = args->v_row;
@@ -91,10 +96,10 @@ static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gra
     return shape;
 }
 
-/* Blocks of one launch: every owning head's tiles of `own` rows, `parts` blocks each; and how many heads go together.
- * Where queries are owned, a group's heads stream the same keys; a head of keys streams its whole group's queries.
- * ARGUMENT for what no kernel here can do: heads wider than 256, and more blocks than a grid has (2^31 - 1: more tokens
- * than any GPU holds). */
+/* Compute the number of blocks of one launch: for each head that owns rows, `parts` blocks for each tile of
+ * `own` rows. Also sets how many heads make a set (shape->together): if queries are owned, the heads of a
+ * group stream the same keys; if keys are owned, each head streams the queries of its whole group. ARGUMENT:
+ * heads wider than 256, or more blocks than a grid can have (2^31 - 1: more tokens than any GPU holds). */
 template <typename T>
 static tide_status tide_attention_blocks(tide_attention_shape *shape, size_t batch, bool owns_queries,
                                          int own, int parts, unsigned *blocks)
@@ -120,11 +125,11 @@ static tide_status tide_attention_blocks(tide_attention_shape *shape, size_t bat
     return TIDE_OK;
 }
 
-/* What a block works on. */
+/* The part of the problem that a block computes. */
 struct tide_attention_place {
-    unsigned head; /* sequence x heads + head, of those that own rows */
-    int order;     /* of its tile among the head's, heaviest first */
-    int part;      /* of the output's columns */
+    unsigned head; /* sequence x heads + head, counting heads that own rows */
+    int order;     /* number of its tile among the head's, the tile with most work first */
+    int part;      /* which part of the output's columns */
 };
 
 static __device__ __forceinline__ tide_attention_place tide_attention_find(const tide_attention_shape &shape,
@@ -141,7 +146,7 @@ static __device__ __forceinline__ tide_attention_place tide_attention_find(const
 
 /* ---- one head's part of a matrix in global memory ---- */
 
-/* Rows [0, length), columns [0, width). */
+/* A head's rows [0, length) and columns [0, width) in a matrix. */
 template <typename Stored> struct tide_head_rows {
     Stored *first;
     size_t row_elements;
@@ -149,7 +154,8 @@ template <typename Stored> struct tide_head_rows {
     bool vectors;
 };
 
-/* Head `head` (sequence x heads + number) of a matrix with so many heads a row, rows `row` elements apart. */
+/* Head `head` (sequence x heads + number) of a matrix with `heads` heads per row; rows begin `row` elements
+ * apart. */
 template <typename Stored>
 static __device__ __forceinline__ tide_head_rows<Stored>
 tide_head_of(Stored *matrix, unsigned head, int heads, size_t row, const tide_attention_shape &shape)
@@ -161,7 +167,7 @@ tide_head_of(Stored *matrix, unsigned head, int heads, size_t row, const tide_at
 
 /* ---- documents ---- */
 
-/* The starts of a sequence's tokens, never falling from one to the next. */
+/* The starts of a sequence's tokens, which never decrease. */
 struct tide_starts {
     const int32_t *first; /* NULL: all are 0 */
     int length;
@@ -171,13 +177,14 @@ struct tide_starts {
         const size_t before = sequence * (size_t)shape.length;
         return {shape.starts ? shape.starts + before : NULL, shape.length};
     }
-    /* Of the token, or of the last where there are not so many. */
+    /* The start of the token, or of the last token if `token` is past the end. */
     __device__ __forceinline__ int at(int token) const
     {
         return first ? first[min(token, length - 1)] : 0;
     }
-    /* The first of the tokens [begin, length) whose document begins after `key`; length if none does. All lanes of a
-     * warp come with the same numbers; a round leaves a 32nd part of what there is to search. */
+    /* The first of the tokens [begin, length) whose document begins after `key`; length if there is none. All
+     * lanes of a warp must call this with the same arguments; each round narrows the search to a 32nd of the
+     * range. */
     __device__ __forceinline__ int end_of(int key, int begin) const
     {
         int low = min(begin, length), high = length; /* the answer is in [low, high] */
@@ -193,7 +200,8 @@ struct tide_starts {
     }
 };
 
-/* A vector of the first `inside` elements at `from`, zeros after them; one by one, for any address. */
+/* Load a vector: the first `inside` elements at `from`, zeros after them, one element at a time, so that
+ * `from` may be any address. */
 template <typename T>
 static __device__ __forceinline__ tide_cuda_vector<T> tide_vector_load(const typename T::stored *from,
                                                                        int inside)
@@ -206,7 +214,7 @@ static __device__ __forceinline__ tide_cuda_vector<T> tide_vector_load(const typ
     return value;
 }
 
-/* Eight neighbours of a row, zeros outside. */
+/* Load eight successive elements of a row, zeros outside the head. */
 template <typename T>
 static __device__ __forceinline__ void tide_granule_load(tide_pair<T> (&granule)[4],
                                                          const tide_head_rows<const typename T::stored> &rows,
@@ -250,7 +258,7 @@ static __device__ __forceinline__ void tide_granule_store(const tide_pair<T> (&g
 
 /* ---- a warp's own 16 rows ---- */
 
-/* Two As: 32 columns of 16 rows, `first_row` being lane 0's. */
+/* Load two As: 32 columns of 16 rows from `first_row`, lane 0's row, on. */
 template <typename T>
 static __device__ __forceinline__ void
 tide_fragments_load(tide_pair<T> (&a)[2][4], const tide_head_rows<const typename T::stored> &rows,
@@ -268,14 +276,15 @@ tide_fragments_load(tide_pair<T> (&a)[2][4], const tide_head_rows<const typename
     }
 }
 
-/* Do two tensors' own rows fit registers, beside what is summed? */
+/* Do a warp's own rows of two tensors fit into registers beside the sums? */
 template <typename T, int W> struct tide_own_kept {
     enum { kept = W <= 128 && sizeof(typename T::stored) == 2 };
 };
 
-/* The rows as fragments, chunk after chunk: kept in registers, or read again each time. */
+/* A warp's own rows as fragments, 32 columns at a time: kept in registers or, unless KEPT, read again each
+ * time. */
 template <typename T, int W, bool KEPT> struct tide_own_rows {
-    enum { unrolled = W / 32 }; /* an index of registers is a constant */
+    enum { unrolled = W / 32 }; /* unrolled whole, since an index of registers must be a constant */
     tide_pair<T> fragments[W / 32][2][4];
 
     __device__ __forceinline__ void take(const tide_head_rows<const typename T::stored> &rows, int first_row)
@@ -308,7 +317,8 @@ template <typename T, int W> struct tide_own_rows<T, W, false> {
     }
 };
 
-/* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on; factors of rows g and g + 8. */
+/* Write rows = factor x sums, for 16 rows from first_row on and COLUMNS columns from `column` on; `factor`
+ * holds those of rows g and g + 8. */
 template <typename T, int COLUMNS>
 static __device__ __forceinline__ void
 tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
@@ -332,12 +342,12 @@ tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
 
 /* ---- the rows that stream past ---- */
 
-/* Rows of a streamed tile: 8 KiB, but 16 rows at the least, which are one product's k. */
+/* Rows of a streamed tile: 8 KiB, but at least 16 rows, the k of one product. */
 template <typename T, int W> struct tide_stream_rows {
     enum { fitting = 8192 / (W * (int)sizeof(typename T::stored)), rows = fitting < 16 ? 16 : fitting };
 };
 
-/* Stages of shared memory and what stands where, in elements. A block that asks for nothing special has 48 KiB. */
+/* Stages and layout of shared memory, in elements. Without opting in for more a block has 48 KiB. */
 template <typename T, int W, int ROWS> struct tide_stream {
     enum {
         tile = ROWS * W,
@@ -346,8 +356,8 @@ template <typename T, int W, int ROWS> struct tide_stream {
     };
 };
 
-/* A vector for any address: the first `inside` elements, zeros after them. A loop, since it must not cost the other
- * case a register. */
+/* Copy a vector from any address: the first `inside` elements, zeros after them. Not unrolled, so that the
+ * other case does not need more registers. */
 template <typename T>
 static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at,
                                                           const typename T::stored *from, int inside)
@@ -357,7 +367,8 @@ static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int
         tile[at + i] = i < inside ? from[i] : (typename T::stored)0;
 }
 
-/* What a thread copies of a tensor's tiles, one tile after the other: vectors of one column, some rows apart. */
+/* The part of a tensor's tiles that a thread copies, one tile after the other: vectors of one column, some
+ * rows apart. */
 template <typename T, int W, int ROWS> struct tide_tile_source {
     enum { row_vectors = W / T::per_16_bytes, step = TIDE_ATTENTION_THREADS / row_vectors };
     static_assert(TIDE_ATTENTION_THREADS % row_vectors == 0 && ROWS % step == 0, "threads copy alike");
@@ -378,11 +389,11 @@ template <typename T, int W, int ROWS> struct tide_tile_source {
     {
         return {rows.first + (size_t)(tile * ROWS) * rows.row_elements, rows.row_elements, rows.vectors};
     }
-    /* Copies to `at` and below it, and goes on to the next tile. From the thread's first element on the head has
-     * `left` rows of `inside` elements; beyond them nothing is read. */
+    /* Copy to `at` and the rows below it, and advance to the next tile. From the thread's first element on
+     * the head has `left` rows of `inside` elements; nothing beyond them is read. */
     __device__ __forceinline__ void copy(tide_async_copies<T> &copies, int at, int left, int inside)
     {
-        /* a thread keeps this number from tile to tile: one register */
+        /* one number, which a thread keeps from tile to tile in one register */
         const unsigned before = (unsigned)row() * (unsigned)row_elements + (unsigned)column();
         const typename T::stored *own = from + before;
         if (vectors)
@@ -398,11 +409,12 @@ template <typename T, int W, int ROWS> struct tide_tile_source {
     }
 };
 
-/* use(first tensor's base, second's base, first row, head) for tiles `begin` to `end` - 1 of both tensors, at least one,
- * of `heads` heads one after the other: the given one, number 0, and its neighbours. All the block's threads together;
- * STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last barrier freed; 2. this
- * pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is free. With one stage, 1
- * comes last. */
+/* Call use(first tensor's base, second's base, first row, head) for the tiles `begin` to `end` - 1 of both
+ * tensors (at least one), STEP rows at a time, for `heads` heads: the given one, number 0, and those after
+ * it. All threads of the block take part. For each pair of tiles the block 1. starts the copies of the next
+ * pair into the stage that the last barrier freed; 2. waits for this pair's copies, and a barrier makes them
+ * visible to all threads; 3. uses the pair; 4. waits at a barrier, which frees the pair's stage. With one
+ * stage, 1 comes last. */
 template <typename T, int W, int ROWS, int STEP, typename Use>
 static __device__ __forceinline__ void
 tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stored> &first,
@@ -416,16 +428,18 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
     const int own = tide_tile_at<W>(source::row(), column / TIDE_GRANULE) + column % TIDE_GRANULE;
     tide_async_copies<T> copies{tile};
     source sources[2] = {source::of(first, begin), source::of(second, begin)};
-    int head = 0, number = begin, base = 0;      /* what is used next, and where it lies */
-    int rows_left = first.length - begin * ROWS; /* from the next tile's first on */
+    /* head and tile that are used next, and their place in shared memory */
+    int head = 0, number = begin, base = 0;
+    int rows_left = first.length - begin * ROWS; /* rows from the next tile's first on */
     const auto send = [&](int to) {
         const int at = to + own, left = inside > 0 ? rows_left - source::row() : 0;
         sources[0].copy(copies, at, left, inside);
-        sources[1].copy(copies, at ^ one, left, inside); /* for at + one it keeps a second register */
+        /* ^ instead of +, for which the compiler would keep a second register */
+        sources[1].copy(copies, at ^ one, left, inside);
         rows_left -= ROWS;
     };
     const auto send_next = [&](int to) {
-        if (number + 1 >= end && head + 1 < heads) { /* back, and on to the next head */
+        if (number + 1 >= end && head + 1 < heads) { /* back to the first tile, of the next head */
             const int rows = (end - begin) * ROWS;
             rows_left += rows;
             sources[0].from -= (size_t)rows * first.row_elements - (size_t)first.width;
@@ -462,7 +476,7 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
 
 /* ---- powers of two ---- */
 
-/* 2^x, within 2 units in the last place; for 16-bit types the GPU's own instruction, which flushes denormals. */
+/* 2^x within 2 ulp; for 16-bit types by the GPU's instruction, which flushes denormals. */
 template <typename T> static __device__ __forceinline__ float tide_exp2(float x)
 {
 #if TIDE_CUDA_TENSOR_CORES

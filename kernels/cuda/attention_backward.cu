@@ -8,25 +8,27 @@
  *     3. the sum      where several blocks share a group, each leaves its dK and dV in the workspace (fp32), and this
  *                    kernel adds them in the order of the heads
  *
- * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the
- * workspace (fp32, one a query and head) for the second. In the second everything is computed transposed, S^T = K Q^T and
- * dP^T = V dO^T: a warp's rows are keys, so P^T and dS^T stand in registers as the next product's A, and no warp
- * needs what another computed.
+ * Kernel 1 has its queries' dO in registers anyway, so that for D = dO . O it only reads O once; it writes D
+ * to the workspace (fp32, one per query and head) for kernel 2. Kernel 2 computes transposed matrices, S^T =
+ * K Q^T and dP^T = V dO^T: a warp's rows are keys, so that P^T and dS^T are in registers as the next
+ * product's A, and no warp needs another's results.
  *
- * S and dP are computed in both: 7 products where 5 would do. The alternative is one kernel that owns keys and adds
- * its part of dQ to a sum in memory: with float atomics (what most do: the order of additions, and so the bits,
- * change from run to run), or with a turnstile that lets blocks of a head add in order (the same bits, and blocks
- * that wait for each other: 4 bytes a query element written and read for every key tile). 40% more products keep the
- * same bits, need no fp32 dQ in memory, no waiting and no third pass that rounds it.
+ * Both kernels compute S and dP: 7 products where 5 would suffice. The alternative is one kernel that owns
+ * keys and adds its part of dQ to a sum in memory. It could use float atomics, as most implementations do,
+ * but then the order of additions, and with it the bits, changes from run to run. Or the blocks of a head
+ * could add in a fixed order, which keeps the bits, but then blocks wait for each other and read and write 4
+ * bytes per query element for every key tile. 40% more products keep the bits and need no fp32 dQ in memory,
+ * no waiting and no third pass that rounds dQ.
  *
- * What to expect, as arithmetic; an H200 then reached 145 to 180 TFLOP/s (docs/measurements). A warp owns 16 rows in
- * both kernels, since dK, dV, K and V of 32 would fill the registers; so each B fragment is loaded once for each mma,
- * and shared memory is the bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that
- * count, of which barriers, exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers
- * of K, V, dK and dV leave 62 for the rest. They suffice on sm_90 because the compiler holds in uniform registers what
- * it can see to be the same for a warp: the warp's first key, its range of queries, the streamed rows' pointers. On
- * sm_80 and sm_89, and for rows at any address, a few values that are used once a tile live in local memory. Reading V
- * again instead costs more shuffles than that costs loads, and K and V in shared memory as much again in fragments.
+ * Speed, as estimated before it was measured; an H200 reached 145 to 180 TFLOP/s (docs/measurements). A warp
+ * owns 16 rows in both kernels, since dK, dV, K and V of 32 rows would fill the registers; each B fragment is
+ * therefore loaded once for each mma, and shared memory is the bound: 128 cycles for 64 mma. On an H200 this
+ * gives 330 TFLOP/s, counting five products; barriers, exponentials and the diagonal leave half of it. At
+ * width 128 kernel 2 needs 192 registers for K, V, dK and dV, and 62 are left. These suffice on sm_90 because
+ * the compiler keeps values in uniform registers if it can see that they are the same for a warp: the warp's
+ * first key, its range of queries, the pointers to streamed rows. On sm_80 and sm_89, and in the kernels for
+ * rows at any address, a few values that are used once per tile are in local memory. Reading V again would
+ * cost more in shuffles than these cost in loads, and keeping K and V in shared memory as much in fragments.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/gpu_sizes.h"
@@ -39,9 +41,9 @@ template <typename T, int W> struct backward_plan {
         own = 16 * TIDE_ATTENTION_WARPS,
         rows = tide_stream_rows<T, W>::rows,
         query_step =
-            rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S at a time, when a warp owns queries */
-        key_step = 16,                                /* and of S^T, when it owns keys */
-        blocks = W == 64 && !wide ? 3 : 2,            /* that a multiprocessor's registers must hold */
+            rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S computed at a time in kernel 1 */
+        key_step = 16,                                /* columns of S^T computed at a time in kernel 2 */
+        blocks = W == 64 && !wide ? 3 : 2, /* how many blocks a multiprocessor's registers must hold */
     };
 };
 
@@ -56,7 +58,7 @@ template <int COLUMNS> static __device__ __forceinline__ void clear(float (&sums
 
 /* ---- 1. dQ and D ---- */
 
-/* dO . O of a lane's two rows, whole in each of the quad's lanes. */
+/* dO . O of a lane's two rows; every lane of the quad gets the whole sum. */
 template <typename T, int W, typename Own>
 static __device__ __forceinline__ void multiply_out(float (&means)[2], const Own &dout,
                                                     const tide_head_rows<const typename T::stored> &out,
@@ -81,7 +83,8 @@ static __device__ __forceinline__ void multiply_out(float (&means)[2], const Own
     }
 }
 
-/* scores become dS: a lane's rows are queries, `start` their documents' beginnings, `top` is L / ln 2. */
+/* Replace scores by dS. A lane's rows are queries; `start` holds the begins of their documents, `top` L / ln
+ * 2. */
 template <typename T, int STEP>
 static __device__ __forceinline__ void
 differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4], const float (&top)[2],
@@ -108,7 +111,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 {
     typedef backward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* from here on a constant */
+        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;
@@ -117,7 +120,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     const int first = block_first + tide_warp() * 16;
     const size_t statistics = (size_t)place.head * (size_t)shape.length;
 
-    const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
+    /* the heads of one group have successive numbers */
+    const unsigned kv_head = place.head / (unsigned)shape.group;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.heads);
 
     tide_own_rows<T, W, tide_own_kept<T, W>::kept> own_q[1], own_dout[1];
@@ -137,7 +141,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
             all_means[statistics + (size_t)row] = means[half];
     }
 
-    const int warp_start = starts.at(first); /* no query of the warp sees an earlier key */
+    const int warp_start = starts.at(first); /* no query of the warp attends to an earlier key */
     const auto use = [&](int keys, int values, int first_key, int) {
         if (first >= shape.length || first_key > first + 15 || first_key + plan::query_step <= warp_start)
             return;
@@ -162,7 +166,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 
 /* ---- 2. dK and dV ---- */
 
-/* Statistics of the queries of a lane's columns; `beyond` for those past the last. */
+/* Load a statistic of the queries in a lane's columns; queries past the last get `beyond`. */
 template <int STEP>
 static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8][2], const float *statistics,
                                                        int first_query, int length, float beyond)
@@ -175,7 +179,7 @@ static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8]
             values[i][e] = 8 * i + e < length - query ? statistics[query + 8 * i + e] : beyond;
 }
 
-/* scores become weights, a lane's rows being keys. */
+/* Replace scores by weights. A lane's rows are keys. */
 template <typename T, int STEP>
 static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4],
                                              const float (&logsumexp)[STEP / 8][2], int first_key,
@@ -211,18 +215,19 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 {
     typedef backward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* from here on a constant */
+        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts * shape.splits);
     const int part = place.part % plan::parts, split = place.part / plan::parts;
-    /* of the group's query heads, those that this block sums over */
+    /* the query heads of the group that this block sums over */
     const int begin_member = split * shape.group / shape.splits;
     const int end_member = (split + 1) * shape.group / shape.splits;
-    const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
+    /* most queries attend to the first keys, so their blocks begin first */
+    const int block_first = place.order * plan::own;
     const int first = block_first + tide_warp() * 16;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.kv_heads);
     const int queries_end = starts.end_of(block_first + plan::own - 1, block_first + plan::own);
-    /* queries from `first` on that see a key of the warp */
+    /* how many queries from `first` on attend to a key of the warp */
     const int seeing = first < shape.length ? starts.end_of(first + 15, first + 16) - first : 0;
 
     tide_own_rows<T, W, tide_own_kept<T, W>::kept> own_k[1], own_v[1];
@@ -239,7 +244,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
         const int granule = part * (plan::columns / TIDE_GRANULE);
         const size_t statistics = (size_t)(first_head + (unsigned)member) * (size_t)shape.length;
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
-        /* L and D, on their way during the products */
+        /* L and D, loaded while the products run */
         float sums[plan::key_step / 8][2], means[plan::key_step / 8][2];
         load_statistics<plan::key_step>(sums, logsumexp + statistics, first_query, shape.length, INFINITY);
         load_statistics<plan::key_step>(means, all_means + statistics, first_query, shape.length, 0.0f);
@@ -283,7 +288,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 
 /* ---- 3. the sum of the splits ---- */
 
-/* A block adds one token's rows. */
+/* Add the parts of dK and dV of one token, in one block. */
 template <typename T>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
     attention_add_splits_kernel(const float *parts, typename T::stored *dk, typename T::stored *dv,

@@ -1,31 +1,32 @@
-/* Softmax cross entropy, the logits becoming their own gradient; and the losses' sum.
+/* Softmax cross entropy, whose gradient overwrites the logits; and the sum of the losses.
  *
- * A block takes a row, in tiles of TILE packs a thread. The first pass keeps, per thread, the largest logit
- * so far and the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's
- * largest is found first). Lanes and then warps are joined behind one barrier, the sums in float64. The
- * second pass goes through the row again, computes the exponentials again and writes the gradient in place.
- * So memory sees each logit once on the way in and once on the way out, 4 bytes a bf16 element, if the second
- * pass finds the row nearby.
+ * A block computes a row, in tiles of TILE packs per thread. In the first pass each thread keeps its largest
+ * logit so far and the sum of exponentials relative to it; a larger logit scales the sum down (at most once
+ * per tile, since the thread first finds the tile's largest). Then lanes and warps combine their results with
+ * one barrier, the sums in float64. The second pass goes through the row again, recomputes the exponentials
+ * and writes the gradient in place. Each logit is thus read from memory once and written once, 4 bytes per
+ * bf16 element, if the second pass finds the row in a cache or in shared memory.
  *
- * Hence the row is kept in shared memory where a GPU has enough of it: a thread's first HELD packs have
- * places there, and their copies begin together when the block does, 112 KB under way for a block of 512
- * threads. That is a row of 57344 bf16 logits, two rows on each of a Hopper's SMs. A wider row has 1024
- * threads and an SM of its own: 114688 logits are kept, and of 128256 the second pass reads a tenth again, 4
- * MB of all SMs, from the second cache. A GPU that does not give a block so much (an Ada has 99 KB) reads the
- * row twice: 26 MB are under way on 132 SMs then, which its second cache must hold. The bits do not depend on
- * where the row is kept; they do on the number of threads, which the vocabulary decides.
+ * The kernel therefore keeps the row in shared memory if the GPU has enough of it. A thread's first HELD
+ * packs have places there, and all their copies start when the block starts: 112 KB in flight for a block of
+ * 512 threads. This holds a row of 57344 bf16 logits, and two such rows fit into a Hopper SM. A wider row
+ * gets 1024 threads and an SM of its own, which holds 114688 logits; of 128256 logits the second pass reads a
+ * tenth again from the second-level cache, 4 MB on all SMs. On a GPU with less shared memory per block (an
+ * Ada has 99 KB) the kernel reads the row twice; if 132 SMs did so, 26 MB would be in use, which the
+ * second-level cache must hold. The bits do not depend on where the row is kept, but on the number of
+ * threads, which the vocabulary decides.
  *
- * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take
- * 18 and 2: the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the
- * result's own rounding, 4e-3), elements are unpacked and rounded in pairs, and the packs that a row's end
- * cuts, the padding and the target have code of their own. In fp32 the exponential is expf.
+ * At 4.3 TB/s an SM has time for 27 instructions and 3.5 exponentials per element. In bf16 the two passes
+ * take 18 and 2: an exponential is one instruction and a product (its error of at most 1e-5 is far below the
+ * rounding of the result, 4e-3), elements are unpacked and rounded in pairs, and separate code handles the
+ * packs that a row's end cuts, the padding and the target. In fp32 the exponential is expf.
  *
- * A lane's largest begins at the lowest finite number, not at minus infinity: then what is absent, a logit of
- * minus infinity, is an exponential of 0 and never a difference of infinities. A NaN is passed over by the
- * maximum and makes the sum NaN, as plus infinity does.
+ * A lane's maximum begins at the lowest finite number instead of minus infinity: a missing logit, which
+ * counts as minus infinity, then has the exponential 0, and the code never subtracts infinities. The maximum
+ * ignores a NaN, but NaN and plus infinity make the sum NaN.
  *
- * Rows that do not begin at multiples of 16 bytes (a leading dimension that is none) are read and written
- * element by element, in the same order.
+ * If rows do not begin at multiples of 16 bytes because of the leading dimension, the kernel reads and writes
+ * them element by element, in the same order.
  */
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/reduce.h"
@@ -35,12 +36,12 @@
 
 enum {
     THREADS_SHORT = 512,
-    THREADS_LONG = 1024, /* for a row that 512 threads do not hold */
-    TILE = 4,            /* packs */
-    HELD = 14, /* packs of a thread in shared memory: 112 KB for 512 threads, two blocks on a Hopper SM */
+    THREADS_LONG = 1024, /* for a row that does not fit the shared memory of 512 threads */
+    TILE = 4,            /* packs of a thread */
+    HELD = 14, /* packs of a thread in shared memory: 112 KB for 512 threads, so two blocks fit a Hopper SM */
 };
 
-/* e^x. In 16 bits 2^(x log2 e) by the GPU's own instruction, which takes denormals as zeros. */
+/* e^x. For 16-bit types 2^(x log2 e) by the GPU's instruction, which treats denormals as zeros. */
 template <typename T> static __device__ __forceinline__ float exponential(float x)
 {
     const float log2_e = 1.44269504f;
@@ -57,8 +58,8 @@ template <> __device__ __forceinline__ float exponential<tide_cuda_fp32>(float x
     return expf(x);
 }
 
-/* A thread's copies into shared memory that run beside its arithmetic: cp.async, commit and wait until at
- * most PENDING of the groups committed are still on their way. */
+/* A thread's asynchronous copies into shared memory: begin (cp.async), commit a group, and wait until at most
+ * PENDING of the committed groups are in flight. */
 static __device__ __forceinline__ void copy_begin(tide_cuda_shared<uint4> to, unsigned index,
                                                   const uint4 *from)
 {
@@ -84,8 +85,8 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
 #endif
 }
 
-/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th; the
- * first `held` of them, HELD or none, stay in its places of shared memory. */
+/* A row of logits. The packs before element `whole` hold only logits; a thread has every THREADS-th of them.
+ * The first `held` packs of a thread, HELD or none, are kept in shared memory. */
 template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     typename T::stored *logits;
     unsigned whole, vocabulary, leading_dimension; /* elements */
@@ -107,7 +108,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
         for (; first(index) < whole; index++)
             visit(std::integral_constant<unsigned, 1>(), index);
     }
-    /* Groups of a tile each are on their way; the last is short. */
+    /* Begin the copies, in groups of one tile each; the last group is shorter. */
     __device__ __forceinline__ void hold(void) const
     {
         if (held == 0)
@@ -120,7 +121,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
                 copy_commit();
         }
     }
-    /* The packs of the tile of `index` have come. */
+    /* Wait until the tile that contains pack `index` is in shared memory. */
     __device__ __forceinline__ void await(unsigned index) const
     {
         static_assert((HELD + TILE - 1) / TILE == 4, "groups");
@@ -146,7 +147,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
                      : pack_words<T, WHOLE>(logits, begin, leading_dimension);
     }
 
-    /* The largest of the logits that this thread sees, and the sum of e^(logit - largest) over them. */
+    /* The largest of this thread's logits, and the sum of e^(logit - largest) over them. */
     __device__ __forceinline__ void scan(float *largest, float *sum) const
     {
         each_tile([&](auto count, unsigned index) {
@@ -181,7 +182,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
         }
     }
 
-    /* logits = e^(logit - largest) x scale, less gradient_scale at the target; zeros in the padding. */
+    /* logits = e^(logit - largest) x scale, minus gradient_scale at the target; zeros in the padding. */
     __device__ __forceinline__ void write_gradient(unsigned target, float largest, float scale,
                                                    float gradient_scale) const
     {
@@ -192,7 +193,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
                 values[e] = exponential<T>(values[e] - largest) * scale;
             for (unsigned e = 0; decltype(is_cut)::value && e < T::per_16_bytes; e++)
                 values[e] = begin + e < vocabulary ? values[e] : 0.0f;
-            if (target - begin < T::per_16_bytes) /* it wraps where the target is before the pack */
+            if (target - begin < T::per_16_bytes) /* target - begin wraps if the target is before the pack */
                 for (unsigned e = 0; e < T::per_16_bytes; e++)
                     values[e] -= begin + e == target ? gradient_scale : 0.0f;
             pack_store<T, WHOLE>(logits, begin, leading_dimension, pack_of_values<T>(values));
@@ -229,12 +230,12 @@ static __global__ void __launch_bounds__(THREADS, THREADS_LONG / THREADS)
                                               places,
                                               held};
     const unsigned target = (unsigned)targets[blockIdx.x];
-    const float target_logit = T::load(row.logits[target]); /* before the second pass writes it */
+    const float target_logit = T::load(row.logits[target]); /* read before the second pass overwrites it */
     float mine = -FLT_MAX, my_sum = 0.0f;
     row.hold();
     row.scan(&mine, &my_sum);
 
-    /* Lanes are joined, then warps, by each warp for itself. */
+    /* Combine the lanes' results, then those of the warps; every warp does the latter for itself. */
     const unsigned lane = threadIdx.x % WARP_LANES;
     const float warps_largest = warp_largest(mine);
     const double warps_sum = warp_sum((double)(my_sum * exponential<T>(mine - warps_largest)));
@@ -292,10 +293,10 @@ tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)
 
 /* ---- the losses' sum ---- */
 
-enum { LEAVES = 256 }; /* at a time, a thread each */
+enum { LEAVES = 256 }; /* leaves at a time, one per thread */
 
-/* One block: threads sum leaves, one thread adds the leaves in order. A quarter of a megabyte for 65536 rows;
- * what it takes, some 10 microseconds once a batch, is 1024 additions one after another. */
+/* One block: each thread sums a leaf, one thread adds the leaves in order. 65536 rows are a quarter of a
+ * megabyte and take some 10 microseconds once per batch, mostly for 1024 successive additions. */
 static __global__ void __launch_bounds__(LEAVES)
     sum_losses(const float *__restrict__ losses, double *sum, size_t rows)
 {

@@ -1,13 +1,15 @@
-/* Embedding: rows of wte picked by token, plus rows of wpe by position where a model has them; and back.
+/* Embedding, forward and backward: the row of wte for each token, plus the row of wpe for its position if the
+ * model has a wpe.
  *
- * Forward: a warp a row, lane by lane the row's packs. 6 bytes a bf16 element (wte's rows and wpe mostly from the
- * second cache), one addition: bound by memory, some 10 microseconds for 16384 rows of 768.
+ * Forward: a warp computes a row; its lanes take packs in turn. An element needs 6 bytes in bf16 (rows of wte
+ * and wpe mostly from the second-level cache) and one addition, so the kernel is bound by memory: some 10
+ * microseconds for 16384 rows of 768.
  *
- * Backward, dwpe: a thread a pack of a position, which it sums over the batch, IN_FLIGHT rows under way at a time.
+ * Backward, dwpe: a thread sums one pack of a position over the batch, with IN_FLIGHT loads in flight.
  *
- * Backward, dwte: many rows may name one token, floats are not added atomically, and there is no workspace to sort
- * in. So tokens are dealt to classes, token modulo a power of two, and a block owns a class over up to 8 slices of
- * columns, each a pack wide for every lane of a warp:
+ * Backward, dwte: many rows may have the same token, but the kernel may not use float atomics and has no
+ * workspace in which to sort. Tokens are therefore divided into classes, by token modulo a power of two. A
+ * block owns one class in up to 8 slices of columns; a slice is one pack wide for every lane of a warp.
  *
  *   1. collect  all tokens are gone through, a tile at a time; those of the class are listed in shared memory in the
  *               order of their rows (ballots, then the warps' counts)
@@ -15,17 +17,18 @@
  *               done. Otherwise it adds up dout over all entries of the token in order, IN_FLIGHT rows under way, and
  *               adds the sum to dwte's row: nobody else touches this row and slice
  *
- * When the list is full step 2 comes before the end of the tokens and the two alternate. The order of a token's sum
- * depends on the tokens and sizes only.
+ * If the list is full before the last token, step 2 runs, and the two steps alternate. The order in which a
+ * token's rows are summed depends only on the tokens and sizes.
  *
- * Cost for 65536 rows of width 768, bf16: dout is read twice, 0.2 GB, 40 microseconds of an H200's memory. 2048
- * classes, so that a list has 32 entries on average and more: each block reads the 256 KB of tokens from the second
- * cache, 0.5 GB in all, 0.1 ms, and looks at 32 tiles, 15 microseconds for a block and two or three blocks one
- * after another on an SM. A token that is 5% of all rows, 3277 of them, is its class' whole time: each slice is one
- * warp's, 410 rounds of 8 rows at 0.7 microseconds, 0.3 ms, while the other blocks finish. A step of so many tokens
- * takes over 100 ms for the smallest GPT-2. At width 8192 a class is four blocks (32 slices of 8 to a block), which
- * read 2 GB of tokens, 0.4 ms. One block to each first occurrence of a token, scanning by itself, would read 15000
- * x 256 KB.
+ * Cost for 65536 rows of width 768 in bf16. dout is read twice: 0.2 GB, 40 microseconds of an H200's memory.
+ * There are 2048 classes, so that a list has at least 32 entries on average. Each block reads the 256 KB of
+ * tokens from the second-level cache, 0.5 GB for all blocks, 0.1 ms; it goes through 32 tiles in 15
+ * microseconds, and an SM runs two or three blocks one after another. If 5% of all rows, 3277, have the same
+ * token, this token decides the time of its class: one warp sums each slice in 410 rounds of 8 rows at 0.7
+ * microseconds, 0.3 ms, while the other blocks finish. A step with so many tokens takes over 100 ms even for
+ * the smallest GPT-2. At width 8192 a class has four blocks (32 slices, 8 per block), and all blocks read 2
+ * GB of tokens, 0.4 ms. The alternative, one block for each first occurrence of a token, which scans all
+ * tokens, would read 15000 x 256 KB.
  */
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/reduce.h"
@@ -34,13 +37,13 @@ enum {
     THREADS = 256,
     WARPS = THREADS / WARP_LANES,
     IN_FLIGHT = 8,
-    TILE_PER_LANE = 8, /* tokens */
+    TILE_PER_LANE = 8, /* tokens that a lane looks at in a tile */
     TILE_PER_WARP = TILE_PER_LANE * WARP_LANES,
     TILE = WARPS * TILE_PER_WARP,
     LIST = 2 * TILE,
-    SLICES = 8, /* of columns, a block's */
+    SLICES = 8, /* slices of columns of a block */
     CLASSES_MAX = 2048,
-    ROWS_PER_CLASS = 32, /* at the least, so that few rows are not scanned by many blocks */
+    ROWS_PER_CLASS = 32, /* at least, so that few rows are not scanned by many blocks */
     POSITION_THREADS = 128,
 };
 
@@ -124,8 +127,9 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
 
 /* ---- backward: tokens ---- */
 
-/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, but for those of `padding` (-1:
- * no token). Returns its new length. A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
+/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, except those
+ * with the token `padding` (-1: no such token). Returns the list's new length. A warp looks at TILE_PER_WARP
+ * successive rows, so that rows stay in order. */
 template <typename Rows, typename Tokens, typename Counts>
 static __device__ __forceinline__ unsigned
 collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows, unsigned classes, int32_t padding,
@@ -169,7 +173,7 @@ collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows, unsi
     return total;
 }
 
-/* The warp's lanes with an entry in [from, from + 32), before `end`, of this token. */
+/* Bits of the warp's lanes whose entry, in [from, from + 32) and before `end`, has this token. */
 template <typename Tokens>
 static __device__ __forceinline__ unsigned entries_of(int32_t token, Tokens &list_tokens, unsigned from,
                                                       unsigned end)
@@ -247,7 +251,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (unsigned item = threadIdx.x / WARP_LANES; item < listed * here; item += WARPS)
             add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed,
                                    list_rows, list_tokens);
-        /* The next list is written, and dwte read again, behind the first barrier of collect_tile. */
+        /* The first barrier of collect_tile comes before the next list is written and dwte is read again. */
     }
 }
 

@@ -1,31 +1,33 @@
-/* What every CUDA kernel file begins with: how kernels are launched, what threads share, how elements are read and
- * written.
+/* Every CUDA kernel file includes this: how kernels are launched, what threads share, how elements are read
+ * and written.
  *
- * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with `-include
- * tests/gpu/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so that
- * a kernel is checked on every machine. For that, three things are said through macros, and only so:
+ * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with
+ * `-include tests/gpu/cuda_on_cpu.h`, which defines CUDA's words for the CPU (a fiber for each thread, one
+ * block at a time), so that tests can check a kernel on every machine. For this the sources must use macros
+ * for three things:
  *
  *   TIDE_CUDA_LAUNCH("gelu", (gelu_kernel<T>), grid, block, stream, arguments...)   instead of <<< >>>
  *   TIDE_CUDA_SHARED(float, sums, 32);    an array of the block's shared memory, instead of __shared__: sums[i] is
  *                                         checked against its length on the CPU, and poisoned when a block begins
  *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
  *
- * A block has 48 KB of such arrays. More, one array, is asked for at the launch:
+ * A block has 48 KB of such arrays. A kernel that needs more requests one further array at the launch:
  *
  *   tide_cuda_may_ask(kernel<T>, bytes)   does this GPU give a block of the kernel so much beside its arrays?
  *   TIDE_CUDA_LAUNCH_ASKING("gelu", (gelu_kernel<T>), grid, block, bytes, stream, arguments...)
  *   TIDE_CUDA_SHARED_ASKED(uint4, held);  that array; every kernel of a file gives it the same name and type
  *
- * A pointer into shared memory, say a device function's parameter, is a tide_cuda_shared<float>: on the CPU it stays
- * checked. 16 bytes (or 4, or 8) of it at once are tide_cuda_shared_load<uint4>(sums, i) and
- * tide_cuda_shared_store(sums, i, value), where i counts elements of the array and the address is a multiple of the
- * vector's size.
+ * A pointer into shared memory, such as a device function's parameter, has the type tide_cuda_shared<float>,
+ * so that it stays checked on the CPU. tide_cuda_shared_load<uint4>(sums, i) and tide_cuda_shared_store(sums,
+ * i, value) access 16 bytes (or 4, or 8) at once; i counts elements of the array, and the address must be a
+ * multiple of the vector's size.
  *
  * Warp shuffles and votes are CUDA's own words with the full mask; the emulation has them.
  *
- * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float atomics; sums
- * in an order that depends on sizes only, so that results have the same bits on every run; 16 bytes an access
- * wherever addresses allow it; a grid that does not depend on the GPU unless the result can't.
+ * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float
+ * atomics; the order of a sum depends only on sizes, so that results have the same bits on every run;
+ * accesses of 16 bytes if addresses allow it; the grid may depend on the GPU only if the result does not
+ * depend on the grid.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 #define TIDEPOOL_KERNELS_CUDA_LAUNCH_H
@@ -49,7 +51,7 @@
 
 template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, size_t bytes)
 {
-    const size_t arrays_bytes = 1024; /* at the most, beside it */
+    const size_t arrays_bytes = 1024; /* upper bound of the kernel's other arrays */
     int device = 0, most = 0;
     const bool may =
         cudaGetDevice(&device) == cudaSuccess &&
@@ -59,7 +61,7 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
             cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
-    /* Else the launch that does without would seem to fail. */
+    /* Clear the error; otherwise the launch without this array would seem to fail. */
     const cudaError_t forgotten = may ? cudaSuccess : cudaGetLastError();
     (void)forgotten;
     return may;
@@ -78,12 +80,13 @@ __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, cons
     *reinterpret_cast<V *>(to + index) = value;
 }
 
-#endif /* otherwise tests/gpu/cuda_on_cpu.h has defined them */
+#endif /* otherwise tests/gpu/cuda_on_cpu.h defines these */
 
 /* --- elements --- */
 
-/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the
- * conversions are its instructions, which round as bf16.h and fp16.h do; where those keep a NaN's payload, so does this. */
+/* How a dtype is stored and converted to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the
+ * conversions are instructions, which round as bf16.h and fp16.h do; a NaN's payload is kept if those files
+ * keep it. */
 struct tide_cuda_fp32 {
     typedef float stored;
     enum { per_16_bytes = 4 };
@@ -140,13 +143,13 @@ struct tide_cuda_fp16 {
     }
 };
 
-/* `function<element type>(...)` for a run-time dtype; gives its status. */
+/* Call function<element type>(...) for a run-time dtype; the value is its status. */
 #define TIDE_CUDA_BY_DTYPE(dtype, function, ...)                                                             \
     ((dtype) == TIDE_DTYPE_BF16   ? function<tide_cuda_bf16>(__VA_ARGS__)                                    \
      : (dtype) == TIDE_DTYPE_FP16 ? function<tide_cuda_fp16>(__VA_ARGS__)                                    \
                                   : function<tide_cuda_fp32>(__VA_ARGS__))
 
-/* 16 bytes of elements, moved in one access. The address is a multiple of 16. */
+/* 16 bytes of elements, accessed at once. The address is a multiple of 16. */
 template <typename T> struct alignas(16) tide_cuda_vector {
     typename T::stored element[T::per_16_bytes];
 };

@@ -1,9 +1,9 @@
-/* The GPU's kernels: launchers with the signature of tide_kernel, one a member of tide_kernels. Each takes the
- * cudaStream_t, enqueues, and returns: OK, or DEVICE with CUDA's own words when the launch is refused. None blocks,
- * none allocates, none reads its arguments after it has returned. Arrays that launchers themselves read (adamw's and
- * restore's segments) are host memory and are read before the launcher returns.
+/* The GPU's kernels: a launcher with the signature of tide_kernel for each member of tide_kernels. A launcher
+ * takes the cudaStream_t, enqueues the kernel and returns OK, or DEVICE with CUDA's message if CUDA refuses
+ * the launch. Launchers do not block or allocate and do not read their arguments after they have returned.
+ * The segments of adamw and restore are in host memory, and the launcher reads them before it returns.
  *
- * Everything here lives in the module libtidepool_cuda.so. C linkage.
+ * All functions here are in the module libtidepool_cuda.so and have C linkage.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_LAUNCHERS_H
 #define TIDEPOOL_KERNELS_CUDA_LAUNCHERS_H
@@ -41,15 +41,15 @@ tide_status tide_cuda_restore(void *stream, const void *arguments);
 size_t tide_cuda_attention_workspace_bytes(const tide_attention_args *shape);
 size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape);
 
-/* Matrix products by cuBLASLt (matmul.c). open() makes the library ready on the current GPU, once a process;
- * prepare() caches descriptors and the algorithm chosen per shape (matmul_choice.h), any thread. UNSUPPORTED, DEVICE with
- * cuBLASLt's status. */
+/* Matrix products by cuBLASLt (matmul.c). open() initializes the library on the current GPU, once per
+ * process; prepare(), for any thread, caches the descriptors and the chosen algorithm of a shape
+ * (matmul_choice.h). UNSUPPORTED, DEVICE with cuBLASLt's status. */
 tide_status tide_cuda_matmul_open(void);
 tide_status tide_cuda_matmul(void *stream, const void *arguments);
 tide_status tide_cuda_matmul_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
 void tide_cuda_matmul_close(void);
 
-/* The table (table.c). Static storage. */
+/* The GPU's table of kernels (table.c). Static storage. */
 const tide_kernels *tide_kernels_cuda(void);
 
 /* OK if `error` (a cudaError_t) is cudaSuccess, else DEVICE with a message naming `label` (status.c of this

@@ -1,18 +1,21 @@
 /* Layer norm.
  *
- * Rows (forward, and din) are held by groups of lanes (row_part.h), so a row is read from memory once, although forward
- * needs it three times (mean, variance, output: the two-pass variance does not cancel) and backward twice.
+ * A group of lanes holds a row in registers (row_part.h), so that a row is read from memory once, although
+ * forward needs it three times (mean, variance, output: the two-pass variance avoids cancellation) and
+ * backward twice.
  *
- * Forward moves 4 bytes a bf16 element and computes about 10 operations on it: bound by memory, 10 microseconds for
- * 16384 rows of 768 on an H200. Each lane has three or four loads of 16 bytes under way, 50 KB an SM at 1024 lanes,
- * twice what 4.8 TB/s need at a latency of 700 ns.
+ * Forward moves 4 bytes per bf16 element and makes about 10 operations: it is bound by memory and takes 10
+ * microseconds for 16384 rows of 768 on an H200. Each lane has three or four loads of 16 bytes in flight, 50
+ * KB per SM with 1024 lanes: twice as much as 4.8 TB/s need at a latency of 700 ns.
  *
- * Backward reads `in` and `dout` once: a group goes through rows that stand a grid apart, writes din and keeps sums for
- * dweight and dbias (row_part.h), which leave registers for HELD_HALF packs of each; then the partial sums, at most
- * 8 MiB, are added. 6 bytes a bf16 element, 8 where din is added to.
+ * Backward reads `in` and `dout` once: each group goes through every n-th row, where n is the number of
+ * groups, writes din and keeps sums for dweight and dbias (row_part.h), which leave registers for HELD_HALF
+ * packs of each; a second kernel adds the partial sums, at most 8 MiB. This moves 6 bytes per bf16 element, 8
+ * if din is added to.
  *
- * A lane's sums run over its packs in order, lanes and warps are joined as in reduce.h: an order that depends on
- * the width only, dweight's and dbias' on the number of rows and the type. The fused operations are written out.
+ * A lane sums its packs in order, and reduce.h combines lanes and warps. The order of a row's sums depends
+ * only on the width; that of dweight and dbias also on the number of rows and the type. The code calls fused
+ * multiply-adds explicitly.
  */
 #include "kernels/cuda/row_part.h"
 
@@ -98,10 +101,10 @@ tide_status tide_cuda_layer_norm(void *stream, const void *arguments)
 
 /* ---- backward ---- */
 
-/* din = rstd (g - mean(g) - normal mean(g normal)) for g = weight dout, unless din is NULL; and partial sums of normal
- * dout and of dout, dweight's and dbias'. din may be dout: a lane reads a pack of dout before it writes that pack, and no
- * lane reads another's. A row's sums may take the places of the row before: the barrier of one is between two uses of the
- * other. */
+/* din = rstd (g - mean(g) - normal mean(g normal)) for g = weight dout, unless din is NULL; and the partial
+ * sums of normal dout for dweight and of dout for dbias. din may be dout: a lane reads a pack of dout before
+ * it writes that pack, and no lane reads another's packs. The two sums of a row use two arrays, which all
+ * rows share: the barrier of one sum is between two uses of the other's array. */
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
     norm_backward_rows(const typename T::stored *__restrict__ in,
@@ -167,7 +170,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     bias_sums.end();
 }
 
-/* gradient += the partial sums, unless it is NULL. */
+/* gradient += the partial sums, unless gradient is NULL. */
 static tide_status add_parts(void *stream, const float *parts, float *gradient, size_t count, size_t width)
 {
     if (!gradient)

@@ -1,4 +1,4 @@
-/* See log.h. */
+/* Log lines on standard error (log.h). */
 #include "kernels/cuda/log.h"
 
 #include <pthread.h>

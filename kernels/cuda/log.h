@@ -1,10 +1,10 @@
-/* What the GPU's side tells on standard error, when it is asked to: TIDEPOOL_LOG in the environment, a list of topics with
- * commas between them, as NCCL_DEBUG is. Without it the library is silent.
+/* The module's log on standard error. The environment variable TIDEPOOL_LOG lists the topics, separated by
+ * commas (compare NCCL_DEBUG). Without it the module logs nothing.
  *
  *   matmul   a line for each shape that is prepared: the product, and which of cuBLASLt's candidates it takes
  *
- * A line begins with "tidepool: " and the topic. The variable is read once, when something could be told for the first time;
- * a word in it that is no topic gets one line then, which names those there are.
+ * A line begins with "tidepool: " and the topic. The module reads the variable once, when it could log for
+ * the first time; if a word in it is no topic, a line then lists the topics.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_LOG_H
 #define TIDEPOOL_KERNELS_CUDA_LOG_H
@@ -13,10 +13,11 @@
 
 typedef enum tide_cuda_log_topic { TIDE_CUDA_LOG_MATMUL, TIDE_CUDA_LOG_TOPICS } tide_cuda_log_topic;
 
-/* Was it asked for? Any thread. */
+/* Does TIDEPOOL_LOG contain the topic? Any thread. */
 bool tide_cuda_log_wants(tide_cuda_log_topic topic);
 
-/* One line, printf's, without its end; nothing if it was not asked for. Lines of several threads do not mix. */
+/* Print one line if TIDEPOOL_LOG contains the topic. `format` is printf's, without the newline. Lines of
+ * several threads do not mix. */
 void tide_cuda_log(tide_cuda_log_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

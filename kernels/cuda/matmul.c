@@ -1,21 +1,23 @@
 /* Matrix products on the GPU, through cuBLASLt.
  *
- * Row-major and column-major. cuBLASLt's matrices stand column by column. A row-major [r, c] with leading dimension
- * ld is, byte for byte, the column-major [c, r] with the same ld: the transposed one. So C = op(A) op(B) is asked for
- * as
+ * Row-major and column-major. cuBLASLt's matrices are column-major. A row-major [r, c] with leading dimension
+ * ld is, byte for byte, the transposed matrix, a column-major [c, r] with the same ld. For C = op(A) op(B)
+ * the code therefore asks cuBLASLt for
  *
  *     C^T [n, m]  =  op(B)^T [n, k]  op(A)^T [k, m]        the library's A is our B, its B is our A
  *
- * and nothing is moved: an operand that we do not turn over is not turned over there either. The library's rows of D
- * are our columns, which is why its bias, one value a row of D, is ours, one a column of C.
+ * No data is moved: cuBLASLt transposes an operand exactly if we do. The library's rows of D are our columns,
+ * so its bias, one value per row of D, is our bias, one per column of C.
  *
- * What a shape needs stands in its plan (matmul_plan.h). prepare() makes it, launches find it by a hash of the shape:
- * they allocate nothing and choose nothing.
+ * A plan holds all that the products of a shape need (matmul_plan.h). prepare() makes the plan, and launches
+ * find it by a hash of the shape: they allocate nothing and choose nothing.
  *
- * The library loads a kernel's code when it is first launched; the module's reserve is for that too.
+ * The library loads a kernel's code when the kernel is first launched, into memory of the module's reserve
+ * (module.c).
  *
- * One lock guards plans and the library's handle. It is held while a product is enqueued, since a plan's operation
- * carries the call's addresses: a few microseconds, and one stream multiplies anyway.
+ * One lock guards plans and the library's handle. A launch holds it while it enqueues the product, since the
+ * plan's operation contains the call's addresses: this takes a few microseconds, and only one stream
+ * multiplies anyway.
  */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/matmul_plan.h"
@@ -29,12 +31,12 @@ enum { BUCKETS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cublasLtHandle_t library;                /* guarded by lock; made by open */
-static int gpu;                                 /* as library: the one it was made on */
+static int gpu;                                 /* guarded by lock; the GPU on which `library` was made */
 static tide_cuda_matmul_plan *buckets[BUCKETS]; /* guarded by lock */
 
 /* ---- the library ---- */
 
-/* The error is reported here: nobody's launch is to find it as the thread's last one. */
+/* Report a CUDA error, and clear it so that a later launch does not find it as the thread's last error. */
 static tide_status runtime_fail(cudaError_t error, const char *what)
 {
     const cudaError_t forgotten = cudaGetLastError();
@@ -63,7 +65,7 @@ tide_status tide_cuda_matmul_open(void)
     return status;
 }
 
-/* A failure changes nothing any more. */
+/* A failure is ignored: nothing can be done about it any more. */
 static void library_destroy(void)
 {
     const cublasStatus_t status = library ? cublasLtDestroy(library) : CUBLAS_STATUS_SUCCESS;
@@ -109,7 +111,7 @@ static tide_cuda_matmul_plan *plan_find(const tide_matmul_args *shape)
     return plan;
 }
 
-/* The thread may not have met CUDA yet. */
+/* Make the GPU current: this may be the thread's first CUDA call. */
 static tide_status use_gpu(const tide_matmul_args *shape)
 {
     if (!library)

@@ -1,4 +1,4 @@
-/* Reading what the library says, and what is allowed: see the header. */
+/* Reads the library's candidates and decides which are allowed (matmul_choice.h). */
 #include "kernels/cuda/matmul_choice.h"
 
 #include "kernels/gpu_sizes.h"
@@ -10,7 +10,8 @@ bool tide_cuda_matmul_declined(cublasStatus_t status)
 
 /* ---- what the library says ---- */
 
-/* Attributes are of four bytes, signed or not; a kernel that has no such thing may say so in any way. */
+/* Read an attribute of four bytes, signed or unsigned. For a kernel without this attribute the library may
+ * return any error. */
 static cublasStatus_t attribute_read(const cublasLtMatmulAlgo_t *algorithm,
                                      cublasLtMatmulAlgoConfigAttributes_t name, int32_t *value)
 {

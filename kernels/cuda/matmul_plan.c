@@ -1,26 +1,29 @@
-/* What cuBLASLt is told about a shape, what its heuristic may choose from, and running what was chosen:
+/* How a shape is described to cuBLASLt, what its heuristic may choose from, and how the chosen algorithm
+ * runs:
  *
- * - Arithmetic is CUBLAS_COMPUTE_32F: sums in fp32, and fp32 inputs are multiplied as such (TF32 has a type of its
- *   own).
- * - Sums that are split over k are joined in fp32, in the workspace, by a pass of their own (COMPUTE_TYPE), or not
- *   split at all. INPLACE adds to C in the order in which blocks come; OUTPUT_TYPE rounds each part to bf16: both
- *   break a rule of kernels.h (the same bits, rounded once). So does a bias in bf16 or fp16 behind a sum that was
- *   split: the pass that joins the parts rounds them first and adds the bias then (seen on an H200, cuBLASLt
- *   13.1.0). Such a product is not split. With GELU the library has an algorithm for odd shapes that does the same;
- *   then GELU comes apart.
- * - The workspace is ours and at most 32 MiB, which is what NVIDIA advises for Hopper. A workspace of the library's
- *   own would be chosen by stream, and is what makes cuBLAS's results vary with what else runs.
- * - Addresses are as aligned as kernels.h promises: 256 bytes, or a row further on, so the largest power of two that
- *   divides 256 and the row. The heuristic is told per matrix, and by made-up addresses for bias and gelu_in, as it
- *   reads their alignment from the pointers themselves.
+ * - Arithmetic is CUBLAS_COMPUTE_32F: sums in fp32, and fp32 inputs are multiplied as such (TF32 has a type
+ *   of its own).
+ * - A sum may be split over k only if a separate pass adds the parts in fp32, in the workspace
+ *   (COMPUTE_TYPE). INPLACE adds to C in the order in which blocks finish, and OUTPUT_TYPE rounds each part
+ *   to bf16: both break a rule of kernels.h (the same bits, rounded once). A split sum with a bias in bf16 or
+ *   fp16 also breaks it, since the pass that adds the parts rounds before it adds the bias (seen on an H200,
+ *   cuBLASLt 13.1.0); such a product is not split. With GELU the library has an algorithm for odd shapes that
+ *   does the same; GELU is then a launch of its own.
+ * - The caller passes the workspace, of at most 32 MiB, NVIDIA's advice for Hopper. The library would choose
+ *   a workspace of its own by stream, which makes cuBLAS's results depend on the other work that runs.
+ * - Addresses have the alignment that kernels.h promises: 256 bytes, or some rows after such an address, so
+ *   the largest power of two that divides 256 and the row's bytes. The code tells the heuristic the alignment
+ *   of each matrix. For bias and gelu_in it sets made-up addresses, since the heuristic reads their alignment
+ *   from the pointers.
  *
- * Epilogues. A bias is BIAS; GELU forward is GELU_AUX(_BIAS), which writes what went in, backward DGELU, which reads
- * it (the library's GELU is GPT-2's form, with tanh). Where it has no algorithm for a shape with GELU, or gelu_in's
- * rows are not multiples of 8 elements as it wants them, the plan runs the product plainly and GELU's own kernel
- * behind it; the caller sees the same contract. So it is in fp32 always: that type is for truth, and how exact the
- * library's tanh is it does not say. With a bias the library wants it in C's type: a narrow one for an fp32 C is
- * first widened into the workspace. Gradients of biases stay with bias_backward: the BGRAD epilogues would save a
- * pass over dout, but they overwrite where ours are added to, and come in C's type.
+ * Epilogues. A bias uses BIAS; GELU forward uses GELU_AUX(_BIAS), which also writes its input, backward
+ * DGELU, which reads this input (the library's GELU is GPT-2's form, with tanh). If the library has no
+ * algorithm for a shape with GELU, or gelu_in's rows are not multiples of 8 elements as it requires, the plan
+ * runs the product without GELU and then GELU's own kernel; the contract for the caller stays the same. In
+ * fp32 the plan always does so, since fp32 serves as the reference and the library does not document how
+ * exact its tanh is. The library needs a bias in C's type: the plan first converts a 16-bit bias for an fp32
+ * C to fp32 in the workspace. bias_backward computes gradients of biases: the BGRAD epilogues would save a
+ * pass over dout, but they overwrite the gradient instead of adding to it, and give C's type.
  */
 #include "kernels/cuda/matmul_plan.h"
 
@@ -98,7 +101,7 @@ static bool has_aux(const tide_cuda_matmul_plan *plan)
     return plan->shape.gelu != TIDE_MATMUL_GELU_NONE && !plan->gelu_apart;
 }
 
-/* Points the operation at a launch's bias and gelu_in, where the product takes them. */
+/* Set the addresses of a launch's bias and gelu_in in the operation, if the product uses them. */
 static cublasStatus_t operation_point(const tide_cuda_matmul_plan *plan, const void *bias,
                                       const void *gelu_in)
 {
@@ -137,7 +140,7 @@ static cublasStatus_t operation_set(const tide_cuda_matmul_plan *plan)
     return status;
 }
 
-/* Never followed, but the heuristic reads their alignment. */
+/* Made-up addresses, which are never accessed: the heuristic reads their alignment. */
 static cublasStatus_t operation_create(tide_cuda_matmul_plan *plan)
 {
     const uintptr_t bias = TIDE_ALIGNMENT_BYTES;
@@ -150,7 +153,7 @@ static cublasStatus_t operation_create(tide_cuda_matmul_plan *plan)
     return status;
 }
 
-/* A stored row-major matrix of so many rows and columns, as the library sees it. */
+/* Describe to the library a stored row-major matrix of `rows` and `columns`. */
 static cublasStatus_t layout_create(cublasLtMatrixLayout_t *layout, size_t rows, size_t columns, size_t ld,
                                     tide_dtype dtype)
 {
@@ -171,7 +174,7 @@ static cublasStatus_t layouts_create(tide_cuda_matmul_plan *plan)
     return status;
 }
 
-/* What is added behind the sum would find it rounded, were it made of parts. */
+/* May the sum be split? If it is, the library rounds the sum before it adds a bias or applies GELU. */
 static bool may_split(const tide_matmul_args *shape)
 {
     return !shape->has_bias || shape->out_dtype == TIDE_DTYPE_FP32;
@@ -206,8 +209,9 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, cons
 
 /* ---- the choice ---- */
 
-/* A split sum, as far as the library tells. And with GELU the algorithm that it has for shapes that no other takes, which has
- * no tile: a product, its result rounded, and a pass behind it. */
+/* Would the candidate round the sum before the bias or GELU? Split sums do, and with GELU the algorithm
+ * without a tile, which the library has for shapes that no other can handle: it makes the product, rounds it
+ * and applies GELU in a second pass. */
 static bool rounds_before_bias(const tide_cuda_matmul_plan *plan, const tide_cuda_matmul_candidate *candidate)
 {
     const bool is_split =
@@ -217,7 +221,7 @@ static bool rounds_before_bias(const tide_cuda_matmul_plan *plan, const tide_cud
     return !may_split(&plan->shape) && (is_split || in_passes);
 }
 
-/* What the heuristic answers, in its order. */
+/* Ask the heuristic for candidates; they stay in its order. */
 static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
                                      cublasLtMatmulPreference_t preference)
 {
@@ -232,12 +236,13 @@ static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_
         plan->algorithms[i] = results[i].algo;
         status = tide_cuda_matmul_candidate_read(&results[i], &plan->candidates[i]);
         if (rounds_before_bias(plan, &plan->candidates[i]))
-            plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* whatever the library was told */
+            plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* even if the library offers it */
     }
     return status;
 }
 
-/* Takes the first candidate that is allowed. Without one: what the first says, or NOT_SUPPORTED. */
+/* Take the first candidate that is allowed. If there is none, returns the first candidate's error, or
+ * NOT_SUPPORTED. */
 static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
                                        cublasLtMatmulPreference_t preference)
 {
@@ -295,7 +300,7 @@ static void choice_log(const tide_cuda_matmul_plan *plan)
 
 /* ---- plans ---- */
 
-/* On ways back: a failure there follows from one that was reported, and changes nothing any more. */
+/* Ignores the status of a clean-up call: nothing can be done about a failure there. */
 static void undo(cublasStatus_t status)
 {
     (void)status;
@@ -318,7 +323,7 @@ static void plan_destroy_parts(tide_cuda_matmul_plan *plan)
     plan->operation = NULL;
 }
 
-/* The library's part of a plan; nothing of it stays on failure. */
+/* Make the library's objects of a plan. On failure none of them is left. */
 static cublasStatus_t plan_build(cublasLtHandle_t library, tide_cuda_matmul_plan *plan)
 {
     cublasLtMatmulPreference_t preference = NULL;
@@ -370,7 +375,7 @@ void tide_cuda_matmul_plan_destroy(tide_cuda_matmul_plan *plan)
 
 /* ---- running ---- */
 
-/* 1. The bias in C's type, if the library needs it. */
+/* 1. Convert the bias to C's type, if the library needs it. */
 static tide_status bias_widen(const tide_matmul_args *args, void *stream)
 {
     const tide_cast_args cast = {.in = args->bias,
@@ -381,7 +386,7 @@ static tide_status bias_widen(const tide_matmul_args *args, void *stream)
     return tide_cuda_cast(stream, &cast);
 }
 
-/* 2. The product, into C or, where GELU comes apart, into what GELU reads. */
+/* 2. Enqueue the product; the result goes to C or, if GELU is a launch of its own, to GELU's input. */
 static tide_status product_enqueue(cublasLtHandle_t library, const tide_cuda_matmul_plan *plan,
                                    const tide_matmul_args *args, void *stream)
 {
@@ -398,7 +403,7 @@ static tide_status product_enqueue(cublasLtHandle_t library, const tide_cuda_mat
     return status == CUBLAS_STATUS_SUCCESS ? TIDE_OK : tide_cuda_matmul_library_fail(args, status, "running");
 }
 
-/* 3. GELU, where the product did not take it along. */
+/* 3. Enqueue GELU, if it is not fused with the product. */
 static tide_status gelu_enqueue(const tide_matmul_args *args, void *stream)
 {
     const size_t elements = args->m * args->n;

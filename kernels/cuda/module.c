@@ -1,4 +1,4 @@
-/* The module's interface: tide_cuda_module, through which a process finds GPUs, makes one ready and opens it
+/* The module's interface: tide_cuda_module, through which a process finds GPUs, prepares one and opens it
  * (offload/module.h).
  *
  * Three steps, each of which costs more than the one before:
@@ -7,12 +7,13 @@
  *   prepare               the context (some 500 MiB of device memory), cuBLASLt's handle; then what is free is read
  *   open                  the device of offload/cuda/cuda_device.h on what prepare made
  *
- * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a later;
- * PTX is compiled by the driver for any GPU from its capability on. A GPU that neither covers is refused here, by
- * name, rather than at its first kernel.
+ * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a
+ * later; PTX is compiled by the driver for any GPU from its capability on. If neither covers a GPU, this file
+ * refuses it, by name, rather than failing at its first kernel.
  *
- * What CUDA reports as free after prepare still has to hold code of kernels that are loaded when first launched, and
- * whatever the driver puts aside; TIDE_MODULE_RESERVE_BYTES stay for that.
+ * A part of the memory that CUDA reports as free after prepare is still needed for the code of kernels, which
+ * CUDA loads when they are first launched, and by the driver; TIDE_MODULE_RESERVE_BYTES are reserved for
+ * this.
  */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/module_status.h"
@@ -30,11 +31,11 @@ TIDE_API const tide_module *tide_cuda_module(const tide_module_host *host, uint3
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;             /* guarded by lock */
-static uint32_t prepared_ordinal; /* as prepared, once that is set */
+static uint32_t prepared_ordinal; /* guarded by lock; valid once `prepared` is set */
 
 /* ---- GPUs ---- */
 
-/* Why there is no CUDA to speak of on this machine, in its owner's words. */
+/* Report why CUDA can't be used on this machine, with a hint for its owner. */
 static tide_status driver_fail(cudaError_t error)
 {
     int driver = 0;
@@ -72,7 +73,8 @@ static tide_status versions_read(tide_gpu *gpu)
     return status;
 }
 
-/* A driver without the calls is a GPU without VMM: listed all the same, refused when it is to be used. */
+/* If the driver does not have these calls, the GPU has no VMM: it is listed but refused when it is to be
+ * used. */
 static tide_status granularity_read(tide_gpu *gpu)
 {
     tide_cuda_driver driver;
@@ -123,7 +125,7 @@ static tide_status gpu_read(uint32_t ordinal, tide_gpu *gpu)
 
 /* ---- making one ready ---- */
 
-/* "sm_80 sm_90 ptx_90": does one of these run on the GPU? */
+/* Does one of these architectures, say "sm_80 sm_90 ptx_90", run on the GPU? */
 static bool code_runs_on(const char *architectures, const tide_gpu *gpu)
 {
     const unsigned long capability = gpu->capability_major * 10 + gpu->capability_minor;
@@ -156,7 +158,8 @@ static tide_status gpu_check(const tide_gpu *gpu)
     return TIDE_OK;
 }
 
-/* The context is made by the first call that needs one, and freeing nothing is the customary such call. */
+/* Create the context: CUDA does so at the first call that needs one, for which cudaFree(NULL) is
+ * customary. */
 static tide_status gpu_begin(const tide_gpu *gpu)
 {
     tide_status status = tide_cuda_use(gpu->ordinal);

@@ -1,5 +1,5 @@
-/* tide_fail and tide_message of the module: formatted here, kept by the process that opened it. A message is
- * formatted apart from where it is kept, since a new one may quote the old. */
+/* tide_fail and tide_message of the module: they format a message here and store it in the process that
+ * opened the module. A message is formatted in a buffer of its own, since it may quote the stored one. */
 #include "kernels/cuda/module_status.h"
 
 #include <assert.h>

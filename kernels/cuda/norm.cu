@@ -1,26 +1,29 @@
-/* The gradient's norm, with the CPU's bits: the order that kernels.h states.
+/* The gradient's norm, with the same bits as on the CPU: sums are in the order that kernels.h states.
  *
- * gradient_norm: a block of 64 threads for each block of 4096 elements. The threads fetch it together, 16 bytes
- * each side by side, into shared memory; then each sums one leaf of 64 elements in its eight float64 lanes, and one
- * thread adds the leaves in order. Leaves stand one pack apart in shared memory, so that threads which read the
- * same place of their leaves meet in no bank.
+ * gradient_norm: a block of 64 threads for each block of 4096 elements. The threads together copy the
+ * elements into shared memory, each 16 bytes beside the next thread's; then each thread sums one leaf of 64
+ * elements in eight float64 lanes, and one thread adds the leaves in order. There is a gap of one pack
+ * between leaves in shared memory, so that threads which read the same place of their leaves have no bank
+ * conflicts.
  *
- * Memory gives an SM 21 bytes a clock (4.8 TB/s, 132 SMs). Converting to float64 allows 32 (bf16; 64 in fp32), and
- * 24 blocks of 8 KB, each under way for some 3000 clocks, 65: memory decides, 20 microseconds for 50 million bf16
- * elements. (Where the GPU has few float64 units, sm_86 and sm_89, they decide.)
+ * Speed. Memory delivers 21 bytes per clock to an SM (4.8 TB/s, 132 SMs). Conversion to float64 could handle
+ * 32 (bf16; 64 in fp32), and 24 blocks of 8 KB, each in flight for some 3000 clocks, could read 65. Memory is
+ * thus the bound: 20 microseconds for 50 million bf16 elements. (On GPUs with few float64 units, sm_86 and
+ * sm_89, these are the bound.)
  *
- * A square of a bf16, fp16 or fp32 number is exact in float64, so it would not matter if it were fused with the
- * addition; the file is compiled without fusing all the same.
+ * The square of a bf16, fp16 or fp32 number is exact in float64, so that fusing it with the addition would
+ * not change the bits; the file is compiled without fusing all the same.
  *
- * norm_sum: a sum in float64 one after another is a chain of additions, some ten clocks each: 11 to 18 ms for the two
- * million blocks of 8 billion params. So a thread adds each lane, and one thread the 1024 lanes. One block's loads then
- * decide: 0.2 ms for those 16 MB at the 80 GB/s of a multiprocessor with 64 KB under way.
+ * norm_sum: a plain sum in float64 would be a chain of additions of some ten clocks each: 11 to 18 ms for the
+ * two million blocks of 8 billion params. Therefore each of 1024 threads adds one lane, and one thread adds
+ * the 1024 lanes. The bound is then the loads of one block: 0.2 ms for these 16 MB at 80 GB/s, the rate of a
+ * multiprocessor with 64 KB in flight.
  */
 #include "kernels/cuda/pack.h"
 
 enum {
     NORM_LANES = 8,
-    LEAVES = TIDE_NORM_BLOCK_ELEMENTS / TIDE_NORM_LEAF_ELEMENTS, /* of a block, a thread each */
+    LEAVES = TIDE_NORM_BLOCK_ELEMENTS / TIDE_NORM_LEAF_ELEMENTS, /* leaves of a block, one per thread */
     SUM_IN_FLIGHT = 8, /* blocks that a thread of norm_sum fetches at once */
 };
 
@@ -29,12 +32,12 @@ static __device__ __forceinline__ size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Packs from one leaf to the next in shared memory. */
+/* Packs from the begin of one leaf to the next in shared memory. */
 template <typename T> struct leaf_stride {
     enum { packs = TIDE_NORM_LEAF_ELEMENTS / T::per_16_bytes, stride = packs + 1 };
 };
 
-/* The leaf that begins at pack `first` of shared memory. */
+/* Sum of squares of the leaf that begins at pack `first` of shared memory. */
 template <typename T, typename Shared>
 static __device__ __forceinline__ double leaf_squares(Shared &packs, unsigned first)
 {

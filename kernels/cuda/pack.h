@@ -1,29 +1,30 @@
-/* A pack: 16 bytes of neighbouring elements of a row, the unit in which kernels over rows and columns read and write.
+/* A pack: 16 bytes of successive elements of a row, the unit in which kernels over rows and columns read and
+ * write.
  *
- * Element i of a row always belongs to pack i / per_16_bytes, and a kernel gives packs to threads, never elements:
- * so the order of its sums is the same whether a pack is moved whole, in one access, or element by element because
- * the row's length is odd. WHOLE says which; pack_whole_rows decides it at launch. In a last pack that is cut short
- * the absent elements read as zero and are not written.
+ * Element i of a row always belongs to pack i / per_16_bytes, and a kernel distributes packs, not elements,
+ * over threads. The order of its sums is therefore the same whether a pack is accessed at once or, because of
+ * an odd row length, element by element. The template parameter WHOLE says which; pack_whole_rows decides at
+ * launch. If a row's last pack is incomplete, the missing elements are read as zeros and not written.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_PACK_H
 #define TIDEPOOL_KERNELS_CUDA_PACK_H
 
 #include "kernels/cuda/launch.h"
 
-/* Every row of `width` elements that begins a multiple of it from `base` consists of whole packs at multiples of
- * 16. */
+/* Do all rows of `width` elements, one after another from `base` on, consist of whole packs at multiples of
+ * 16 bytes? */
 template <typename T> static inline bool pack_whole_rows(const void *base, size_t width)
 {
     return (uintptr_t)base % 16 == 0 && width % T::per_16_bytes == 0;
 }
 
-/* Packs that a row of `width` elements takes. */
+/* The number of packs in a row of `width` elements. */
 template <typename T> static __host__ __device__ __forceinline__ unsigned pack_count(size_t width)
 {
     return (unsigned)((width + T::per_16_bytes - 1) / T::per_16_bytes);
 }
 
-/* The elements [begin, begin + a pack) of `row`, as far as they are before `end`; zeros for the others. */
+/* Load the pack at `begin` of `row`: the elements before `end`, zeros for the others. */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ tide_cuda_vector<T> pack_load(const typename T::stored *row, size_t begin,
                                                                 size_t end)
@@ -40,9 +41,9 @@ static __device__ __forceinline__ tide_cuda_vector<T> pack_load(const typename T
     return pack;
 }
 
-/* The reverse; what is at or past `end` is not written. A whole pack is stored by an instruction that is written out,
- * since nvcc 13.0 makes four stores of 4 bytes of the assignments in swiglu and the norms. (CUDA's __stwb would be a
- * STG.E.128.STRONG.SM, not the plain one.) */
+/* Store the pack at `begin` of `row`, without the elements from `end` on. For a whole pack the code names the
+ * instruction, since nvcc 13.0 makes four stores of 4 bytes of the assignments in swiglu and the norms.
+ * (CUDA's __stwb would be a STG.E.128.STRONG.SM instead of the weak store.) */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ void pack_store(typename T::stored *row, size_t begin, size_t end,
                                                   const tide_cuda_vector<T> &pack)
@@ -66,7 +67,7 @@ static __device__ __forceinline__ void pack_store(typename T::stored *row, size_
     }
 }
 
-/* What pack_load loads, as four words. */
+/* The same as pack_load, as four words. */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ uint4 pack_words(const typename T::stored *row, size_t begin, size_t end)
 {
@@ -81,8 +82,8 @@ static __device__ __forceinline__ uint4 pack_words(const typename T::stored *row
     return words;
 }
 
-/* A pack's 16 bytes as fp32 numbers, and numbers as a pack. For bf16 the GPU takes a word, two elements, at a time.
- * No NaN's payload is kept. */
+/* Convert a pack's 16 bytes to fp32 numbers, and numbers to a pack. For bf16 the GPU converts a word, two
+ * elements, at a time. NaN payloads are not kept. */
 template <typename T> static __device__ __forceinline__ void pack_values(const uint4 &words, float *values)
 {
     tide_cuda_vector<T> pack;
@@ -129,7 +130,8 @@ template <typename T> static __device__ __forceinline__ void pack_add(float *sum
         sums[e] += values[e];
 }
 
-/* row[begin + e] += sums[e] for the fp32 numbers that stand where one pack of T does: one or two packs of fp32. */
+/* row[begin + e] += sums[e] for as many fp32 numbers as a pack of T has elements: one or two packs of
+ * fp32. */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ void pack_accumulate(float *row, size_t begin, size_t end,
                                                        const float *sums)

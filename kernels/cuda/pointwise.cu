@@ -1,20 +1,22 @@
-/* Kernels that go element by element: add, GELU, SwiGLU, zero, copy, cast, and the rounding of finished gradients.
+/* Elementwise kernels: add, GELU, SwiGLU, zero, copy, cast, and the rounding of finished gradients.
  *
- * They are bound by memory, so each is one pass over its operands, 16 bytes an access. A thread takes UNIT
- * neighbouring elements, as many as 16 bytes hold of the narrowest type that takes part, then the unit a whole grid
- * further on. Where a pointer is not a multiple of 16, and in a last unit that is cut short, it goes element by
- * element; no element depends on another, so the results are the same. With 256 threads a block and 8 blocks an SM,
- * an add has 64 KiB of loads under way on each: enough for 4.8 TB/s over 132 SMs at a microsecond of latency.
+ * These kernels are bound by memory, so each makes one pass over its operands in accesses of 16 bytes. A
+ * thread computes a unit of successive elements, as many as 16 bytes hold of the narrowest type used, and
+ * then the unit one grid further on. If a pointer is not a multiple of 16, and in an incomplete last unit, it
+ * accesses single elements; no element depends on another, so the results are the same. With 256 threads per
+ * block and 8 blocks per SM, add has 64 KiB of loads in flight on each SM: enough for 4.8 TB/s on 132 SMs at
+ * a latency of one microsecond.
  *
- * zero and copy take any address. They go by words of 16 bytes, or, where the two sides of a copy do not agree modulo
- * 16, of 4 or 1; what lies before the first whole word and behind the last goes by bytes.
+ * zero and copy accept any address. They use words of 16 bytes or, if the two addresses of a copy differ
+ * modulo 16, of 4 or 1; single bytes before the first whole word and after the last.
  *
- * GELU as on the CPU: 1/2 (1 + tanh u) is 1 / (1 + e^-2u), which does not cancel. For 16-bit types the exponential
- * and the quotient are the GPU's quick ones (relative error 1e-5 at the most, where a bf16 keeps 4e-3 and an fp16
- * 5e-4): with the accurate ones the kernel would be bound by arithmetic, not by memory.
+ * GELU is computed as on the CPU: 1/2 (1 + tanh u) is 1 / (1 + e^-2u), which avoids cancellation. For 16-bit
+ * types the code uses the GPU's fast exponential and quotient (relative error at most 1e-5, while rounding to
+ * bf16 makes 4e-3, to fp16 5e-4): with the accurate ones the kernel would be bound by arithmetic instead of
+ * memory.
  *
- * SwiGLU's threads take a pack of gate and the pack of up that lies a width further on; in backward they read both, and
- * dout, before they write where the two stood.
+ * A thread of SwiGLU takes a pack of gate and the pack of up at the same columns; in backward it reads both,
+ * and dout, before it writes their gradients to the same places.
  */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
@@ -22,7 +24,7 @@
 
 enum { THREADS = 256, GRID_MAX_BLOCKS = 2048 };
 
-/* Blocks for so many units of work; 1 or more. */
+/* The number of blocks for `units` units of work; at least 1. */
 static unsigned grid_for(size_t units)
 {
     const size_t blocks = (units + THREADS - 1) / THREADS;
@@ -46,14 +48,14 @@ static bool is_aligned(const void *a, const void *b, const void *c)
 
 /* ---- units of N elements ---- */
 
-/* Elements that a thread takes at once where T and U take part. */
+/* Elements of a unit if the kernel uses types T and U. */
 template <typename T, typename U> struct unit {
     enum {
         elements = (int)T::per_16_bytes > (int)U::per_16_bytes ? (int)T::per_16_bytes : (int)U::per_16_bytes
     };
 };
 
-/* to[0, N) = from[begin, begin + N), zeros at and past `end`. `whole`: in accesses of 16 bytes. */
+/* to[0, N) = from[begin, begin + N), zeros from `end` on. `whole`: in accesses of 16 bytes. */
 template <typename T, unsigned N>
 static __device__ __forceinline__ void unit_load(float *to, const typename T::stored *from, size_t begin,
                                                  size_t end, bool whole)
@@ -68,7 +70,7 @@ static __device__ __forceinline__ void unit_load(float *to, const typename T::st
     }
 }
 
-/* The reverse; what is at or past `end` is not written. */
+/* to[begin, begin + N) = from[0, N); nothing is written from `end` on. */
 template <typename T, unsigned N>
 static __device__ __forceinline__ void unit_store(typename T::stored *to, const float *from, size_t begin,
                                                   size_t end, bool whole)
@@ -88,7 +90,7 @@ static __device__ __forceinline__ void unit_store(typename T::stored *to, const 
 
 /* ---- GELU ---- */
 
-/* e^x and a / b, as a type needs them. */
+/* e^x and a / b, accurate or fast as a type needs them. */
 struct accurate {
     static __device__ __forceinline__ float exponential(float x)
     {
@@ -117,9 +119,10 @@ template <> struct arithmetic<tide_cuda_fp32> : accurate {
 #define GELU_SLOPE 1.5957691216f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
 #define GELU_LARGEST                                                                                         \
-    80.0f /* e^80 is 5.5e34; the GPU's quick quotient gives 0 for divisors over 2^126 = 8.5e37 */
+    80.0f /* e^80 is 5.5e34; the GPU's fast quotient gives 0 for divisors over 2^126 = 8.5e37 */
 
-/* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3), kept finite so that the quotients stay numbers. */
+/* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3), limited to finite values so that quotients do not become
+ * NaN. */
 template <typename T> static __device__ __forceinline__ float gelu_exponential(float x)
 {
     const float twice_u = GELU_SLOPE * x * fmaf(x * x, GELU_CUBIC, 1.0f);
@@ -222,7 +225,8 @@ tide_status tide_cuda_gelu_backward(void *stream, const void *arguments)
 
 /* ---- SwiGLU ---- */
 
-/* The logistic function of x, s = 1 / (1 + e^-x), and 1 - s, without cancellation: of e^-|x|, which never overflows. */
+/* The logistic function of x, s = 1 / (1 + e^-x), and 1 - s, without cancellation: computed from e^-|x|,
+ * which never overflows. */
 template <typename T> struct logistic {
     float s, rest;
 
@@ -377,8 +381,8 @@ tide_status tide_cuda_cast(void *stream, const void *arguments)
 
 /* ---- bytes at any address ---- */
 
-/* out[0, bytes) = in, or zeros where `in` is NULL, in words W. out + head is a multiple of W's size, and in + head
- * too. */
+/* out[0, bytes) = in, or zeros if `in` is NULL, in words of type W. out + head and in + head are multiples of
+ * W's size. */
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
     bytes_kernel(const unsigned char *in, unsigned char *out, size_t bytes, size_t head)
@@ -399,7 +403,7 @@ template <typename W>
 static tide_status bytes_launch(const char *label, void *stream, const void *in, void *out, size_t bytes)
 {
     const size_t before = (0 - (uintptr_t)out) % sizeof(W);
-    /* Less than a word, so the first threads of the grid do it. */
+    /* The first threads of the grid write these bytes, which are fewer than a word. */
     const size_t head = before < bytes ? before : bytes;
     static_assert(sizeof(W) <= THREADS, "a grid of one block has a thread for each odd byte");
     if (bytes == 0)

@@ -1,8 +1,9 @@
 /* Sums and maxima over the lanes of a warp and the warps of a block, in one fixed order.
  *
- * In a warp, halves are joined with halves (a butterfly: every lane ends with the same bits, since a + b = b + a).
- * The warps' results go through shared memory and each thread joins them in the order of the warps. `partial` is a
- * shared array of a place a warp, used by no other reduction of the kernel: then one barrier is enough.
+ * Within a warp the code uses a butterfly (every lane gets the same bits, since a + b = b + a). The warps'
+ * results go through shared memory, and each thread combines them in the order of the warps. `partial` is a
+ * shared array with a place for each warp; no other reduction of the kernel may use it, so that one barrier
+ * is enough.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_REDUCE_H
 #define TIDEPOOL_KERNELS_CUDA_REDUCE_H
@@ -19,7 +20,7 @@ template <typename Number> static __device__ __forceinline__ Number warp_sum(Num
     return value;
 }
 
-/* The sum over the neighbours that a warp's lanes form in groups of `lanes`, a power of two. */
+/* The sum over this thread's group of `lanes` successive lanes of its warp; `lanes` is a power of two. */
 template <typename Number> static __device__ __forceinline__ Number part_sum(Number value, unsigned lanes)
 {
     for (unsigned distance = WARP_LANES / 2; distance > 0; distance /= 2) {
@@ -36,8 +37,8 @@ static __device__ __forceinline__ float warp_largest(float value)
     return value;
 }
 
-/* The sum over the block's `lanes` threads. With a warp's worth of lanes a block may hold several groups, each its
- * own warp; nothing is shared then. */
+/* The sum over a group of `lanes` threads, which is the whole block. If `lanes` is a warp's, the block may
+ * hold several groups, one per warp, and the sum uses no shared memory. */
 template <typename Number, typename Shared>
 static __device__ __forceinline__ Number lanes_sum(Number value, Shared &partial, unsigned lanes)
 {

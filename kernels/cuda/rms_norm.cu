@@ -1,31 +1,33 @@
-/* RMS norm, of whole rows or of each head of a row.
+/* RMS norm of whole rows or of each head of a row.
  *
- * Forward, and din: a head is held by a group of lanes (row_part.h), so it is read from memory once. Each lane of a
- * head of 128 bf16 numbers has two loads of 16 bytes under way, eight lanes a head; a row of 4096 is 128 lanes', four
- * loads each. 4 bytes a bf16 element and five operations: bound by memory.
+ * A group of lanes holds a head in registers (row_part.h), so that forward and din read it from memory once.
+ * A head of 128 bf16 numbers takes eight lanes with two loads of 16 bytes in flight each; a row of 4096 takes
+ * 128 lanes with four loads each. Forward moves 4 bytes per bf16 element and makes five operations: it is
+ * bound by memory.
  *
- * Backward reads `in` and `dout` once: a group goes through heads that stand a grid apart, writes din and keeps sums for
- * dweight (row_part.h); a second kernel adds the partial sums, at most 8 MiB. 6 bytes a bf16 element, 8 where din is
- * added to.
+ * Backward reads `in` and `dout` once: each group goes through every n-th head, where n is the number of
+ * groups, writes din and keeps sums for dweight (row_part.h); a second kernel adds the partial sums, at most
+ * 8 MiB. This moves 6 bytes per bf16 element, 8 if din is added to.
  *
- * A lane's sums run over its packs in order, lanes and warps are joined as in reduce.h: an order that depends on the
- * width only, dweight's on the number of heads and the type. The fused operations are written out.
+ * A lane sums its packs in order, and reduce.h combines lanes and warps. The order of a head's sums depends
+ * only on the width; that of dweight also on the number of heads and the type. The code calls fused
+ * multiply-adds explicitly.
  */
 #include "kernels/cuda/row_part.h"
 
-/* Heads of a matrix: `heads` a row, rows `row` elements apart. */
+/* Where the heads of a matrix are: `heads` per row; rows begin `row` elements apart. */
 struct head_places {
     size_t row;
     unsigned heads, width;
 };
 
-/* Where head `index` begins, counted over all rows. */
+/* Where head `index` begins; heads are numbered through all rows. */
 static __device__ __forceinline__ size_t head_begin(const head_places &places, unsigned index)
 {
     return index / places.heads * places.row + index % places.heads * (size_t)places.width;
 }
 
-/* The sum over a head's lanes. */
+/* The sum over the lanes of a head. */
 template <typename Shared>
 static __device__ __forceinline__ float head_sum(float value, Shared &partial, unsigned lanes)
 {
@@ -34,7 +36,7 @@ static __device__ __forceinline__ float head_sum(float value, Shared &partial, u
     return lanes_sum(value, partial, lanes);
 }
 
-/* Are all heads whole packs at multiples of 16, held by their lanes? */
+/* Do all heads consist of whole packs at multiples of 16 bytes, which their lanes hold in registers? */
 template <typename T> static bool whole_heads(const void *base, size_t row, size_t width)
 {
     return row_is_whole<T>(base, width) && row % T::per_16_bytes == 0;
@@ -104,16 +106,17 @@ tide_status tide_cuda_rms_norm(void *stream, const void *arguments)
         return TIDE_OK;
     assert(args->in && args->weight && args->out && args->width > 0);
     assert(args->rows * args->heads <=
-           UINT32_MAX - NARROW_THREADS); /* heads past the last have numbers too */
+           UINT32_MAX - NARROW_THREADS); /* so that numbers past the last head do not overflow */
     assert(args->in_row >= args->heads * args->width && args->out_row >= args->heads * args->width);
     return TIDE_CUDA_BY_DTYPE(args->dtype, forward, stream, args);
 }
 
 /* ---- backward ---- */
 
-/* din = rstd (g - normal mean(g normal)) for g = weight dout, normal = in rstd, unless din is NULL; and partial sums of
- * normal dout, dweight's. din may be dout: a lane reads a pack of dout before it writes that pack, and no lane reads
- * another's. A head takes one of two places in `partial` in turn, so that its barrier is the only one. */
+/* din = rstd (g - normal mean(g normal)) for g = weight dout, normal = in rstd, unless din is NULL; and the
+ * partial sums of normal dout for dweight. din may be dout: a lane reads a pack of dout before it writes that
+ * pack, and no lane reads another's packs. Successive heads use two places in `partial` in turn, so that one
+ * barrier per head is enough. */
 template <typename T, bool WHOLE, unsigned PACKS>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
     rms_backward_heads(const typename T::stored *__restrict__ in,

@@ -1,9 +1,11 @@
-/* Rotary positions: every head's two halves rotated against each other by the position's angles, in place.
+/* Rotary positions, in place: pairs of elements from a head's two halves are rotated by the position's
+ * angles.
  *
- * A thread takes a pack of a head's first half and the one that lies half a head further on: it reads both before it
- * writes them, and nobody else touches them. 4 bytes a bf16 element, bound by memory: the table's fp32 row is longer
- * than a head, but all heads of a row share it, so it comes from the first cache. Where the halves are not whole packs
- * at multiples of 16 it goes element by element: the same results, since none depends on another.
+ * A thread takes a pack of a head's first half and the pack half a head further on: it reads both before it
+ * writes them, and no other thread accesses them. The kernel moves 4 bytes per bf16 element and is bound by
+ * memory: the table's fp32 row is longer than a head, but all heads of a row share it, so that it comes from
+ * the first-level cache. If the halves are not whole packs at multiples of 16 bytes, threads access single
+ * elements; no element depends on another pair, so the results are the same.
  */
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/share.h"
@@ -14,7 +16,7 @@ static __global__ void __launch_bounds__(SHARE_THREADS)
                size_t row_elements, size_t sequence_length, unsigned half, float direction)
 {
     enum { N = T::per_16_bytes };
-    const unsigned packs = pack_count<T>(half); /* of half a head */
+    const unsigned packs = pack_count<T>(half); /* packs of half a head */
     row_share_each(share, [&](size_t row, unsigned unit) {
         const unsigned head = unit / packs, begin = unit % packs * N;
         typename T::stored *const first = data + row * row_elements + head * 2 * (size_t)half;

@@ -1,16 +1,18 @@
 /* A row in the registers of a group of lanes, for norms.
  *
- * A row belongs to a group of 32 to 512 lanes, as few as can hold it with HELD packs each: 32 for 768 bf16 numbers
- * (three packs of four are used; four rows share a block then), 256 for 8192. So a row is read from memory once,
- * however often it is gone through. A row longer than 512 lanes hold (16384 bf16 numbers) is read anew each time, by the
- * kernels that move single elements.
+ * A row belongs to a group of 32 to 512 lanes, as few as can hold it with HELD packs each: 32 lanes for 768
+ * bf16 numbers (three of four packs are used; four rows then share a block), 256 for 8192. A row is thus read
+ * from memory once, however often the kernel goes through it. A row longer than 512 lanes can hold (16384
+ * bf16 numbers) is read again each time, by the kernels that access single elements.
  *
- * A head is a short row: it may do with a part of a warp (head_lanes), a power of two; HELD_HALF packs a lane hold it.
+ * A head is a short row: its group may be a part of a warp (head_lanes), a power of two, with HELD_HALF packs
+ * per lane.
  *
- * Sums down the columns, for gradients of params, are made on the way (row_sums): a group goes through rows that stand a
- * grid apart and keeps a sum for each element that it holds. The sums of a warp or, where a row takes several, of a
- * block are one row of partial sums in the workspace; how many rows these are (tide_gpu_norm_parts), and so which rows
- * are added to which, depends on the shape only. bias_backward adds the partial sums.
+ * Gradients of params are sums over columns, which the kernels make in the same pass (row_sums): a group goes
+ * through every n-th row, where n is the number of groups, and keeps a sum for each element that it holds. A
+ * warp or, if a row takes several warps, a block writes its sums as one row of partial sums to the workspace.
+ * The number of these rows (tide_gpu_norm_parts), and with it the order of the sums, depends only on the
+ * shape. bias_backward adds the partial sums.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_ROW_PART_H
 #define TIDEPOOL_KERNELS_CUDA_ROW_PART_H
@@ -20,14 +22,15 @@
 #include "kernels/gpu_sizes.h"
 
 enum {
-    HELD = 4,      /* packs a lane keeps */
-    HELD_HALF = 2, /* of a head in less than a warp, or beside sums for two gradients */
+    HELD = 4, /* packs that a lane keeps */
+    /* packs that a lane keeps of a head in less than a warp, or beside sums for two gradients */
+    HELD_HALF = 2,
     ROW_LANES_MAX = 512,
     ROW_WARPS_MAX = ROW_LANES_MAX / WARP_LANES,
-    NARROW_THREADS = 128, /* of a block of rows of one warp or less */
+    NARROW_THREADS = 128, /* threads of a block if a row takes one warp or less */
 };
 
-/* Lanes for a row: whole warps, enough to hold it where that many there are. */
+/* Lanes for a row: whole warps, as many as can hold it, up to ROW_LANES_MAX. */
 static inline unsigned row_lanes(unsigned packs, unsigned held = HELD)
 {
     const unsigned lanes = (packs + held * WARP_LANES - 1) / (held * WARP_LANES) * WARP_LANES;
@@ -36,7 +39,7 @@ static inline unsigned row_lanes(unsigned packs, unsigned held = HELD)
     return lanes;
 }
 
-/* Lanes for a head: at most HELD_HALF packs for each while that takes less than a warp. */
+/* Lanes for a head: as few as hold it with HELD_HALF packs each if these are less than a warp. */
 static inline unsigned head_lanes(unsigned packs)
 {
     unsigned lanes = 1;
@@ -58,27 +61,29 @@ static inline unsigned row_grid(size_t rows, unsigned lanes)
     return (unsigned)((rows + each - 1) / each);
 }
 
-/* Blocks that make `parts` rows of partial sums. */
+/* The number of blocks that make `parts` rows of partial sums. */
 static inline unsigned part_grid(size_t parts, unsigned lanes)
 {
     return (unsigned)(lanes <= WARP_LANES ? parts / (NARROW_THREADS / WARP_LANES) : parts);
 }
 
-/* The row of this thread's group; past the last in what a block has left over. */
+/* The row of this thread's group; may be past the last row in the last block. */
 static __device__ __forceinline__ size_t row_index(unsigned lanes)
 {
     return (size_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
 }
 
-/* Are rows of `width` from `base` on whole packs (pack_whole_rows), all of them held? */
+/* Do rows of `width` from `base` on consist of whole packs (pack_whole_rows), and can lanes hold all of
+ * these? */
 template <typename T> static inline bool row_is_whole(const void *base, size_t width, unsigned held = HELD)
 {
     return pack_whole_rows<T>(base, width) && width <= (size_t)held * ROW_LANES_MAX * T::per_16_bytes;
 }
 
-/* A lane's sums of the rows that its group goes through: in registers, but in memory for packs that it does not hold. */
+/* A lane's sums over the rows of its group: in registers for the packs that it holds, in memory for the
+ * others. */
 template <typename T, bool WHOLE, unsigned PACKS> struct row_sums {
-    float *row; /* of partial sums, `width` of them */
+    float *row; /* the row of partial sums, `width` of them */
     unsigned width;
     unsigned lanes;
     float held[PACKS][T::per_16_bytes];
@@ -109,7 +114,8 @@ template <typename T, bool WHOLE, unsigned PACKS> struct row_sums {
             pack_store<tide_cuda_fp32, WHOLE>(row, first(k) + part, width, pack);
         }
     }
-    /* Every thread of the block calls it. A warp's groups are joined as in reduce.h. */
+    /* Write the sums to the workspace. Every thread of the block must call this. The groups of a warp are
+     * added as in reduce.h. */
     __device__ __forceinline__ void end(void)
     {
         for (unsigned distance = WARP_LANES / 2; distance >= lanes; distance /= 2)
@@ -124,16 +130,18 @@ template <typename T, bool WHOLE, unsigned PACKS> struct row_sums {
     }
 };
 
-/* A lane's part of a row: of its packs, lane, lane + lanes, ..., the first PACKS stay in registers. */
+/* A lane's part of a row: the packs with numbers lane, lane + lanes, ..., of which the first PACKS stay in
+ * registers. */
 template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
     const typename T::stored *row;
     unsigned width;
     unsigned lane, lanes;
-    /* The held packs. As elements, nvcc would take each apart where it is loaded, and the loads would wait for one
-     * another. */
+    /* The held packs. With an array of elements nvcc would unpack each pack right after its load, and the
+     * loads would wait for one another. */
     uint4 words[PACKS];
 
-    /* `columns` is 0 past the last row: for a lane that only comes to the barriers. */
+    /* Load the held packs of a row. `columns` is 0 past the last row: such a lane only takes part in
+     * barriers. */
     __device__ __forceinline__ void hold(const typename T::stored *from, size_t columns, unsigned of_lanes)
     {
         row = from;
@@ -165,7 +173,8 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
         for (unsigned k = PACKS; !WHOLE && first(k) < width; k++)
             visit(first(k), pack_words<T, WHOLE>(row, first(k), width));
     }
-    /* The same as packs, with those of a second row of the same shape. */
+    /* visit(first element, pack k, pack k of a second row of the same shape) for each of this lane's packs,
+     * in order. */
     template <typename Visit>
     __device__ __forceinline__ void each_with(const row_part &other, Visit visit) const
     {
@@ -177,7 +186,7 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
             visit(first(k), pack_load<T, WHOLE>(row, first(k), width),
                   pack_load<T, WHOLE>(other.row, first(k), width));
     }
-    /* The same with the pack's sums as well, which visit adds to. */
+    /* Like each_with; visit also gets the sums of pack k, to which it adds. */
     template <typename Visit>
     __device__ __forceinline__ void each_summed(const row_part &other, row_sums<T, WHOLE, PACKS> &sums,
                                                 Visit visit) const

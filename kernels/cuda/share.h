@@ -1,17 +1,16 @@
-/* How rows of equal units are dealt to threads, for kernels that go element by element but need to know the row: a
- * block takes neighbouring rows, as many as give each of its threads a few units, or one row; its threads go through
- * their units one after another. */
+/* How rows of equal units are distributed over threads, for elementwise kernels that need to know the row. A
+ * block takes successive rows, so many that each of its threads has a few units, but at least one row. */
 #ifndef TIDEPOOL_KERNELS_CUDA_SHARE_H
 #define TIDEPOOL_KERNELS_CUDA_SHARE_H
 
 #include "kernels/cuda/launch.h"
 
-enum { SHARE_THREADS = 256, SHARE_UNITS = 4 /* a thread's, about */ };
+enum { SHARE_THREADS = 256, SHARE_UNITS = 4 /* units of a thread, about */ };
 
 struct row_share {
     size_t rows;
     unsigned each;  /* rows of a block */
-    unsigned units; /* of a row */
+    unsigned units; /* units of a row */
 };
 
 static inline row_share row_share_of(size_t rows, size_t units)
@@ -26,7 +25,7 @@ static inline unsigned row_share_blocks(const row_share &share)
     return (unsigned)((share.rows + share.each - 1) / share.each);
 }
 
-/* visit(row, unit) for each of this thread's. */
+/* Call visit(row, unit) for each of this thread's units. */
 template <typename Visit>
 static __device__ __forceinline__ void row_share_each(const row_share &share, Visit visit)
 {

@@ -1,5 +1,6 @@
-/* The result of a launch, in CUDA's own words. An error of an earlier, asynchronous command can come up here too:
- * CUDA reports it at whatever call is next, so the label names where it was noticed. */
+/* The result of a launch, with CUDA's message. CUDA reports the error of an earlier, asynchronous command at
+ * the next call, so the label may name the kernel at which the error was noticed instead of the one that
+ * caused it. */
 #include "kernels/cuda/launchers.h"
 
 #include <cuda_runtime_api.h>

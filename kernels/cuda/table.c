@@ -1,11 +1,12 @@
-/* The GPU's table. */
+/* The GPU's table of kernels. */
 #include "kernels/cuda/launchers.h"
 #include "kernels/gpu_sizes.h"
 
 static const tide_kernels table = {
     .name = "cuda",
     .fuses_gelu = true,
-    /* For 50257 columns, 768 wide, in bf16: 1.3 ms of arithmetic on an H200 beside 64 us for the gradient, and 412 MB. */
+    /* With 50257 columns and width 768 in bf16, so many rows take 1.3 ms of arithmetic on an H200, 64 us for
+     * reading and writing the weight's gradient, and 412 MB. */
     .logit_rows = TIDE_GPU_LOGIT_ROWS,
     .embedding = tide_cuda_embedding,
     .embedding_backward = tide_cuda_embedding_backward,

@@ -1,31 +1,34 @@
-/* Matrix products of a warp: what a tensor core computes, and everything around that one instruction.
+/* Matrix products of a warp: the tensor core's instruction and the code that loads and stores its operands.
  *
- * mma.m16n8k16 multiplies A [16 x 16] by B [16 x 8] and adds to C [16 x 8] in fp32. A warp's 32 lanes hold the
- * matrices in pieces. With g = lane / 4 ("which row") and t = lane % 4 ("which pair of columns") a lane holds, in
- * pairs of neighbours:
+ * mma.m16n8k16 multiplies A [16 x 16] by B [16 x 8] and adds to C [16 x 8] in fp32. A warp's 32 lanes hold
+ * the matrices in pieces. With g = lane / 4 ("which row") and t = lane % 4 ("which pair of columns") a lane
+ * holds, in pairs of neighbours:
  *
  *     A   a[0] = row g,     k 2t, 2t+1        a[1] = row g + 8, k 2t, 2t+1
  *         a[2] = row g,     k 2t+8, 2t+9      a[3] = row g + 8, k 2t+8, 2t+9
  *     B   b[0] = column g,  k 2t, 2t+1        b[1] = column g,  k 2t+8, 2t+9
  *     C   c[0], c[1] = row g, columns 2t, 2t+1            c[2], c[3] = row g + 8, the same columns
  *
- * The four lanes of one g are a quad. Two facts make attention simple. A C of 16 columns is, rounded, the A of a next
- * product over those columns: weights never leave registers. And a pair of C, of B and of A lies at columns 8 i + 2t:
- * four of them (i = 0..3) turned within the quad are 8 whole neighbours for each lane, 16 bytes of bf16. So global
- * memory is read and written in granules of 8 elements, and fragments are made by four shuffles (tide_quad_turn).
+ * The four lanes of one g are a quad. Two facts make attention simple. A C of 16 columns, rounded, is the A
+ * of the next product, whose k runs over these columns: weights never leave registers. And a pair of C, of B
+ * and of A is at columns 8 i + 2t: if a quad transposes four pairs (i = 0..3), each lane gets 8 successive
+ * elements, 16 bytes of bf16. Global memory is therefore accessed in granules of 8 elements, and four
+ * shuffles (tide_quad_turn) make fragments of them.
  *
- * A tile in shared memory is rows of W elements; its granules are permuted, granule ^= row % 8, so that 8 rows of one
- * granule lie in 8 different groups of banks, as ldmatrix reads them. B comes from it by ldmatrix, plain when k runs
- * along the row, transposed (.trans) when k runs down the rows.
+ * A tile in shared memory consists of rows of W elements. Its granules are permuted, granule ^= row % 8, so
+ * that the same granule of 8 rows, which ldmatrix reads at once, lies in 8 different groups of banks.
+ * ldmatrix loads B from the tile: without .trans if k runs along a row, with .trans (transposed) if k runs
+ * over the rows.
  *
- * Three things are instructions that only a GPU has: mma, ldmatrix, cp.async. Each has a plain path beside it which
- * does the same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32, which has no mma of
- * its own precision, always takes it: one fmaf after another in the order of k. A product is then 64 shuffles and 64
- * fmaf a lane, and a multiprocessor shuffles a quarter as fast as it multiplies: some 14 TFLOP/s on an H200, enough
- * for the truth that the others are compared with, and the code is the same. For bf16 and fp16 the plain path runs in
- * the tests on the CPU, and on a GPU where TIDE_CUDA_PLAIN_MMA is defined, so that the two can be compared there: the
- * instruction may add its 16 products in another order and exponentials (attention.h) differ in their last bit,
- * nothing else may.
+ * The instructions mma, ldmatrix and cp.async exist only on a GPU. For each of them there is also a plain
+ * path, which does the same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32
+ * always uses the plain path, since there is no mma of fp32 precision: one fmaf after another in the order of
+ * k. A product then takes 64 shuffles and 64 fmaf per lane, and a multiprocessor shuffles at a quarter of the
+ * speed at which it multiplies. This gives some 14 TFLOP/s on an H200, enough for the reference with which
+ * the other types are compared, by the same code. bf16 and fp16 use the plain path in the tests on the CPU
+ * and, if TIDE_CUDA_PLAIN_MMA is defined, on a GPU, to compare it with the instructions there: mma may add
+ * its 16 products in another order, and exponentials (attention.h) may differ in their last bit; all else is
+ * equal.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_TILE_H
 #define TIDEPOOL_KERNELS_CUDA_TILE_H
@@ -45,8 +48,8 @@ static __device__ __forceinline__ int tide_lane(void)
     return (int)threadIdx.x % TIDE_WARP;
 }
 
-/* The warp's number in its block. It comes from one lane, so that the compiler knows it to be the same for the whole
- * warp and can hold what follows from it in uniform registers. */
+/* The warp's number in its block. A shuffle takes it from one lane, so that the compiler knows that it is the
+ * same for the whole warp and can keep values derived from it in uniform registers. */
 static __device__ __forceinline__ int tide_warp(void)
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / TIDE_WARP, 0);
@@ -76,7 +79,7 @@ static __device__ __forceinline__ uint32_t tide_pack(tide_cuda_fp16, float first
 #endif
 }
 
-/* As they stand in memory: four pairs are a granule's bytes. */
+/* A pair as it is in memory: four pairs are the bytes of a granule. */
 template <typename T> struct tide_pair {
     uint32_t bits;
 
@@ -119,8 +122,8 @@ template <> struct tide_pair<tide_cuda_fp32> {
     }
 };
 
-/* Between lanes 2^bit apart in a quad: the one without the bit gives `high`, the one with it gives `low`, each gets
- * the other's in that place. */
+/* Exchange between two lanes of a quad whose numbers differ in `bit`: the lane without the bit gives `high`,
+ * the lane with it `low`, and each receives the other's value in the same variable. */
 template <typename T>
 static __device__ __forceinline__ void tide_quad_swap(tide_pair<T> &low, tide_pair<T> &high, int bit)
 {
@@ -132,7 +135,7 @@ static __device__ __forceinline__ void tide_quad_swap(tide_pair<T> &low, tide_pa
     high = upper ? high : got;
 }
 
-/* Lane t's pair i becomes lane i's pair t, within each quad. Its own inverse. */
+/* Transpose within each quad: lane t's pair i becomes lane i's pair t. A second call restores the pairs. */
 template <typename T> static __device__ __forceinline__ void tide_quad_turn(tide_pair<T> (&pairs)[4])
 {
     tide_quad_swap(pairs[0], pairs[1], 0);
@@ -143,8 +146,8 @@ template <typename T> static __device__ __forceinline__ void tide_quad_turn(tide
 
 /* ---- the product ---- */
 
-/* c += A B, every number through shuffles: for each k, the two rows' pair from this quad's lane that holds it, the
- * two columns' from theirs. */
+/* c += A B, with shuffles: for each k a lane gets the pairs of its two rows from the lane of its quad that
+ * holds them, and those of its two columns from the lanes that hold these. */
 template <typename T>
 static __device__ __forceinline__ void tide_multiply_reference(float (&c)[4], const tide_pair<T> (&a)[4],
                                                                const tide_pair<T> &b0, const tide_pair<T> &b1)
@@ -165,7 +168,7 @@ static __device__ __forceinline__ void tide_multiply_reference(float (&c)[4], co
         }
 }
 
-/* The instruction; volatile keeps the whole warp together at it. */
+/* The mma instruction; volatile, so that the whole warp executes it together. */
 #define TIDE_MMA(type)                                                                                       \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                              \
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
@@ -206,21 +209,22 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
 
 template <typename T> using tide_tile = tide_cuda_shared<typename T::stored>;
 
-/* Where a granule begins in a tile of rows of W elements, W a power of two. Constants lead from one place, `own`, to
- * others: to granule + g by own ^ (g * TIDE_GRANULE), to row + r by (own ^ (r % 8 * TIDE_GRANULE)) + r * W, if g has
- * no bit in common with the granule, nor r % 8 with the row. `own` may include a base that is a multiple of W. */
+/* Index at which a granule begins in a tile of rows of W elements, W a power of two. From the index of one
+ * granule, `own`, constants give those of others: granule + g is at own ^ (g * TIDE_GRANULE) if g has no bit
+ * in common with the granule; row + r is at (own ^ (r % 8 * TIDE_GRANULE)) + r * W if r % 8 has no bit in
+ * common with the row. `own` may include a base that is a multiple of W. */
 template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int granule)
 {
     static_assert(W >= 64 && (W & (W - 1)) == 0, "a row's place has no bit of a granule's");
     return row * W + (granule ^ (row & 7)) * TIDE_GRANULE;
 }
 
-/* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix
- * lane / 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; transposed: rows 2t and 2t + 1, column
- * g. */
-template <typename T, bool TRANSPOSED>
-static __device__ __forceinline__ void tide_load_matrices_reference(tide_pair<T> (&out)[4], tide_tile<T> tile,
-                                                                    int own)
+/* Load four 8 x 8 matrices at once. Each lane passes in `own` the index of one granule: row lane % 8 of
+ * matrix lane / 8. A lane gets from each matrix the pair at row g, columns 2t and 2t + 1; if TURNED, at rows
+ * 2t and 2t + 1, column g. */
+template <typename T, bool TURNED>
+static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile,
+                                                                int own)
 {
     const int lane = tide_lane(), g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -257,8 +261,8 @@ static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4]
 
 /* ---- products of a warp's rows with a tile ---- */
 
-/* c[m] = rows[m] tile^T: scores. c[m] is [16 x ROWS]; rows[m] gives 32 columns of 16 rows at a time, as two As. The
- * tile's row is B's column, k runs along it. */
+/* c[m] = rows[m] tile^T: scores. c[m] is [16 x ROWS]; rows[m] gives 32 columns of 16 rows at a time, as two
+ * As. A row of the tile is a column of B, and k runs along it. */
 template <typename T, int W, int M, int ROWS, typename Rows>
 static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8][4], const Rows (&rows)[M],
                                                           tide_tile<T> tile, int base)
@@ -291,8 +295,8 @@ static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8
     }
 }
 
-/* c[m] += weights[m] tile, for COLUMNS of the tile from granule `first` on. weights[m] is [16 x ROWS] as products
- * leave it, rounded to T here; the tile's row is k. */
+/* c[m] += weights[m] tile, for COLUMNS columns of the tile from granule `first` on. weights[m] is [16 x
+ * ROWS], the fp32 result of products, which this function rounds to T; k runs over the tile's rows. */
 template <typename T, int W, int M, int ROWS, int COLUMNS>
 static __device__ __forceinline__ void tide_multiply_weights(float (&c)[M][COLUMNS / 8][4],
                                                              const float (&weights)[M][ROWS / 8][4],
@@ -321,12 +325,12 @@ static __device__ __forceinline__ void tide_multiply_weights(float (&c)[M][COLUM
     }
 }
 
-/* ---- copies into shared memory that run beside the arithmetic ---- */
+/* ---- asynchronous copies into shared memory ---- */
 
-/* A thread's cp.async: copy, commit what was copied since the last commit as a group, wait until at most PENDING (0
- * or 1) of the latest groups may still be on their way; then a barrier shows them to the block. Outside a GPU half of
- * the copies are made at once and half when they are waited for, so that a test sees both a wait and a barrier that
- * is missing. */
+/* A thread's cp.async: copy() begins a copy; commit() makes the copies since the last commit a group; wait()
+ * waits until at most the latest PENDING (0 or 1) groups are in flight; a barrier then makes the copies
+ * visible to the block. Without a GPU half of the copies are made at once and half at wait(), so that a test
+ * detects a missing wait and a missing barrier. */
 #if defined(__CUDACC__)
 template <typename T> struct tide_async_copies {
     tide_tile<T> tile;
@@ -367,7 +371,7 @@ template <typename T> struct tide_async_copies {
     };
     tide_tile<T> tile;
     pending late[MOST];
-    int count, committed, latest; /* latest: where the last committed group begins */
+    int count, committed, latest; /* latest: index at which the last committed group begins */
 
     explicit tide_async_copies(tide_tile<T> into) : tile(into), count(0), committed(0), latest(0) {}
     void copy(int at, const typename T::stored *from, bool inside)
