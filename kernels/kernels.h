@@ -306,14 +306,14 @@ typedef struct tide_loss_sum_args {
 
 enum { TIDE_NORM_LEAF_ELEMENTS = 64, TIDE_NORM_BLOCK_ELEMENTS = 4096, TIDE_NORM_SUM_LANES = 1024 };
 
-/* Sums of squares of a tensor's stored gradient, one float64 for each block of 4096 elements. A block consists of
- * leaves of 64 elements, each with 8 lanes; elements past the tensor's end count as 0.
+/* Sums of squares of a tensor's stored gradient, one float64 for each block of 4096 elements. A block
+ * consists of leaves of 64 elements, each with 8 lanes; elements past the tensor's end count as zeros.
  *
  *     lane[j]  = sum over i = 0..7 of x[8 i + j]^2, i in order
  *     leaf     = ((lane0 + lane4) + (lane2 + lane6)) + ((lane1 + lane5) + (lane3 + lane7))
  *     block    = leaf0 + leaf1 + ... in order
  *
- * A call sums the elements [first_element, first_element + elements) of the tensor; first_element is a multiple
+ * A call sums elements [first_element, first_element + elements) of the tensor; first_element is a multiple
  * of 64. If a block begins in this range, the call sets its sum, otherwise it adds to the sum: calls for
  * successive ranges give the same bits as one call for the whole tensor. */
 typedef struct tide_gradient_norm_args {

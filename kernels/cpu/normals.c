@@ -1,18 +1,18 @@
 /* Normal random numbers from random words: Box-Muller in double precision, rounded once to fp32.
  *
- * The C library's log, cos and sin (pair_exactly) define the values, but with them alone they would take nine
- * tenths of the time in which a model's initial values are made. The code therefore computes GROUP pairs at a
- * time with polynomials in vectors, whose relative error in double is known to be below DOUBT. fp32 is so
- * much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, which then
- * is the library's result, too. If the ends differ for a value of a group, which happens in about one group
- * of a hundred, the library computes the whole group. The bits therefore do not depend on the instruction set
- * or on which of the two ways computed them.
+ * The C library's log, cos and sin (pair_exactly) define the values, but to compute all of them so would take
+ * nine tenths of the time in which a model's initial values are made. The code therefore computes GROUP pairs
+ * at a time with polynomials in vectors, whose relative error in double is known to be below DOUBT. fp32 is
+ * so much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, which
+ * then is the library's result, too. If the ends differ for a value of a group, which happens in about one
+ * group of a hundred, the library computes the whole group. The bits therefore do not depend on the
+ * instruction set or on which of the two ways computed them.
  *
  * log: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172,
- * by its series up to s^15: the first term left out is 2^-44 of it. sin and cos: the angle less quarter turns
- * is within pi/4; their series up to r^13 and r^14: 2^-45 and 2^-49. A quarter turn is subtracted in two
- * parts, the first of them exactly; what is left is good to 2^-85, but sines and cosines that are nearly
- * nothing are in doubt all the same.
+ * by the series of artanh up to s^15: the first term left out is 2^-44 of the sum. sin and cos: subtracting
+ * quarter turns gives an angle r within pi/4; the series of sin up to r^13 and of cos up to r^14 have
+ * relative errors of 2^-45 and 2^-49. A quarter turn is subtracted in two parts, the first of them exactly,
+ * so that r is exact to 2^-85; sines and cosines near 0 (below NOTHING) count as in doubt all the same.
  */
 #include "kernels/cpu/variant.h"
 #include "kernels/philox.h"

@@ -8,9 +8,10 @@
  * bits do not depend on this, since no param's update depends on another's.
  *
  *     segment      ......|oooooooo|oooooooo|oooooooo|ooo.....
- *     runs          0        1        2        3      4         run 0 begins at the last multiple of 16 bytes at or
- *                                                               before `param`: its first `lead` elements are not
- *                                                               the segment's
+ *     runs          0        1        2        3      4
+ *
+ * Run 0 begins at the last multiple of 16 bytes at or before `param`: its first `lead` elements do not belong
+ * to the segment.
  *
  * A thread accesses 16 bytes at once in a full run whose four arrays all begin at multiples of 16 bytes:
  * since tensors are aligned to 256 bytes and cut at multiples of 64 elements, these are all runs but a

@@ -2,7 +2,8 @@
  *
  * A warp owns 16 x M queries. It goes through tiles of keys (attention.h) and computes for each
  *
- *     S = Q K^T   m' = the new maximum   w = 2^((m - m') c)   P = 2^((S - m') c)   l = l w + sum of P   O = O w + P V
+ *     S = Q K^T   m' = the new maximum   w = 2^((m - m') c)   P = 2^((S - m') c)
+ *     l = l w + sum of P   O = O w + P V
  *
  * with c = 1 / (sqrt(width) ln 2), so that q need not be scaled in memory and an exponential takes one fused
  * multiply-add and one more instruction. O, l and m are fp32 in registers; P is rounded to the element type

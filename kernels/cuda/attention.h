@@ -1,14 +1,15 @@
 /* Code that attention's kernels share: which rows a block owns, how a warp holds them, how the block streams
  * the other rows through shared memory.
  *
- * Every one of the three kernels (forward; dQ; dK and dV) has the same shape:
+ * The three kernels (forward; dQ; dK and dV) have the same structure:
  *
  *     a block of 4 warps owns rows of one head (queries, or keys); each warp 16 x M of them, as A fragments;
- *     the rows of the other kind stream through shared memory, two tensors side by side (K and V, or Q and dO),
- *     in two stages: while one pair of tiles is multiplied the next is on its way (cp.async);
- *     scores and their gradients, 16 x ROWS of a warp, live in registers and become the next product's A.
+ *     it streams the other rows through shared memory, two tensors side by side (K and V, or Q and dO),
+ *     in two stages: while the warps multiply one pair of tiles, the block copies the next (cp.async);
+ *     scores and their gradients, 16 x ROWS of a warp, stay in registers and become the next product's A.
  *
- *     shared memory: | stage 0: first tensor [ROWS, W] | second [ROWS, W] | stage 1: first | second |  at most 32 KiB
+ *     shared memory, at most 32 KiB:
+ *     | stage 0: first tensor [ROWS, W] | second tensor [ROWS, W] | stage 1: first | second |
  *
  * Each warp computes the scores that it uses, so warps exchange nothing; a pair of tiles takes two barriers,
  * for shared memory.

@@ -2,11 +2,11 @@
  *
  *     P = 2^(S c - L / ln 2)      D = row sum of dO O      dP = dO V^T      dS = P (dP - D)
  *
- *     1. dQ, and D   a block owns queries; K and V stream past   dQ = sum of dS K / sqrt(width)
- *     2. dK and dV   a block owns keys; Q and dO stream past     dV = sum of P^T dO, dK = sum of dS^T Q / sqrt(width)
- *                    (of every query head of the group in turn)
- *     3. the sum      where several blocks share a group, each leaves its dK and dV in the workspace (fp32), and this
- *                    kernel adds them in the order of the heads
+ *     1. dQ, and D   a block owns queries and streams K and V      dQ = sum of dS K / sqrt(width)
+ *     2. dK and dV   a block owns keys and streams Q and dO of     dV = sum of P^T dO
+ *                    every query head of the group in turn         dK = sum of dS^T Q / sqrt(width)
+ *     3. the sum     if several blocks share a group, each writes its dK and dV to the workspace (fp32), and
+ *                    this kernel adds them in the order of the heads
  *
  * Kernel 1 has its queries' dO in registers anyway, so that for D = dO . O it only reads O once; it writes D
  * to the workspace (fp32, one per query and head) for kernel 2. Kernel 2 computes transposed matrices, S^T =

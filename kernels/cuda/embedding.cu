@@ -11,11 +11,12 @@
  * workspace in which to sort. Tokens are therefore divided into classes, by token modulo a power of two. A
  * block owns one class in up to 8 slices of columns; a slice is one pack wide for every lane of a warp.
  *
- *   1. collect  all tokens are gone through, a tile at a time; those of the class are listed in shared memory in the
- *               order of their rows (ballots, then the warps' counts)
- *   2. sum      a warp takes an entry and a slice. If the token stands earlier in the list, that entry's warp has it:
- *               done. Otherwise it adds up dout over all entries of the token in order, IN_FLIGHT rows under way, and
- *               adds the sum to dwte's row: nobody else touches this row and slice
+ *   1. collect  the block goes through all tokens, a tile at a time, and lists those of its class in shared
+ *               memory in the order of their rows (ballots, then the warps' counts)
+ *   2. sum      a warp takes an entry of the list and a slice. If the token is also earlier in the list, the
+ *               warp of that entry sums it, and this warp has nothing to do. Otherwise the warp adds up dout
+ *               over all entries of the token in order, with IN_FLIGHT loads in flight, and adds the sum to
+ *               dwte's row: no other warp accesses this row and slice
  *
  * If the list is full before the last token, step 2 runs, and the two steps alternate. The order in which a
  * token's rows are summed depends only on the tokens and sizes.

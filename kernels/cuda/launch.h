@@ -1,5 +1,4 @@
-/* Every CUDA kernel file includes this: how kernels are launched, what threads share, how elements are read
- * and written.
+/* Common definitions of all CUDA kernel files: launches, shared memory, reading and writing elements.
  *
  * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with
  * `-include tests/gpu/cuda_on_cpu.h`, which defines CUDA's words for the CPU (a fiber for each thread, one
@@ -7,15 +6,16 @@
  * for three things:
  *
  *   TIDE_CUDA_LAUNCH("gelu", (gelu_kernel<T>), grid, block, stream, arguments...)   instead of <<< >>>
- *   TIDE_CUDA_SHARED(float, sums, 32);    an array of the block's shared memory, instead of __shared__: sums[i] is
- *                                         checked against its length on the CPU, and poisoned when a block begins
+ *   TIDE_CUDA_SHARED(float, sums, 32);    an array in shared memory, instead of __shared__; on the
+ *                                         CPU sums[i] is checked against the array's length, and the array is
+ *                                         filled with poison when a block begins
  *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
  *
  * A block has 48 KB of such arrays. A kernel that needs more requests one further array at the launch:
  *
- *   tide_cuda_may_ask(kernel<T>, bytes)   does this GPU give a block of the kernel so much beside its arrays?
+ *   tide_cuda_may_ask(kernel<T>, bytes)   can a block have so much beside the kernel's arrays on this GPU?
  *   TIDE_CUDA_LAUNCH_ASKING("gelu", (gelu_kernel<T>), grid, block, bytes, stream, arguments...)
- *   TIDE_CUDA_SHARED_ASKED(uint4, held);  that array; every kernel of a file gives it the same name and type
+ *   TIDE_CUDA_SHARED_ASKED(uint4, held);  that array, with the same name and type in every kernel of a file
  *
  * A pointer into shared memory, such as a device function's parameter, has the type tide_cuda_shared<float>,
  * so that it stays checked on the CPU. tide_cuda_shared_load<uint4>(sums, i) and tide_cuda_shared_store(sums,

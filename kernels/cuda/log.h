@@ -1,7 +1,7 @@
 /* The module's log on standard error. The environment variable TIDEPOOL_LOG lists the topics, separated by
  * commas (compare NCCL_DEBUG). Without it the module logs nothing.
  *
- *   matmul   a line for each shape that is prepared: the product, and which of cuBLASLt's candidates it takes
+ *   matmul   a line for each prepared shape: the product and the chosen one of cuBLASLt's candidates
  *
  * A line begins with "tidepool: " and the topic. The module reads the variable once, when it could log for
  * the first time; if a word in it is no topic, a line then lists the topics.

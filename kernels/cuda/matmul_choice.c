@@ -10,8 +10,8 @@ bool tide_cuda_matmul_declined(cublasStatus_t status)
 
 /* ---- what the library says ---- */
 
-/* Read an attribute of four bytes, signed or unsigned. For a kernel without this attribute the library may
- * return any error. */
+/* Read an attribute of four bytes, signed or unsigned. If the library declines to report it
+ * (tide_cuda_matmul_declined), the value is UNKNOWN. */
 static cublasStatus_t attribute_read(const cublasLtMatmulAlgo_t *algorithm,
                                      cublasLtMatmulAlgoConfigAttributes_t name, int32_t *value)
 {

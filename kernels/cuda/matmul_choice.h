@@ -37,9 +37,9 @@ cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResu
                                                tide_cuda_matmul_candidate *candidate);
 
 /* Is the candidate available, within the workspace limit, and either without a split sum or with parts that
- * are combined in fp32 in a fixed order (matmul_plan.c says why)? The heuristic was asked for such candidates
- * only; this check refuses others. Without a split (0 or 1 parts) `reduction` means nothing; a candidate with
- * an unknown number of parts counts as split. */
+ * are combined in fp32 in a fixed order (matmul_plan.c says why)? matmul_plan.c asks the heuristic only for
+ * such candidates; this check refuses others. Without a split (0 or 1 parts) `reduction` means nothing; a
+ * candidate with an unknown number of parts counts as split. */
 bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate);
 
 /* The tile's name, say "128x256"; an empty string for a tile that is not a common one. Static storage. */

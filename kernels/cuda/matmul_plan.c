@@ -1,5 +1,4 @@
-/* How a shape is described to cuBLASLt, what its heuristic may choose from, and how the chosen algorithm
- * runs:
+/* Describes a shape to cuBLASLt, limits the choice of its heuristic, and runs the chosen algorithm:
  *
  * - Arithmetic is CUBLAS_COMPUTE_32F: sums in fp32, and fp32 inputs are multiplied as such (TF32 has a type
  *   of its own).

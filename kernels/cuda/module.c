@@ -3,9 +3,10 @@
  *
  * Three steps, each of which costs more than the one before:
  *
- *   gpu_count, gpu_read   ask the driver; no context is made, so looking at GPUs in use takes none of their memory
- *   prepare               the context (some 500 MiB of device memory), cuBLASLt's handle; then what is free is read
- *   open                  the device of offload/cuda/cuda_device.h on what prepare made
+ *   gpu_count, gpu_read   ask the driver; make no context, so that looking at a GPU takes none of its memory
+ *   prepare               makes the context (some 500 MiB of device memory) and cuBLASLt's handle, then reads
+ *                         how much memory is free
+ *   open                  makes the device of offload/cuda/cuda_device.h on the prepared GPU
  *
  * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a
  * later; PTX is compiled by the driver for any GPU from its capability on. If neither covers a GPU, this file
@@ -35,7 +36,7 @@ static uint32_t prepared_ordinal; /* guarded by lock; valid once `prepared` is s
 
 /* ---- GPUs ---- */
 
-/* Report why CUDA can't be used on this machine, with a hint for its owner. */
+/* Report why CUDA can't be used on this machine: it has no driver, or one that is too old. */
 static tide_status driver_fail(cudaError_t error)
 {
     int driver = 0;

@@ -67,7 +67,7 @@ static __device__ __forceinline__ void pack_store(typename T::stored *row, size_
     }
 }
 
-/* The same as pack_load, as four words. */
+/* Load a pack like pack_load, but as four words. */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ uint4 pack_words(const typename T::stored *row, size_t begin, size_t end)
 {
