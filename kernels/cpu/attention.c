@@ -105,17 +105,17 @@ LANES_INLINE void store_rows(void *matrix, const attention_head *head, size_t st
     }
 }
 
-/* turned[i][r] = tile[r][i]; zeros for queries from `rows` on. */
-static void transpose_rows(float *turned, const float *tile, const attention_head *head, size_t rows)
+/* transposed[i][r] = tile[r][i]; zeros for queries from `rows` on. */
+static void transpose_rows(float *transposed, const float *tile, const attention_head *head, size_t rows)
 {
     for (size_t i = 0; i < head->width; i++)
         for (size_t r = 0; r < TILE; r++)
             transposed[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
 }
 
-/* scores[key][query] = keys[key] . queries[query]; `turned` is the transposed queries (transpose_rows). */
-static void multiply_turned(float *scores, const float *keys, const float *turned, const attention_head *head,
-                            size_t key_count)
+/* scores[key][query] = keys[key] . queries[query]; `transposed` is the transposed queries (transpose_rows). */
+static void multiply_transposed(float *scores, const float *keys, const float *transposed,
+                                const attention_head *head, size_t key_count)
 {
     tile_multiply(&(tile_product){.a = keys,
                                   .a_row = head->padded,
@@ -184,13 +184,13 @@ static void mask_scores(float *scores, const attention_head *head, size_t first_
 
 /* A thread's workspace. Sizes are in floats; each part is a whole number of vectors. */
 typedef struct forward_tiles {
-    float *rows;    /* [TILE, padded]: the tile of q, k or v that was loaded last */
-    float *turned;  /* [width, TILE]: q transposed */
-    float *scores;  /* [TILE keys, TILE queries] */
-    float *out;     /* [TILE, padded] */
-    float *maximum; /* [TILE]: largest score of each query so far */
-    float *sum;     /* [TILE]: sum of e^(score - maximum) so far */
-    float *shrink;  /* [TILE]: e^(old maximum - new maximum) */
+    float *rows;       /* [TILE, padded]: the tile of q, k or v that was loaded last */
+    float *transposed; /* [width, TILE]: q transposed */
+    float *scores;     /* [TILE keys, TILE queries] */
+    float *out;        /* [TILE, padded] */
+    float *maximum;    /* [TILE]: largest score of each query so far */
+    float *sum;        /* [TILE]: sum of e^(score - maximum) so far */
+    float *shrink;     /* [TILE]: e^(old maximum - new maximum) */
 } forward_tiles;
 
 static size_t forward_elements(size_t padded)

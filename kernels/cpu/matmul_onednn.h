@@ -11,7 +11,7 @@ tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_
 
 /* tide_kernels.matmul. If oneDNN declined the shape, it does nothing, sets *declined and returns OK: the
  * caller has to make the product. */
-tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined);
+tide_status tide_onednn_matmul(const tide_matmul_args *args, tide_kernel zero, bool *declined);
 
 /* The widest instruction set that the machine has and ONEDNN_MAX_CPU_ISA allows. */
 tide_cpu_isa tide_onednn_most_isa(void);
