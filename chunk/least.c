@@ -62,8 +62,9 @@ static bool is_kept(const tide_least *l, uint32_t end)
     return tide_bitset_below(&l->kept, end + 1) == end;
 }
 
-/* Uses are numbered in order, and no stretch is as long as a step: those that end in the next step have
- * lower numbers than all uses from here on. */
+/* The kept stretch that ends last. No stretch is as long as a step, so one whose end has a lower number than
+ * this schedule step's first use ends in the next step, later than all others: the highest of those, or, if
+ * there is none, the highest of all. */
 static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 {
     const uint32_t in_next_step = tide_bitset_below(&l->kept, l->schedule_step_first[schedule_step]);

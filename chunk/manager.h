@@ -119,13 +119,15 @@ tide_status tide_manager_skip_updates(tide_manager *manager);
 /* UPDATE and RESTORE tasks of the last step that are not done yet. */
 uint32_t tide_manager_updates_open(const tide_manager *manager);
 
-/* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
- * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because
- * the open op rounds them into it at its end, `*poisoned` false. Otherwise `*poisoned` is true, the params
- * are undefined, and the owner must set them all. With a forward-only pass open, or nothing open and all
- * updates done, no training step is given up. Updates of a step before the one given up go on, unless one of
- * them failed: that poisons, too. `*gave_up` says whether a training step was given up: the owner's own
- * counts of steps and updates go by it. */
+/* Give up the open step and every request. STATE if a command is open.
+ *
+ * If no update of this step has been handed out, nothing is lost: `*poisoned` is false, and a RESTORE task
+ * follows for every chunk that holds gradients, or that may hold some because the open op rounds them into it
+ * at its end. Otherwise `*poisoned` is true: the params are undefined, and the owner must set them all.
+ * Updates of the step before go on; if one of them failed, that poisons, too.
+ *
+ * `*gave_up`: a training step was given up, by which the owner counts steps and updates. None was if a
+ * forward-only pass was open, or if nothing was open and all updates were done. */
 tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned);
 
 /* --- commands --- */

@@ -1,8 +1,8 @@
 /* Updates, restores and the host request: which is next, and how its chunks come together (assemble.c).
  *
- * PARAM chunks whose next piece waits are kept in sets, and sorted again when one of the piece's chunks
- * changes: one set per tier, and on the host one set each for those whose chunks are all there but for 0, 1
- * or 2 that need zeros. The chunks that a request waits for have sets of their own.
+ * Sets hold the PARAM chunks whose next piece waits: one set per tier, and three more on the host, for pieces
+ * of which no chunk is missing there, or one, or two, and those that are missing need nothing but zeros. When
+ * a chunk of a piece changes, its PARAM chunk is put into the right sets again. The chunks that a request waits for have sets of their own.
  *
  * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls
  * places, tensors, pending, moves, victims.

@@ -97,7 +97,7 @@ bool tide_cuda_clock_has_capacity(const tide_cuda_clock *clock, uint64_t entries
 /* Make space for one entry; in a full ring that means to wait for the oldest. Adds to `events` as harvest
  * does. DEVICE. */
 tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events);
-/* Has the stream commands at its end without an event behind them? */
+/* Does the stream end in commands that have no event behind them yet: a run that is not marked? */
 bool tide_cuda_clock_has_run(const tide_cuda_clock *clock);
 /* Does the command continue the run at the stream's end? If not, the caller marks that run before it enqueues
  * the command. */
@@ -109,7 +109,7 @@ tide_status tide_cuda_clock_enter(tide_cuda_clock *clock, const tide_work *work,
 /* Record an event behind the run at the stream's end, if there is one. DEVICE: the clock has dropped the
  * run's entries. */
 tide_status tide_cuda_clock_mark(tide_cuda_clock *clock);
-/* The moment behind the last run. When it passes, harvest counts an event. */
+/* Mark the end of the last run and return that moment. When it passes, harvest adds one to `events`. */
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock);
 
 /* Take the entries that have passed off the ring. Adds to `events` the number of recorded moments among them.

@@ -52,7 +52,7 @@ typedef enum field_owner {
     ONLY_LLAMA3, /* with this kind of rotary positions */
     ONLY_YARN,
     ONLY_SCALED, /* with any kind of rotary positions but the plain one */
-    ONLY_LONG,   /* with a kind that has an original context */
+    ONLY_LONG,   /* with a kind of RoPE scaling that has an original context length */
 } field_owner;
 
 typedef struct state_field {

@@ -73,7 +73,8 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
 }
 
-/* Hold a param's chunks, from tables that seal made: so an op's begin and end ask chunk/ for slots alone. */
+/* Add a param's chunks to `needs`, from tables that seal made, so that an op's begin and end ask chunk/ for
+ * nothing but slots. */
 static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
 {
     const tide_pool_param *param = &pool->model.params[number];
