@@ -36,8 +36,8 @@ typedef struct tide_names {
 } tide_names;
 
 void tide_names_destroy(tide_names *names);
-/* Append a tensor. The call copies its name, which no tensor here may have already (asserted). NO_MEMORY: nothing
- * was added. */
+/* Append a tensor. The call copies its name, which no tensor here may have already (asserted). NO_MEMORY:
+ * nothing was added. */
 TIDE_NODISCARD tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *number);
 /* NULL if no tensor has the name. */
 const tide_named *tide_names_find(const tide_names *names, const char *name);

@@ -14,8 +14,8 @@ enum { LOOK_AHEAD_USES = 4096 }; /* at most, for one decision */
 enum { QUARTERS = 4 };
 static const uint32_t clean_quarters[TIDE_PLAY_RULES] = {2, 0, 3, QUARTERS};
 
-/* A chunk's state. A chunk that may leave is in the set of its state; while an op uses it, it is held and in no
- * set. */
+/* A chunk's state. A chunk that may leave is in the set of its state; while an op uses it, it is held and in
+ * no set. */
 typedef enum chunk_state {
     ABSENT = TIDE_PLAY_ABSENT,
     DEAD,  /* written whole at its next use */

@@ -2,7 +2,8 @@
  *
  * Sets hold the PARAM chunks whose next piece waits: one set per tier, and three more on the host, for pieces
  * of which no chunk is missing there, or one, or two, and those that are missing need nothing but zeros. When
- * a chunk of a piece changes, its PARAM chunk is put into the right sets again. The chunks that a request waits for have sets of their own.
+ * a chunk of a piece changes, its PARAM chunk is put into the right sets again. The chunks that a request
+ * waits for have sets of their own.
  *
  * Owns these sets, the host request, the task that is assembled on each tier, and how many run there. Calls
  * places, tensors, pending, moves, victims.

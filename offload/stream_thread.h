@@ -23,8 +23,9 @@ typedef struct tide_stream_thread_options {
 } tide_stream_thread_options;
 
 /* Start the thread, which the caller joins. Returns when the thread has begun and is bound: its first
- * allocations are thus made while the device is opened, and counted there, also on a busy machine. *team (unless NULL) is the number of threads
- * that a team of its functions may have. NO_MEMORY: no thread can be made. */
+ * allocations are thus made while the device is opened, and counted there, also on a busy machine. *team
+ * (unless NULL) is the number of threads that a team of its functions may have. NO_MEMORY: no thread can be
+ * made. */
 tide_status tide_stream_thread_start(const tide_stream_thread_options *options, pthread_t *thread,
                                      uint32_t *team);
 

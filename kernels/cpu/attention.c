@@ -113,7 +113,7 @@ static void transpose_rows(float *transposed, const float *tile, const attention
             transposed[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
 }
 
-/* scores[key][query] = keys[key] . queries[query]; `transposed` is the transposed queries (transpose_rows). */
+/* scores[key][query] = keys[key] . queries[query]; `transposed` holds the queries (transpose_rows). */
 static void multiply_transposed(float *scores, const float *keys, const float *transposed,
                                 const attention_head *head, size_t key_count)
 {

@@ -9,8 +9,8 @@
  * product and leaves it as it is if oneDNN declines, which depends on shape and machine alone. */
 tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_bytes);
 
-/* tide_kernels.matmul; `zero` is tide_kernels.zero. If oneDNN declined the shape, it does nothing, sets *declined
- * and returns OK: the caller has to make the product. */
+/* tide_kernels.matmul; `zero` is tide_kernels.zero. If oneDNN declined the shape, it does nothing, sets
+ * *declined and returns OK: the caller has to make the product. */
 tide_status tide_onednn_matmul(const tide_matmul_args *args, tide_kernel zero, bool *declined);
 
 /* The widest instruction set that the machine has and ONEDNN_MAX_CPU_ISA allows. */

@@ -220,8 +220,8 @@ template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int
 }
 
 /* Load four 8 x 8 matrices at once. Each lane passes in `own` the index of one granule: row lane % 8 of
- * matrix lane / 8. A lane gets from each matrix the pair at row g, columns 2t and 2t + 1; if TRANSPOSED, at rows
- * 2t and 2t + 1, column g. */
+ * matrix lane / 8. A lane gets from each matrix the pair at row g, columns 2t and 2t + 1; if
+ * TRANSPOSED, at rows 2t and 2t + 1, column g. */
 template <typename T, bool TRANSPOSED>
 static __device__ __forceinline__ void tide_load_matrices_reference(tide_pair<T> (&out)[4], tide_tile<T> tile,
                                                                     int own)

@@ -109,7 +109,8 @@ tide_status tide_cuda_clock_enter(tide_cuda_clock *clock, const tide_work *work,
 /* Record an event behind the run at the stream's end, if there is one. DEVICE: the clock has dropped the
  * run's entries. */
 tide_status tide_cuda_clock_mark(tide_cuda_clock *clock);
-/* Mark the end of the last run and return that moment. When it passes, harvest adds one to `events`. */
+/* Record the moment at the end of the last marked run, and return it. When it passes, harvest adds one to
+ * `events`. */
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock);
 
 /* Take the entries that have passed off the ring. Adds to `events` the number of recorded moments among them.

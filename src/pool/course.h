@@ -27,9 +27,9 @@ uint32_t tide_course_period(const tide_course *course);
 /* Does the course repeat, or is there no space for more steps? */
 bool tide_course_is_over(const tide_course *course);
 
-/* The mean of the last cycle. If there is none, that of all steps after the first twelve, or, of fewer than 24
- * steps, that of their last half. Seconds, bytes and counts are means; peaks and allocations are the last step's. At least
- * one step must be there. */
+/* The mean of the last cycle. If there is none, that of all steps after the first twelve, or, of fewer than
+ * 24 steps, that of their last half. Seconds, bytes and counts are means; peaks and allocations are the last
+ * step's. There must be at least one step. */
 void tide_course_mean(const tide_course *course, tide_pool_counters *mean);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { ADAM_BYTES = 28 }; /* traffic of a param's update, near enough to compare tiers (fp32: 32) */
 
-/* Larger loss scales have no use, and a clip factor divided by this one is still far above fp32's denormals. */
+/* Larger loss scales have no use, and a clip factor divided by this one is far above fp32's denormals. */
 #define LOSS_SCALE_MAX 4294967296.0F
 
 /* An op is open in a step alone; backward begins in a training step. */
