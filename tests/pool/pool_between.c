@@ -1,4 +1,6 @@
-/* What may be done while no step is open, and what follows a step: results, values, giving up, poisoned pools and their recovery. */
+/* The part of a random case that happens while no step is open. It checks the last step's result, reads and
+ * sets values, gives steps up, and sees that a poisoned pool refuses calls and recovers once all values are
+ * set. */
 #include "tests/pool/pool_case.h"
 #include "tests/pool/reference_kernels.h"
 
@@ -20,7 +22,7 @@ bool pool_is_blind(const pool_case *c)
     return c->variant == 1 && !c->model.own_optimizer;
 }
 
-/* --- what a step gave --- */
+/* --- the result of a step --- */
 
 static float scale_of(const tide_step_options *step, double norm, float loss_scale)
 {
@@ -63,7 +65,8 @@ void pool_know_result(pool_case *c)
         c->hash = hash_bytes(c->hash, &result.gradient_norm, sizeof result.gradient_norm);
 }
 
-/* The model takes AdamW's results over once it has found them within their bounds. */
+/* The model does not compute AdamW. It checks that the pool's results are within their bounds and then
+ * copies them. */
 static void take_adamw(pool_case *c)
 {
     for (uint32_t i = 0; i < c->model.param_count; i++) {
@@ -103,7 +106,8 @@ void pool_settle(pool_case *c)
         take_adamw(c);
 }
 
-/* Where the next step's begin may settle the last one: its clip factor has to be known, and AdamW's results taken. */
+/* The next step's begin may settle the last step in the model, which needs that step's clip factor and
+ * AdamW's results: fetch them now. */
 static void prepare(pool_case *c)
 {
     const float clip = c->model.pending_step.clip_norm;
@@ -113,7 +117,7 @@ static void prepare(pool_case *c)
         pool_settle(c);
 }
 
-/* --- poisoned --- */
+/* --- a poisoned pool --- */
 
 static void see_poisoned(pool_case *c)
 {
@@ -142,7 +146,7 @@ static void set_whole(pool_case *c, tide_param param, tide_value kind)
     }
 }
 
-/* Torn until the last of it is set. */
+/* Set all values of all params. A poisoned pool stays poisoned until the last of them is set. */
 static void set_everything(pool_case *c, bool is_poisoned)
 {
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
@@ -157,7 +161,7 @@ static void set_everything(pool_case *c, bool is_poisoned)
     pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, c->model.updates), TIDE_OK);
 }
 
-/* --- giving up --- */
+/* --- giving a step up --- */
 
 static void see_given_up(pool_case *c)
 {
@@ -180,7 +184,8 @@ static void poisoned(pool_case *c, pool_event by)
 static void give_up_open(pool_case *c)
 {
     const bool may_tear = ref_may_poison(&c->model);
-    tide_status got = TIDE_OK; /* as the abort, if it poisons */
+    /* the status of a read on the failed pool: OK, or that of the abort if the abort poisons the pool */
+    tide_status got = TIDE_OK;
     float value;
     if (c->failed && pool_chance(c, 50))
         got = tide_param_get(c->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value);
@@ -197,7 +202,8 @@ static void give_up_open(pool_case *c)
     pool_expect_true(c, "a step given up does not count", tide_update_count(c->pool) == c->model.updates);
 }
 
-/* The step that ended last: it is as if it had not begun, has taken place, or has begun its updates. */
+/* Abort after the end of a training step, whose updates may be running. The pool may drop the step as if it
+ * had not begun, let it take place, or be poisoned because some of its updates have begun. */
 static void give_up_pending(pool_case *c)
 {
     const bool skipped = c->model.pending_result.skipped;
@@ -228,8 +234,9 @@ static void give_up_pending(pool_case *c)
     }
 }
 
-/* A forward-only pass was the last; the training step before it is given up if its updates are not over. The model has
- * forgotten what it was before that step: where it was given up the values are set anew. */
+/* Abort after a forward-only pass. The pool gives up the training step before that pass if its updates are
+ * not over. The model no longer has the values from before that step, so it sets all values anew when the
+ * step was given up. */
 static void give_up_settled(pool_case *c)
 {
     if (c->paired && c->updates_may_run)
@@ -263,7 +270,8 @@ void pool_give_up(pool_case *c)
 
 /* --- steps that end badly --- */
 
-/* Updates had begun when the norm came out not finite. */
+/* If the pending step did not wait for its norm before the updates, and the norm is not finite, its updates
+ * have poisoned the pool: check that and recover. Returns whether this was so. */
 static bool spoilt(pool_case *c)
 {
     const reference_pool *model = &c->model;
@@ -284,12 +292,13 @@ static bool spoilt(pool_case *c)
     return true;
 }
 
-/* One piece's update was told to fail: it did, or there was none left to. */
+/* After pool_case told the update callback to fail for one piece: check that the pool reports the failure,
+ * unless the step made no such piece. */
 static void see_update_fail(pool_case *c)
 {
     if (atomic_load(&c->failing_update) == 0)
         return;
-    const bool at_once = pool_chance(c, 30); /* the step is given up before it is known */
+    const bool at_once = pool_chance(c, 30); /* give the step up before the pool reports the failure */
     const tide_status status = c->model.pending && !at_once ? tide_pool_drain(c->pool) : TIDE_OK;
     if (at_once)
         pool_give_up(c);
@@ -323,7 +332,7 @@ static void compare_values(pool_case *c, tide_param number, tide_value kind, uin
                            (double)wanted[i]);
 }
 
-/* The clip factor, and AdamW's results, are needed before something else changes or reads values. */
+/* Fetch the clip factor and AdamW's results before another call changes or reads values. */
 static void before_values(pool_case *c)
 {
     pool_know_result(c);
@@ -377,7 +386,7 @@ static void set_count(pool_case *c)
     before_values(c);
     pool_settle(c);
     if (c->model.skipped_in_row > 0)
-        return; /* whether the count of skips begins anew is not said */
+        return; /* whether this call resets the count of skipped steps is not specified */
     pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, updates), TIDE_OK);
     c->model.updates = updates;
 }
@@ -403,7 +412,7 @@ void pool_check_all(pool_case *c)
         }
 }
 
-/* --- what it did --- */
+/* --- predictions, counters and traces --- */
 
 static void predict(pool_case *c)
 {

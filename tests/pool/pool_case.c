@@ -44,7 +44,7 @@ const char *const pool_event_names[EVENT_COUNT] = {"cases",
                                                    "predictions",
                                                    "trace events"};
 
-/* --- drawing --- */
+/* --- random numbers --- */
 
 static uint64_t next(uint64_t *state)
 {
@@ -64,7 +64,7 @@ bool pool_chance(pool_case *c, unsigned percent)
     return pool_random(c, 100) < percent;
 }
 
-/* --- telling --- */
+/* --- failure messages --- */
 
 void pool_case_fail(const pool_case *c, const char *format, ...)
 {
@@ -92,7 +92,7 @@ void pool_expect_true(const pool_case *c, const char *what, bool is_true)
         pool_case_fail(c, "not so: %s", what);
 }
 
-/* --- a model --- */
+/* --- draw a model --- */
 
 static uint64_t draw_elements(pool_case *c)
 {
@@ -104,7 +104,7 @@ static uint64_t draw_elements(pool_case *c)
                        : 1 + pool_random(c, 400000);
 }
 
-/* What an optimizer keeps of a param. */
+/* Draw the state planes that the optimizer keeps for a param. */
 static tide_state_format draw_format(pool_case *c)
 {
     if (!c->model.own_optimizer)
@@ -120,7 +120,7 @@ static bool same_format(const tide_state_format *a, const tide_state_format *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* All of one format, or each of its own; some are frozen, one is not. */
+/* All params have one state format, or each has its own. Some may be frozen, but never all. */
 static void draw_classes(pool_case *c)
 {
     const bool mixed = pool_chance(c, 50), freezes = pool_chance(c, 35);
@@ -208,7 +208,7 @@ static void use_activation(pool_case *c, ref_op *op, tide_activation number)
         (tide_use){number, writes ? TIDE_ACCESS_WRITE : reads[pool_random(c, 5)]};
 }
 
-/* Ascending, each by chance, so that none is named twice. */
+/* Add each activation with a probability of one half, in ascending order, so that an op uses none twice. */
 static void use_activations(pool_case *c, ref_op *op)
 {
     for (uint32_t i = 0; i < c->model.activation_count; i++)
@@ -216,7 +216,7 @@ static void use_activations(pool_case *c, ref_op *op)
             use_activation(c, op, i);
 }
 
-/* Layers forward, a head, layers backward; a param here and there is used once more. */
+/* Ops of layers forward, a head, and the layers backward; now and then an op uses one more param. */
 static void draw_layers(pool_case *c)
 {
     const uint32_t layers = c->model.param_count < 6 ? c->model.param_count : 6;
@@ -235,7 +235,7 @@ static void draw_layers(pool_case *c)
     }
 }
 
-/* Ops in a tangle: few params, used by many ops that add to their gradients. */
+/* Ops in no order of layers: many ops use few params and add to the same gradients. */
 static void draw_anything(pool_case *c)
 {
     static const tide_pass passes[] = {TIDE_PASS_FORWARD, TIDE_PASS_BACKWARD, TIDE_PASS_BACKWARD,
@@ -260,12 +260,12 @@ static void draw_model(pool_case *c)
     else
         draw_anything(c);
     for (uint64_t count = pool_random(c, 3); count > 0; count--) {
-        ref_op *op = add_op(c, TIDE_PASS_FORWARD); /* for evaluation alone */
+        ref_op *op = add_op(c, TIDE_PASS_FORWARD); /* a forward op that only evaluations run */
         use_param(c, op, (tide_param)pool_random(c, c->model.param_count));
     }
 }
 
-/* --- a machine --- */
+/* --- draw a machine --- */
 
 static void pause_us(unsigned us)
 {
@@ -284,7 +284,7 @@ void pool_await_update(pool_case *c)
 
 enum { PIECE = 1024 };
 
-/* Elements of a segment: from `at` on, PIECE at most. */
+/* A run of at most PIECE elements of a segment, from element `at` on. */
 typedef struct element_run {
     const tide_update_segment *segment;
     uint64_t at, count;
@@ -363,7 +363,7 @@ static void draw_machine(pool_case *c)
     options->placement = placements[pool_random(c, c->model.own_optimizer ? 2 : 3)];
     options->threads = 1 + (uint32_t)pool_random(c, 3);
 #ifdef __SANITIZE_THREAD__
-    options->threads = 1; /* OpenMP's own threads are not built for it */
+    options->threads = 1; /* ThreadSanitizer can't see the synchronization in OpenMP's own threads */
 #endif
     options->hazard_check = pool_chance(c, 40);
     options->guard = pool_chance(c, 40);
@@ -436,7 +436,8 @@ static void refuse_one_byte_less(pool_case *c, uint64_t device, uint64_t host, b
     pool_events[EVENT_REFUSED_BUDGETS]++;
 }
 
-/* The device's budget from its least to all, the host's from the least beside it. */
+/* Draw the device budget between the least possible and enough for everything, then the host budget in the
+ * same way. */
 static void budget(pool_case *c)
 {
     tide_pool_plan at_least, chosen;

@@ -1,4 +1,6 @@
-/* A random case for a pool: a model and a machine drawn from a seed, the pool beside the plain one, and what was met. */
+/* A random test case for a pool. A seed determines the model, the machine and the calls. The case makes each
+ * call on the pool and on a reference model of plain arrays (reference_pool.h), and counts events so that
+ * the test can see what it covered. */
 #ifndef TIDE_TESTS_POOL_CASE_H
 #define TIDE_TESTS_POOL_CASE_H
 
@@ -6,25 +8,26 @@
 
 #include <stdatomic.h>
 
-/* What has happened in all cases: each must have, or the test tests less than it says. */
+/* Counts over all cases of one run. The test fails if an event never happened, because it then covered less
+ * than it claims. */
 typedef enum pool_event {
     EVENT_CASES,
     EVENT_AT_THE_LEAST, /* cases with exactly the least budgets */
-    EVENT_PAIRS,        /* cases played on two pools, to the same bits */
-    EVENT_FROZEN,       /* params that are */
-    EVENT_FORMATS,      /* cases in which the optimizer keeps more of some params than of others */
-    EVENT_HALF_MASTERS, /* params without an fp32 master, */
-    EVENT_HALF_SKIPS,   /* and steps skipped with such */
+    EVENT_PAIRS,        /* cases played on two pools that must give the same bits */
+    EVENT_FROZEN,       /* frozen params */
+    EVENT_FORMATS,      /* cases in which the optimizer keeps more planes for some params than for others */
+    EVENT_HALF_MASTERS, /* params without an fp32 master */
+    EVENT_HALF_SKIPS,   /* skipped steps of a model with such params */
     EVENT_STEPS,        /* training steps that ended */
     EVENT_FORWARD_PASSES,
     EVENT_OPS,
-    EVENT_TIED_CLOSINGS, /* of gradients that several ops had added to */
-    EVENT_OVERWRITTEN,   /* gradients that were new */
-    EVENT_ABORTS,        /* of open steps */
+    EVENT_TIED_CLOSINGS, /* gradients that several ops added to */
+    EVENT_OVERWRITTEN,   /* gradients that an op overwrote because they were new */
+    EVENT_ABORTS,        /* aborts of open steps */
     EVENT_ABORTS_IN_OPS,
-    EVENT_LATE_GIVEN_UP, /* aborts after step end: the step was given up, ... */
-    EVENT_LATE_TAKEN,    /* ... had taken place, ... */
-    EVENT_LATE_POISONED, /* ... or had begun its updates */
+    EVENT_LATE_GIVEN_UP, /* aborts after step end that gave the step up */
+    EVENT_LATE_TAKEN,    /* aborts after step end that let the step take place */
+    EVENT_LATE_POISONED, /* aborts after step end that poisoned the pool */
     EVENT_KERNEL_FAILURES,
     EVENT_SKIPS,
     EVENT_TEN_SKIPS,
@@ -32,8 +35,8 @@ typedef enum pool_event {
     EVENT_POISONED_BY_NORM,
     EVENT_POISONED_BY_ABORT,
     EVENT_RECOVERS,
-    EVENT_REFUSED_CLOSED, /* refusals: an op that uses a param whose place holds its gradient */
-    EVENT_REFUSED_STUCK,  /* an op that would leave a gradient waiting for ever */
+    EVENT_REFUSED_CLOSED, /* refused: an op uses a param whose place already holds its gradient */
+    EVENT_REFUSED_STUCK,  /* refused: an op that would leave a gradient waiting for ever */
     EVENT_REFUSED_DEAD_PARTS,
     EVENT_REFUSED_STEP_ENDS,
     EVENT_REFUSED_BUDGETS,
@@ -48,65 +51,67 @@ extern const char *const pool_event_names[EVENT_COUNT];
 
 typedef struct pool_case {
     uint64_t seed;
-    uint32_t variant; /* 1: the second pool of a pair */
-    bool paired;      /* nothing is done whose outcome depends on time */
-    uint64_t random;  /* of the scenario */
+    uint32_t variant; /* 0: the first pool; 1: the second pool of a pair */
+    bool paired;      /* both pools must act alike, so the case avoids calls whose outcome depends on time */
+    uint64_t random;  /* state of the random number generator for the calls */
     reference_pool model;
     tide_pool *pool;
     tide_pool_options options;
     tide_pool_plan plan;
     bool least;
-    char *region; /* what tide_region must hold; nonmodel_bytes */
+    char *region; /* copy of the bytes that tide_region must hold [nonmodel_bytes] */
     bool region_known;
-    float *buffers[3]; /* for values that come and go: of the largest param's elements each */
-    uint64_t hash;     /* of what must not depend on the machine */
+    float *buffers[3]; /* for values to set or just read, each as large as the largest param */
+    uint64_t hash;     /* hash of all results that must not depend on the machine */
 
     uint32_t step; /* steps begun, training or not */
     const char *op_name;
-    int giving_up_in;                /* moments until the open step is given up; REF_NONE: it isn't */
-    int skips_to_come;               /* steps in a row to be skipped */
-    float size;                      /* of the open step's gradients */
+    int giving_up_in;                /* calls until the open step is given up; REF_NONE: it isn't */
+    int skips_to_come;               /* how many of the next steps must be skipped */
+    float size;                      /* factor of the open step's gradients */
     bool spoil;                      /* the open step's next gradient is not finite */
-    uint32_t adders[REF_PARAMS_MAX]; /* ops that added to it in this step */
-    bool result_known;               /* of the pending step */
-    bool failed;                     /* a kernel's failure was met */
+    uint32_t adders[REF_PARAMS_MAX]; /* how many ops added to the param's gradient in this step */
+    bool result_known;               /* the case has compared the pending step's result */
+    bool failed;                     /* a call has reported the failure of a kernel */
     bool predicted;                  /* tide_pool_predict was called, which may allocate */
-    bool updates_may_run;            /* of the step before a forward-only pass */
-    bool kernels_may_run;            /* of a forward-only pass, on the model's values */
+    /* updates of the training step before a forward-only pass may still run */
+    bool updates_may_run;
+    bool kernels_may_run; /* kernels of a forward-only pass may still read the model's values */
     uint32_t training_steps;
-    uint32_t ops_played;         /* in the last step */
-    tide_pool_counters counters; /* once two training steps have ended */
+    uint32_t ops_played;         /* ops run in the last step */
+    tide_pool_counters counters; /* the pool's counters, once two training steps have ended */
 
-    _Atomic uint64_t failing_update; /* the update of which a piece fails; 0: none */
+    _Atomic uint64_t failing_update; /* number of the update in which one piece fails; 0: none */
     atomic_int failing_piece;
     atomic_uint update_failures, traced;
-    _Atomic uint64_t begun_update; /* the last of which a piece has begun */
-    unsigned update_us;            /* that a piece takes, beside its work */
+    _Atomic uint64_t begun_update; /* number of the last update of which a piece has begun */
+    unsigned update_us;            /* microseconds that the callback sleeps in each piece */
 } pool_case;
 
 uint64_t pool_random(pool_case *c, uint64_t below);
 bool pool_chance(pool_case *c, unsigned percent);
 
-/* Fails the test, naming seed, step and op, and how to play the case alone. */
+/* Fail the test with a message that names seed, step and op and says how to play this case alone. */
 void pool_case_fail(const pool_case *c, const char *format, ...) TIDE_PRINTF(2, 3);
 void pool_expect(const pool_case *c, const char *call, tide_status got, tide_status wanted);
 void pool_expect_true(const pool_case *c, const char *what, bool is_true);
 
-/* Draw the model by the seed, the machine by seed and variant; register, budget, seal, set values. */
+/* Draw the model from the seed and the machine from seed and variant. Then make the pool: register all,
+ * choose budgets, seal, and set all values. */
 void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant);
 void pool_case_destroy(pool_case *c);
-/* Wait a little until the next update, of an optimizer of one's own, has begun. */
+/* Wait a little until the next update has begun. Works only with the case's own optimizer. */
 void pool_await_update(pool_case *c);
 
 /* --- between steps (pool_between.c) --- */
 
-bool pool_is_blind(
-    const pool_case *c); /* the model does not know the values: they are compared with the other pool's */
-void pool_know_result(pool_case *c); /* ask for the pending step's result and compare it */
-void pool_settle(pool_case *c);      /* the pending step has taken place: so it does in the model */
-void pool_give_up(pool_case *c);     /* the open step, or the pending one */
-void pool_between(pool_case *c);     /* something, with no step open */
-void pool_check_all(pool_case *c);   /* every value; into the hash */
+/* Does the model not know the values? They are then compared only with those of the first pool. */
+bool pool_is_blind(const pool_case *c);
+void pool_know_result(pool_case *c); /* get the pending step's result and compare it */
+void pool_settle(pool_case *c);      /* the pending step has taken place in the pool: apply it to the model */
+void pool_give_up(pool_case *c);     /* abort the open step, or the pending one */
+void pool_between(pool_case *c);     /* make a random call while no step is open */
+void pool_check_all(pool_case *c);   /* compare every value and add it to the hash */
 
 /* --- a step (pool_step.c) --- */
 

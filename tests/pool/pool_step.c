@@ -1,4 +1,5 @@
-/* A random step on the pool and its plain model: every call is predicted, and every kernel compares at once. */
+/* Plays a random step on the pool and on the reference model. The model predicts the status of every call;
+ * kernels compare the values they find with the model's as soon as they run. */
 #include "tests/pool/pool_case.h"
 #include "tests/pool/reference_kernels.h"
 
@@ -56,7 +57,8 @@ void pool_region_read(pool_case *c)
                      !c->region_known || memcmp(target, c->region + first, bytes) == 0);
 }
 
-/* A kernel that copies to the region, from a place of which the model knows the content, or a pattern. */
+/* Launch a kernel that fills the region with a pattern (`from` NULL) or with a copy of `from`, if the model
+ * knows those bytes. */
 static void fill_region(pool_case *c, const void *from, const void *model, uint64_t bytes)
 {
     ref_fill_args args = {.to = tide_region(c->pool), .from = from, .seed = draw_seed(c)};
@@ -70,7 +72,7 @@ static void fill_region(pool_case *c, const void *from, const void *model, uint6
     launch(c, "fill region", ref_fill_kernel, &args, sizeof args);
 }
 
-/* --- refusals that need no thought --- */
+/* --- calls that are always refused --- */
 
 static void refused(pool_case *c, const char *call, tide_status got, tide_status wanted)
 {
@@ -124,9 +126,10 @@ static void refuse_in_step(pool_case *c)
         refuse_between_ops(c);
 }
 
-/* --- giving up, at any moment --- */
+/* --- giving up between any two calls --- */
 
-/* An op ends behind a kernel that fails: what it would round does not matter any more, but has to be undone. */
+/* End an op after a kernel that fails. The gradients that the op's end rounds have no meaning, but the pool
+ * must undo them. */
 static void end_op_on_failure(pool_case *c)
 {
     const tide_status status = tide_op_end(c->pool);
@@ -135,7 +138,8 @@ static void end_op_on_failure(pool_case *c)
     ref_op_end(&c->model);
 }
 
-/* A kernel fails: calls answer OK until it is met, and from then on what it returned. */
+/* Launch a kernel that fails. Calls return OK until the pool notices, and from then on the kernel's
+ * status. */
 static void fail_a_kernel(pool_case *c)
 {
     const char *op = c->model.op == REF_NONE ? "" : c->model.ops[c->model.op].name;
@@ -160,7 +164,7 @@ static void fail_a_kernel(pool_case *c)
         pool_expect(c, "tide_step_end behind a failed kernel", tide_step_end(c->pool), TIDE_ERROR_IO);
 }
 
-/* Called between any two calls of a step. False: the step was given up. */
+/* Called between any two calls of a step. Returns false if it gave the step up. */
 static bool moment(pool_case *c)
 {
     if (ref_difference() != NULL)
@@ -188,7 +192,8 @@ static bool moment(pool_case *c)
 
 /* --- an op --- */
 
-/* `overwrite`: as the op's first contribution to a gradient that is new. */
+/* `overwrite`: the op may overwrite the gradient, because it is new and this is the op's first
+ * contribution. */
 static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
 {
     static const float specials[] = {INFINITY, -INFINITY, NAN};
@@ -209,7 +214,8 @@ static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
     ref_add(&c->model, number, args.seed, args.factor, args.special);
 }
 
-/* By chance several times or not at all; but once at least, if the op is to overwrite what it finds. */
+/* Add to the gradient a random number of times, also zero times; but at least once if the op promised to
+ * overwrite it. */
 static void make_gradient(pool_case *c, tide_param number, bool op_begins)
 {
     const bool is_new = c->model.params[number].is_new;
@@ -273,7 +279,7 @@ static bool take_slice(pool_case *c, uint32_t slice)
     if (!ref_slice_may_begin(&c->model, slice)) {
         refuse_slice(c, slice);
         if (c->model.slice != REF_NONE)
-            use_parts(c); /* the slice before is held still */
+            use_parts(c); /* after a refused slice the previous one must still be held */
         return true;
     }
     pool_expect(c, "tide_op_slice", tide_op_slice(c->pool, slice), TIDE_OK);
@@ -284,7 +290,7 @@ static bool take_slice(pool_case *c, uint32_t slice)
     return true;
 }
 
-/* In order; or any, with some left out and some taken again. */
+/* Take all slices in order, or a random number of random ones. */
 static bool take_slices(pool_case *c)
 {
     const uint32_t slices = c->model.ops[c->model.op].description.slices;
@@ -307,7 +313,7 @@ static void count_adders(pool_case *c, tide_op op)
     }
 }
 
-/* False: the step was given up. */
+/* Returns false if the step was given up. */
 static bool play_op(pool_case *c, tide_op op)
 {
     const ref_op *played = &c->model.ops[op];
@@ -330,7 +336,8 @@ static bool play_op(pool_case *c, tide_op op)
         expect_bytes(c, "an op's workspace", tide_workspace(c->pool), NULL, workspace_bytes, seed);
     if (pool_chance(c, 10))
         fill_region(c, NULL, NULL, pool_random(c, 4000));
-    ref_op_end(&c->model); /* first: its gradients' updates may begin before the call returns */
+    /* before tide_op_end, because the updates of this op's gradients may begin before that call returns */
+    ref_op_end(&c->model);
     pool_expect(c, "tide_op_end", tide_op_end(c->pool), TIDE_OK);
     return moment(c);
 }
@@ -366,8 +373,8 @@ static bool play_or_be_refused(pool_case *c, tide_op op)
 
 static bool play_ops(pool_case *c)
 {
-    const uint64_t order =
-        c->skips_to_come > 0 ? 0 : pool_random(c, 100); /* as registered, some left out, any */
+    /* below 45: as registered; below 65: some left out; else random */
+    const uint64_t order = c->skips_to_come > 0 ? 0 : pool_random(c, 100);
     const uint32_t count = order < 65 ? c->model.op_count : (uint32_t)pool_random(c, 2 * c->model.op_count);
     for (uint32_t i = 0; i < count; i++) {
         if (order >= 45 && order < 65 && pool_chance(c, 25))
@@ -378,7 +385,8 @@ static bool play_ops(pool_case *c)
     return true;
 }
 
-/* In the order in which they are registered the closing ops of what is open can always run. */
+/* If a gradient is open, the pool refuses step end. Run the ops that close the open gradients in the order
+ * in which they were registered, which the pool always allows. */
 static bool close_gradients(pool_case *c)
 {
     if (ref_step_may_end(&c->model))
@@ -409,22 +417,23 @@ static void draw_step(pool_case *c, tide_step_options *step)
                                 .weight_decay = 0.01F * (float)pool_random(c, 20),
                                 .clip_norm = clips[pool_random(c, 4)],
                                 .loss_scale = scales[pool_random(c, 4)]};
-    c->size =
-        pool_chance(c, 30) ? 0x1p-12F : 1; /* small ones show the clip factor's 1e-6, and fp16's denormals */
+    /* with small gradients the 1e-6 in the clip factor and the denormals of fp16 matter */
+    c->size = pool_chance(c, 30) ? 0x1p-12F : 1;
     if (pool_chance(c, 5))
         step->loss_scale = 65536;
     if (c->skips_to_come == 0 && pool_random(c, 150) == 0)
-        c->skips_to_come = 11; /* the last is refused */
+        c->skips_to_come = 11; /* ten skipped steps are allowed, the eleventh step is refused */
     c->spoil = c->skips_to_come > 0 || pool_chance(c, 10);
     if (c->skips_to_come > 0) {
         step->clip_norm = 1;
         step->loss_scale = 1;
     }
     if (c->spoil && c->paired && !ref_waits(&c->model, step))
-        c->spoil = false; /* it would poison the pool, and the values depend on when */
+        /* a skip without a wait for the norm poisons the pool with values that depend on time */
+        c->spoil = false;
 }
 
-/* `step` NULL: a forward-only pass. */
+/* `step` NULL: begin a forward-only pass. */
 static bool begin(pool_case *c, const tide_step_options *step)
 {
     tide_step_options bad = {.training = true, .epsilon = 1e-8F, .loss_scale = 3};

@@ -1,5 +1,7 @@
-/* The way to a GPU, up to its module: the module found or refused, "auto", budgets, and the pool on a device whose memory the
- * host can't touch. The GPU is fake_gpu/fake_gpu_module.c; a process opens one module, so each look at it is a process. */
+/* The code between the pool and a GPU: the loader finds the CUDA module or refuses it, "auto" chooses a
+ * device, the pool derives its budgets from the GPU's memory and trains there to the host's bits. The GPU is
+ * support/fake_gpu/fake_gpu_module.c, whose memory the host can't touch. A process loads the module only
+ * once, so each case runs in a child process. */
 #include "src/pool/device_factory.h"
 #include "tests/support/pool_fixture.h"
 #include "tide_config.h"
@@ -18,11 +20,12 @@
 
 enum { TEXT_BYTES = 2048, CHUNK_BYTES = 2 << 20 };
 
-/* --- a process of its own --- */
+/* --- run a function in a child process --- */
 
 typedef void (*body)(char text[TEXT_BYTES]);
 
-/* Run `fn` in a child with that folder and that fake GPU; `text` is what it wrote, or how it died. */
+/* Run `fn` in a child process that looks for the module in `folder` and whose fake GPU follows `words`.
+ * `text` gets what the child wrote, or how it died. */
 static void apart(const char *folder, const char *words, body fn, char text[TEXT_BYTES])
 {
     int ends[2];
@@ -90,7 +93,7 @@ static void a_module_is_opened_from_the_folder_named(void **state)
     assert_string_equal(text, "ok: ");
 }
 
-/* A folder with one file, or one link, that is named as the module is. */
+/* Make a folder with one file, or one link, that has the module's name. */
 static void make_folder(char folder[64], const char *link_to)
 {
     char path[128];
@@ -171,7 +174,7 @@ static void a_gpus_name_is_cuda_and_a_number(void **state)
     assert_int_equal(ordinal, 12);
 }
 
-/* --- auto --- */
+/* --- the choice of "auto" --- */
 
 static void choose(char text[TEXT_BYTES])
 {
@@ -201,7 +204,7 @@ static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state
         {"unprepared", choose, "host; cuda:0 is not ready on purpose"},
         {"no-gpu", choose, "host; the driver sees no GPU"},
         {"fail=1", choose, "host; counting failed on purpose"},
-        {"fail=3", choose, "cuda:1; "}, /* it is looked at once more when it is made ready */
+        {"fail=3", choose, "cuda:1; "}, /* the pool looks at it a second time when it makes it ready */
         {"", choose_for_small_chunks, "host; chunks of 1048576 bytes: a GPU takes 2097152 or more"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -211,7 +214,7 @@ static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state
     }
 }
 
-/* --- the pool --- */
+/* --- the pool on a GPU --- */
 
 static pool_fixture_options gpu_options(void)
 {
@@ -276,7 +279,7 @@ static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
     }
 }
 
-/* The fixture's plan on this GPU, with budgets left to the pool. */
+/* Plan the fixture on this GPU with budgets that the pool chooses. */
 static void plan(char text[TEXT_BYTES])
 {
     pool_fixture fixture;
@@ -310,7 +313,7 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
     on_fake_gpu("", plan, text);
     assert_int_equal(sscanf(text, "%llu %llu %llu %llu", &budget, &least, &full, &available), 4);
     assert_true(budget == full && least < full);
-    const unsigned long long tables = (8ULL << 30) - available; /* so much is free on the fake GPU */
+    const unsigned long long tables = (8ULL << 30) - available; /* the fake GPU has 8 GiB free */
     assert_true(tables > 0 && tables < CHUNK_BYTES);
 
     const unsigned long long free_bytes = full - CHUNK_BYTES;
@@ -324,7 +327,7 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
     snprintf(words, sizeof words, "budget: device budget of %llu bytes is too small", least - 1);
     assert_says(text, words);
 
-    /* A budget larger than that is no harm as long as the run does not take it. */
+    /* A plan may have a larger budget than the GPU has memory, if the full plan fits. */
     snprintf(words, sizeof words, "memory=%llu", full);
     on_fake_gpu(words, plan_with_4_gib, text);
     assert_string_equal(text, "ok: ");
@@ -333,7 +336,8 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
     assert_says(text, "budget: device budget of 4294967296 bytes is too large: cuda:0 has ");
 }
 
-/* A step of each kind, one of them skipped; what the caller reads of the region goes into *sum. */
+/* A training step, a skipped one, another training step and an evaluation. *sum gets the sum of the values
+ * that the caller reads from the region. */
 static tide_status run_steps(pool_fixture *fixture, float *sum)
 {
     float state[FIXTURE_SLICES * FIXTURE_STATE] = {0};
@@ -351,7 +355,8 @@ static tide_status run_steps(pool_fixture *fixture, float *sum)
     return status == TIDE_OK ? pool_fixture_evaluate(fixture) : status;
 }
 
-/* Hashes of all values after some steps, what was read, and whether a prediction was made. */
+/* Train a few steps. `text` gets hashes of all values, the sum from run_steps, and whether the pool made a
+ * prediction. */
 static void train(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
     pool_fixture fixture;
@@ -411,14 +416,14 @@ static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(voi
                                  train_with_updates_on_the_device};
     char text[TEXT_BYTES], host[TEXT_BYTES];
     on_fake_gpu("", train_on_the_host, host);
-    assert_true(strchr(host, ':') == NULL); /* no failure's message */
+    assert_true(strchr(host, ':') == NULL); /* numbers, not the message of a failure */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         on_fake_gpu("", cases[i], text);
         assert_string_equal(text, host);
     }
 }
 
-/* Once with the failure, once more in the same process. */
+/* Create the pool with a failure armed and, if it failed, once more in the same process. */
 static void create_twice(char text[TEXT_BYTES])
 {
     pool_fixture fixture;
@@ -448,10 +453,11 @@ static void a_failure_at_any_call_to_the_module_is_told_and_the_same_pool_can_be
         if (strcmp(text, "met none") != 0)
             assert_says(text, "ing failed on purpose");
     }
-    assert_true(n > 4); /* counting, reading, preparing, opening */
+    assert_true(n > 4); /* at least counting, reading, preparing and opening the GPUs can fail */
 }
 
-/* The test runner adds the fake GPU's folder to where the dynamic linker looks, which is settled when a process begins. */
+/* Start this program again without LD_LIBRARY_PATH. The test runner puts the fake GPU's folder there, and
+ * the dynamic linker reads the variable only when a process begins. */
 static void begin_anew(char **arguments)
 {
     if (getenv("LD_LIBRARY_PATH") == NULL)

@@ -1,4 +1,5 @@
-/* The pool on the host device, with every check on: the same bits whatever the budgets, and exact aborts. */
+/* The pool on the host device with every check on: training gives the same bits whatever the budgets, and an
+ * abort restores everything. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
             const float clip_norm = clip == 0 ? 0.0F : 1.0F;
             const outcome reference = train(&options, clip_norm);
             assert_true(reference.norms[0] > 0);
-            /* The way of fp16 differs in waiting alone: a third of the variants. A sanitizer sees others of each. */
+            /* fp16 differs from bf16 only in when updates wait, so a third of the variants is enough. Under
+             * a sanitizer each combination runs a different part of the variants. */
             const int step = dtype == TIDE_DTYPE_FP16 ? 3 * (int)test_thin(4) : (int)test_thin(7);
             for (int variant = (2 * (int)dtype + clip) % step; variant < 12; variant += step) {
                 pool_fixture_options changed = options;
@@ -146,7 +148,8 @@ static void evaluation_in_between_changes_nothing(void **state)
     assert_int_equal(hashes[0], hashes[1]);
 }
 
-/* On the host, in slots that held other values, and in slots that held none. */
+/* In one case the state lies in host slots that held other values, in the other in slots that were never
+ * used. */
 static void state_that_was_never_set_is_zero(void **state)
 {
     (void)state;
@@ -195,7 +198,8 @@ static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
         strtoull(strstr(tide_message(), "with chunks of") + strlen("with chunks of"), NULL, 10);
     assert_true(chunk > 0 && chunk < options.pool.chunk_bytes);
     options.pool.chunk_bytes = chunk;
-    assert_ok(pool_fixture_create(&options, &fixture)); /* what the message promises holds */
+    /* the chunk size that the message names is large enough */
+    assert_ok(pool_fixture_create(&options, &fixture));
     pool_fixture_destroy(&fixture);
     options.pool.host_memory_bytes = 1 << 20;
     assert_int_equal(pool_fixture_create(&options, &fixture), TIDE_ERROR_BUDGET);

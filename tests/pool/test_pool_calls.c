@@ -1,5 +1,4 @@
-/* What the pool's calls refuse, each for its own reason and in the reader's words, and what they do not. Through the public
- * header alone. */
+/* Which calls the pool refuses, with which message, and which it accepts. Uses only the public header. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,18 +91,20 @@ static void a_param_or_activation_that_is_too_large_is_told_so_when_it_is_regist
                    "param w: there is one of this name");
     assert_refused(register_shape(pool, "v", half, 2), TIDE_ERROR_ARGUMENT, "param v");
     assert_int_equal(tide_param_elements(pool, 0), half);
-    assert_int_equal(tide_param_elements(pool, 1), 0); /* what is refused is not registered */
+    assert_int_equal(tide_param_elements(pool, 1), 0); /* the refused shape was not registered */
     assert_refused(tide_activation_register(pool, "s", 1 << 20, UINT64_C(1) << 31, &number),
                    TIDE_ERROR_ARGUMENT, "activation s");
     assert_refused(tide_activation_register(pool, "s", (1 << 20) + 1, 1, &number), TIDE_ERROR_ARGUMENT,
                    "2^20");
     assert_refused(tide_activation_register(pool, "s", 0, 1, &number), TIDE_ERROR_ARGUMENT, "0 parts");
-    assert_ok(tide_activation_register(pool, "w", 2, 1, &number)); /* params' names are their own */
+    /* activations and params may have the same name */
+    assert_ok(tide_activation_register(pool, "w", 2, 1, &number));
     assert_refused(tide_activation_register(pool, "w", 2, 1, &number), TIDE_ERROR_ARGUMENT, "there is one");
     tide_pool_destroy(pool);
 }
 
-/* Each wrong in one way; then a right one is the first, and the pool can be sealed. */
+/* Each op below is wrong in one way. The correct one registered afterwards is still number 0, and the pool
+ * can be sealed. */
 static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
 {
     (void)state;
@@ -236,7 +237,8 @@ static void an_update_count_that_would_wrap_is_refused(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* The region's rest is the pool's: norms and gradients that ops share lie right behind. */
+/* The caller's bytes are the first part of the region. The norms, and gradients that several ops share, lie
+ * directly behind them. */
 static void writes_and_reads_stay_inside_the_callers_bytes(void **state)
 {
     (void)state;
@@ -294,9 +296,9 @@ static void there_is_no_prediction_of_steps_that_run_no_op(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* --- failed, given up, poisoned --- */
+/* --- failed and poisoned pools, steps given up --- */
 
-/* A step that is open, and a kernel of it has failed. */
+/* Leaves a step open in which a kernel has failed. */
 static void fail_inside_a_step(pool_fixture *fixture)
 {
     const tide_step_options step = pool_fixture_step_options(1);
@@ -308,7 +310,8 @@ static void fail_inside_a_step(pool_fixture *fixture)
                    "kernel fixture backward of op b2 failed: fixture backward failed on purpose");
 }
 
-/* The step before had its updates on the device: they stand, though the engine may not have seen their end yet. */
+/* The step before the failed one has made its updates on the device. They must remain, although the engine
+ * may not have seen their end. */
 static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)
 {
     (void)state;
@@ -376,7 +379,7 @@ static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
     const tide_step_options forward = {.training = false}, step = pool_fixture_step_options(1);
     assert_ok(tide_step_begin(fixture.pool, &forward));
     assert_refused(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE, "a step is open");
-    assert_ok(tide_step_abort(fixture.pool)); /* of a pass that had no result */
+    assert_ok(tide_step_abort(fixture.pool)); /* aborts a forward-only pass, which has no result */
     assert_true(result_of(&fixture).gradient_norm == norm);
     assert_ok(tide_step_begin(fixture.pool, &step));
     assert_ok(tide_step_abort(fixture.pool));
@@ -388,7 +391,8 @@ static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* Its norm is known. Whether an update of it has begun, over a slow link, is a matter of time; three things may be true. */
+/* The step's norm is known when the abort comes. Over the slow link it depends on timing whether an update
+ * has begun: the abort may drop the step, let it take place, or poison the pool. */
 static void a_step_given_up_after_its_end_takes_its_result_along(void **state)
 {
     (void)state;
@@ -426,14 +430,15 @@ static void giving_up_begins_the_count_of_skipped_steps_anew(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* Without clipping the step is counted when its norm is known to be finite, so here never, whatever had begun. */
+/* Without clipping the pool counts a step when its norm turns out finite. Here it never does, so the count
+ * stays 0 although updates may have begun. */
 static void a_step_that_is_not_finite_is_never_counted(void **state)
 {
     (void)state;
     for (int placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
         pool_fixture_options options = pool_fixture_options_default();
         options.pool.placement = (tide_placement)placement;
-        options.pool.link_bytes_per_second = 50e6; /* updates are late */
+        options.pool.link_bytes_per_second = 50e6; /* slow, so that updates are late */
         for (int i = 0; i < 8; i++) {
             pool_fixture fixture = pool_fixture_of(&options);
             const float not_finite = NAN;

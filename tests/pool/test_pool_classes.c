@@ -1,5 +1,6 @@
-/* What a param may be registered as: frozen or trained, with planes that the pool knows, in at most eight formats; what each
- * costs, and what is refused. As a stranger's program: the public header alone. test_pool_states trains with them. */
+/* Param classes: frozen or trained, with one to three state planes of sizes that the pool knows, in at most
+ * eight formats. The tests see how many bytes and chunks each class costs and which classes the pool
+ * refuses. They use only the public header; test_pool_states trains with such params. */
 #include "tests/support/assert_ok.h"
 
 #include "tidepool/tidepool.h"
@@ -47,7 +48,7 @@ static const tide_param_class frozen = {.frozen = true}, half = {.state = {2, {6
                               momentum = {.decay = true, .state = {2, {128, 128}}},
                               adamw = {.decay = true, .state = {3, {128, 128, 128}}};
 
-/* --- what they cost --- */
+/* --- bytes and chunks --- */
 
 static void a_plan_counts_the_bytes_of_each_params_planes(void **state)
 {
@@ -60,7 +61,8 @@ static void a_plan_counts_the_bytes_of_each_params_planes(void **state)
     tide_pool_destroy(pool);
 }
 
-/* A PARAM and a STATE chunk for each format that differs, in the order in which they come; decay makes no difference. */
+/* Each distinct format gets a PARAM and a STATE chunk of its own, in order of first registration. Decay
+ * makes no difference. */
 static void params_share_chunks_with_their_like(void **state)
 {
     (void)state;
@@ -147,7 +149,8 @@ static void a_pool_has_eight_formats_and_what_is_refused_is_none_of_them(void **
     char name[16];
     assert_ok(register_one(pool, "p0", 10, &of[0]));
     for (int i = 8; i > 0; i--)
-        assert_int_equal(register_one(pool, "p0", 10, &of[i]), TIDE_ERROR_ARGUMENT); /* the name */
+        /* for its name, before the format is counted */
+        assert_int_equal(register_one(pool, "p0", 10, &of[i]), TIDE_ERROR_ARGUMENT);
     for (int i = 1; i < 8; i++) {
         snprintf(name, sizeof name, "p%d", i);
         assert_ok(register_one(pool, name, 10, &of[i]));
@@ -193,7 +196,7 @@ static tide_status make_infinite(void *stream, const void *address_of_gradient)
     return TIDE_OK;
 }
 
-/* Frozen params stand before and behind the one that is trained. */
+/* Frozen params lie before and behind the trained one. The message must name the trained one. */
 static void who_is_frozen_is_not_named_for_what_a_trained_param_did(void **state)
 {
     (void)state;

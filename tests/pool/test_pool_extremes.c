@@ -1,4 +1,5 @@
-/* Options and numbers that are in range, but larger or smaller than any machine has: they do, or seal says why not. */
+/* Option values that are in range, but larger or smaller than any machine has: the pool works, or seal says
+ * why it can't. */
 #include <float.h>
 #include <stddef.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static tide_status seal(const tide_pool_options *options, fixture *r)
     return tide_pool_seal(r->pool);
 }
 
-/* Steps whose third holds kernels of any size. */
+/* Run four steps, the third with kernels that claim `work` bytes and flops. */
 static void run_steps(const fixture *r, double work)
 {
     const tide_step_options options = fixture_step_options();
@@ -44,9 +45,9 @@ static void sizes_at_the_ends_of_their_ranges_do_or_are_refused_at_seal(void **s
     (void)state;
     const struct {
         const char *name;
-        size_t offset; /* of a uint64_t */
+        size_t offset; /* where in tide_pool_options the uint64_t lies */
         uint64_t value;
-        tide_status seal; /* refused: or NO_MEMORY */
+        tide_status seal; /* the expected status; NO_MEMORY is allowed, too */
     } extremes[] = {
         {"a device budget of 1", offsetof(tide_pool_options, device_memory_bytes), 1, TIDE_ERROR_BUDGET},
         {"the largest device budget", offsetof(tide_pool_options, device_memory_bytes), UINT64_MAX, TIDE_OK},

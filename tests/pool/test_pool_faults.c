@@ -1,5 +1,6 @@
-/* Every operation fails once, the N-th for N = 1, 2, 3 ... until a run meets no fault: a clear status each time,
- * nothing lost, and what follows has the bits of the undisturbed run. */
+/* Makes the N-th operation of a step fail for N = 1, 2, 3 ... until a run meets no fault. Each time the call
+ * must return a clear status, nothing may be lost, and the steps that follow must give the bits of an
+ * undisturbed run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 static const tide_value fp32_kinds[] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE};
 
-/* All values of a fixture's params, as a saved run would hold them. */
+/* All values of a fixture's params, as a checkpoint would hold them. */
 typedef struct snapshot {
     float *values[3][FIXTURE_LAYERS];
     uint64_t updates;
@@ -77,7 +78,8 @@ static uint64_t undisturbed(const pool_fixture_options *options, float clip_norm
     return hash;
 }
 
-/* The norm is known and says go, and the first update's launch is refused: the step is given up as if it had not begun. */
+/* The norm is known and finite, and the launch of the first update fails: the abort gives the step up as if
+ * it had not begun. */
 static void an_update_that_could_not_be_started_poisons_nothing(void **state)
 {
     (void)state;
@@ -99,7 +101,8 @@ static void an_update_that_could_not_be_started_poisons_nothing(void **state)
         assert_int_equal(tide_pool_drain(fixture.pool), TIDE_ERROR_DEVICE);
         assert_ok(tide_step_abort(fixture.pool));
         tide_step_result result;
-        assert_int_equal(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE); /* it was given up */
+        /* the step was given up */
+        assert_int_equal(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE);
         assert_int_equal(tide_update_count(fixture.pool), 2);
         assert_ok(step_and_settle(&fixture, 1));
         assert_ok(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &hash));
@@ -108,7 +111,7 @@ static void an_update_that_could_not_be_started_poisons_nothing(void **state)
     }
 }
 
-/* The step's one copy fails while the device has nothing else to do: the norm's way to the host. */
+/* Fails the copy of the norm to the host: the only copy of this step while the device is otherwise idle. */
 static void a_norm_that_never_arrives_is_undone(void **state)
 {
     (void)state;
@@ -132,7 +135,7 @@ static void a_norm_that_never_arrives_is_undone(void **state)
         assert_int_equal(tide_pool_drain(fixture.pool), TIDE_ERROR_DEVICE);
         set_fault(&fixture, 0, 0);
         const tide_status given_up = tide_step_abort(fixture.pool);
-        if (given_up != TIDE_OK) { /* without clipping updates run before the norm is known */
+        if (given_up != TIDE_OK) { /* without clipping, updates run before the norm is known */
             assert_int_equal(given_up, TIDE_ERROR_STATE);
             assert_int_equal(clip, 0);
             snapshot_put(&fixture, &before);
@@ -146,7 +149,8 @@ static void a_norm_that_never_arrives_is_undone(void **state)
     }
 }
 
-/* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
+/* Make the N-th operation of the third step fail, counting the kinds in `mask`. Returns whether no fault was
+ * met. */
 static bool third_step_with_fault(const pool_fixture_options *options, float clip_norm, uint32_t mask,
                                   uint64_t n, uint64_t expected, uint64_t *poisonings)
 {
@@ -164,7 +168,8 @@ static bool third_step_with_fault(const pool_fixture_options *options, float cli
     if (met) {
         assert_true(strlen(tide_message()) > 0);
         snprintf(message, sizeof message, "%s", tide_message());
-        assert_int_equal(tide_pool_drain(fixture.pool), status); /* until the step is given up */
+        /* the pool reports the failure until the step is given up */
+        assert_int_equal(tide_pool_drain(fixture.pool), status);
         status = tide_step_abort(fixture.pool);
         if (status != TIDE_OK) {
             assert_int_equal(status, TIDE_ERROR_STATE);
@@ -174,7 +179,7 @@ static bool third_step_with_fault(const pool_fixture_options *options, float cli
             snapshot_put(&fixture, &before);
             ++*poisonings;
         }
-        /* What failed may have been a prefetch after the last update: then the step has taken place. */
+        /* If the operation that failed was a prefetch after the last update, the step has taken place. */
         const uint64_t done = tide_update_count(fixture.pool) - before.updates;
         assert_true(done <= 1);
         if (done == 0)
@@ -195,12 +200,13 @@ static const struct {
     double share;
     tide_placement placement;
     float clip;
-    uint32_t least[FAULT_KINDS]; /* so many launches, copies and maps the third step makes at least */
+    uint32_t least[FAULT_KINDS]; /* the third step makes at least this many launches, copies and maps */
 } fault_cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F, {16, 8, 8}},
                    {0.0, TIDE_PLACEMENT_DEVICE, 0.0F, {16, 8, 8}},
-                   {1.0, TIDE_PLACEMENT_AUTO, 1.0F, {16, 1, 0}}}; /* all resident: nothing is mapped */
+                   /* everything is resident, so nothing is mapped */
+                   {1.0, TIDE_PLACEMENT_AUTO, 1.0F, {16, 1, 0}}};
 
-/* Each operation of any kind early, then a sample of the many alike. */
+/* Fail each of the first operations whatever its kind, then a sample of the rest, which are much alike. */
 static void faults_of_any_kind(const pool_fixture_options *options, float clip, uint64_t expected)
 {
     uint64_t n = 1, poisonings = 0;
@@ -211,7 +217,8 @@ static void faults_of_any_kind(const pool_fixture_options *options, float clip, 
     assert_true(n > 50);
 }
 
-/* Of each kind alone, early and ever later ones; of cases and kinds a sanitizer sees one pair of each. */
+/* Fail operations of each kind alone, with N = 1, 2, 4 ... A sanitizer run takes only some pairs of case and
+ * kind. */
 static void faults_of_each_kind(const pool_fixture_options *options, float clip, uint64_t expected,
                                 const uint32_t least[FAULT_KINDS], size_t of_case)
 {
@@ -251,7 +258,8 @@ static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **st
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.3;
     pool_fixture fixture;
-    assert_ok(pool_fixture_create(&options, &fixture)); /* what is made once per process */
+    /* allocate first what a process allocates only once */
+    assert_ok(pool_fixture_create(&options, &fixture));
     pool_fixture_destroy(&fixture);
     uint64_t n = 1;
     for (bool met = true; met; n++) {
@@ -272,14 +280,15 @@ static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **st
     assert_true(n > 50);
 }
 
-/* --- the device's optimizer --- */
+/* --- a failing optimizer on the device --- */
 
 static struct {
     tide_kernel adamw;
-    uint32_t calls, fails_at; /* fails_at 0: never */
+    uint32_t calls, fails_at; /* fails_at: the call that fails; 0: none */
 } counted;
 
-/* One that fails is late, so that it has been enqueued, and by its manager taken for done, with all the others. */
+/* The failing call sleeps before it fails. By then the pool has enqueued it and all later calls, and the
+ * manager counts them as done. */
 static tide_status counted_adamw(void *stream, const void *arguments)
 {
     if (++counted.calls != counted.fails_at)
@@ -288,7 +297,7 @@ static tide_status counted_adamw(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_DEVICE, "Adam fell");
 }
 
-/* The step's last one: nothing but its stream's failure tells of it. */
+/* The step's last update fails: only the failure of its stream can tell the pool. */
 static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(void **state)
 {
     (void)state;
@@ -322,7 +331,7 @@ static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(
 /* --- a caller's optimizer --- */
 
 typedef struct sgd {
-    uint64_t elements; /* seen in this step, atomically */
+    uint64_t elements; /* elements updated in this step; atomic */
     bool fail;
     bool poison;
 } sgd;
@@ -364,9 +373,10 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_poisons(
         all += fixture.elements[l];
     tide_pool_plan plan;
     assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
-    assert_int_equal(plan.model_bytes, all * 8); /* param and master: no state that nobody uses */
+    /* 4 bytes for the value and 4 for the master; this optimizer has no moments */
+    assert_int_equal(plan.model_bytes, all * 8);
     assert_in_range(plan.space_bytes[TIDE_SPACE_STATE], all * 4,
-                    all * 4 + FIXTURE_LAYERS * 256); /* aligned */
+                    all * 4 + FIXTURE_LAYERS * 256); /* each param's state is aligned */
     assert_ok(step_and_settle(&fixture, 1.0F));
     assert_int_equal(self.elements, all);
     self.fail = true;
@@ -443,7 +453,7 @@ static void without_clipping_it_poisons_and_setting_all_recovers(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* --- what an abort gives up --- */
+/* --- the steps that an abort gives up --- */
 
 static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **state)
 {
@@ -457,7 +467,7 @@ static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **st
     for (int step = 0; step < 3; step++) {
         assert_ok(pool_fixture_step(&fixture, 1.0F, false));
         const tide_step_options evaluation = {.training = false};
-        assert_ok(tide_step_begin(fixture.pool, &evaluation)); /* the updates are let go, and under way */
+        assert_ok(tide_step_begin(fixture.pool, &evaluation)); /* lets the updates run */
         if (step > 0)
             assert_ok(tide_op_begin(fixture.pool, fixture.forward[0]));
         assert_ok(tide_step_abort(fixture.pool));
@@ -469,7 +479,7 @@ static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **st
     pool_fixture_destroy(&fixture);
 }
 
-/* Aborts after step end: either the step has taken place, or it is undone, or the pool says that it is poisoned. */
+/* An abort after step end: the step has taken place, or is undone, or the pool says that it is poisoned. */
 static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
 {
     (void)state;
@@ -539,7 +549,7 @@ static void a_training_step_without_backward_updates_with_zero_gradients(void **
         assert_ok(tide_step_begin(fixture.pool, &step));
         assert_ok(tide_op_begin(fixture.pool, fixture.head));
         assert_int_equal(tide_pool_drain(fixture.pool),
-                         TIDE_ERROR_STATE); /* its params may be what an update waits for */
+                         TIDE_ERROR_STATE); /* an update may be waiting for params that the open op holds */
         assert_ok(tide_step_abort(fixture.pool));
         assert_ok(tide_step_begin(fixture.pool, &step));
         assert_ok(tide_step_end(fixture.pool));
@@ -554,7 +564,7 @@ static void a_training_step_without_backward_updates_with_zero_gradients(void **
     pool_fixture_destroy(&fixture);
 }
 
-/* The fault may have met what the engine does by itself (fetching ahead): then the next call tells of it, once. */
+/* The fault may have hit a prefetch that the engine makes by itself. The next call then reports it, once. */
 #define assert_ok_at_last(call)                                                                              \
     do {                                                                                                     \
         if ((call) != TIDE_OK)                                                                               \
@@ -576,7 +586,7 @@ static void set_and_get_survive_every_fault(void **state)
     for (uint64_t n = 1; n < 16; n++) {
         float values[64] = {0};
         assert_ok(tide_param_get(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1000, 64, values));
-        assert_ok(pool_fixture_evaluate(&fixture)); /* params move to the device */
+        assert_ok(pool_fixture_evaluate(&fixture)); /* moves params to the device */
         set_fault(&fixture, TIDE_FAULT_ANY, n);
         const tide_status status =
             tide_param_set(fixture.pool, fixture.params[1], TIDE_VALUE_MASTER, 1000, 64, values);
@@ -593,7 +603,7 @@ static void set_and_get_survive_every_fault(void **state)
         assert_ok_at_last(pool_fixture_hash(&fixture, TIDE_VALUE_MASTER, &after));
         assert_int_equal(before, after);
     }
-    assert_true(faults > 4); /* how many operations there are depends on how far the engine has come */
+    assert_true(faults > 4); /* the number of operations in a call depends on how far the engine has come */
     print_message("%llu faults in set and evaluation\n", (unsigned long long)faults);
     pool_fixture_destroy(&fixture);
 }

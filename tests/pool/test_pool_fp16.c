@@ -1,6 +1,6 @@
-/* What fp16 and a loss scale mean to the pool: 14 bytes a param, updates that wait for the norm, a scale that leaves no bit
- * behind, overflows that are skipped exactly, and when skipping ends a run. The bits of fp16 over budgets are test_pool's.
- */
+/* A pool of fp16 params and with a loss scale. A param takes 14 bytes; updates wait for the norm; the loss
+ * scale changes no bit of any result; a step whose gradients overflow is skipped and changes nothing; too
+ * many skipped steps end the run. test_pool.c checks that fp16 gives the same bits under all budgets. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,8 @@
 #include "tests/support/pool_fixture.h"
 #include "tests/support/test_thin.h"
 
-static const float overflowing = 1 << 24; /* the fixture's gradients are about 0.1 */
+/* a loss scale that overflows fp16: the fixture's gradients are about 0.1 */
+static const float overflowing = 1 << 24;
 
 static pool_fixture_options options_of(tide_dtype dtype)
 {
@@ -47,7 +48,7 @@ static void an_fp16_param_costs_14_bytes(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* Masters, moments and norms of three steps, with a loss scale in each. */
+/* Train three steps with the loss scale. Gets hashes of the masters and both moments, and the norms. */
 static void train(const pool_fixture_options *options, float clip_norm, float loss_scale, uint64_t hashes[3],
                   double norms[3])
 {
@@ -73,7 +74,7 @@ static void a_loss_scale_that_nothing_overflows_changes_no_bit(void **state)
     for (int dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
         for (int clip = 0; clip < 2; clip++) {
             const pool_fixture_options options = options_of((tide_dtype)dtype);
-            /* fp16: both large enough that no gradient is a denormal. */
+            /* With fp16 both scales are so large that no gradient is a denormal. */
             const float scales[2] = {dtype == TIDE_DTYPE_FP16 ? 4096 : 0, 16384};
             uint64_t hashes[2][3];
             double norms[2][3];
@@ -102,7 +103,7 @@ static void a_loss_scale_that_could_round_is_refused(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* Skipped with clipping and without, everything resident or hardly anything. */
+/* With and without clipping, with everything resident and with the least budget. */
 static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **state)
 {
     (void)state;
@@ -184,7 +185,7 @@ static void who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew(void *
     pool_fixture_destroy(&fixture);
 }
 
-/* A step, without clipping, that uses the last layer's param alone. */
+/* A step without clipping that uses only the last layer's param. */
 static void step_of_the_last_layer(pool_fixture *fixture)
 {
     const tide_step_options options = pool_fixture_step_options(0);
@@ -212,7 +213,8 @@ static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
     return hash;
 }
 
-/* Their updates, which no op waits for, are late: they run on when the next step ends, whose norm decides over others. */
+/* With delays, updates of params that the next step does not use are still running when that step ends. The
+ * norm of that step must not decide over them. */
 static void updates_that_no_op_waits_for_are_over_before_the_next_ones(void **state)
 {
     (void)state;
@@ -231,8 +233,9 @@ static tide_status step_and_settle(pool_fixture *fixture, float loss_scale)
     return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
 }
 
-/* The second step's N-th operation fails; the step is given up and, unless it has taken place, repeated. True if no fault
- * was met. A skipped step can't poison the pool: none of its updates ever begins. */
+/* Make the second step's N-th operation fail, give the step up and, unless it has taken place, repeat it.
+ * Returns whether no fault was met. A skipped step can't poison the pool, since none of its updates ever
+ * begins. */
 static bool second_step_with_fault(const pool_fixture_options *options, float loss_scale, uint64_t n,
                                    uint64_t expected, uint64_t *poisonings)
 {
@@ -255,7 +258,8 @@ static bool second_step_with_fault(const pool_fixture_options *options, float lo
     return !met;
 }
 
-/* Each operation early, then ever later ones: of a good step, and of one that is skipped and its restores. */
+/* Fail each of the first operations, then ever later ones: those of a good step, and those of a skipped step
+ * and its restores. */
 static void a_fault_in_a_step_leaves_no_trace(void **state)
 {
     (void)state;
@@ -279,7 +283,8 @@ static void a_fault_in_a_step_leaves_no_trace(void **state)
     }
 }
 
-/* What an update callback is told to multiply by takes the scale out, too. */
+/* An update callback that stores the factor for the gradients, which must include the inverse of the loss
+ * scale. */
 static tide_status note_scale(void *context, const tide_step_options *step_options, uint64_t update,
                               float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {

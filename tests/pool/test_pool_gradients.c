@@ -1,5 +1,6 @@
-/* Gradients of params that several ops use, through the public header alone: what is summed, when it is rounded, which
- * orders are refused; with chunks that move and with everything resident. */
+/* Gradients of params that several ops use: which contributions the pool sums, when it rounds the sum, and
+ * which orders of ops it refuses. Uses only the public header, with chunks that move and with everything
+ * resident. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static tide_status add(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* So many params of one element each. */
+/* A pool with `params` params of one element each. */
 static fixture arrange(uint32_t params)
 {
     fixture it = {0};
@@ -92,7 +93,8 @@ static void begin(const fixture *it, float clip_norm)
     assert_ok(tide_step_begin(it->pool, &options));
 }
 
-/* The op adds `amount` to every gradient it makes, or overwrites what is new. */
+/* Run op `number`. It adds `amount` to each gradient that it makes, or overwrites the gradient if it is
+ * new. */
 static tide_status run(const fixture *it, uint32_t number, float amount)
 {
     const op_of *op = &it->ops[number];
@@ -128,7 +130,7 @@ static float master(const fixture *it, tide_param param)
     return value;
 }
 
-/* --- sums --- */
+/* --- several ops add to one gradient --- */
 
 static void check_one_rounding(uint32_t middle_access)
 {
@@ -142,7 +144,7 @@ static void check_one_rounding(uint32_t middle_access)
         assert_ok(run(&it, 0, 1));
         assert_ok(run(&it, 1, 1.0F / 256));
         assert_ok(run(&it, 2, 1.0F / 256));
-        assert_true(end(&it) == 1 + 2.0 / 256); /* bf16 has 1 + 1/128, but not 1 + 1/256 */
+        assert_true(end(&it) == 1 + 2.0 / 256); /* bf16 can represent 1 + 1/128, but not 1 + 1/256 */
     }
     tide_pool_destroy(it.pool);
 }
@@ -163,7 +165,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     add_small_op(&it, "g2", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
     begin(&it, 0);
-    assert_ok(run(&it, 0, 4)); /* G1 is left out */
+    assert_ok(run(&it, 0, 4)); /* the step does not run op 1, G1 */
     assert_ok(run(&it, 2, 3));
     assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
     assert_true(end(&it) == 7);
@@ -176,7 +178,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     tide_pool_destroy(it.pool);
 }
 
-/* --- overwriting --- */
+/* --- ops that overwrite a new gradient --- */
 
 static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **state)
 {
@@ -189,8 +191,8 @@ static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **
     assert_false(tide_param_gradient_is_new(it.pool, 0));
     for (int step = 0; step < 2; step++) {
         begin(&it, 1);
-        assert_ok(run(&it, 0, 1)); /* overwrites */
-        assert_ok(run(&it, 0, 1)); /* adds, like the others */
+        assert_ok(run(&it, 0, 1)); /* overwrites the gradient, which is new */
+        assert_ok(run(&it, 0, 1)); /* adds to it, as all later ops do */
         assert_ok(run(&it, 1, 2));
         assert_ok(tide_op_begin(it.pool, it.ops[2].handle));
         assert_false(tide_param_gradient_is_new(it.pool, 0));
@@ -201,7 +203,7 @@ static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **
         assert_ok(tide_launch(it.pool, "add", add, &more, sizeof more, 0, 0));
         assert_ok(tide_launch(it.pool, "write", add, &all, sizeof all, 0, 0));
         assert_ok(tide_op_end(it.pool));
-        assert_true(end(&it) == 10); /* 6, 8 */
+        assert_true(end(&it) == 10); /* the norm of (6, 8) */
     }
     tide_pool_destroy(it.pool);
 }
@@ -225,7 +227,7 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
     tide_pool_destroy(it.pool);
 }
 
-/* --- orders --- */
+/* --- allowed and refused orders of ops --- */
 
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
 {
@@ -245,7 +247,8 @@ static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
     tide_pool_destroy(it.pool);
 }
 
-/* Ops "a" and "b" share p0, which b closes; what a makes of p1, c closes with p0's help. */
+/* Ops "a" and "b" make the gradient of p0, and b closes it. Ops "a" and "c" share p1, which c closes; c also
+ * reads p0. */
 static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
 {
     (void)state;
@@ -255,14 +258,14 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
     add_small_op(&it, "c", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
     begin(&it, 0);
-    assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
+    assert_ok(run(&it, 0, 3)); /* the gradient of p1 is now open until b runs, and b reads p0 */
     assert_refused(
         &it, 2,
         "op c can't begin before op b, which a gradient waits for and which uses param p0: op c puts the "
         "gradient of that into its place");
     assert_ok(run(&it, 1, 1));
     assert_ok(run(&it, 2, 3));
-    assert_true(end(&it) == 5); /* 3, 4 */
+    assert_true(end(&it) == 5); /* the norm of (3, 4) */
 
     begin(&it, 0);
     assert_ok(run(&it, 2, 5));
@@ -270,7 +273,7 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
         &it, 0,
         "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
         "param p0 stands in its place since op c ended");
-    assert_true(end(&it) == 5); /* p1 has none */
+    assert_true(end(&it) == 5); /* p1 has no gradient */
     tide_pool_destroy(it.pool);
 }
 
@@ -295,7 +298,7 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
     tide_pool_destroy(it.pool);
 }
 
-/* --- results --- */
+/* --- the results of a step --- */
 
 static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
 {
@@ -335,11 +338,12 @@ static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(v
     assert_true(end(&it) == 2);
     assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
     assert_ok(tide_step_end(it.pool));
-    assert_ok(tide_step_result_get(it.pool, &result)); /* a forward-only pass has none of its own */
+    /* a forward-only pass has no result, so this is the last training step's */
+    assert_ok(tide_step_result_get(it.pool, &result));
     assert_true(result.gradient_norm == 2);
     begin(&it, 0);
     assert_ok(run(&it, 0, 3));
-    (void)tide_step_abort(it.pool); /* poisoned, if the update has begun */
+    (void)tide_step_abort(it.pool); /* fails with "poisoned" if the update has begun */
     assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
     tide_pool_destroy(it.pool);
 }
@@ -367,7 +371,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
     }
 }
 
-/* A param that no op gave a gradient is updated with none: it decays, and that is all. */
+/* A param that got no gradient in the step is updated with a zero gradient: it only decays. */
 static void a_param_without_a_gradient_decays(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Nobody sleeps with the pool's lock: while the caller of any call waits for room in the compute stream, others, the engine among
- * them, find the lock free. */
+/* No thread sleeps while it holds the pool's lock. While a call waits for free space in the compute stream,
+ * other threads, the engine among them, must find the lock free. Each test fills a stream behind a kernel
+ * that blocks, makes a call from one thread, and takes the lock again and again from another. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* --- a stream that is full --- */
+/* --- fill a stream --- */
 
 typedef struct gate {
     atomic_bool runs, open;
@@ -44,7 +45,7 @@ static tide_status do_nothing(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* `pending` commands on the compute stream, the first of which runs until the gate is opened. */
+/* Put `pending` commands on the compute stream. The first one runs until the gate is opened. */
 static void stream_fill(tide_pool *pool, gate *it, uint32_t pending)
 {
     const gate_args args = {it};
@@ -55,14 +56,14 @@ static void stream_fill(tide_pool *pool, gate *it, uint32_t pending)
         assert_ok(tide_launch(pool, "nothing", do_nothing, NULL, 0, 0, 0));
 }
 
-/* --- a step, up to the call under test --- */
+/* --- run a step up to the call under test --- */
 
 typedef enum call {
     OP_BEGIN,
     FIRST_SLICE,
     NEXT_SLICE,
     OP_END,
-    BACKWARD_END, /* rounds a gradient */
+    BACKWARD_END, /* ends an op and rounds its gradient */
     STEP_END,
     WRITE,
     CALLS,
@@ -143,7 +144,7 @@ static void step_up_to(pool_fixture *fixture, call which)
     }
 }
 
-/* --- caller and prober --- */
+/* --- the thread that calls, and the thread that takes the lock --- */
 
 typedef struct caller {
     pool_fixture *fixture;
@@ -160,7 +161,7 @@ static void *caller_main(void *argument)
 
 typedef struct prober {
     tide_pool *pool;
-    atomic_uint found; /* how often the lock was free */
+    atomic_uint found; /* how often it took the lock */
 } prober;
 
 static void *prober_main(void *argument)
@@ -195,7 +196,7 @@ static void check_call(call which, uint32_t pending, bool guard)
     prober probing = {fixture.pool, 0};
     pthread_t threads[2];
     assert_int_equal(pthread_create(&threads[0], NULL, caller_main, &calling), 0);
-    sleep_ms(20); /* it sleeps by then, or is done */
+    sleep_ms(20); /* time for the call to return or to fall asleep */
     assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
     const bool lock_was_free = probes_end(&probing);
     atomic_store(&held.open, true);
@@ -213,7 +214,7 @@ static void check_call(call which, uint32_t pending, bool guard)
 static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 {
     (void)state;
-    /* full; full but for one; one less than the room that is made sure of */
+    /* the stream is full; one command is free; one command fewer is free than the call needs */
     const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
                                 TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS + 1};
     for (call which = 0; which < CALLS; which++) {
@@ -222,7 +223,7 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
     }
 }
 
-/* --- the norm's copy, which the engine makes with the lock --- */
+/* --- the norm's copy, which the engine enqueues while it holds the lock --- */
 
 static void norm_is_copied_when_the_stream_has_capacity(void **state)
 {
@@ -233,7 +234,8 @@ static void norm_is_copied_when_the_stream_has_capacity(void **state)
     assert_ok(pool_fixture_create(&options, &fixture));
     step_up_to(&fixture, STEP_END);
     stream_fill(fixture.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
-    assert_ok(tide_step_end(fixture.pool)); /* the norm's sum; fewer than that many are free now */
+    /* enqueues the sum for the norm; less free space is left now than a call needs */
+    assert_ok(tide_step_end(fixture.pool));
     prober probing = {fixture.pool, 0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
@@ -246,11 +248,12 @@ static void norm_is_copied_when_the_stream_has_capacity(void **state)
     pool_fixture_destroy(&fixture);
 }
 
-/* --- more than a stream holds --- */
+/* --- more commands than a stream can hold --- */
 
 enum { CHUNK_BYTES = 256 * 1024, CHUNK_PARAMS = CHUNK_BYTES / 2, SMALL_PARAMS = 128 };
 
-/* Params one behind the other, which a forward and a backward op read whole; the backward one makes the first ones' gradients. */
+/* Params that follow each other in memory. One forward and one backward op read them all; the backward op
+ * makes the gradients of the first ones. */
 typedef struct row_pool {
     tide_pool *pool;
     tide_param params[TIDE_HOST_RING_COMMANDS + 50];
@@ -277,7 +280,7 @@ static tide_pool_options row_options(void)
     return options;
 }
 
-/* All begins at one. */
+/* All values begin at 1. */
 static void row_make(row_pool *row, const tide_pool_options *options, uint32_t count, uint32_t gradients,
                      uint64_t elements)
 {
@@ -307,7 +310,7 @@ static void row_run(const row_pool *row, tide_op op)
     assert_ok(tide_op_end(row->pool));
 }
 
-/* Over a link so slow that they wait in line. */
+/* The link is so slow that the copies wait in its queue. */
 static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
 {
     (void)state;
@@ -323,8 +326,9 @@ static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
     tide_pool_destroy(row.pool);
 }
 
-/* What stands on the device waits for its update there, what was set since for its copy: the op's two waits find the room that
- * was made for them, and no more. */
+/* The update of a param on the device and the copy of a param that the host has just set are both pending
+ * when the op begins. The op's begin must wait for both and reserves stream space for exactly these two
+ * waits. */
 static void two_waits_fit_in_the_room_that_is_made(void **state)
 {
     (void)state;
@@ -357,7 +361,7 @@ static void *end_main(void *argument)
     return NULL;
 }
 
-/* Two launches each, so that they need more room than the end of the op made. */
+/* Each rounding takes two launches, so they need more space than the end of the op has reserved. */
 static void roundings_of_many_gradients_leave_the_lock(void **state)
 {
     (void)state;
@@ -372,7 +376,7 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
     pthread_t threads[2];
     prober probing = {row.pool, 0};
     assert_int_equal(pthread_create(&threads[0], NULL, end_main, row.pool), 0);
-    sleep_ms(20); /* it sleeps by then */
+    sleep_ms(20); /* time for the call to fall asleep */
     assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
     const bool lock_was_free = probes_end(&probing);
     atomic_store(&held.open, true);
@@ -383,8 +387,9 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
     tide_pool_destroy(row.pool);
 }
 
-/* One chunk of params without gradients, each of which a launch of its own zeroes. The update stream is held while the engine waits
- * for the norm: it never sleeps beside work that it did not enqueue. */
+/* Most params of this chunk get no gradient, and the update zeroes each of them with its own launch: more
+ * launches than the update stream holds. A gate blocks that stream while the engine waits for the norm. The
+ * engine must not sleep with the lock until commands of others end. */
 static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void **state)
 {
     (void)state;
@@ -397,7 +402,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     row_make(&row, &options, TIDE_HOST_RING_COMMANDS + 50, 1, SMALL_PARAMS);
     tide_device *device = row.pool->context.device;
     tide_step_options step = pool_fixture_step_options(1);
-    step.clip_norm = 1; /* updates wait for the norm */
+    step.clip_norm = 1; /* so updates wait for the norm */
     assert_ok(tide_step_begin(row.pool, &step));
     row_run(&row, row.backward);
     stream_fill(row.pool, &norm_held, 1);
@@ -405,7 +410,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     assert_ok(device->ops->launch(device, TIDE_STREAM_UPDATE, &work, wait_at_gate, &args, sizeof args));
     atomic_store(&norm_held.open, true);
     while (device->ops->has_capacity(device, TIDE_STREAM_UPDATE, false))
-        sleep_ms(1); /* until the engine meets the full stream */
+        sleep_ms(1); /* until the engine has filled the stream */
     prober probing = {row.pool, 0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);

@@ -1,6 +1,7 @@
-/* What a pool takes of the machine when it is left to itself, and what it gives back in which order. */
+/* The number of threads and the budgets that a pool chooses for itself on a machine, and the order in which
+ * it undoes a failed fetch. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* processors a thread may use */
+#define _GNU_SOURCE /* for sched_getaffinity */
 #endif
 #include <sched.h>
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
 
-/* As a cpuset leaves them: the machine has more. */
+/* The process may use only one of the machine's processors, as in a cpuset. */
 static void threads_are_the_processors_that_the_process_may_use(void **state)
 {
     (void)state;
@@ -63,16 +64,18 @@ static void default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_ta
     assert_int_equal(plan_on_a_gpu_with(&fixture, full + MIB - 1, 0, 256 * MIB).device_memory_bytes,
                      full - 1);
     assert_int_equal(plan_on_a_gpu_with(&fixture, 2 * MIB, 2 * MIB, 256 * MIB).device_memory_bytes, 2 * MIB);
-    /* Without a host budget: for what the host may hold at most. */
+    /* Without a host budget the pool leaves device memory for as many host slots as the host may ever
+     * hold. */
     const tide_pool_plan open = plan_on_a_gpu_with(&fixture, 2 * MIB, 0, 0);
     assert_true(open.device_memory_bytes <= 2 * MIB - open.host_memory_bytes / 256);
     assert_true(open.device_memory_bytes >= 2 * MIB - 2 * open.host_memory_bytes / 256);
     pool_fixture_destroy(&fixture);
 }
 
-/* --- what a failed fetch takes back --- */
+/* --- undoing a failed fetch --- */
 
-/* The device, with its N-th record on the in stream refused, and a note of what follows. */
+/* Wraps the device's operations. The N-th event_record on the in stream fails; after that the wrapper
+ * records whether the pool synchronizes and whether it unmaps anything before. */
 static struct {
     const tide_device_ops *device;
     atomic_int countdown;
@@ -110,7 +113,7 @@ static tide_status step_and_settle(pool_fixture *fixture)
     return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
 }
 
-/* The engine takes the table's pointer anew for each call, and sleeps while it is changed. */
+/* Install the wrapper. The engine reads the pointer to the table for each call and is asleep here. */
 static void device_watch(pool_fixture *fixture, tide_device_ops *watched, int countdown)
 {
     watch.device = fixture->pool->context.device->ops;
@@ -139,14 +142,15 @@ static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **s
         assert_ok(step_and_settle(&fixture));
         device_watch(&fixture, &watched, n);
         tide_status status = step_and_settle(&fixture);
-        if (status == TIDE_OK && atomic_load(&watch.refused)) /* a fetch for the step to come */
+        if (status == TIDE_OK && atomic_load(&watch.refused)) /* the engine prefetched for the next step */
             status = tide_pool_drain(fixture.pool);
-        /* Of what a step fetches, some is fetched before it begins, and is not watched. */
+        /* Some of a step's fetches happen before the step begins, while the wrapper is not installed. */
         if (status != TIDE_OK || atomic_load(&watch.refused)) {
             assert_int_equal(status, TIDE_ERROR_DEVICE);
             assert_string_equal(tide_message(), "record refused");
             const tide_status aborted = tide_step_abort(fixture.pool);
-            assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE); /* poisoned */
+            /* STATE: the abort poisoned the pool */
+            assert_true(aborted == TIDE_OK || aborted == TIDE_ERROR_STATE);
             assert_false(atomic_load(&watch.unmapped_while_it_ran));
             assert_true(atomic_load(&watch.synchronized));
             refused++;

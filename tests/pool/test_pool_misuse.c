@@ -1,6 +1,7 @@
-/* Every public call, in every state of a pool, with every pointer NULL and every number out of range in turn: a status that
- * says why, and nothing has changed. After the misuse of each call the training goes on, and ends with the bits of one that
- * nobody disturbed. A call of the headers that is missing here fails the test. */
+/* Every public call, in every state of a pool, with every pointer NULL and every number out of range in
+ * turn. Each must return a status with a message that says why, and change nothing. After the misuse of one
+ * call the training goes on, and must end with the bits of an undisturbed run. The test also reads the
+ * public headers and fails if it does not test a call declared there. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,17 +10,17 @@
 #include "tests/support/assert_ok.h"
 #include "tests/support/misuse_fixture.h"
 
-/* Pools are made by the hundred. ThreadSanitizer, which takes ten times as long, sees every fourth call in each state, others
- * in the next. */
+/* The tests make hundreds of pools. ThreadSanitizer takes ten times as long, so there each state tests only
+ * every fourth call, and the next state other calls. */
 #if defined(__SANITIZE_THREAD__)
 enum { STRIDE = 4 };
 #else
 enum { STRIDE = 1 };
 #endif
 
-/* --- judging a misuse --- */
+/* --- check one misuse --- */
 
-static const char *misused; /* the call */
+static const char *misused; /* name of the call under test */
 
 static void assert_untouched(fixture *r, const char *call)
 {
@@ -43,21 +44,21 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
     assert_untouched(r, call);
 }
 
-/* Whatever the state: ARGUMENT, with these words. */
+/* In every state `call` must return ARGUMENT with a message that contains `words`. */
 #define misuse(r, call, words)                                                                               \
     do {                                                                                                     \
         const tide_status status_of_call = (call);                                                           \
         judge(r, #call, status_of_call, status_of_call == TIDE_ERROR_ARGUMENT, words);                       \
     } while (0)
 
-/* A NULL is named, and so is the call. */
+/* The message must name the parameter that is NULL and the call. */
 #define misuse_null(r, call, parameter)                                                                      \
     do {                                                                                                     \
         misuse(r, call, parameter " is NULL");                                                               \
         assert_non_null(strstr(tide_message(), misused));                                                    \
     } while (0)
 
-/* Not in this state: STATE, or on a failed pool its failure. */
+/* The call is not allowed in this state: it must return STATE or, on a failed pool, the failure. */
 #define out_of_place(r, call)                                                                                \
     do {                                                                                                     \
         const tide_status status_of_call = (call);                                                           \
@@ -68,7 +69,8 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
               "");                                                                                           \
     } while (0)
 
-/* The number is wrong, if the state lets the call look at it at all. */
+/* In states in which `here` is true the call must refuse the number; in all others it must refuse the
+ * state. */
 #define misuse_here(r, here, call, words)                                                                    \
     do {                                                                                                     \
         if (here)                                                                                            \
@@ -77,7 +79,7 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
             out_of_place(r, call);                                                                           \
     } while (0)
 
-/* No status to judge: it must be so. */
+/* Check a condition of a call that returns no status. */
 #define holds(r, condition)                                                                                  \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
@@ -90,7 +92,7 @@ static bool is_open(const fixture *r)
     return r->state == FIXTURE_STEP || r->state == FIXTURE_OP;
 }
 
-/* --- 1 to 4: options, the model, memory, values --- */
+/* --- sections 1 to 4 of pool.h: options, the model, memory, values --- */
 
 static void misuse_options_default(fixture *r)
 {
@@ -385,7 +387,7 @@ static void misuse_update_count(fixture *r)
     holds(r, tide_update_count(NULL) == 0);
 }
 
-/* --- 5 to 9: steps, ops, the region, what follows --- */
+/* --- sections 5 to 9 of pool.h: steps, ops, the region, end of a step, results --- */
 
 static void misuse_step_begin(fixture *r)
 {
@@ -401,7 +403,7 @@ static void misuse_step_begin(fixture *r)
     for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
         for (size_t w = 0; w < sizeof wrong / sizeof wrong[0]; w++) {
             if (fields[f] == &bad.clip_norm && wrong[w] > 0)
-                continue; /* no clipping, but updates wait */
+                continue; /* INFINITY is allowed: it doesn't clip, but updates wait for the norm */
             bad = good;
             *fields[f] = wrong[w];
             misuse(r, tide_step_begin(r->pool, &bad), names[f]);
@@ -439,7 +441,7 @@ static void misuse_op_slice(fixture *r)
     misuse_null(r, tide_op_slice(NULL, 0), "pool");
     misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, FIXTURE_SLICES), "slice 2");
     misuse_here(r, r->state == FIXTURE_OP, tide_op_slice(r->pool, UINT32_MAX), "slice 4294967295");
-    if (r->state == FIXTURE_OP) /* the part is alive until this slice is let go */
+    if (r->state == FIXTURE_OP) /* the open slice holds this part, which is thus still alive */
         out_of_place(r, tide_op_slice(r->pool, 0));
 }
 
@@ -585,7 +587,7 @@ static void misuse_abort(fixture *r)
         assert_ok(tide_step_abort(r->pool));
 }
 
-/* --- 11: what it did --- */
+/* --- section 11 of pool.h: counters, trace and prediction --- */
 
 static void misuse_counters_get(fixture *r)
 {
@@ -613,7 +615,7 @@ static void misuse_now_ns(fixture *r)
         holds(r, tide_pool_now_ns(r->pool) == 0);
 }
 
-/* Nobody listens; a time to come, and nothing, are no work. */
+/* Calls without effect: the pool has no trace callback; a begin in the future, and a NULL name. */
 static void misuse_trace_work(fixture *r)
 {
     tide_pool_trace_work(NULL, "work", 0);
@@ -628,12 +630,12 @@ static void misuse_predict(fixture *r)
     misuse_null(r, tide_pool_predict(r->pool, NULL), "prediction");
     if (r->state <= FIXTURE_SEALED)
         out_of_place(r, tide_pool_predict(r->pool, &prediction));
-    else /* its answer or a status; in any case nothing else changes */
+    else /* any status is right, as long as the call changes nothing */
         (void)tide_pool_predict(r->pool, &prediction);
     holds(r, true);
 }
 
-/* --- status.h --- */
+/* --- calls of status.h --- */
 
 static void misuse_status_name(fixture *r)
 {
@@ -658,7 +660,7 @@ static void misuse_fail(fixture *r)
                  strlen(tide_message()) == 1023);
 }
 
-/* --- all of them --- */
+/* --- run all of them --- */
 
 static const struct {
     const char *call;
@@ -729,7 +731,8 @@ static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void 
     }
 }
 
-/* The names before the first parenthesis of what TIDE_API declares, which may stand on the line behind it. */
+/* Check that `calls` has each function that the header declares with TIDE_API: the name before the first
+ * parenthesis, which may be on the next line. Returns how many there are. */
 static size_t check_header(const char *path)
 {
     char line[512];

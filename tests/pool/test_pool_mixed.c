@@ -1,8 +1,8 @@
-/* Runs of all kinds of steps one after the other, in random order, on pools with hardly any room and a slow link: good ones
- * with and without clipping, in all dtypes, skipped ones, failed ones that are given up, evaluations, steps left in the middle. What stands
- * at the end is what the good steps alone leave in a pool with room for everything. And what steps are said to have moved
- * adds up to what the pool moved.
- */
+/* Steps of all kinds in random order, on pools with hardly any free slots and a slow link: good steps with
+ * and without clipping in all dtypes, skipped steps, failed steps that are given up, evaluations, and steps
+ * that are left in the middle. The final values must equal those of a pool that has memory for everything
+ * and made only the good and the skipped steps. A second test adds up the counters of all steps and compares
+ * the sums with the pool's own. */
 #include "tests/support/pool_fixture.h"
 #include "tests/support/test_thin.h"
 
@@ -66,13 +66,14 @@ static void fail_and_give_up(pool_fixture *fixture, unsigned seed)
     assert_ok(tide_step_abort(fixture->pool));
 }
 
-/* `all`: also what leaves no trace. */
+/* `all`: make also the steps that must leave no trace. */
 static void make(pool_fixture *fixture, move kind, bool all, unsigned seed)
 {
     if (kind == GOOD || kind == UNCLIPPED)
         assert_ok(pool_fixture_step(fixture, kind == GOOD ? 1.0F : 0.0F, false));
     else if (kind == SKIPPED)
-        assert_ok(pool_fixture_step_not_finite(fixture)); /* in both: a skipped step counts as a step */
+        /* on both pools, because a skipped step counts as a step */
+        assert_ok(pool_fixture_step_not_finite(fixture));
     else if (all && kind == FAILED)
         fail_and_give_up(fixture, seed);
     else if (all && kind == EVALUATED)

@@ -1,5 +1,6 @@
-/* Predictions against what is then measured: on the null device, where both are the same virtual time, and on the host
- * device with kernels that only sleep and a throttled link. */
+/* Compares the predictions of tide_pool_predict with the measured times of the steps that follow: on the
+ * null device, where both are in the same virtual time, and on the host device with a throttled link and
+ * kernels that only sleep. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,19 +14,20 @@
 
 enum { LAYERS = 6, SLICES = 4, SAVED_BYTES = 100000, MS = 1000000, RUN_STEPS_MAX = 64, BYTES_PER_NS = 10 };
 
-/* Layers of one param, each a forward and a backward op of up to SLICES slices; every kernel lasts what `kernel_ns` says:
- * by its bytes on the null device, asleep on the host device. */
+/* A model of layers with one param each. Each layer has a forward and a backward op of up to SLICES slices.
+ * A kernel lasts `kernel_ns`: the null device derives this from the kernel's bytes, and on the host device
+ * the kernel sleeps. */
 typedef struct fixture {
     tide_pool *pool;
     tide_op forward[LAYERS], backward[LAYERS];
-    uint64_t kernel_ns[2 * LAYERS]; /* of a slice, in the order of ops */
-    uint32_t slices;                /* a step runs of each op */
+    uint64_t kernel_ns[2 * LAYERS]; /* of one slice of each op, in the order of ops */
+    uint32_t slices;                /* slices of each op that a step runs */
     float clip_norm;
 } fixture;
 
 typedef struct fixture_options {
     tide_pool_options pool;
-    double share; /* of the device budget between the least (0) and all (1) */
+    double share; /* device budget: 0 the least, 1 all */
     float clip_norm;
 } fixture_options;
 
@@ -80,7 +82,7 @@ static void register_model(fixture *r)
     }
 }
 
-/* Everything but seal. */
+/* Register everything and set the budgets, but do not seal. */
 static void fixture_prepare(const fixture_options *options, fixture *r)
 {
     *r = (fixture){.slices = SLICES, .clip_norm = options->clip_norm};
@@ -154,7 +156,8 @@ static tide_pool_prediction predict(fixture *r)
     return prediction;
 }
 
-/* Run `steps` more. `taken`: records of those that finished meanwhile, oldest first. */
+/* Run `steps` steps. `taken` gets the counters of the steps that finished during the call, oldest first;
+ * returns their number. */
 static uint32_t run(fixture *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_MAX])
 {
     uint32_t count = 0;
@@ -170,8 +173,8 @@ static uint32_t run(fixture *r, uint32_t steps, tide_pool_counters taken[RUN_STE
     return count;
 }
 
-/* Run `steps` more; the mean of the last half of them, or of all after the first 13 where they are many: that is what a
- * prediction averages where steps do not repeat (predict.c). */
+/* Run `steps` steps and average the last half of them or, if they are more than 26, all after the first 13.
+ * A prediction averages the same steps where steps do not repeat (predict.c). */
 static times measure(fixture *r, uint32_t steps)
 {
     tide_pool_counters taken[RUN_STEPS_MAX];
@@ -191,13 +194,13 @@ static void assert_near(const char *what, double predicted, double measured, dou
         fail_msg("%s: predicted %.6f s, measured %.6f s, allowed %.6f s", what, predicted, measured, allowed);
 }
 
-/* Both are the same virtual time. */
+/* The tolerance where prediction and measurement are in the same virtual time. */
 static double exactly(times measured)
 {
     return 0.01 * measured.seconds;
 }
 
-/* --- the null device: the same virtual time --- */
+/* --- the null device, with the same virtual time --- */
 
 static void check_exact(const fixture_options *options, const char *what)
 {
@@ -243,7 +246,7 @@ static void placement_and_prefetch_are_predicted_as_set(void **state)
     check_exact(&options, "host, slow Adam");
 }
 
-/* --- what changes, and what does not --- */
+/* --- changes that do and don't alter a prediction --- */
 
 static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 {
@@ -274,7 +277,7 @@ static void an_answer_is_kept_while_nothing_changes(void **state)
     const tide_pool_prediction first = predict(&r);
     assert_int_equal(first.times_played, 1);
     for (int i = 0; i < 4; i++) {
-        r.kernel_ns[3] += MS / 100; /* 4 percent in all */
+        r.kernel_ns[3] += MS / 100; /* over all four rounds 4 percent of this kernel */
         evaluate(&r);
         step(&r);
         const tide_pool_prediction again = predict(&r);
@@ -292,7 +295,7 @@ static void a_changed_duration_changes_the_prediction(void **state)
     const times before = measure(&r, 6);
     const tide_pool_prediction first = predict(&r);
     assert_near("before", first.step_seconds, before.seconds, exactly(before));
-    r.kernel_ns[LAYERS + 2] *= 2; /* a backward op: 8 of 80 ms more */
+    r.kernel_ns[LAYERS + 2] *= 2; /* makes a step of 80 ms 8 ms longer */
     step(&r);
     step(&r);
     assert_true(predict(&r).step_seconds > 1.01 * first.step_seconds);
@@ -307,7 +310,8 @@ static void a_changed_duration_changes_the_prediction(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* No op is a tenth of the step, and each gets an eighth slower: none alone makes a hundredth of it. */
+/* Each op is less than a tenth of the step and becomes an eighth slower. None alone changes the step by more
+ * than 1 percent. */
 static void a_drift_of_all_ops_together_is_noticed(void **state)
 {
     (void)state;
@@ -335,14 +339,14 @@ static void another_batch_shape_is_followed_at_once(void **state)
     const tide_pool_prediction first = predict(&r);
     r.slices = 1;
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
-        r.kernel_ns[i] *= 2; /* what was measured before is worth nothing */
+        r.kernel_ns[i] *= 2; /* so that times measured before are wrong */
     step(&r);
     assert_ok(tide_pool_drain(r.pool));
     const tide_pool_prediction second = predict(&r);
     assert_int_equal(second.times_played, first.times_played + 1);
     assert_true(second.step_seconds < 0.9 * first.step_seconds);
     const times measured = measure(&r, 48);
-    /* What a plan comes to rest at may depend on what was before. */
+    /* Which repeating course of moves the plan settles into may depend on earlier steps. */
     assert_near("other shape", second.step_seconds, measured.seconds, 0.03 * measured.seconds);
     r.slices = SLICES;
     const times again = measure(&r, 48);
@@ -351,7 +355,7 @@ static void another_batch_shape_is_followed_at_once(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* A step given up is not measured: its durations would be those of half a step. */
+/* The pool must not measure a step that is given up, since its durations would be those of half a step. */
 static void a_step_given_up_leaves_the_prediction_alone(void **state)
 {
     (void)state;
@@ -369,7 +373,7 @@ static void a_step_given_up_leaves_the_prediction_alone(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* --- what is measured --- */
+/* --- how durations are measured --- */
 
 static void samples_replace_at_first_and_then_smooth(void **state)
 {
@@ -384,13 +388,13 @@ static void samples_replace_at_first_and_then_smooth(void **state)
         tide_measure_op(&measured, 0, 0);
         tide_measure_op(&measured, 0, 1);
         tide_measure_op(&measured, 0, TIDE_SCRIPT_END);
-        tide_measure_add(&measured, tide_series_of_op(0), 6000, 0); /* two slices of 3000 */
+        tide_measure_add(&measured, tide_series_of_op(0), 6000, 0); /* two slices of 3000 ns each */
         if (lasts_ns[i] > 0)
             tide_measure_add(&measured, TIDE_SERIES_COPY_IN, 10 * lasts_ns[i], 10);
         tide_measure_step_end(&measured);
         tide_measure_sample(&measured, false);
         assert_int_equal(measured.complete,
-                         i > 0); /* the first step's updates have ended by the second's end */
+                         i > 0); /* the first step's updates have ended by the end of the second step */
         assert_true(measured.series[TIDE_SERIES_COPY_IN].mean_ns == means_ns[i]);
         assert_true(measured.series[tide_series_of_op(0)].mean_ns == 3000);
         assert_int_equal(measured.version, 1);
@@ -449,7 +453,7 @@ static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played
     tide_pool_destroy(r.pool);
 }
 
-/* --- memory --- */
+/* --- memory of predictions --- */
 
 static void skip_unless_interposed(void)
 {
@@ -533,7 +537,7 @@ static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
             assert_int_equal(interpose_read().live, 0);
         }
     }
-    assert_true(n > 100); /* the pool's own and the shadow's */
+    assert_true(n > 100); /* allocations of the pool and of the second pool that plays steps */
     measure(&r, 4);
     assert_true(predict(&r).step_seconds > 0);
     tide_pool_destroy(r.pool);
@@ -555,7 +559,8 @@ static void a_shadow_leaves_the_kernels_threads_alone(void **state)
 
 /* --- the host device --- */
 
-/* Kernels that sleep take no core, the link is slow: what is left over for two busy cores is small. */
+/* Kernels that sleep take no core and the link is slow, so two busy cores can make only a small
+ * difference. */
 static fixture_options options_host(double share, double link_bytes_per_second)
 {
     fixture_options options = options_null(share, link_bytes_per_second);
@@ -575,7 +580,8 @@ static double median(double *values, uint32_t count)
     return values[count / 2];
 }
 
-/* In each of some rounds the median step against what was predicted before it, of those the median. */
+/* In each round predict a step, run some, and divide the prediction by the median step. Returns the median
+ * of these ratios. */
 static double predicted_part(fixture *r, double *least, double *most)
 {
     enum { ROUNDS = 5, STEPS = 5 };
@@ -594,8 +600,8 @@ static double predicted_part(fixture *r, double *least, double *most)
     return ratio;
 }
 
-/* The machine is noisy by spells (twenty busy processes on two cores once made it 1.302): a prediction that is wrong is wrong in
- * every spell. */
+/* The machine is noisy at times: twenty busy processes on two cores once made the ratio 1.302. A wrong
+ * prediction is wrong at all times, so one good spell is enough to pass. */
 static void check_host(double share, double link_bytes_per_second, float clip_norm)
 {
     enum { SPELLS = 8 };
@@ -619,7 +625,7 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
 static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
 {
     (void)state;
-    if (test_thin(2) == 1) { /* this watches a clock: a sanitizer has seen all of it after one */
+    if (test_thin(2) == 1) { /* the test depends on real time; under a sanitizer the last case is enough */
         check_host(1, 1e9, 1);
         check_host(0.3, 200e6, 0);
     }

@@ -1,8 +1,9 @@
-/* Random models, machines and scenarios on a pool, through its public header alone, beside a model of plain arrays that knows
- * nothing of chunks (reference_pool.h): every status is predicted, every value compared, most by kernels at once. A part of the
- * cases is played on a second pool with another machine, to the same bits.
+/* Random models, machines and calls on a pool, through its public header alone, beside a reference model of
+ * plain arrays without chunks (reference_pool.h). The test predicts every status and compares every value,
+ * most of them in kernels while the step runs. Some cases are played again on a second pool with another
+ * machine and must give the same bits.
  *
- * usage: test_pool_random [CASES [FIRST_SEED]]
+ *   usage: test_pool_random [CASES [FIRST_SEED]]
  */
 #include "tests/pool/pool_case.h"
 #include "tests/pool/reference_kernels.h"
@@ -12,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { CASES = 350, ALL_EVENTS = 350 }; /* from so many on each event must have happened */
+enum { CASES = 350, ALL_EVENTS = 350 }; /* a run of ALL_EVENTS cases or more must have met each event */
 #ifdef __SANITIZE_THREAD__
 enum { THIN = 10 };
 #else

@@ -1,8 +1,11 @@
-/* Every wait is needed: take each site away in turn, and the hazard checker must name the two commands.
+/* Every wait between streams is needed: each site of src/pool/order.h is disabled in turn, and the hazard
+ * checker must name the two commands that are no longer ordered. If no run reports a site, its wait should
+ * be deleted.
  *
- * The checker looks at enqueue time, so whether a missing wait is reported does not depend on timing. Whether a site is met
- * may: that a chunk leaves unused (UNMAP_IN) takes a fetch that something overtakes. So scenes are played with other delays
- * until a site is reported. One that nothing reports would be a wait to delete.
+ * The checker works when commands are enqueued, so whether it reports a missing wait does not depend on
+ * timing. Whether the program comes to a site may: UNMAP_IN, for instance, is reached only if a chunk leaves
+ * unused because another fetch overtook it. The test therefore plays the scenes with different delays until
+ * the site is reported.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,10 +26,10 @@ typedef struct scene {
     tide_placement placement;
     bool prefetch;
     float clip_norm;
-    bool skips; /* steps whose norm is not finite: params are restored */
+    bool skips; /* steps have a norm that is not finite, so params are restored */
 } scene;
 
-/* Between them these reach every site. */
+/* Together these scenes reach every site. */
 static const scene scenes[] = {
     {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, false},
     {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, false},
@@ -41,7 +44,8 @@ static const scene scenes[] = {
 
 enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 
-/* The step to come is made ready: what it fetches first has to leave again, for the host to write it. */
+/* Read and set a param. The pool has already prefetched it for the next step and must bring it back to the
+ * host for the write. */
 static tide_status set_what_is_fetched(pool_fixture *fixture)
 {
     float value;
@@ -61,11 +65,11 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     options.pool.placement = played->placement;
     options.pool.prefetch = played->prefetch;
     options.pool.skip_wait_site = skip_site;
-    options.pool.staging_bytes = 4096;    /* several pieces a write */
-    options.pool.delay_seed = delay_seed; /* stretch what would otherwise be over before anybody looks */
+    options.pool.staging_bytes = 4096;    /* so that a write takes several pieces */
+    options.pool.delay_seed = delay_seed; /* delays keep commands running that would otherwise end at once */
     options.pool.delay_max_us = 100;
     options.pool.fault_handler = false;
-    options.pool.guard = false; /* a broken order would fault before the checker's report is read */
+    options.pool.guard = false; /* with the guard, a missing wait would fault before the checker reports it */
     pool_fixture fixture;
     tide_status status = pool_fixture_create(&options, &fixture);
     if (status != TIDE_OK)
@@ -97,7 +101,7 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", message);
 }
 
-/* Of the i-th play of all scenes in turn. */
+/* The delay seed of the i-th play, if plays take the scenes in turn. */
 static uint64_t delay_seed(int i)
 {
     return 7 + (uint64_t)(i / SCENES);
@@ -113,7 +117,7 @@ static void nothing_is_reported_when_all_sites_stand(void **state)
     }
 }
 
-/* Is the site's removal reported in some scene? Counts how often it was met. */
+/* Does some scene report that the site is disabled? *met counts how often the program came to the site. */
 static bool is_reported(uint32_t site, uint64_t *met)
 {
     for (int i = 0; i < TRIES * SCENES; i++) {

@@ -1,4 +1,5 @@
-/* How much of its caller's stack a pool takes: threads of some programs have 64 KiB in all. As a stranger's program. */
+/* How much of the caller's stack a pool takes: some programs give threads only 64 KiB. Uses only the public
+ * header. */
 #include "tests/support/assert_ok.h"
 
 #include "tidepool/tidepool.h"
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is measured: 21 KiB, and 28 KiB where a GPU is looked for; unoptimised somewhat more. */
+/* MOST_BYTES: the limit. Measured were 21 KiB, and 28 KiB where the pool looks for a GPU, somewhat more
+ * without optimization. */
 enum { STACK_BYTES = 256 << 10, MOST_BYTES = 40 << 10, UNTOUCHED = 0x5a, STEPS = 3 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -66,7 +68,7 @@ static void *pool_life(void *unused)
     return unused;
 }
 
-/* Whether there is a GPU or not: looking for its module is what takes stack. */
+/* The search for the GPU module takes stack whether or not the machine has a GPU. */
 static void *gpu_search(void *unused)
 {
     tide_pool_options options;

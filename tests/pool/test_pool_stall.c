@@ -1,5 +1,6 @@
-/* Stalls and their causes: each one provoked, on the null device exactly, in virtual time, and on the host device by what
- * really lasts (kernels, optimizer and caller sleep; the link is throttled). */
+/* Stalls and their causes. Each test provokes one cause: on the null device, in exact virtual time, and
+ * on the host device with real durations, where kernels, optimizer and caller sleep and the link is
+ * throttled. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include "tests/support/stall_fixture.h"
 
-/* --- all causes --- */
+/* --- names of the causes --- */
 
 static void every_cause_has_its_name(void **state)
 {
@@ -23,7 +24,8 @@ static void every_cause_has_its_name(void **state)
     assert_string_equal(tide_stall_cause_name(TIDE_STALL_CAUSE_COUNT), "unknown");
 }
 
-/* A step computes or stands still for a cause, nothing else; the causes are its stall; trace and totals say the same. */
+/* Each moment of a step is either computing or a stall of one cause. The causes' times add up to the step's
+ * stall time, and trace and totals agree with the step's counters. */
 static void check_account(fixture_options *options, uint64_t late_ns, const char *what)
 {
     fixture r;
@@ -90,7 +92,8 @@ static void a_slow_link_is_link(void **state)
     }
 }
 
-/* What is written leaves slowly; what comes in its place comes at once. */
+/* Copies out of the device are slow and copies in take no time, so an op waits for the slot, not for the
+ * link. */
 static void a_slot_too_few_is_told(void **state)
 {
     (void)state;
@@ -104,7 +107,7 @@ static void a_slot_too_few_is_told(void **state)
     assert_seconds("slot", &step, step.stall_seconds_by[TIDE_STALL_MAP], 0);
 }
 
-/* Everything is on the device: by events. */
+/* Everything is resident on the device, so ops wait for the updates through events. */
 static void a_slow_optimizer_on_the_device_is_update(void **state)
 {
     (void)state;
@@ -115,12 +118,12 @@ static void a_slow_optimizer_on_the_device_is_update(void **state)
         const tide_pool_counters step = mean_of(&options);
         if (clip)
             assert_only(&step, TIDE_STALL_UPDATE);
-        else /* during backward, whose kernels and the first op hide most of it */
+        else /* updates run during backward, whose kernels hide most of them, as does the first op */
             assert_seconds("hidden", &step, step.stall_seconds, step.stall_seconds_by[TIDE_STALL_UPDATE]);
     }
 }
 
-/* The op's begin waits until the host has updated its chunk. */
+/* An op's begin waits until the host has updated the op's chunk. */
 static void a_slow_optimizer_on_the_host_is_update(void **state)
 {
     (void)state;
@@ -154,7 +157,8 @@ static void slow_mapping_is_map(void **state)
     assert_only(&step, TIDE_STALL_MAP);
 }
 
-/* Inside a step's ops; not before, after or between them. */
+/* The caller sleeps inside the step's ops, which counts, and also between ops and around the step, which
+ * doesn't. */
 static void a_caller_that_sleeps_is_caller(void **state)
 {
     (void)state;
@@ -162,7 +166,7 @@ static void a_caller_that_sleeps_is_caller(void **state)
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
     fixture r;
     fixture_open(&options, &r);
-    r.late_ns = 3 * MS; /* of these the op's own kernel lasts one */
+    r.late_ns = 3 * MS; /* the op's own kernel runs during 1 ms of these */
     r.away_ns = 20 * MS;
     const tide_pool_counters step = mean_step(&r);
     assert_seconds("caller", &step, step.stall_seconds_by[TIDE_STALL_CALLER], 2 * LAYERS * 2e-3);
@@ -170,7 +174,8 @@ static void a_caller_that_sleeps_is_caller(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* What a step did not use is updated at the latest when the next gradients come, or the step ends: the caller waits. */
+/* Updates of params that the next step does not use end, at the latest, when that step's next gradients come
+ * or the step ends. The caller then waits for them. */
 static void updates_of_what_a_step_does_not_use_are_update(void **state)
 {
     (void)state;
@@ -195,7 +200,7 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
     }
 }
 
-/* Between two ops the caller has everything updated that is still pending from the step before. */
+/* Between two ops the caller waits for all updates that are still pending from the step before. */
 static void a_drain_within_a_step_is_update(void **state)
 {
     (void)state;
@@ -222,7 +227,8 @@ static void a_drain_within_a_step_is_update(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* Sleeping, evaluating, setting values and giving a step up: what the pool does for these is theirs, and no step's. */
+/* The caller sleeps, evaluates, sets values and gives a step up. The pool's work for these calls must count
+ * for no step. */
 static void the_time_between_steps_is_nobodys(void **state)
 {
     (void)state;
@@ -255,7 +261,8 @@ static void the_time_between_steps_is_nobodys(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* A slot is emptied, then its chunk unmapped and another mapped. */
+/* The wait for a slot has two parts: the slot's chunk is copied out, then it is unmapped and the new one
+ * mapped. */
 static void a_wait_is_cut_where_its_cause_changes(void **state)
 {
     (void)state;
@@ -291,9 +298,10 @@ static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* --- and as it really happens --- */
+/* --- each cause, in real time on the host device --- */
 
-/* Others use the machine, too: of all steps the one with the most of the cause for its length. Nothing is counted twice. */
+/* Other programs use the machine, too, so this looks at the step with the largest share of the cause. It
+ * also checks that no time counts twice. */
 static void check_host(fixture *r, tide_stall_cause cause, double least)
 {
     tide_pool_counters taken[STEPS], sum = {0}, best = {.seconds = 1};
@@ -316,7 +324,7 @@ static void on_the_host_device_a_throttled_link_is_link(void **state)
     fixture r;
     uint64_t lasts_ns = 0;
     options.spare_chunks = 1;
-    options.pool.update = slow_optimizer; /* a real one takes long without the compiler's optimization */
+    options.pool.update = slow_optimizer; /* the real optimizer is slow when compiled without optimization */
     options.pool.update_context = &lasts_ns;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 4e-3;
     fixture_open(&options, &r);
@@ -340,7 +348,7 @@ static void on_the_host_device_a_slow_norm_is_norm(void **state)
     (void)state;
     fixture_options options = options_of("host");
     fixture r;
-    options.elements = 64; /* whose update takes no time */
+    options.elements = 64; /* so few that their update takes no time */
     options.pool.link_bytes_per_second = sizeof(double) / 10e-3;
     fixture_open(&options, &r);
     check_host(&r, TIDE_STALL_NORM, 9e-3);

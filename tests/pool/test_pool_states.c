@@ -1,11 +1,15 @@
-/* What an optimizer of one's own keeps of params: any planes of 16 or 32 bits, other ones for other params, none of frozen
- * ones. A small model is trained on pools of all kinds of budgets and chunks, and beside them by a loop over plain arrays, to
- * the same bits; through skipped steps, a poisoned pool and its recovery. As a stranger's program: the public header alone.
+/* Optimizers of the caller's own. They keep any planes of 16 or 32 bits, different ones for different
+ * params, and none for frozen params. Pools with all kinds of budgets and chunk sizes train a small model,
+ * and a loop over plain arrays must give the same bits, also through skipped steps, a poisoned pool and its
+ * recovery. Uses only the public header.
  *
- *     gradient of element i of param p, step t    p[i] / 8 + frozen[i] / 4 + ref_amount(p + 16 t, i)
- *     momentum' = 0.9 momentum + g scale; variance' = 0.5 variance + momentum'; param' = param - rate (momentum' + variance')
+ *      gradient of element i of param p, step t    p[i] / 8 + frozen[i] / 4 + ref_amount(p + 16 t, i)
+ *      momentum'                                   0.9 momentum + g scale
+ *      variance'                                   0.5 variance + momentum'
+ *      param'                                      param - rate (momentum' + variance')
  *
- * where what has no plane is not kept: then momentum' = g scale, and variance' = 0.
+ * A param without a plane for the momentum uses momentum' = g scale, one without a plane for the variance
+ * uses variance' = 0.
  */
 #include "tests/support/assert_ok.h"
 #include "tests/support/reference_pool.h"
@@ -22,7 +26,7 @@ typedef struct spec {
     tide_param_class of_class;
 } spec;
 
-/* A model of so many params; the last may be frozen, and then all ops read it. */
+/* A model of `count` params. The last may be frozen; all ops then read it. */
 typedef struct model {
     const spec *specs;
     uint32_t count;
@@ -35,24 +39,26 @@ static const spec momentum_of_4_bytes[] = {{90001, {.state = {2, {64, 64}}}},
                                            {70000, {.state = {2, {64, 64}}}}};
 static const spec momentum_of_8_bytes[] = {{150000, {.state = {2, {128, 128}}}},
                                            {40001, {.decay = true, .state = {2, {128, 128}}}}};
-/* As Muon has it, which keeps less of matrices. */
+/* As the Muon optimizer, which keeps fewer planes for matrices. */
 static const spec of_two_formats[] = {{120000, {.state = {2, {128, 128}}}},
                                       {77, {.state = {3, {128, 128, 128}}}},
                                       {90000, {.state = {2, {128, 128}}}},
                                       {50000, {.decay = true}},
                                       {30000, {.frozen = true}}};
-/* The one of 170001 elements shares STATE chunks between its PARAM chunks, for 6 bytes do not divide a chunk. */
+/* The param of 170001 elements has several PARAM chunks. Its 6 bytes of state do not divide a chunk, so
+ * these PARAM chunks share STATE chunks. */
 static const spec of_many_formats[] = {
     {6000, {.state = {2, {64, 64}}}},    {70001, {.state = {3, {64, 128, 64}}}},
     {257, {.state = {1, {128}}}},        {100000, {.decay = true, .state = {2, {64, 64}}}},
     {1, {.state = {1, {64}}}},           {40000, {.state = {3, {128, 64, 128}}}},
     {170001, {.state = {2, {64, 128}}}}, {20000, {.frozen = true}}};
 
-/* --- reference --- */
+/* --- the reference: a loop over plain arrays --- */
 
 typedef struct reference {
     model of;
-    float *values[PARAMS_MAX][TIDE_VALUE_COUNT]; /* as rounded as they are kept; NULL: none */
+    /* in fp32, but rounded to the plane's format; NULL: no such plane */
+    float *values[PARAMS_MAX][TIDE_VALUE_COUNT];
     uint64_t updates;
 } reference;
 
@@ -64,7 +70,7 @@ static tide_dtype dtype_of(const model *m, tide_param p, tide_value kind)
     return fp32 ? TIDE_DTYPE_FP32 : m->dtype;
 }
 
-/* The last value that a param has. */
+/* The last kind of value that a param has. */
 static tide_value last_of(const model *m, tide_param p)
 {
     const tide_param_class *it = &m->specs[p].of_class;
@@ -102,7 +108,7 @@ static float gradient_of(float value, float frozen, uint32_t p, uint64_t step, u
     return 0.125F * value + 0.25F * frozen + ref_amount((uint32_t)(p + 16 * step), (uint32_t)i);
 }
 
-/* One element. `planes` of values[1], values[2], values[3] are kept. */
+/* Update one element. The first `planes` of values[1], values[2] and values[3] exist. */
 static void descend(float *const values[TIDE_VALUE_COUNT], uint32_t planes, float rate, float gradient)
 {
     float momentum = gradient, variance = 0;
@@ -141,18 +147,18 @@ static void ref_step(reference *it)
     }
 }
 
-/* --- on a pool --- */
+/* --- the same on a pool --- */
 
 typedef struct random_case {
     model of;
     tide_pool *pool;
     tide_op ops[PARAMS_MAX];
-    bool fails; /* the optimizer */
+    bool fails; /* the optimizer returns an error */
 } random_case;
 
 typedef struct machine {
     uint64_t chunk_bytes;
-    uint32_t device_share, host_share; /* from 0, the least budget, to 2, all */
+    uint32_t device_share, host_share; /* 0: the least budget, 1: half, 2: all */
 } machine;
 
 static const machine machines[] = {
@@ -267,11 +273,11 @@ static void case_create(random_case *t, const model *of, const machine *on, refe
 
 typedef struct add_args {
     float *accumulator;
-    const void *values, *frozen; /* `frozen` NULL: zeros */
+    const void *values, *frozen; /* `frozen` NULL: no frozen param */
     uint64_t elements, frozen_elements, step;
     uint32_t param;
     tide_dtype dtype;
-    float special; /* added to the last element */
+    float special; /* the kernel adds this to the last element */
 } add_args;
 
 static tide_status add_kernel(void *stream, const void *arguments)
@@ -290,7 +296,7 @@ static tide_status add_kernel(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* `special` goes into the gradient of param 0. */
+/* Run a step in which `special` is added to the gradient of param 0. */
 static void run_step(random_case *t, float clip_norm, float special)
 {
     const tide_step_options step = {
@@ -352,7 +358,7 @@ static void compare(random_case *t, const reference *with, const char *when)
     assert_int_equal(tide_update_count(t->pool), with->updates);
 }
 
-/* --- trained --- */
+/* --- training --- */
 
 static void train(const model *of, const machine *on)
 {
@@ -408,7 +414,7 @@ static void every_param_may_have_a_format_of_its_own(void **state)
     train_everywhere(of_many_formats, 8);
 }
 
-/* --- poisoned --- */
+/* --- a poisoned pool --- */
 
 static void see_poisoned(random_case *t)
 {
@@ -434,7 +440,8 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
         assert_int_equal(tide_pool_drain(t.pool), TIDE_ERROR_MISMATCH);
         assert_int_equal(tide_step_abort(t.pool), TIDE_ERROR_STATE);
         t.fails = false;
-        set_all(&t, 7, TIDE_VALUE_PARAM, beside.values[7][TIDE_VALUE_PARAM]); /* frozen: it does not count */
+        /* a frozen param does not count */
+        set_all(&t, 7, TIDE_VALUE_PARAM, beside.values[7][TIDE_VALUE_PARAM]);
         for (tide_param p = 0; p < 7; p++)
             for (tide_value kind = TIDE_VALUE_MASTER; kind <= last_of(&of, p); kind++) {
                 see_poisoned(&t);
@@ -449,7 +456,7 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
     }
 }
 
-/* --- frozen --- */
+/* --- frozen params --- */
 
 static void a_frozen_param_has_values_and_nothing_else(void **state)
 {
@@ -462,7 +469,7 @@ static void a_frozen_param_has_values_and_nothing_else(void **state)
     case_create(&t, &of, &machines[0], &beside);
     assert_ok(tide_param_set(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, values));
     assert_ok(tide_param_get(t.pool, 4, TIDE_VALUE_PARAM, 29000, 3, got));
-    values[1] = 1; /* rounded */
+    values[1] = 1; /* rounded to bf16 */
     assert_memory_equal(got, values, sizeof got);
     for (tide_value kind = TIDE_VALUE_MASTER; kind < TIDE_VALUE_COUNT; kind++) {
         assert_int_equal(tide_param_set(t.pool, 4, kind, 0, 1, values), TIDE_ERROR_ARGUMENT);

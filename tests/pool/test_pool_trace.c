@@ -1,5 +1,6 @@
-/* What options.trace is told, in virtual time: each kind of stall with its chunk, its op and the command that ended it; what a
- * changed order of ops, a step given up, and values set do to it. */
+/* The events that options.trace gets, in virtual time. For each cause of a stall the event names the chunk,
+ * the op and the command that ended the stall. Other tests change the order of ops, give up a step and set
+ * values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +32,8 @@ static void open_and_run(fixture_options *options, fixture *r)
     assert_true(r->heard_count < HEARD_MAX);
 }
 
-/* The last of the kind, and with such a `what` unless it is NULL, before `until`; NULL: there is none. */
+/* The last event before index `until` that has this kind and, unless `what` is NULL, this `what`. NULL:
+ * none. */
 static const tide_trace_event *last_of(const fixture *r, tide_trace_kind kind, const char *what,
                                        uint32_t until)
 {
@@ -51,7 +53,7 @@ static uint32_t count_of(const fixture *r, tide_trace_kind kind)
     return count;
 }
 
-/* What was told under the id, of that kind; NULL: nothing. */
+/* The event of this kind with this id; NULL: none. */
 static const tide_trace_event *of_id(const fixture *r, uint64_t id, tide_trace_kind kind)
 {
     for (uint32_t i = 0; i < r->heard_count; i++) {
@@ -61,7 +63,7 @@ static const tide_trace_event *of_id(const fixture *r, uint64_t id, tide_trace_k
     return NULL;
 }
 
-/* The longest stall of a step that has settled; it is of the cause. */
+/* The longest stall of the later steps, whose plan has settled. It must have this cause. */
 static tide_trace_event longest(const fixture *r, tide_stall_cause cause)
 {
     tide_trace_event longest = {.begin_ns = 0};
@@ -76,9 +78,9 @@ static tide_trace_event longest(const fixture *r, tide_stall_cause cause)
     return longest;
 }
 
-/* --- each cause --- */
+/* --- each cause of a stall --- */
 
-/* It waited for the copy of a chunk that its op uses, and ended when that did. */
+/* The stall waits for the copy of a chunk that the op uses and ends when the copy ends. */
 static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 {
     fixture r;
@@ -102,7 +104,7 @@ static void a_stall_for_the_link_names_chunk_and_copy(void **state)
     }
 }
 
-/* It waited for a chunk that had no slot, and ended when another had left its own. */
+/* The stall waits for a slot and ends when another chunk has left its slot. */
 static void a_stall_for_a_slot_names_who_left(void **state)
 {
     fixture r;
@@ -132,7 +134,8 @@ static void check_update(fixture_options *options, const char *tier)
     assert_string_equal(update->what, tier);
     assert_int_equal(update->chunk, stall.chunk);
     assert_int_equal(update->end_ns, stall.end_ns);
-    assert_int_equal(update->step + 1, stall.pass); /* the step before's, for the first that needs it */
+    /* the first op that needs the update waits for that of the step before */
+    assert_int_equal(update->step + 1, stall.pass);
     tide_pool_destroy(r.pool);
 }
 
@@ -193,13 +196,14 @@ static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
     const tide_trace_event stall = longest(&r, TIDE_STALL_CALLER);
     assert_int_equal(stall.chunk, TIDE_TRACE_NONE);
     assert_int_equal(stall.ended_by, 0);
-    assert_true(stall.op < 2 * LAYERS); /* for which he was late */
+    assert_true(stall.op < 2 * LAYERS); /* the op that the caller was late for */
     assert_true(stall.predicted);
     tide_pool_destroy(r.pool);
 }
 
-/* Until the caller has noticed that his chunk is there, that is still part of what he waited for. In virtual time he notices
- * at once, so he is held up by hand; the ids are of no command. */
+/* When the chunk is there but the caller has not yet noticed, the time still belongs to the stall. In
+ * virtual time the caller notices at once, so this test delays it by hand and uses ids that belong to no
+ * command. */
 static void waking_up_is_part_of_what_was_waited_for(void **state)
 {
     enum { CHUNK = 3, BRINGS = 8001, BRINGS_ANOTHER = 8009 };
@@ -232,9 +236,9 @@ static void waking_up_is_part_of_what_was_waited_for(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* --- what is computed --- */
+/* --- spans of ops --- */
 
-/* An OP event's; all in turn from `from` on. NULL: there is no more. */
+/* The next OP event at or behind index *from; moves *from behind it. NULL: none. */
 static const tide_trace_event *next_span(const fixture *r, uint32_t *from)
 {
     while (*from < r->heard_count) {
@@ -253,8 +257,9 @@ static void assert_span(const tide_trace_event *span, tide_op op, uint64_t busy_
     assert_int_equal(span->busy_ns, busy_ns);
 }
 
-/* Two kernels for each op, the second 3 ms after the first was launched (which the op before has still held up): the span is
- * busy as long as both. The last op's of a pass that nothing follows is told at the pool's end. */
+/* Each op launches two kernels, the second 3 ms after the first, which the op before has delayed. The op's
+ * span is busy as long as both kernels. The event of a pass's last op comes, at the latest, when the pool is
+ * destroyed. */
 static void each_op_has_a_span_of_its_own(void **state)
 {
     fixture r;
@@ -285,7 +290,8 @@ static void each_op_has_a_span_of_its_own(void **state)
         const tide_trace_event *span = next_span(&r, &at);
         assert_span(span, r.forward[l], 2 * MS);
         assert_int_equal(span->pass, 2);
-        assert_int_equal(span->schedule_step, 2 * (l + 1)); /* each op and its slice */
+        /* an op and its slice are one schedule step each */
+        assert_int_equal(span->schedule_step, 2 * (l + 1));
         assert_true(l == 0 || span->begin_ns == end_ns);
         end_ns = span->end_ns;
         assert_int_equal(end_ns - span->begin_ns, (l == 0 ? 4 : 3) * MS);
@@ -293,7 +299,8 @@ static void each_op_has_a_span_of_its_own(void **state)
     assert_null(next_span(&r, &at));
 }
 
-/* Copies of the region on both sides of the end of a step's record, from one stand of the caller's. */
+/* Region copies before and after the point at which a step's counters end. The caller is at the same place
+ * in its program for both. */
 static void work_that_two_records_count_is_two_spans(void **state)
 {
     fixture r;
@@ -328,8 +335,8 @@ static void work_that_two_records_count_is_two_spans(void **state)
     assert_null(next_span(&r, &at));
 }
 
-/* Updates of the step: each begins where its zeroing ends, if it has any. Those that have are of the chunk, or in the
- * first step, in which the state is new, of any. */
+/* Check the step's update events. An update with a zeroing event begins where that ends. Only updates of
+ * `chunk` zero; in the first step, where the state is new, any may. */
 static void check_updates(const fixture *r, uint64_t step, double adam_seconds, uint32_t chunk)
 {
     const tide_trace_event *zeroing = NULL;
@@ -353,7 +360,8 @@ static void check_updates(const fixture *r, uint64_t step, double adam_seconds, 
     assert_int_equal(adam_ns, llround(adam_seconds * 1e9));
 }
 
-/* A layer that no step runs has no gradient: the update stream zeroes it, which is none of the optimizer's seconds. */
+/* No step runs the last layer, so it has no gradient. The update stream zeroes its gradient, and this time
+ * must not count as the optimizer's. */
 static void zeroing_before_an_update_is_none_of_it(void **state)
 {
     fixture r;
@@ -373,7 +381,7 @@ static void zeroing_before_an_update_is_none_of_it(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* --- passes --- */
+/* --- events of passes --- */
 
 static void assert_pass(const fixture *r, uint64_t pass, bool training, uint64_t number, bool clips)
 {
@@ -403,9 +411,9 @@ static void a_pass_says_what_it_is(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* --- what was not to be expected --- */
+/* --- changed order, plans, requests --- */
 
-/* The same ops the other way round: what comes late then no plan has known. */
+/* The ops run in reverse order. No plan knew of this order, so no stall in it was predicted. */
 static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
 {
     fixture r;
@@ -435,11 +443,12 @@ static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
     assert_true(stalls > LAYERS);
     assert_int_equal(requests, 4 * LAYERS);
     const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count);
-    assert_true(plan > &heard[before]); /* and it is planned anew */
+    assert_true(plan > &heard[before]); /* the manager made a new plan */
     tide_pool_destroy(r.pool);
 }
 
-/* With LAYERS + 1 slots too few for params and activations: the plan moves some, no fewer than the least. */
+/* The slots are too few for all params and activations, so the plan moves some of them, and no fewer than the
+ * bound that it reports. */
 static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
 {
     fixture r;
@@ -466,7 +475,7 @@ static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
     }
 }
 
-/* And no more, until it changes. */
+/* Each plan is reported once, and again only when it changes. */
 static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
 {
     fixture r;
@@ -534,7 +543,7 @@ static void work_and_values_that_are_set_are_told(void **state)
     tide_pool_destroy(r.pool);
 }
 
-/* Nobody is held up by what is known already, and what is resident is asked for in vain by nobody. */
+/* All chunks are resident. Requests need no commands and no op waits. */
 static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
 {
     fixture r;

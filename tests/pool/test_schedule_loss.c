@@ -1,13 +1,15 @@
-/* What the schedule loses: gpt2's step played in virtual time, on the null device, against what its order demands.
+/* How much time the schedule loses: a step of gpt2, played in virtual time on the null device, against the
+ * least time that the order of its ops, copies and updates allows (bench_step_limit.c).
  *
- * Nothing is measured here. Ops, copies and Adam last what they lasted on a machine with AMX, two cores and 256 tokens a
- * step when this was written; bench_step.c measures such rows and plays them with the durations of the day. So a step that
- * takes longer than it did is the chunk manager's or the pool's doing. Three devices, four links, with and without
- * clipping, a quarter of the model data on the device: at most 5% above the bound of bench_step_limit.c, and none below.
+ * The test measures nothing. Ops, copies and Adam take as long as they once took on a machine with AMX, two
+ * cores and 256 tokens a step. (bench_step.c measures them anew and plays them.) If a step takes longer than
+ * before, the chunk manager or the pool has changed. Cases: three devices, four links, with and without
+ * clipping, and a quarter of the model data on the device. Each step must be at most 5% above the bound and
+ * none below.
  *
- * On the fast device, without clipping, 7%. Adam is busy from backward's first gradient on, so the early blocks' updates
- * come behind the embedding's, while their slots wait for them; blocks that were updated long before could stand there,
- * and forward would wait for fewer.
+ * On the fast device without clipping the limit is 7%. Adam is busy from backward's first gradient on, so
+ * the updates of the early blocks come after that of the embedding, and their slots are blocked until then.
+ * Blocks that were updated long before could use these slots, and forward would wait for fewer chunks.
  */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
@@ -27,7 +29,8 @@
 
 enum { LAYERS = 12, DEVICE_SPEED = 20, HEAD = LAYERS + 1, BLOCK_MOVES = 358 };
 
-/* Seconds of the embedding, a block forward, the head, a block backward with its recomputation; of the pool's own kernels. */
+/* Seconds of the embedding, of a block forward, of the head, of a block backward with recomputation, of the
+ * first such block, and of the pool's own kernels. */
 static const double embedding_seconds = 1e-4, forward_seconds = 4.6e-3, head_seconds = 0.105,
                     backward_seconds = 11.1e-3, first_backward_seconds = 13.1e-3, own_seconds = 0.096;
 
@@ -36,15 +39,17 @@ static const step_parts parts = {
 
 typedef struct device {
     const char *name;
-    double op_share;     /* of the durations above */
-    double adam_compute; /* above 0: or all compute takes so many times what Adam takes */
-    bool own_kernels;    /* last what they lasted on the CPU; else a fast device's memory */
+    double op_share; /* factor for the durations above */
+    /* if above 0: all compute together takes this many times as long as Adam, and op_share does not count */
+    double adam_compute;
+    bool own_kernels; /* the pool's own kernels last as on the CPU; false: as in a fast device's memory */
 } device;
 
 static const device devices[] = {
     {"CPU", 1, 0, true}, {"a device's ops", 1, 0, false}, {"a fast device", 0, 1, false}};
 
-/* The link takes so many times what the slowest other resource does; 0: as fast as memory copies. */
+/* How long the link takes compared with the slowest other resource; 0: the link is as fast as copies in
+ * memory. */
 static const double link_shares[] = {0, 0.5, 1, 2};
 
 void step_ok(tide_status status, const char *what)
@@ -73,7 +78,7 @@ typedef struct fixture {
     tide_trainer_options trainer;
     const tide_decoder *model;
     step_sizes sizes;
-    double least, most; /* of its rows; most: over what is allowed */
+    double least, most; /* least loss of all its rows; greatest, divided by its row's limit */
 } fixture;
 
 static void play(fixture *it, const device *on, double link_share, bool clips)
@@ -112,7 +117,7 @@ static void play(fixture *it, const device *on, double link_share, bool clips)
     it->most = fmax(it->most, loss / (on->adam_compute > 0 && !clips ? LOST_MOST_FAST : LOST_MOST));
 }
 
-/* The pool is there for its sizes only. */
+/* This pool only serves to compute sizes. */
 static void open_fixture(fixture *it, tide_pool **pool, tide_decoder **model)
 {
     tide_trainer_options sizes, resolved;
