@@ -1,4 +1,3 @@
-/* See manager_fixture.h. */
 #include "manager_fixture.h"
 
 #include <stdio.h>
@@ -8,7 +7,7 @@ static const tide_state_format momentum = {1, {128}};
 
 fixture f;
 
-/* --- arranging --- */
+/* --- set-up --- */
 
 void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
                      uint32_t parts)
@@ -81,7 +80,7 @@ void arrange_chain(uint32_t params, bool backward, uint32_t device, uint32_t hos
     seal(device, host, placement, prefetch);
 }
 
-/* --- acting --- */
+/* --- run ops and commands --- */
 
 bool step_engine(tide_status status)
 {
@@ -159,7 +158,7 @@ void set_all_params(void)
     f.log_count = 0;
 }
 
-/* --- looking --- */
+/* --- look at the result --- */
 
 where_it_is residency(tide_chunk chunk)
 {

@@ -1,7 +1,7 @@
-/* What the manager's tests share: a small layout, a chain of ops, an engine that carries commands out at once and logs
- * them, and a look at what came of it. Failures fail the test.
+/* Shared by the tests of the manager: a small layout, a chain of ops, an engine that carries out each
+ * command at once and logs it, and functions to look at the result. A failure fails the test.
  *
- * Params are fp32 and one chunk large, so param i is chunk i; STATE chunks come behind those of params.
+ * Params are fp32 and one chunk large, so param i is chunk i. The STATE chunks follow the params' chunks.
  */
 #ifndef TIDE_TESTS_MANAGER_FIXTURE_H
 #define TIDE_TESTS_MANAGER_FIXTURE_H
@@ -28,30 +28,34 @@ typedef struct fixture {
 
 extern fixture f;
 
-/* --- arranging --- */
+/* --- set-up --- */
 
-/* As many params of each class, in order; ACTIVATION tensors of a chunk a part. */
+/* Make a layout with `params` params of each class, class after class, and `tensors` ACTIVATION tensors
+ * whose parts take a chunk each. */
 void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
                      uint32_t parts);
-/* One class, four bytes of state an element: param i's state is chunk P + i, its update one piece. */
+/* Like arrange_classes, with one class of four bytes of state per element: the state of param i is chunk
+ * params + i, its update is one piece. */
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts);
-/* Of one param. */
+/* Add an op that uses one param. */
 tide_op add_op(tide_pass pass, uint32_t param, uint32_t access);
-/* Op i reads param i; with `backward`, then one op a param that reads it and makes its gradient, backwards. */
+/* Add ops of which op i reads param i and, with `backward`, ops that read the params again in reverse order
+ * and make their gradients. */
 void add_chain(uint32_t params, bool backward);
 void seal(uint32_t device, uint32_t host, tide_placement placement, bool prefetch);
 int clean_up(void **state);
-/* A chain alone, sealed. */
+/* arrange, add_chain and seal. */
 void arrange_chain(uint32_t params, bool backward, uint32_t device, uint32_t host, tide_placement placement,
                    bool prefetch);
 
-/* --- acting --- */
+/* --- run ops and commands --- */
 
-/* Carry out one command, which ends with `status`. False if there is none. */
+/* Carry out one command and report it to the manager with `status`. False if there is none. */
 bool step_engine(tide_status status);
-/* As long as there is one. */
+/* Carry out commands until there are none. */
 void run_engine(void);
-/* Until the open request is ready; begin an op and do so. */
+/* run_until_ready carries out commands until the open request is ready; begin() begins an op and then does
+ * that. */
 void run_until_ready(void);
 void begin(tide_op op);
 void run_op(tide_op op);
@@ -60,10 +64,10 @@ void step_begin(bool training, bool waits);
 void step_end(void);
 void forward_pass(tide_op first, tide_op last);
 void access_chunk(tide_chunk chunk, uint32_t access);
-/* Params and as many STATE chunks; the log begins anew. */
+/* Set all params and their STATE chunks, one per param, then clear the log. */
 void set_all_params(void);
 
-/* --- looking --- */
+/* --- look at the result --- */
 
 typedef struct where_it_is {
     bool device_valid, host_valid, pinned;
@@ -72,7 +76,8 @@ typedef struct where_it_is {
 
 where_it_is residency(tide_chunk chunk);
 tide_manager_counters counters(void);
-/* The first command of a kind on a chunk, or on any if it is ALL; NULL if there was none. */
+/* The first command of this kind in the log that is for `chunk`, or for any chunk if that is ALL; NULL if
+ * there is none. */
 const tide_command *find(tide_command_kind kind, tide_chunk chunk);
 uint32_t count(tide_command_kind kind);
 

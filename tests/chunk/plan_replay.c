@@ -1,19 +1,18 @@
-/* See plan_replay.h. */
 #include "tests/chunk/plan_replay.h"
 
 #include <stdbool.h>
 
 enum { EARLY_STEPS = 4 };
 
-/* --- playing a plan --- */
+/* --- play a plan --- */
 
 typedef struct replay {
     const planned *made;
     bool on_device[PLANNED_CHUNKS_MAX];
-    bool modified[PLANNED_CHUNKS_MAX]; /* the host has no equal copy */
+    bool modified[PLANNED_CHUNKS_MAX]; /* the host has no copy with the same content */
     bool dead[PLANNED_CHUNKS_MAX];
-    bool stale[PLANNED_CHUNKS_MAX]; /* waits in its slot, changed on the host */
-    bool listed[PLANNED_USES_MAX];  /* the use is among the fetches */
+    bool stale[PLANNED_CHUNKS_MAX]; /* the host has changed it while it waits in its slot */
+    bool listed[PLANNED_USES_MAX];  /* the plan's fetches include this use */
     uint32_t on_device_count;
     uint64_t in, out;
 } replay;
@@ -68,8 +67,8 @@ static void replay_step(replay *r)
     }
 }
 
-/* The chunks that stay in their slots after their last use of a step, and those of them that are changed on
- * the host. */
+/* Find the chunks that stay in their slots after their last use of a step and, of these, those that the host
+ * then changes. */
 static uint32_t find_kept(const planned *made, bool *kept, bool *stale)
 {
     uint32_t count = 0;
@@ -105,21 +104,21 @@ void check_by_replay(const planned *made)
     CHECK(r.out == made->plan->copies_out, made);
 }
 
-/* --- fetching early --- */
+/* --- fetch early --- */
 
-/* Fetches are numbered through the steps: number n is fetch n % fetch_count of step n / fetch_count. */
+/* Fetches are numbered through all steps: number n is fetch n % fetch_count of step n / fetch_count. */
 typedef struct early {
     const planned *made;
-    bool on_device[PLANNED_CHUNKS_MAX]; /* or coming: the slot is the chunk's */
+    bool on_device[PLANNED_CHUNKS_MAX]; /* or being fetched: the chunk has a slot */
     bool stale[PLANNED_CHUNKS_MAX];
     bool *started;
     uint32_t free_slots;
-    uint32_t first_open; /* all fetches before have started */
+    uint32_t first_open; /* all fetches with lower numbers have started */
     uint32_t fetch_total;
-    uint64_t before_need; /* fetches that started before their schedule step */
+    uint64_t before_need; /* fetches that started before the schedule step that needs them */
 } early;
 
-/* Does fetch number n start now? `waiting` counts those that want a slot and cannot take one yet. */
+/* Does fetch number n start now? If it needs a slot and must wait for one, it is counted in `waiting`. */
 static bool may_start(const early *e, uint32_t n, uint32_t *waiting)
 {
     const tide_plan *plan = e->made->plan;
@@ -133,9 +132,9 @@ static bool may_start(const early *e, uint32_t n, uint32_t *waiting)
     return false;
 }
 
-/* The rank rule: a fetch starts when free slots exceed the earlier fetches that want one and whose chunks are
- * still there for an earlier use. In place it starts as soon as the chunk is changed. Looks one step ahead.
- */
+/* Start all fetches that may start, looking one step ahead. A fetch starts when there are more free slots
+ * than earlier fetches that still wait for one. A fetch in place starts as soon as the host has changed the
+ * chunk. */
 static void start_fetches(early *e)
 {
     const tide_plan *plan = e->made->plan;

@@ -1,8 +1,9 @@
-/* A plan played against its contract (chunk/planner.h). Whatever is not as it says fails the test, naming the
- * seed.
+/* Checks a plan against its contract (chunk/planner.h) by playing it. A contradiction fails the test with a
+ * message that names the seed.
  *
- * A plan is proven by playing it: from the set of chunks that it keeps from the step before, two steps,
- * counting. What a chunk has been through since it came is known after one step, so the second one counts.
+ * A check begins with the chunks that the plan keeps from the step before, plays two steps and counts copies
+ * in the second. The history of a kept chunk, such as whether the host has a copy of it, is known only after
+ * one step.
  */
 #ifndef TIDE_TESTS_PLAN_REPLAY_H
 #define TIDE_TESTS_PLAN_REPLAY_H
@@ -22,7 +23,7 @@ typedef struct planned {
     tide_trace_use uses[PLANNED_USES_MAX];
     tide_use_trace trace;
     uint32_t slots;
-    uint64_t seed; /* named when something fails */
+    uint64_t seed; /* for messages */
     const tide_plan *plan;
 } planned;
 
@@ -32,16 +33,16 @@ typedef struct planned {
             fail_msg("seed %llu, %u slots: " #condition, (unsigned long long)(made)->seed, (made)->slots);   \
     } while (0)
 
-/* What `leaves`, `fetches`, `in_place` and the copies say agree, and slots suffice: two steps played. A plan
- * that is not steady may cost more than it need, but is as valid. */
+/* Play two steps. The plan's `leaves`, `fetches`, `in_place` and numbers of copies must agree, and the slots
+ * must suffice. A plan that is not steady may cost more than necessary, but must be as valid. */
 void check_by_replay(const planned *made);
 
-/* Steps are played with fetches as early as the rank rule lets them start: every one has its slot by its
- * schedule step. */
+/* Play steps in which each fetch starts as early as it may (start_fetches). Each must have its slot by the
+ * schedule step that needs it. */
 void check_early_fetches(const planned *made);
 
-/* The i-th fetch that wants a slot has that of the i-th release, after those that are idle at the step's
- * begin. */
+/* The slots that are idle at the step's begin go to the first fetches that need a slot. After these the i-th
+ * such fetch takes the slot of the i-th chunk that leaves. */
 void check_pairing(const planned *made);
 
 #endif

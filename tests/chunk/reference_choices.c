@@ -1,4 +1,3 @@
-/* See reference_choices.h. */
 #include "reference_choices.h"
 
 #include "chunk/manager_internal.h"
@@ -15,8 +14,10 @@ const char *ref_choices_problem(void)
     return problem;
 }
 
-static uint64_t ends_of[REF_CHUNKS_MAX];        /* its use is over when so many ops have ended; */
-static uint32_t turn_of[REF_CHUNKS_MAX], turns; /* in this order */
+/* per chunk: its use is over on the device when so many ops have ended */
+static uint64_t ends_of[REF_CHUNKS_MAX];
+/* per chunk: number of its last use among all uses, in the order in which they ended */
+static uint32_t turn_of[REF_CHUNKS_MAX], turns;
 
 void ref_choices_begin(void)
 {
@@ -24,12 +25,12 @@ void ref_choices_begin(void)
     memset(ends_of, 0, sizeof ends_of);
 }
 
-/* What a rule would have done. */
+/* The choice that a reference rule makes. */
 typedef struct choice {
     bool any, copy;
     tide_command_kind kind;
     tide_chunk chunk;
-    uint32_t host_slot; /* of a copy that a duplicate makes room for; TIDE_SLOT_NONE: any */
+    uint32_t host_slot; /* host slot of a duplicate that is given up for the copy; TIDE_SLOT_NONE: any slot */
 } choice;
 
 static void compare(const char *who, const choice *wanted, bool any, const tide_command *command,
@@ -65,9 +66,10 @@ static choice nothing(void)
     return (choice){.chunk = TIDE_CHUNK_NONE, .host_slot = TIDE_SLOT_NONE};
 }
 
-/* --- how far --- */
+/* --- distance of the next use --- */
 
-/* First by schedule steps, then as uses of a schedule step follow each other, then as states do beside their PARAM chunk. */
+/* A distance as a sort key: first the number of schedule steps, then the number of the use, then the number
+ * of the STATE chunk beside its PARAM chunk. */
 static uint64_t far(uint64_t schedule_steps, uint32_t use, uint32_t state)
 {
     return schedule_steps << 40 | (uint64_t)use << 8 | state;
@@ -89,7 +91,7 @@ static bool is_used(const tide_future *f, tide_chunk chunk)
     return f->active->first[chunk] < f->active->first[chunk + 1];
 }
 
-/* Of a STATE chunk, for the sake of one of the PARAM chunks that it is of. */
+/* Distance of a STATE chunk's next use by the update of one of its PARAM chunks, `owner`. */
 static uint64_t far_of_owner(const tide_victims *v, tide_chunk owner, tide_chunk chunk)
 {
     const tide_future *f = v->future;
@@ -102,7 +104,7 @@ static uint64_t far_of_owner(const tide_victims *v, tide_chunk owner, tide_chunk
     return far(tide_schedule_distance(&f->schedule, last), last, state);
 }
 
-/* future.h: the next time that it is worth having on the device. */
+/* Distance of the next time that the chunk is useful on the device (future.h). */
 static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
 {
     const tide_future *f = v->future;
@@ -114,13 +116,13 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
     for (; owner <= last_owner; owner++) {
         const uint64_t worth = far_of_owner(v, owner, chunk);
-        nearest =
-            worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same schedule step: the first one's */
+        /* of owners in one schedule step the first counts */
+        nearest = worth >> 40 < nearest >> 40 ? worth : nearest;
     }
     return nearest;
 }
 
-/* Without a recording: uses up to this one count as equally long ago. */
+/* Without a recording all uses up to the returned one count as equally long ago. */
 static uint64_t since_of(const tide_victims *v)
 {
     const uint64_t uses = v->places->uses, told_apart = v->future->never_first;
@@ -171,7 +173,8 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
     return found;
 }
 
-/* It is wanted on the device again, or somebody holds it. */
+/* Does a queued chunk drop out of the eviction queue? It does if a request or task wants it on the device
+ * again or something pins it. */
 static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
@@ -180,7 +183,8 @@ static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
            (place->marks & TIDE_MARK_REQUESTED && !tide_pending_must_leave(l->pending, chunk));
 }
 
-/* Its marks; with `l`, as they are when those that stay have dropped out, and what has been copied out need not be. */
+/* A chunk's marks. With `l`, as they will be when the queue next looks: chunks that drop out lose the
+ * queue's marks, and chunks that have been copied out lose WRITING. */
 static uint32_t marks_of(const tide_victims *v, const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
@@ -192,7 +196,8 @@ static uint32_t marks_of(const tide_victims *v, const tide_eviction_queue *l, ti
                                                      : place->marks & ~(uint32_t)TIDE_MARK_WRITING;
 }
 
-/* The duplicate whose host slot is given up: one in use, else the nearest. */
+/* The duplicate that gives its host slot up: one in use on the device or, if there is none, the one whose
+ * next use is nearest. */
 static tide_chunk find_duplicate(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared)
 {
     tide_chunk best = TIDE_CHUNK_NONE;
@@ -214,7 +219,8 @@ static tide_chunk find_duplicate(const tide_victims *v, const tide_eviction_queu
     return best;
 }
 
-/* A host slot for a copy: false if there is none; `*slot` the one that a duplicate leaves. */
+/* Find a host slot for a copy out. False if there is none. *slot: the slot that a duplicate gives up,
+ * TIDE_SLOT_NONE if one is free. */
 static bool find_host_slot(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared,
                            uint32_t *slot)
 {
@@ -329,7 +335,7 @@ bool __wrap_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_co
     return any;
 }
 
-/* It has given its host slot up, and nobody else has. */
+/* The chunk of the reference rule, and only that chunk, must have given up its host slot. */
 static void compare_dropped(const tide_victims *v, tide_chunk wanted, uint32_t free_before, bool any)
 {
     ref_choices_made.duplicates += any;
@@ -367,7 +373,8 @@ bool __wrap_tide_victims_free_host_slot(tide_victims *v, uint32_t spared)
 
 /* --- eviction queue --- */
 
-/* eviction_queue.h: who is first; then how far. The class is above all distances. */
+/* A sort key for the order in eviction_queue.h: the class of the chunk in the high bits, then the distance
+ * of its next use. */
 static uint64_t eviction_rank(const tide_eviction_queue *l, tide_chunk chunk)
 {
     enum { CLEAN, URGENT, OVER, OFF, LATE };
@@ -399,7 +406,7 @@ static choice choose_eviction(const tide_eviction_queue *l, uint32_t marks, bool
     for (tide_chunk chunk = 0; chunk < l->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(l->places, chunk);
         const bool dirty = tide_place_is_dirty(place);
-        /* What is to be copied out, and is clean, has been. */
+        /* a chunk with WRITING that is clean was already copied out */
         if (!(place->marks & (dirty ? marks : TIDE_MARK_EVICTING)) || place->busy || stays(l, chunk) ||
             (dirty && !with_copy))
             continue;
@@ -425,8 +432,8 @@ void __wrap_tide_eviction_queue_use_ended(tide_eviction_queue *l, const tide_chu
                                           uint32_t first_use, uint64_t ends)
 {
     for (uint32_t i = 0; i < count; i++) {
-        ends_of[chunks[i]] =
-            l->passed == UINT64_MAX ? 0 : ends; /* nobody told how far the device is: it is over */
+        /* UINT64_MAX: no call has said how far the device is, so all uses count as over */
+        ends_of[chunks[i]] = l->passed == UINT64_MAX ? 0 : ends;
         turn_of[chunks[i]] = ++turns;
     }
     __real_tide_eviction_queue_use_ended(l, chunks, count, first_use, ends);
@@ -447,7 +454,7 @@ bool __wrap_tide_eviction_queue_next(tide_eviction_queue *l, uint32_t marks, boo
 
 /* --- tasks --- */
 
-/* The chunks of a pending update's next piece, its PARAM chunk first. */
+/* The chunks of a pending update's next piece, its PARAM chunk first. Returns their number. */
 static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
                             tide_chunk chunks[TIDE_TASK_CHUNKS_MAX])
 {
@@ -458,8 +465,9 @@ static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
     return 2;
 }
 
-/* All of the pending update's next part is on the host, where slots are free for what has no content. An update writes all of its
- * chunks, a restore its PARAM chunk alone. What is written has to be off the device, or to wait there (KEPT). */
+/* Are all chunks of the next piece on the host, or do those that are missing have no content, with enough
+ * slots free there? An update writes all its chunks, a restore only its PARAM chunk. A chunk that the task
+ * writes must be off the device or keep its slot there (KEPT). */
 static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
 {
     tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
@@ -477,7 +485,7 @@ static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
     return needs_zero <= tide_places_free(t->places, TIDE_TIER_HOST);
 }
 
-/* A request waits for it, or need not. */
+/* Is a task pending for the chunk and not running? With `first_only` a request must wait for it, too. */
 static bool counts(const tide_tasks *t, tide_chunk chunk, bool first_only)
 {
     const tide_pending_update *update = &t->pending->chunks[chunk];
@@ -517,9 +525,9 @@ static tide_chunk first_pending(const tide_tasks *t, tide_tier tier, bool first_
     return TIDE_CHUNK_NONE;
 }
 
-/* Whether a pending update's next piece wants a chunk that the other tier assembles for `other`, and `other`
- * comes first: a request waits for `other` and not for `update`, or, where that does not decide, `other` is
- * the lower one. */
+/* Must the task for `update` wait for the one that the other tier assembles for `other`? It must if both
+ * need the same chunk and `other` has precedence: only `other` has a request that waits for it, or both are
+ * equal in this and `other` is the lower chunk. */
 static bool is_held_back(const tide_tasks *t, tide_chunk update, tide_chunk other, const tide_chunk *others,
                          uint32_t other_count)
 {
@@ -536,8 +544,8 @@ static bool is_held_back(const tide_tasks *t, tide_chunk update, tide_chunk othe
     return wanted == others_wanted ? other < update : others_wanted;
 }
 
-/* Drops from both tiers' pending updates those that an assembled task holds back; then the second one if
- * the first holds it back. */
+/* Remove from the two tiers' pending updates those that a task in assembly makes wait. If the first
+ * remaining one makes the second wait, remove that, too. */
 static void hold_back(const tide_tasks *t, tide_chunk update[TIDE_TIER_COUNT])
 {
     const int first = update[TIDE_TIER_DEVICE] < update[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
@@ -569,8 +577,8 @@ static bool assembles_same(const tide_tasks *t)
     return false;
 }
 
-/* What was moved or handed out is of the first pending one of its tier; nothing is assembled if there is none, or may be none, and
- * nothing on both tiers. */
+/* The command must be for the first pending update of its tier. Nothing may be assembled on a tier without
+ * one, and no chunk on both tiers. */
 static void compare_assembly(const tide_tasks *t, const tide_chunk update[TIDE_TIER_COUNT], bool any,
                              const tide_command *command)
 {
@@ -649,7 +657,7 @@ static bool is_complete(const tide_request *r)
     return is_waiting(r) && count_pending(r) == 0;
 }
 
-/* The first chunk that is missing, has nothing pending, and has a slot. */
+/* The first chunk that is missing, has no pending update, and can get a slot. */
 static choice choose_missing(const tide_request *r)
 {
     choice chosen = nothing();
@@ -715,7 +723,7 @@ static const tide_trace_use *fetch_use(const tide_step_plan *step, uint32_t fetc
 
 typedef enum fetch_state { THERE, LATER, MISSING } fetch_state;
 
-/* Of a chunk's next planned fetch, for a use so many schedule steps ahead. */
+/* The state of a chunk whose next planned fetch is for a use `ahead` schedule steps from now. */
 static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ahead)
 {
     const tide_place *place = tide_place_of(p->places, chunk);
@@ -733,7 +741,7 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
                : THERE;
 }
 
-/* Has this walk met a fetch of the chunk before? From now on it has. */
+/* Has this walk already come to a fetch of the chunk? Remembers that it has now. */
 static bool was_met(uint64_t walk, tide_chunk chunk)
 {
     static uint64_t met[REF_CHUNKS_MAX];
@@ -767,7 +775,7 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
         const tide_chunk chunk = fetch_use(step, fetch)->chunk;
         const tide_place *place = tide_place_of(p->places, chunk);
         const bool in_place = step->plan->in_place[step->plan->fetches[fetch]];
-        if (was_met(walk, chunk)) { /* only a chunk's next one can begin */
+        if (was_met(walk, chunk)) { /* only the next fetch of a chunk can begin */
             free_slots -= !in_place && free_slots > 0;
             continue;
         }

@@ -1,10 +1,12 @@
-/* The manager's choices once more, by plain rules: each looks at all chunks, slots, fetches or pins at every command, and says what
- * the header of the object that chooses says. They keep nothing but when each chunk's use ends. The objects themselves keep sets
- * sorted by next use, and look again only at chunks that changed (chunk/places.h): if the manager forgets to
- * notify them of a change, their choice differs from the plain rule's.
+/* The manager's choices again, by slow and simple rules. At each command a rule looks at all chunks, slots,
+ * fetches or pins and chooses as the header of the choosing object says. The rules store nothing but when
+ * each chunk's use ends. The manager's objects keep sets sorted by next use and look again only at chunks
+ * that changed (chunk/places.h), so if the manager forgets to notify them of a change, their choice differs
+ * from the rule's.
  *
- * The choosing functions of victims, eviction_queue, tasks, request and prefetch are wrapped (tests/meson.build,
- * reference_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.
+ * The linker wraps the choosing functions of victims, eviction_queue, tasks, request and prefetch
+ * (tests/meson.build, reference_choices_link_args). A wrapper computes the rule's choice, calls the
+ * function, and compares the two, ties included.
  */
 #ifndef TIDE_TESTS_REF_CHOICES_H
 #define TIDE_TESTS_REF_CHOICES_H
@@ -15,15 +17,15 @@ enum { REF_CHUNKS_MAX = 4096 };
 
 typedef struct ref_counts {
     uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches,
-        pins;           /* choices compared that chose something */
-    uint64_t held_back; /* assemblies that waited for the other tier's */
+        pins;           /* number of compared choices that chose something */
+    uint64_t held_back; /* number of assemblies that waited for the other tier's */
 } ref_counts;
 
 extern ref_counts ref_choices_made;
 
-/* A new manager comes, of at most REF_CHUNKS_MAX chunks; one at a time. */
+/* Begin with a new manager of at most REF_CHUNKS_MAX chunks. There can be only one at a time. */
 void ref_choices_begin(void);
-/* The first choice that was another; "" if there was none. Nothing is compared after it. */
+/* Describes the first choice that differed; "" if there was none. Later choices are not compared. */
 const char *ref_choices_problem(void);
 
 #endif

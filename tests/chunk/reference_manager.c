@@ -1,4 +1,3 @@
-/* A reference model of the chunk manager: see reference_manager.h. */
 #include "reference_manager.h"
 
 #include "chunk/manager_internal.h"
@@ -71,7 +70,7 @@ static bool is_activation(const reference_manager *n, tide_chunk chunk)
     return n->is_activation[chunk];
 }
 
-/* Params of a class have chunks of their own. */
+/* All params in a PARAM chunk have the same class. */
 static bool is_frozen(const reference_manager *n, tide_chunk param_chunk)
 {
     for (uint32_t p = 0; p < n->params; p++)
@@ -87,7 +86,7 @@ static bool overlaps(const reference_manager *n, uint32_t param, tide_chunk chun
     return chunk >= first && chunk <= last;
 }
 
-/* Does any chunk of the param hold (at least) so much of a gradient? */
+/* Does any chunk of the param hold a gradient of kind `least` or a higher one? */
 static bool holds(const reference_manager *n, uint32_t param, reference_gradient least)
 {
     tide_chunk first, last;
@@ -106,7 +105,8 @@ static reference_slot *slot_at(reference_manager *n, tide_tier tier, uint32_t sl
     return &n->slots[tier][slot < n->slot_count[tier] ? slot : 0];
 }
 
-/* Is the content of a chunk of any worth? Dead activations are not, zeros that were never written neither. */
+/* Does a chunk have content that must be kept? Dead activations have none, nor have chunks that were never
+ * written. */
 static bool is_worth(const reference_manager *n, tide_chunk chunk)
 {
     if (!is_activation(n, chunk))
@@ -128,13 +128,13 @@ static uint64_t all_pieces(const reference_manager *n, tide_chunk param_chunk)
     return (UINT64_C(1) << pieces) - 1;
 }
 
-/* Owes all of its pieces, and some. */
+/* Is an update or restore of all pieces of the chunk pending? */
 static bool is_whole(const reference_manager *n, tide_chunk param_chunk)
 {
     return n->pending[param_chunk] && n->pending[param_chunk] == all_pieces(n, param_chunk);
 }
 
-/* Before a slot is given new content: is another copy left of what it holds? */
+/* Called before a slot gets new content: its present content must have another copy. */
 static void check_no_loss(reference_manager *n, tide_tier tier, uint32_t slot)
 {
     const reference_slot *losing = slot_at(n, tier, slot);
@@ -142,7 +142,7 @@ static void check_no_loss(reference_manager *n, tide_tier tier, uint32_t slot)
         return;
     if (losing->chunk < param_chunks(n) && n->pending_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
         is_whole(n, losing->chunk))
-        return; /* about to be rewritten from MASTER */
+        return; /* the restore will rewrite it from MASTER */
     for (int other = 0; other < TIDE_TIER_COUNT; other++)
         for (uint32_t i = 0; i < n->slot_count[other]; i++) {
             const reference_slot *copy = &n->slots[other][i];
@@ -174,9 +174,9 @@ static bool is_pinned_by_op(const reference_manager *n, tide_chunk chunk)
     return false;
 }
 
-/* --- all that can be asked, after every call --- */
+/* --- compare with everything that the manager reports --- */
 
-/* Pinned at once as a whole; a slice's own pins come later. */
+/* The manager pins all of an op's params at once; a slice's chunks are pinned later. */
 static bool op_is_pinned(const reference_manager *n)
 {
     return n->open_op != NONE && (tide_manager_ready(n->manager) || n->open_slice != NONE);
@@ -209,12 +209,12 @@ static tide_tensor_state part_state(const reference_manager *n, uint32_t tensor,
     return n->part_live[tensor][part] ? TIDE_TENSOR_HOLD : TIDE_TENSOR_FREE;
 }
 
-/* Per chunk: a bit for every state that one of its tensors is in. */
+/* Per chunk: one bit for each state that some tensor in it has. */
 typedef struct reference_chunk_states {
     uint8_t tensors[REFERENCE_CHUNKS_MAX];
     bool in_task[REFERENCE_CHUNKS_MAX];
-    bool running[REFERENCE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
-    bool worth[REFERENCE_CHUNKS_MAX]; /* an ACTIVATION chunk of which some part was written and is not dead */
+    bool running[REFERENCE_CHUNKS_MAX]; /* of a PARAM chunk: an update or restore runs */
+    bool worth[REFERENCE_CHUNKS_MAX];   /* of an ACTIVATION chunk: some part was written and is not dead */
 } reference_chunk_states;
 
 static void compare_param(reference_manager *n, uint32_t p, reference_chunk_states *states)
@@ -255,7 +255,7 @@ static void note_tasks(const reference_manager *n, reference_chunk_states *state
     }
 }
 
-/* States are counted per chunk: which of its tensors are in, and whether an update or a restore is at work on it. */
+/* Compare a chunk's tensor states, and whether an update or restore of it runs. */
 static void compare_states(reference_manager *n, tide_chunk chunk, const reference_chunk_states *states)
 {
     const tide_manager *m = n->manager;
@@ -269,7 +269,8 @@ static void compare_states(reference_manager *n, tide_chunk chunk, const referen
            "chunk %u: live %d", chunk, m->places.chunks[chunk].live);
 }
 
-/* A chunk that no command moves: every copy that the manager counts on is one; what is of worth has one. */
+/* Of a chunk that no command moves: each copy that the manager calls valid must have the true version, and
+ * content that must be kept needs at least one such copy. */
 static void compare_place(reference_manager *n, tide_chunk chunk, bool worth)
 {
     const tide_place *place = tide_place_of(&n->manager->places, chunk);
@@ -281,8 +282,8 @@ static void compare_place(reference_manager *n, tide_chunk chunk, bool worth)
            (int)n->mapped[chunk], (int)device_slot);
     EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
     EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
-    const bool of_none =
-        truth == REFERENCE_GARBAGE || (is_activation(n, chunk) && !worth); /* poisoned, or dead */
+    /* poisoned params or dead activations have no true version */
+    const bool of_none = truth == REFERENCE_GARBAGE || (is_activation(n, chunk) && !worth);
     if (n->problem[0] || of_none)
         return;
     if (on_device)
@@ -310,8 +311,8 @@ static void compare_chunk(reference_manager *n, tide_chunk chunk, const referenc
         compare_place(n, chunk, is_activation(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
 }
 
-/* Everything after every call, if that is wanted; else after a call that changes more than where chunks are,
- * and of chunks those of params. */
+/* Compare all chunks if compares_always is set. Otherwise compare only after an important call, one that
+ * changes more than where chunks are, and only PARAM chunks. */
 static void compare(reference_manager *n, bool important)
 {
     reference_chunk_states states;
@@ -335,7 +336,7 @@ static void compare(reference_manager *n, bool important)
            (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
 }
 
-/* --- taking commands --- */
+/* --- take commands --- */
 
 static void take_fetch(reference_manager *n, const tide_command *c)
 {
@@ -343,7 +344,7 @@ static void take_fetch(reference_manager *n, const tide_command *c)
     EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE),
            "fetch of chunk %u, which is on the device", c->chunk);
     EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
-    bool undefined = n->truth[c->chunk] == REFERENCE_GARBAGE; /* poisoned, until it is set again */
+    bool undefined = n->truth[c->chunk] == REFERENCE_GARBAGE; /* poisoned params, until they are set again */
     EXPECT(!c->in_place || (c->copy && (undefined || slot->version != n->truth[c->chunk])),
            "fetch of chunk %u again", c->chunk);
     EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
@@ -373,7 +374,7 @@ static void take_evicting(reference_manager *n, const tide_command *c)
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
 }
 
-/* What a task reads must be the truth, or need zeros if there never was anything. */
+/* A task must read the true version, or zero the chunk if it never had content. */
 static void check_task_chunk(reference_manager *n, const tide_command *c, uint32_t i)
 {
     const tide_task_chunk *t = &c->task[i];
@@ -391,7 +392,7 @@ static void check_task_chunk(reference_manager *n, const tide_command *c, uint32
            "a task on chunk %u sees something else", t->chunk);
 }
 
-/* Does another PARAM chunk of the other tier have a pending piece of the same STATE chunk? */
+/* Does a PARAM chunk of the other tier have a pending piece with the same STATE chunk? */
 static bool is_among_neighbours(const reference_manager *n, const tide_command *c)
 {
     for (tide_chunk other = 0; other < param_chunks(n); other++) {
@@ -443,7 +444,8 @@ static void take_task(reference_manager *n, const tide_command *c)
         check_task_chunk(n, c, i);
         if (c->tier == TIDE_TIER_HOST && slot_at(n, c->tier, c->task[i].slot)->chunk != c->task[i].chunk)
             check_no_loss(n, c->tier, c->task[i].slot);
-        /* The host is about to change it: the slot that waits holds nothing from here on, cancelled or not. */
+        /* A host task is about to change the chunk. The device slot that waits for it has no valid content
+         * any more, even if the task is cancelled. */
         const uint32_t waiting = c->tier == TIDE_TIER_HOST ? n->mapped[c->task[i].chunk] : NONE;
         if (waiting != NONE && task_writes(n, c, i))
             n->slots[TIDE_TIER_DEVICE][waiting].version = REFERENCE_GARBAGE;
@@ -476,7 +478,7 @@ bool reference_take(reference_manager *n)
     return true;
 }
 
-/* --- completing them --- */
+/* --- complete commands --- */
 
 static void complete_move(reference_manager *n, const tide_command *c, bool ok)
 {
@@ -508,13 +510,14 @@ static void complete_move(reference_manager *n, const tide_command *c, bool ok)
     }
 }
 
-/* The chunk was updated or restored, or there is nothing in it that would have to be. */
+/* The chunk was updated or restored, or had no gradient that needed that. */
 static void end_gradients(reference_manager *n, tide_chunk chunk)
 {
     for (uint32_t p = 0; p < n->params; p++) {
         n->gradient[p][chunk] = REFERENCE_GRADIENT_NONE;
         if (n->stands_complete[p] && !holds(n, p, REFERENCE_GRADIENT_ZERO))
-            n->stands_complete[p] = n->used_now[p] = false; /* at rest, perhaps before the step is over */
+            /* the gradient is over, perhaps before the step is */
+            n->stands_complete[p] = n->used_now[p] = false;
     }
 }
 
@@ -526,7 +529,7 @@ static void new_version(reference_manager *n, tide_chunk chunk, tide_tier tier, 
     at->version = n->truth[chunk];
 }
 
-/* A task has written the chunk whole. */
+/* A task has written the whole chunk, so all params in it have values. */
 static void note_values(reference_manager *n, tide_chunk chunk)
 {
     for (uint32_t p = 0; p < n->params; p++)
@@ -588,7 +591,7 @@ void reference_complete(reference_manager *n, uint32_t at, reference_outcome out
     compare(n, c.kind > TIDE_COMMAND_WRITE_BACK);
 }
 
-/* --- gradients, from the definition --- */
+/* --- gradients, by definition --- */
 
 static const tide_use *find_use(const reference_op *op, uint32_t param)
 {
@@ -664,7 +667,7 @@ bool reference_has_new_gradient(const reference_manager *n)
     return false;
 }
 
-/* --- the caller's side --- */
+/* --- the caller's calls --- */
 
 static void expect_status(reference_manager *n, tide_status status, bool ok, const char *what)
 {
@@ -689,7 +692,7 @@ void reference_step_begin(reference_manager *n, bool training, bool updates_wait
     compare(n, true);
 }
 
-/* Is a param of the op closed, or will it be by `next`? */
+/* Has a param of the op been closed in this step, or will op `next` close one? */
 static bool is_over(const reference_manager *n, tide_op op, tide_op next)
 {
     for (uint32_t p = 0; p < n->params; p++)
@@ -699,7 +702,8 @@ static bool is_over(const reference_manager *n, tide_op op, tide_op next)
     return false;
 }
 
-/* Once `next` has begun: can the closing op of this gradient run, and those of all gradients that it adds to? */
+/* Once `next` has begun: can the closing op of this gradient still run, and the closing ops of all gradients
+ * to which that op adds? */
 static bool can_close(const reference_manager *n, uint32_t param, tide_op next)
 {
     const tide_op closing = closing_op(n, param);
@@ -811,7 +815,7 @@ void reference_check_ready(reference_manager *n)
     }
 }
 
-/* What the op closes goes into its place. */
+/* Put the gradients that the op closes into their params' places. */
 static void close_gradients(reference_manager *n, tide_op op)
 {
     for (uint32_t p = 0; p < n->params; p++) {
@@ -844,7 +848,7 @@ void reference_end(reference_manager *n)
     compare(n, true);
 }
 
-/* Over or given up: activations are dead, params at rest or complete. */
+/* The step has ended or was given up: activations are dead, and no param counts as used. */
 static void close_step(reference_manager *n)
 {
     memset(n->part_live, 0, sizeof n->part_live);
@@ -886,8 +890,9 @@ static bool chunk_has_gradient(const reference_manager *n, tide_chunk chunk)
     return false;
 }
 
-/* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. What
- * is pending from an older step stays pending: a chunk with such an update holds nothing newer. */
+/* After an abort: drop the updates of the last training step that have not begun, and restore every chunk
+ * with a gradient of that step. Pending updates of older steps stay; a chunk with such an update holds no
+ * newer gradient. */
 static void restore_all(reference_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
@@ -925,7 +930,7 @@ static bool has_pending_updates(const reference_manager *n)
     return false;
 }
 
-/* Params that are trained are undefined, and nothing is pending. */
+/* All trained params become undefined, and no update is pending. */
 static void poison(reference_manager *n)
 {
     memset(n->pending, 0, sizeof n->pending);
@@ -938,7 +943,7 @@ static void poison(reference_manager *n)
 
 void reference_abort(reference_manager *n, bool *poisoned)
 {
-    if (op_is_pinned(n)) { /* it may have come as far as its roundings */
+    if (op_is_pinned(n)) { /* the open op may already have rounded its gradients */
         close_gradients(n, n->open_op);
         for (uint32_t i = 0; i < n->ops[n->open_op].param_count; i++)
             n->has_value[n->ops[n->open_op].params[i].tensor] = true;

@@ -1,4 +1,5 @@
-/* Layout: packing, straddling, classes, pieces, planes; and random layouts against a map of their elements. */
+/* The layout: how params are packed into chunks and cross their borders, classes, pieces and planes. Then
+ * random layouts are compared with a map that names the param of every element. */
 #include "chunk/layout.h"
 
 #include <setjmp.h>
@@ -58,7 +59,7 @@ static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **s
     tide_layout_destroy(layout);
 }
 
-/* Its params in the order of the model, d = 1280: 774,030,080 elements. */
+/* The params of GPT-2 large in the order of the model, width 1280: 774,030,080 elements. */
 static void add_gpt2_large(tide_layout *layout)
 {
     const uint64_t d = 1280,
@@ -74,7 +75,7 @@ static void add_gpt2_large(tide_layout *layout)
     add_param(layout, "ln_f.bias", d);
 }
 
-/* Bytes of params or of their state, gaps left out. */
+/* Bytes of params, or of their state, in a chunk, without gaps. */
 static uint64_t content_bytes(const tide_layout *layout, tide_chunk chunk)
 {
     uint64_t elements = 0;
@@ -118,7 +119,7 @@ static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
         tide_layout_state_owners(layout, chunk, &first, &last);
         shared += first != last;
     }
-    assert_int_equal(shared, params - 1); /* one in six */
+    assert_int_equal(shared, params - 1); /* one STATE chunk in six */
     assert_int_equal(tide_layout_pieces_most(layout), 7);
     tide_layout_destroy(layout);
 }
@@ -130,7 +131,8 @@ static void the_last_chunks_planes_are_as_long_as_its_elements(void **state)
     add_param(layout, "p", ADAMW_ELEMENTS + 10);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, 1), 3 * 1024);
-    assert_int_equal(tide_layout_plane_offset_bytes(layout, 2, 1), 256); /* 10 elements: 128 bytes, aligned */
+    /* 10 elements take 128 bytes, aligned */
+    assert_int_equal(tide_layout_plane_offset_bytes(layout, 2, 1), 256);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, 2), 2 * 256 + 128);
     tide_layout_destroy(layout);
 }
@@ -208,7 +210,8 @@ static void bad_options_classes_and_names_are_refused(void **state)
     assert_int_equal(tide_layout_add_param(layout, 0, "q", 0, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_activation(layout, "c", 0, 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_activation(layout, "c", 1, 0, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_OK); /* of another kind */
+    /* a param may have the same name */
+    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_param(layout, 0, "q", UINT64_C(1) << 48, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_activation(layout, "c", UINT32_MAX, 1, &number), TIDE_ERROR_ARGUMENT);
@@ -221,7 +224,7 @@ static void bad_options_classes_and_names_are_refused(void **state)
     tide_layout_destroy(layout);
 }
 
-/* Every one is found, none that is not there. */
+/* Each name is found, and no other. */
 static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **state)
 {
     (void)state;
@@ -249,17 +252,17 @@ static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **s
     tide_layout_destroy(layout);
 }
 
-/* --- random layouts against maps that say of every element of a class whose it is --- */
+/* --- random layouts, compared with a map of each class that names the param of every element --- */
 
 enum { PARAMS_MAX = 20, CLASSES = 3, ELEMENTS_MAX = 200000 };
 
 typedef struct element_map {
-    int32_t owner[ELEMENTS_MAX]; /* param, -1 for a gap */
+    int32_t owner[ELEMENTS_MAX]; /* the param, -1 for a gap */
     uint64_t elements;
-    tide_chunk first_chunk; /* in the PARAM space */
+    tide_chunk first_chunk; /* first PARAM chunk of the class */
 } element_map;
 
-static uint64_t first[PARAMS_MAX], end[PARAMS_MAX]; /* of each param in its class */
+static uint64_t first[PARAMS_MAX], end[PARAMS_MAX]; /* range of each param's elements in its class */
 
 static void map_param(element_map *map, uint32_t param, uint64_t elements, uint64_t alignment)
 {
@@ -271,7 +274,8 @@ static void map_param(element_map *map, uint32_t param, uint64_t elements, uint6
     end[param] = map->elements;
 }
 
-/* Every element of [begin, begin + count) of the class is in exactly the segment that the map says, gaps in none. */
+/* Counts segments of the elements [begin, begin + count) of a class: each element must be in exactly one
+ * segment, that of its param in the map; a gap in none. */
 typedef struct seen_elements {
     int32_t owner[4 * CHUNK_BYTES];
     uint64_t begin, count;
@@ -318,7 +322,8 @@ static void check_chunk(const tide_layout *layout, const element_map *map, tide_
                      left < elements ? left * CHUNK_BYTES / elements : CHUNK_BYTES);
 }
 
-/* Pieces follow each other, each in its STATE chunk behind the one before, and hold what the map says. */
+/* A chunk's pieces must follow each other, each must lie in its STATE chunk behind the piece before it
+ * there, and their segments must agree with the map. */
 static void check_pieces(const tide_layout *layout, const element_map *map, tide_chunk chunk,
                          uint64_t elements)
 {
@@ -345,7 +350,8 @@ static void check_pieces(const tide_layout *layout, const element_map *map, tide
     assert_int_equal(begin, map->elements < chunk_end ? map->elements : chunk_end);
 }
 
-/* Planes of a STATE chunk follow each other without overlapping, and hold its pieces' elements. */
+/* The planes of a STATE chunk must follow each other without overlap and have space for the elements of its
+ * pieces. */
 static void check_state(const tide_layout *layout, const tide_state_format *format, tide_chunk state_chunk)
 {
     uint64_t elements = 0, offset = 0;

@@ -1,5 +1,5 @@
-/* The least that a recorded step copies: against the least of all plans of small steps, found by search, and
- * against plans. */
+/* The lower bounds on copies in a recorded step (chunk/least.h). On small steps they are compared with the
+ * best of all plans, found by search; on larger ones with the planner's plans. */
 #include "chunk/least.h"
 #include "chunk/planner.h"
 #include "tests/support/fake_memory.h"
@@ -16,13 +16,13 @@
 #include <cmocka.h>
 
 enum {
-    SMALL_CASES = 1000, /* of each size */
+    SMALL_CASES = 1000, /* for each of small_ones */
     LIMITS = 4,
     RANDOM_CASES = 4000,
     CHUNKS_MAX = 100,
     USES_MAX = 400,
     BLOCK_PARAMS = 4,
-    LARGE_BLOCKS = 1600, /* 8,000 chunks: a 70B's, of 64 MiB, are about 2,400 */
+    LARGE_BLOCKS = 1600, /* 8,000 chunks; a 70B model has about 2,400 of 64 MiB */
     LARGE_CHUNKS = LARGE_BLOCKS * (BLOCK_PARAMS + 1),
     LARGE_ROUNDS = 5,
 };
@@ -71,7 +71,8 @@ static const trace_limits small_ones[LIMITS] = {{SMALL_CHUNKS_MAX, SMALL_USES_MA
                                                 {SMALL_CHUNKS_MAX, SMALL_USES_MAX, 3},
                                                 {4, SMALL_USES_MAX, 2}};
 
-/* What any plan copies, in OPTIMUM_PERIOD steps: in alone, out alone, together. */
+/* The fewest chunks that any plan copies in OPTIMUM_PERIOD steps: in, out, and in both directions together.
+ * Each is a minimum of its own. */
 typedef struct searched {
     uint32_t in, out, sum;
 } searched;
@@ -114,7 +115,7 @@ static void print_sums(const trace_limits *limits, const sums *s)
         100.0 * s->equal_sum / s->cases);
 }
 
-/* In whole chunks, the bound on copies in is what it is to be a bound of. */
+/* The bound on copies in must be exactly the optimum, rounded down to whole chunks. */
 static void a_small_step_copies_no_less(void **state)
 {
     (void)state;
@@ -135,13 +136,15 @@ static void a_small_step_copies_no_less(void **state)
         print_sums(&small_ones[k], &s);
         if (s.cases < SMALL_CASES)
             continue;
-        /* Spans taken one way alone come to 0.985 at most in one of these, to 0.965 in another. */
+        /* The bound on copies out is the higher one of two (least.h). Either of the two alone would fail
+         * here: it reaches at most 0.985 of the optimum in one of these groups of cases, and 0.965 in
+         * another. */
         assert_true(s.out * 1000 >= s.least_out * 990);
         assert_true((s.in + s.out) * 1000 >= s.least_sum * 965);
     }
 }
 
-/* --- steps with more chunks --- */
+/* --- larger steps --- */
 
 static const trace_limits *limits_of(uint64_t seed)
 {
@@ -177,7 +180,7 @@ static void no_plan_copies_less(void **state)
     assert_true(plan_out * 100 <= out * 104);
 }
 
-/* Nothing has to be given up for slots: what is left are the updates on the host. */
+/* No chunk has to leave for want of slots, so only updates on the host cause copies. */
 static void with_a_slot_for_every_chunk_it_is_what_the_plan_copies(void **state)
 {
     (void)state;
@@ -215,7 +218,8 @@ static void more_slots_never_raise_it(void **state)
     assert_true(lower > RANDOM_CASES / 10);
 }
 
-/* A step may begin anywhere in the circle. (Where walks repeat, that is: all of these do.) */
+/* A step may begin anywhere in the repeating sequence. (This holds where the search for the bound repeats,
+ * as in all these cases.) */
 static void it_is_the_same_wherever_the_step_begins(void **state)
 {
     (void)state;
@@ -234,9 +238,9 @@ static void it_is_the_same_wherever_the_step_begins(void **state)
     assert_true(turns > 100);
 }
 
-/* --- written steps --- */
+/* --- steps written by hand --- */
 
-/* Chunks are numbered without a gap. */
+/* The bounds of given uses, whose chunks must be numbered without a gap. */
 static copies least_given(const tide_trace_use *uses, uint32_t use_count, uint32_t slots)
 {
     tide_trace_use copied[USES_MAX];
@@ -258,7 +262,7 @@ static copies least_given(const tide_trace_use *uses, uint32_t use_count, uint32
         assert_int_equal(found.out, least_out);                                                              \
     } while (0)
 
-/* What a use does, briefly. */
+/* Short names for combinations of flags of a use. */
 enum {
     R = 0,
     W = TIDE_TRACE_MODIFIES,
@@ -282,7 +286,7 @@ static void what_fits_copies_nothing(void **state)
     assert_least(uses, 3, 0, 0);
 }
 
-/* Two of three fit. Missing every other time is one and a half a step, in whole chunks one. */
+/* Two of three chunks fit. The best plan misses every other use, 1.5 a step, or 1 in whole chunks. */
 static void one_chunk_too_many_costs_a_chunk_and_a_half(void **state)
 {
     (void)state;
@@ -296,8 +300,8 @@ static void one_chunk_too_many_costs_a_chunk_and_a_half(void **state)
     assert_least(written, 1, 3, 3);
 }
 
-/* Of n chunks used in turn k fit, one of them in use: (n - k) / (n - 1) copies a use, which is the same again after
- * n - 1 rounds. */
+/* k of n chunks fit, one of them in use, and ops use the chunks in turn. Each use then costs (n - k) / (n -
+ * 1) copies, and the pattern repeats only after n - 1 rounds. */
 static void a_step_that_takes_long_to_repeat_has_a_bound(void **state)
 {
     (void)state;
@@ -331,7 +335,7 @@ static void a_chunk_that_has_to_leave_is_copied_if_it_is_modified(void **state)
     assert_least(created_next, 1, 0, 1);
 }
 
-/* Chunk 0 goes for want of room before it has to. */
+/* Chunk 0 leaves, because chunk 1 needs its slot, before the use after which it must leave. */
 static void a_chunk_that_has_left_clean_leaves_without_a_copy(void **state)
 {
     (void)state;
@@ -367,7 +371,7 @@ static void content_that_ends_is_copied_only_before(void **state)
     assert_least(never_left_alive, 1, 0, 0);
 }
 
-/* Whoever knows that it will be created anew need not save it. */
+/* A chunk that will be created anew need not be copied out. */
 static void content_that_is_created_anew_is_not_copied_out(void **state)
 {
     (void)state;
@@ -375,7 +379,8 @@ static void content_that_is_created_anew_is_not_copied_out(void **state)
     assert_least(uses, 1, 0, 0);
 }
 
-/* In schedule step 1 chunks 0 and 2 are used, so 1 has to go; if 0 is not held, 1 can stay, and the others take turns. */
+/* In schedule step 1 chunks 0 and 2 are in use, so chunk 1 must leave. If chunk 0 is not held, chunk 1 can
+ * stay and the other two take turns in a slot. */
 static void a_use_that_is_held_takes_its_slot_through_all_its_schedule_steps(void **state)
 {
     (void)state;
@@ -387,7 +392,7 @@ static void a_use_that_is_held_takes_its_slot_through_all_its_schedule_steps(voi
 
 /* --- a large step --- */
 
-/* A block's params are held while its activation is written or read. */
+/* The block's params stay in use while its activation is written or read. */
 static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t activation_flags)
 {
     const tide_chunk first = block * (BLOCK_PARAMS + 1);
@@ -399,7 +404,7 @@ static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flag
     trace->schedule_step_count += 2;
 }
 
-/* Up through the blocks, and down. */
+/* Forward through all blocks, then backward. */
 static void make_large(tide_use_trace *trace, uint32_t last_flags)
 {
     trace->chunk_count = LARGE_CHUNKS;
@@ -455,7 +460,7 @@ static void a_large_plan_is_near_it(void **state)
     free(trace.uses);
 }
 
-/* --- purity, memory --- */
+/* --- no state kept between calls; memory --- */
 
 static void what_was_found_before_does_not_matter(void **state)
 {

@@ -1,6 +1,7 @@
-/* The manager, one behaviour each. Params are fp32 and one chunk large, with four bytes of state an element, so
- * param i is chunk i, its state chunk P + i, and its update one piece (more: test_manager_pieces.c). Commands are
- * carried out at once unless a test says otherwise, and kept in a log. */
+/* The manager, one behaviour per test. Params are fp32 and one chunk large, with four bytes of state per
+ * element: param i is chunk i, its state is chunk params + i, and its update is one piece.
+ * (test_manager_pieces.c tests updates of several pieces.) The fixture carries out commands at once and logs
+ * them, unless a test says otherwise. */
 #include "manager_fixture.h"
 
 #include <string.h>
@@ -52,7 +53,7 @@ static void without_a_recording_the_least_recently_used_leaves(void **state)
     set_all_params();
     step_begin(false, false);
     run_ops(0, 2);
-    run_op(0); /* now 1 is the oldest */
+    run_op(0); /* chunk 1 is now the least recently used */
     run_op(3);
     assert_non_null(find(TIDE_COMMAND_EVICT, 1));
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
@@ -63,15 +64,16 @@ static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void *
     (void)state;
     arrange_chain(4, false, 3, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
-    forward_pass(0, 3); /* recorded; now 1, 2, 3 are there */
+    forward_pass(0, 3); /* this pass is recorded; chunks 1, 2, 3 are on the device at its end */
     step_begin(false, false);
     f.log_count = 0;
-    run_op(0); /* 1, 2, 3 come in 0, 1, 2 schedule steps: 3 leaves, where LRU would take 1 */
+    /* chunks 1, 2, 3 are used in 0, 1, 2 schedule steps: 3 must leave; least recently used would choose 1 */
+    run_op(0);
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
     assert_non_null(find(TIDE_COMMAND_EVICT, 3));
     run_ops(1, 2);
     f.log_count = 0;
-    run_op(3); /* 0 comes first in the next step, 2 last */
+    run_op(3); /* in the next step 0 is used first, 2 last */
     assert_non_null(find(TIDE_COMMAND_EVICT, 2));
 }
 
@@ -80,16 +82,16 @@ static void a_chunk_that_is_to_leave_stays_if_it_is_used_again_first(void **stat
     (void)state;
     arrange_chain(4, false, 2, 20, TIDE_PLACEMENT_HOST, true);
     set_all_params();
-    forward_pass(0, 3); /* recorded */
-    forward_pass(0, 3); /* by the plan */
+    forward_pass(0, 3); /* this pass is recorded */
+    forward_pass(0, 3); /* this one follows the plan */
     run_engine();
     step_begin(false, false);
-    run_op(0); /* is to leave, but nobody asks what is next */
+    run_op(0); /* the plan now evicts chunk 0, but the test does not ask for the command */
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
     assert_true(tide_manager_ready(f.manager));
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     f.log_count = 0;
-    run_engine(); /* another order than recorded: nothing is planned any more */
+    run_engine(); /* the pass deviates from the recorded order, so no plan applies */
     assert_int_equal(count(TIDE_COMMAND_EVICT), 0);
 }
 
@@ -102,10 +104,10 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
     assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
-    assert_false(tide_manager_next(f.manager, &another)); /* the slot is on its way */
+    assert_false(tide_manager_next(f.manager, &another)); /* the first eviction will provide the slot */
     clean_up(state);
 
-    /* Three params, and an update needs its state, too. */
+    /* An update of one of the three params needs a slot for its state, too. */
     arrange_chain(3, true, 3, 20, TIDE_PLACEMENT_DEVICE, false);
     step_begin(true, true);
     run_ops(0, 5);
@@ -123,10 +125,10 @@ static void a_clean_chunk_leaves_when_it_is_needed_nearly_as_late(void **state)
     arrange_chain(6, false, 5, 40, TIDE_PLACEMENT_HOST, false);
     for (uint32_t i = 0; i < 5; i++)
         access_chunk(i, WRITE);
-    forward_pass(0, 5); /* param 5 has zeros that only the device holds */
+    forward_pass(0, 5); /* param 5 now has zeros that only the device has */
     step_begin(false, false);
     f.log_count = 0;
-    run_op(0); /* 5 is needed in 4 schedule steps, 4 in 3 */
+    run_op(0); /* chunk 5 is used again in 4 schedule steps, chunk 4 in 3 */
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
     assert_non_null(find(TIDE_COMMAND_EVICT, 4));
 }
@@ -135,22 +137,23 @@ static void device_state_is_next_used_by_its_update(void **state)
 {
     (void)state;
     arrange_chain(2, true, 9, 20, TIDE_PLACEMENT_DEVICE, false);
-    /* schedule steps: 0 forward, 1 forward, 1 backward, 0 backward */
+    /* the op uses in these schedule steps: param 0 forward, 1 forward, 1 backward, 0 backward */
     step_begin(true, true);
     run_ops(0, 3);
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1),
-                     1); /* pending: before param 1's next use */
+                     1); /* its update is pending and comes before param 1's next use */
     run_engine();
-    assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1), 2); /* after its last */
+    /* the next update comes after param 1's last use */
+    assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1), 2);
     assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 0), 3);
 }
 
 static void both_tiers_just_enough_hold_each_chunk_once(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 2, 7, TIDE_PLACEMENT_HOST, false); /* 8 chunks and one */
+    arrange_chain(4, true, 2, 7, TIDE_PLACEMENT_HOST, false); /* 8 chunks and a spare slot */
     for (int step = 0; step < 3; step++) {
         step_begin(true, true);
         run_ops(0, 7);
@@ -168,11 +171,12 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
     assert_true(counters().promotions > 0);
 }
 
-/* The host is full: what it has updated returns to the slot that waits for it, before any state goes up for nothing. */
+/* The host is full. It must free slots by returning chunks that it has updated to the device slots that wait
+ * for them, before it promotes state that only lies there. */
 static void the_host_gets_room_by_what_it_has_updated(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 5, 5, TIDE_PLACEMENT_HOST, false); /* 8 chunks and two */
+    arrange_chain(4, true, 5, 5, TIDE_PLACEMENT_HOST, false); /* 8 chunks and two spare slots */
     for (int step = 0; step < 4; step++) {
         f.log_count = 0;
         step_begin(true, true);
@@ -204,7 +208,8 @@ static void a_request_says_what_it_waits_for(void **state)
     step_begin(true, true);
     assert_int_equal(waits_for(), TIDE_REQUEST_READY);
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
-    assert_int_equal(waits_for(), TIDE_REQUEST_MOVE); /* a slot is free */
+    /* a slot is free, so the request waits only for the move */
+    assert_int_equal(waits_for(), TIDE_REQUEST_MOVE);
     run_engine();
     assert_int_equal(waits_for(), TIDE_REQUEST_READY);
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
@@ -213,7 +218,7 @@ static void a_request_says_what_it_waits_for(void **state)
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
     assert_int_equal(waits_for(), TIDE_REQUEST_SLOT);
     assert_true(tide_manager_next(f.manager, &evict));
-    assert_int_equal(waits_for(), TIDE_REQUEST_SLOT); /* it is being emptied */
+    assert_int_equal(waits_for(), TIDE_REQUEST_SLOT); /* the slot's chunk is being evicted */
     tide_manager_done(f.manager, evict.id, TIDE_OK);
     assert_int_equal(waits_for(), TIDE_REQUEST_MOVE);
     run_engine();
@@ -255,8 +260,8 @@ static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
         run_engine();
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
-    assert_in_range(counters().demand_fetches, demanded,
-                    demanded + 1); /* until what stays is what the plan says */
+    /* the first pass may need one more until the chunks that stay are the plan's */
+    assert_in_range(counters().demand_fetches, demanded, demanded + 1);
 }
 
 static void prefetch_never_displaces_a_nearer_chunk(void **state)
@@ -271,7 +276,7 @@ static void prefetch_never_displaces_a_nearer_chunk(void **state)
         uint64_t demanded = counters().demand_fetches;
         run_engine();
         assert_true(residency(op).device_valid);
-        if (op > 1) /* what was fetched ahead is still there when its op comes */
+        if (op > 1) /* a chunk fetched ahead is still there when its op begins */
             assert_int_equal(counters().demand_fetches, demanded);
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
@@ -300,7 +305,7 @@ static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **st
     step_begin(true, false);
     run_ops(0, 1);
     step_end();
-    while (tide_manager_next(f.manager, &command)) { /* until prefetch, too, has nothing more to do */
+    while (tide_manager_next(f.manager, &command)) { /* until prefetch has nothing to do either */
         if (command.kind == TIDE_COMMAND_UPDATE)
             update = command;
         else
@@ -324,7 +329,9 @@ static void prefetch_leaves_complete_gradients_alone_until_their_update(void **s
         run_ops(0, 11);
         step_end();
         f.log_count = 0;
-        run_engine(); /* the norm is not known yet: nothing the host will update may come back, or swap about */
+        /* The norm is not known yet. Chunks that the host will update must not be fetched again, nor
+         * exchanged back and forth. */
+        run_engine();
         for (uint32_t i = 0; i < f.log_count; i++)
             assert_int_not_equal(f.log[i].kind, TIDE_COMMAND_FETCH);
         assert_true(f.log_count <= 3);
@@ -366,7 +373,7 @@ static void a_changed_op_order_goes_on_and_is_counted_once(void **state)
     run_op(1);
     run_op(3);
     step_end();
-    assert_int_equal(counters().re_recordings, 1); /* the new order was recorded */
+    assert_int_equal(counters().re_recordings, 1); /* because the changed order was recorded */
 }
 
 static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void **state)
@@ -386,7 +393,7 @@ static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void
     run_engine();
 }
 
-/* --- states --- */
+/* --- states of tensors --- */
 
 static void illegal_transitions_name_the_tensor(void **state)
 {
@@ -477,7 +484,8 @@ static void a_dead_activation_is_never_copied(void **state)
         assert_true(tide_manager_ready(f.manager));
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
         assert_int_equal(tide_tensors_part(&f.manager->tensors, op, 0), TIDE_TENSOR_FREE);
-        assert_int_equal(f.manager->eviction_queue.ended, op + 1); /* a slice is no end */
+        /* only the end of an op counts, not that of a slice */
+        assert_int_equal(f.manager->eviction_queue.ended, op + 1);
     }
     assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
     for (uint32_t i = 0; i < f.log_count; i++)
@@ -514,7 +522,7 @@ static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
         run_slices(op, 3);
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
-    step_end(); /* recorded */
+    step_end(); /* this pass is recorded */
     f.log_count = 0;
     step_begin(false, false);
     run_slices(0, 2);
@@ -537,9 +545,9 @@ static void a_tied_gradient_goes_into_its_place_at_the_last_op(void **state)
     run_op(0);
     run_op(head);
     assert_false(f.manager->tensors.params[0].has_gradient);
-    assert_true(residency(0).host_valid); /* nothing was rounded into it yet */
+    assert_true(residency(0).host_valid); /* no gradient was rounded into its place yet */
     assert_int_equal(tide_manager_step_end(f.manager), TIDE_ERROR_STATE);
-    run_op(head); /* again */
+    run_op(head); /* runs a second time */
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
     run_op(embedding);
     assert_true(f.manager->tensors.params[0].has_gradient);
@@ -557,7 +565,7 @@ static void a_gradient_waits_for_a_later_op_that_reads_the_param(void **state)
     assert_true(tide_gradients_is_shared(tide_manager_gradients(f.manager), 0));
     set_all_params();
     step_begin(true, false);
-    run_op(last); /* there is nothing to close yet */
+    run_op(last); /* may not close the gradient, as no op has added to it yet */
     assert_false(f.manager->tensors.params[0].has_gradient);
     run_op(first);
     assert_false(f.manager->tensors.params[0].has_gradient);
@@ -573,7 +581,7 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
     step_begin(true, false);
     run_op(0);
     run_op(1);
-    run_op(2); /* param 1 only */
+    run_op(2); /* backward of param 1 only */
     step_end();
     assert_false(f.manager->tensors.params[0].has_gradient);
     assert_true(f.manager->tensors.params[1].has_gradient);
@@ -606,7 +614,7 @@ static void an_update_starts_in_backward_or_waits_for_its_release(void **state)
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
-    assert_int_equal(find(TIDE_COMMAND_UPDATE, ALL)->chunk, 0); /* forward order */
+    assert_int_equal(find(TIDE_COMMAND_UPDATE, ALL)->chunk, 0); /* updates run in forward order */
 }
 
 static void an_op_waits_for_its_own_update_only(void **state)
@@ -619,7 +627,7 @@ static void an_op_waits_for_its_own_update_only(void **state)
     f.log_count = 0;
     step_begin(false, false);
     begin(2);
-    assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* before 0 and 1 */
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* before those of 0 and 1 */
     assert_null(find(TIDE_COMMAND_UPDATE, 0));
     assert_int_equal(tide_manager_updates_open(f.manager), 2);
 }
@@ -634,8 +642,7 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
         run_engine();
         const tide_command *update = find(TIDE_COMMAND_UPDATE, 0);
         assert_int_equal(update->tier, on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST);
-        assert_int_equal(update->task[1].needs_zero,
-                         !on_device); /* the device's were zeroed by their fetch */
+        assert_int_equal(update->task[1].needs_zero, !on_device); /* on the device the fetch has zeroed it */
         for (tide_chunk chunk = 0; chunk < 2; chunk++) {
             assert_int_equal(residency(chunk).device_valid, on_device);
             assert_int_equal(residency(chunk).host_valid, !on_device);
@@ -647,8 +654,9 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
 static void auto_places_the_first_chunks_state_in_the_margin(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 4 + 1 + 1, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's */
-    assert_true(tide_manager_updates_on_device(f.manager, 0));        /* complete last, wanted first */
+    arrange_chain(4, true, 4 + 1 + 1, 20, TIDE_PLACEMENT_AUTO, true); /* device slots for one chunk's state */
+    /* its gradient is complete last, and the next step needs it first */
+    assert_true(tide_manager_updates_on_device(f.manager, 0));
     assert_false(tide_manager_updates_on_device(f.manager, 1));
 }
 
@@ -663,18 +671,20 @@ static void train_one_step(void)
 static void auto_lets_both_sides_end_their_updates_together(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 4 + 1 + 4, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
+    arrange_chain(4, true, 4 + 1 + 4, 20, TIDE_PLACEMENT_AUTO, true); /* device slots for everything */
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_true(tide_manager_updates_on_device(f.manager, chunk));
     const uint64_t planned = counters().plans;
-    tide_manager_set_update_seconds(f.manager, 3, 1);          /* three to one */
-    assert_true(tide_manager_updates_on_device(f.manager, 3)); /* not while it may be pending */
+    /* the host takes 3 s an update, the device 1 s */
+    tide_manager_set_update_seconds(f.manager, 3, 1);
+    /* an update's tier does not change while it may be pending */
+    assert_true(tide_manager_updates_on_device(f.manager, 3));
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < 3);
     train_one_step();
-    assert_true(counters().plans > planned); /* the plan follows */
+    assert_true(counters().plans > planned); /* there was a new plan for the new placement */
     tide_manager_set_update_seconds(f.manager, 3.1, 1);
     train_one_step();
     f.log_count = 0;
@@ -686,10 +696,11 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
 static void auto_leaves_the_host_no_more_updates_than_it_has_room_for(void **state)
 {
     (void)state;
-    /* The host: room for two, a chunk of state and one's own. */
+    /* The host has slots for two updates, each with a chunk of params and one of state. */
     arrange_chain(4, true, 4 + 1 + 4, 2 * 2, TIDE_PLACEMENT_AUTO, true);
     train_one_step();
-    tide_manager_set_update_seconds(f.manager, 1, 3); /* three to one on the host, had it the room */
+    /* the host would get three of four updates if it had the slots */
+    tide_manager_set_update_seconds(f.manager, 1, 3);
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < 2);
@@ -714,7 +725,7 @@ static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(vo
     }
 }
 
-/* --- skip, abort, failures --- */
+/* --- skipped steps, aborts, failures --- */
 
 static void a_skipped_step_rewrites_what_held_gradients(void **state)
 {
@@ -722,13 +733,13 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
     arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, true);
-    run_ops(0, 2); /* param 1 has a gradient, param 0 none */
+    run_ops(0, 2); /* param 1 has a gradient, param 0 has none */
     step_end();
     assert_int_equal(tide_manager_skip_updates(f.manager), TIDE_OK);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 1);
     assert_non_null(find(TIDE_COMMAND_RESTORE, 1));
-    assert_false(find(TIDE_COMMAND_EVICT, 1)->copy); /* a gradient that nobody needs */
+    assert_false(find(TIDE_COMMAND_EVICT, 1)->copy); /* the gradient is not needed any more */
     assert_int_equal(f.manager->tensors.params[0].state, TIDE_TENSOR_HOLD);
     assert_int_equal(f.manager->tensors.params[1].state, TIDE_TENSOR_HOLD);
     assert_false(f.manager->tensors.params[1].has_gradient);
@@ -769,7 +780,8 @@ static void an_abort_is_exact_before_an_update_and_poisoned_after(void **state)
     assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
     assert_false(poisoned);
     run_engine();
-    assert_int_equal(count(TIDE_COMMAND_RESTORE), 2); /* the open op may have rounded its gradient, too */
+    /* chunk 0 also, because the open op may have rounded its gradient */
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 2);
     assert_null(find(TIDE_COMMAND_UPDATE, ALL));
     step_begin(true, false);
     run_ops(0, 2);
@@ -810,7 +822,7 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
     set_all_params();
     step_begin(false, false);
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
-    step_engine(TIDE_ERROR_DEVICE); /* a fetch */
+    step_engine(TIDE_ERROR_DEVICE); /* fails a fetch */
     assert_true(residency(0).host_valid && !residency(0).device_valid);
     assert_int_equal(tide_manager_abort(f.manager, &gave_up, &poisoned), TIDE_OK);
     step_begin(false, false);
@@ -831,16 +843,16 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
 {
     (void)state;
     arrange_chain(1, false, 1, 20, TIDE_PLACEMENT_HOST, false);
-    forward_pass(0, 0); /* zeros that only the device has */
+    forward_pass(0, 0); /* chunk 0 now has zeros that only the device has */
     access_chunk(0, READ);
     assert_non_null(find(TIDE_COMMAND_WRITE_BACK, 0));
     assert_true(residency(0).device_valid && residency(0).host_valid);
     access_chunk(0, WRITE);
     assert_true(!residency(0).device_valid && residency(0).host_valid);
     assert_false(find(TIDE_COMMAND_ACCESS, 0)->task[0].needs_zero);
-    access_chunk(1, READ); /* its state never had a value */
+    access_chunk(1, READ); /* chunk 1 is state that never had a value */
     assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].needs_zero);
-    assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
+    assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* a read gives it none */
 }
 
 static void a_host_request_spares_what_the_last_one_was_about(void **state)
@@ -849,13 +861,13 @@ static void a_host_request_spares_what_the_last_one_was_about(void **state)
     arrange_chain(3, false, 3, 5, TIDE_PLACEMENT_HOST, false);
     for (tide_chunk chunk = 3; chunk < 6; chunk++)
         access_chunk(chunk, WRITE);
-    forward_pass(0, 2); /* zeros that only the device has */
+    forward_pass(0, 2); /* all three chunks now have zeros that only the device has */
     access_chunk(2, READ);
-    access_chunk(0, READ); /* the host is full, with copies of 2 and 0 */
+    access_chunk(0, READ); /* the host is now full and has copies of 2 and 0 */
     access_chunk(1, READ);
     assert_true(residency(0).host_valid && residency(1).host_valid);
     assert_false(residency(2).host_valid);
-    access_chunk(2, READ); /* of 0 and 1 */
+    access_chunk(2, READ); /* the host now has copies of 0 and 1 */
     assert_true(residency(1).host_valid && residency(2).host_valid);
 }
 
@@ -869,7 +881,7 @@ static void the_host_sees_a_chunk_after_its_pending_update(void **state)
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     f.log_count = 0;
-    access_chunk(0, READ); /* of both, the one that would have come last */
+    access_chunk(0, READ); /* asks for the chunk whose update would have come last */
     assert_non_null(find(TIDE_COMMAND_UPDATE, 0));
     assert_true(find(TIDE_COMMAND_UPDATE, 0) < find(TIDE_COMMAND_ACCESS, 0));
 }
@@ -899,7 +911,7 @@ static void budgets_below_the_needs_are_refused(void **state)
     seal(2, 5, TIDE_PLACEMENT_HOST, false);
     clean_up(state);
 
-    /* An op that needs one slot, and an update on the device that needs two. */
+    /* The op needs one slot, but an update on the device needs two. */
     arrange(1, 0, 0);
     add_chain(1, true);
     tide_manager_options device = {.device_slots = 1, .host_slots = 50, .placement = TIDE_PLACEMENT_DEVICE};
@@ -907,7 +919,7 @@ static void budgets_below_the_needs_are_refused(void **state)
     seal(2, 2, TIDE_PLACEMENT_DEVICE, false);
 }
 
-/* Its last user may still be under way, and whoever gets it would wait. */
+/* The last user of the slot may still be running, and the next one would have to wait for it. */
 static void a_slot_given_back_last_is_taken_last(void **state)
 {
     (void)state;

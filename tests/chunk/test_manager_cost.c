@@ -1,10 +1,11 @@
-/* What the policy costs: chunks copied against the optimum over all choices of victims on tiny random
- * schedules, and the time of begin and end when everything is resident.
+/* The cost of the manager's policy. One test compares the chunks that it copies with the optimum over all
+ * choices of victims, on tiny random schedules. The other measures the time of an op's begin and end when
+ * everything is resident.
  *
- * The optimum comes from dynamic programming over the set of chunks on the device and the set of host copies:
- * 3 steps of up to 16 accesses of up to 6 chunks, from the very state the manager is in. A live chunk costs
- * one to bring in, and one to let out if the device has its only copy. The manager does not know that the
- * third step is the last (it plans for ever), so it may lose a little.
+ * Dynamic programming finds the optimum over the set of chunks on the device and the set of host copies: 3
+ * steps of up to 16 accesses to up to 6 chunks, beginning in the manager's own state. To bring a live chunk
+ * in costs one copy, to evict it another one if the host has no copy. The manager does not know that the
+ * third step is the last, since it plans for steps that repeat for ever, so it may copy a little more.
  */
 #include "chunk/manager_internal.h"
 
@@ -24,12 +25,12 @@ enum {
     CHUNKS_MAX = 6, /* accessed ones: params, then activations */
     ACCESSES_MAX = 16,
     STEPS = 3,
-    STATES = 1 << (2 * CHUNKS_MAX), /* device set, host set */
+    STATES = 1 << (2 * CHUNKS_MAX), /* all pairs of a device set and a host set */
     CASES = 400,
 };
 
 typedef struct access {
-    uint32_t chunk; /* of the accessed ones */
+    uint32_t chunk; /* number among the accessed chunks */
     uint32_t access;
 } access;
 
@@ -42,9 +43,10 @@ typedef struct tiny {
     uint64_t copied;
 } tiny;
 
-/* --- a random schedule: params are read; activations written, read or rewritten, and read a last time --- */
+/* --- a random schedule: it reads params; it writes activations, reads or rewrites them, and reads them a
+ * last time --- */
 
-static const tide_state_format momentum = {1, {128}}; /* a STATE chunk for each PARAM chunk */
+static const tide_state_format momentum = {1, {128}}; /* gives each PARAM chunk a STATE chunk */
 
 static void draw_accesses(tiny *t)
 {
@@ -112,7 +114,7 @@ static void arrange(tiny *t)
     assert_int_equal(tide_manager_seal(t->manager, &slots), TIDE_OK);
 }
 
-/* --- ours --- */
+/* --- the manager's cost --- */
 
 static void run_engine(tiny *t)
 {
@@ -168,8 +170,8 @@ static void keep_least(uint32_t *at, uint32_t value)
         *at = value;
 }
 
-/* After the access: a write invalidates the host copy, a last use frees both. `live` is kept by the caller.
- * */
+/* The state after an access: a write or last use ends the host copy. The caller keeps track of live
+ * chunks. */
 static uint32_t state_after(uint32_t device, uint32_t host, const access *a)
 {
     uint32_t bit = 1u << a->chunk;
@@ -229,7 +231,7 @@ static uint32_t find_optimum(const tiny *t)
         if (a->access & TIDE_ACCESS_LAST)
             live &= ~(1u << a->chunk);
         if ((i + 1) % t->access_count == 0)
-            live &= (1u << t->params) - 1; /* step end frees what is left */
+            live &= (1u << t->params) - 1; /* step end frees all activations */
     }
     for (uint32_t state = 0; state < STATES; state++)
         keep_least(&best, cost[side][state]);
@@ -251,7 +253,7 @@ static void the_policy_is_close_to_the_optimum(void **state)
         t.copied = 0;
         for (int step = 0; step < STEPS; step++)
             run_step(&t);
-        assert_true(t.copied >= best); /* else the model of costs is wrong */
+        assert_true(t.copied >= best); /* otherwise the optimum counts too much */
         ours += t.copied;
         optimum += best;
         equal += t.copied == best;
@@ -265,7 +267,7 @@ static void the_policy_is_close_to_the_optimum(void **state)
     assert_true(ours * 100 <= optimum * 102);
 }
 
-/* --- begin and end --- */
+/* --- time of begin and end --- */
 
 static double nanoseconds_now(void)
 {
@@ -279,8 +281,8 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* Nanoseconds of next, begin and end of an op with one resident chunk out of `params`, over followed steps.
- * */
+/* Nanoseconds that next, begin and end take for an op with one resident chunk out of `params`, in steps that
+ * follow the recording. */
 static double time_resident_ops(uint32_t params)
 {
     enum { ROUNDS = 20 };
@@ -305,7 +307,7 @@ static double time_resident_ops(uint32_t params)
     tide_manager_options slots = {.device_slots = 2 * params + 1, .host_slots = 2, .prefetch = true};
     assert_int_equal(tide_manager_seal(t.manager, &slots), TIDE_OK);
     t.params = params;
-    double least = DBL_MAX; /* of the rounds: who else runs makes them longer */
+    double least = DBL_MAX; /* of all rounds, because other programs make some rounds longer */
     for (int round = 0; round < ROUNDS; round++) {
         double began = 0;
         assert_int_equal(tide_manager_step_begin(t.manager, false, false), TIDE_OK);
@@ -333,7 +335,7 @@ static void an_op_whose_chunks_are_resident_costs_the_same_among_many_chunks(voi
     double few = time_resident_ops(20), many = time_resident_ops(2000);
     print_message("begin, next and end of a resident op: %.0f ns among 40 chunks, %.0f ns among 4000\n", few,
                   many);
-    assert_true(many < 20 * few); /* a walk over all chunks would make it 100 times */
+    assert_true(many < 20 * few); /* a walk over all chunks would take 100 times as long */
 }
 
 int main(void)

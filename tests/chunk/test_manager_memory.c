@@ -1,5 +1,5 @@
-/* Memory that runs out at the N-th request, for every N, while a layout and a manager are made: each time
- * NO_MEMORY, nothing leaked (the sanitizer run sees that), and the same calls succeed afterwards. */
+/* Makes a layout and a manager while the N-th request for memory fails, for every N. Each time the call must
+ * return NO_MEMORY, leak nothing (the sanitizer run checks that), and succeed when it is repeated. */
 #include "chunk/manager.h"
 #include "tests/support/fake_memory.h"
 
@@ -77,7 +77,8 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
     assert_true(request > PARAMS * 5);
 }
 
-/* Its struct, its name, the list and the tree. */
+/* A tensor needs memory for its struct, its name, the list and the tree; each of the four requests fails in
+ * turn. */
 static void a_name_that_found_no_memory_is_added_later(void **state)
 {
     (void)state;
@@ -109,7 +110,7 @@ static void a_name_that_found_no_memory_is_added_later(void **state)
     tide_layout_destroy(layout);
 }
 
-/* Their records fill an array, which its first request moves. */
+/* The op records have filled their array, so the next op's first request is for a larger one. */
 static void the_ops_before_one_that_found_no_memory_run_without_it(void **state)
 {
     (void)state;
@@ -141,7 +142,7 @@ static void the_ops_before_one_that_found_no_memory_run_without_it(void **state)
         tide_manager_destroy(manager);
         tide_layout_destroy(layout);
     }
-    assert_true(request > 8); /* the records, and what one of them needs */
+    assert_true(request > 8); /* the array, and the requests for one record */
 }
 
 static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
@@ -159,7 +160,7 @@ static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
         made = fake_memory_clear();
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(made, request - 1); /* each has failed once */
+    assert_int_equal(made, request - 1); /* each request has failed once */
     const unsigned places = 2 + 1 + 6, schedule = 2 * 5, plans = 2 + 2 * (1 + 21), sorted = 6 + 4 + 2;
     const unsigned request_and_prefetch = 4 + 5;
     assert_int_equal(made, places + schedule + plans + sorted + request_and_prefetch);

@@ -1,13 +1,14 @@
-/* Updates in pieces: neighbours that share STATE chunks, on one tier or on two, at least budgets; who waits for whom; and
- * frozen params.
+/* Updates of several pieces: PARAM chunks that share STATE chunks, updated on one tier or on two, with the
+ * least budgets; which task waits for which; and frozen params.
  *
- * Three params of a chunk each, and a state of 5 bytes an element, of which a STATE chunk holds 768 elements:
+ * The model has three params of one chunk each, with 5 bytes of state per element. A STATE chunk holds the
+ * state of 768 elements:
  *
  *     elements  0         768   1024  1536    2048  2304    3072
  *     PARAM     |      0        |        1      |      2      |
  *     STATE     |    3     |      4     |      5     |   6    |
  *
- * so that every PARAM chunk has two pieces, and chunk 1 shares both of its STATE chunks.
+ * Thus every PARAM chunk has two pieces, and chunk 1 shares both of its STATE chunks.
  */
 #include "manager_fixture.h"
 
@@ -17,7 +18,7 @@ enum { PARAMS = 3, STATES = 4, CHUNKS = PARAMS + STATES, PIECES = 2, OPS = 2 * P
 
 static const tide_state_format five_bytes = {1, {160}}, some_frozen[] = {{1, {160}}, {.planes = 0}};
 
-/* --- arranging and acting --- */
+/* --- set-up and steps --- */
 
 static void arrange_neighbours(uint32_t device, uint32_t host, tide_placement placement)
 {
@@ -26,7 +27,7 @@ static void arrange_neighbours(uint32_t device, uint32_t host, tide_placement pl
     seal(device, host, placement, false);
 }
 
-/* Bit i: chunk i is updated on the device. */
+/* Set each chunk's tier for updates. Bit i of `on_device`: chunk i on the device. */
 static void place_updates(uint32_t on_device)
 {
     tide_pending *pending = &f.manager->pending;
@@ -39,7 +40,8 @@ static tide_tier tier_of(tide_chunk param_chunk)
     return f.manager->pending.on_device[param_chunk] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
 }
 
-/* What the updates are let go by: the release, or the ends of backward ops, and then they keep up with them. */
+/* Run a step. With `waits` its updates begin when they are released after it; otherwise each backward op is
+ * followed by the updates that are then possible. */
 static void train(bool waits)
 {
     step_begin(true, waits);
@@ -53,7 +55,7 @@ static void train(bool waits)
         assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
 }
 
-/* Carries commands out at once until a move, or a task, of the chunk comes, which stays open. */
+/* Carry out commands until there is a task (`task` true) or a move for the chunk, and leave that one open. */
 static tide_command drive_until(bool task, tide_chunk chunk)
 {
     tide_command command;
@@ -65,7 +67,7 @@ static tide_command drive_until(bool task, tide_chunk chunk)
     }
 }
 
-/* Nothing is done that the op does not wait for. */
+/* Run an op and carry out only commands that it waits for. */
 static void run_op_alone(tide_op op)
 {
     assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
@@ -74,8 +76,8 @@ static void run_op_alone(tide_op op)
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
 }
 
-/* Takes all that there is before one ends, the oldest or the newest: assemblies of both tiers are under way at once. Counts the
- * commands, of which there must be an end. */
+/* Take all commands that there are before one of them completes, either the oldest or the newest, so that
+ * both tiers assemble tasks at the same time. Returns the number of commands, which must be finite. */
 static uint32_t run_engine_late(bool (*over)(void), bool newest_first)
 {
     enum { TAKEN_MOST = 60 };
@@ -109,7 +111,7 @@ static bool nothing_is_pending(void)
     return tide_manager_updates_open(f.manager) == 0;
 }
 
-/* --- looking --- */
+/* --- look at the result --- */
 
 static uint32_t count_pieces(tide_command_kind kind, tide_chunk chunk, uint32_t piece)
 {
@@ -144,7 +146,7 @@ static bool assembles(tide_tier tier, tide_chunk chunk, tide_chunk state_chunk)
 
 enum { STEPS = 4 };
 
-/* Of each piece one update a step, on its tier; all chunks are somewhere. */
+/* Each piece must have had one update per step, on its tier, and each chunk must be valid somewhere. */
 static void check_updates(uint32_t steps)
 {
     for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
@@ -156,7 +158,7 @@ static void check_updates(uint32_t steps)
         assert_true(residency(chunk).device_valid || residency(chunk).host_valid);
 }
 
-/* Steps of one case; the commands it took. */
+/* Run STEPS steps and return the number of commands. */
 static uint32_t count_commands(bool waits, bool newest_first)
 {
     uint32_t commands = 0;
@@ -175,8 +177,8 @@ static uint32_t count_commands(bool waits, bool newest_first)
     return commands;
 }
 
-/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were each assembly to take back what the
- * other one took, commands would go on for ever. */
+/* Every division of the fewest slots, every placement, updates during backward or after the norm. If the two
+ * tiers' tasks took each other's chunks back again and again, commands would never end. */
 static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands(void **state)
 {
     enum { COMMANDS_MOST = 3, LEAST = CHUNKS + 1 };
@@ -195,9 +197,10 @@ static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands
     assert_true(most <= COMMANDS_MOST * STEPS * (OPS + PARAMS * PIECES));
 }
 
-/* --- who waits for whom --- */
+/* --- which task waits for which --- */
 
-/* Chunk 0 is assembled on its tier, with STATE chunk 4 under way to it; chunk 1, of the other tier, wants that, too. */
+/* Chunk 0 is being assembled on its tier, and STATE chunk 4 is on its way there. Chunk 1, of the other tier,
+ * needs chunk 4, too. */
 static tide_command arrange_an_assembly_of_the_neighbours_state(bool first_on_device)
 {
     arrange_neighbours(6, 8, TIDE_PLACEMENT_AUTO);
@@ -205,10 +208,10 @@ static tide_command arrange_an_assembly_of_the_neighbours_state(bool first_on_de
     train(true);
     run_engine();
     if (first_on_device)
-        access_chunk(4, WRITE); /* it is on the host */
+        access_chunk(4, WRITE); /* brings it to the host */
     train(true);
     tide_command command, evicting = {.id = UINT32_MAX};
-    if (first_on_device) /* else chunk 1 would be on the host, and updated at once */
+    if (first_on_device) /* otherwise chunk 1 would be on the host, and updated at once */
         evicting = drive_until(false, 1);
     command = drive_until(false, 4);
     assert_true(assembles(tier_of(0), 0, 4));
@@ -230,7 +233,7 @@ static void a_request_takes_over_what_the_other_tier_assembles(void **state)
         run_until_ready();
         assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 1, 0), 1);
         assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 1, 1), 1);
-        assert_null(find(TIDE_COMMAND_UPDATE, 0)); /* nobody waits for it */
+        assert_null(find(TIDE_COMMAND_UPDATE, 0)); /* no request waits for it */
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
         run_engine();
         assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 0, 1), 1);
@@ -259,10 +262,12 @@ static void the_host_sees_state_after_the_updates_of_all_its_owners(void **state
     }
 }
 
-/* Of the step before, chunk 0 has the piece on the border to chunk 1 pending, and chunk 2 both of its; chunk 1 has a new gradient. */
+/* From the step before, one piece of chunk 0 is pending, the one that shares its STATE chunk with chunk 1,
+ * and both pieces of chunk 2. Chunk 1 has a new gradient when the abort comes. */
 static void an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before(void **state)
 {
-    const uint32_t placements[] = {0, 2, 5, 7}; /* chunk 2 like chunk 0: it comes after it */
+    /* chunk 2 has the tier of chunk 0, so that its update comes after that */
+    const uint32_t placements[] = {0, 2, 5, 7};
     for (int i = 0; i < 4; i++) {
         bool gave_up, poisoned;
         arrange_neighbours(CHUNKS, 8, TIDE_PLACEMENT_AUTO);
@@ -289,21 +294,22 @@ static void an_abort_restores_a_chunk_whose_neighbours_wait_for_the_step_before(
             }
         assert_int_equal(find(TIDE_COMMAND_RESTORE, 1)->tier, tier_of(1));
         f.log_count = 0;
-        train(true); /* the step given up is repeated */
+        train(true); /* repeats the step that was given up */
         run_engine();
         check_updates(1);
         clean_up(state);
     }
 }
 
-/* Half of a task's chunks would only be in the way of the next op. */
+/* With too few slots beside the open op, a task gets only some of its chunks, which would block the next
+ * op. */
 static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(void **state)
 {
     (void)state;
     arrange_neighbours(2, 8, TIDE_PLACEMENT_DEVICE);
     train(true);
     step_begin(true, true);
-    begin(2); /* and its update is done */
+    begin(2); /* first carries out the update of chunk 2 */
     f.log_count = 0;
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_FETCH) + count(TIDE_COMMAND_EVICT), 0);
@@ -313,10 +319,11 @@ static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(v
     assert_true(nothing_is_pending());
 }
 
-/* --- order, and what state holds --- */
+/* --- order of updates, and contents of state --- */
 
-/* Each STATE chunk comes once, though there is a slot for one. In backward that is so until ops follow a recording: then what
- * an op's own update will want counts as far as soon as the op has begun, and may leave for the op's param. */
+/* There is only one slot for state, yet each STATE chunk is fetched once. With updates during backward this
+ * holds only until ops follow a recording: then the state for an op's own update counts as far away as soon
+ * as the op has begun, and may leave for the op's param. */
 static void the_state_on_a_border_is_used_twice_in_a_row(void **state)
 {
     for (int waits = 0; waits < 2; waits++) {
@@ -347,12 +354,14 @@ static void a_state_chunk_has_content_after_its_first_piece(void **state)
     assert_true(f.manager->places.chunks[3].live);
     run_engine();
     for (uint32_t i = 0; i < f.log_count;
-         i++) /* chunk 1's second one begins chunk 5, chunk 0's second one chunk 4 */
+         /* a second piece is the first to use its STATE chunk: chunk 1's uses chunk 5, chunk 0's chunk 4 */
+         i++)
         if (f.log[i].kind == TIDE_COMMAND_UPDATE)
             assert_int_equal(f.log[i].task[1].needs_zero, f.log[i].piece == 1);
 }
 
-/* With the later of its two: what the device's last one shares with the host's goes back and forth. */
+/* AUTO counts a shared STATE chunk for the later one of its two PARAM chunks. A chunk shared by the last
+ * PARAM chunk of the device and the first of the host moves back and forth. */
 static void auto_counts_a_shared_state_chunk_once(void **state)
 {
     static const uint32_t updates[STATES + 1] = {0, 1, 2, 2, 3}, slots[STATES + 1] = {0, 1, 2, 2, 4};
@@ -365,7 +374,8 @@ static void auto_counts_a_shared_state_chunk_once(void **state)
     }
 }
 
-/* Four pieces of chunk 0, one of chunk 1: what does not fit ends it for all behind it. */
+/* Chunk 0 has four pieces, chunk 1 has one. Once AUTO finds no slots for a chunk's state, it places no later
+ * chunk on the device either. */
 static void auto_places_first_chunks_only(void **state)
 {
     static const tide_state_format formats[] = {{3, {128, 128, 128}}, {1, {128}}};
@@ -381,7 +391,7 @@ static void auto_places_first_chunks_only(void **state)
 
 /* --- frozen params --- */
 
-/* Two that are trained, chunks 0 and 1, and two that are frozen, chunks 2 and 3. */
+/* Chunks 0 and 1 are trained, 2 and 3 are frozen. */
 static void arrange_frozen(uint32_t device)
 {
     arrange_classes(some_frozen, 2, 4, 0, 0);
@@ -425,7 +435,7 @@ static void frozen_params_are_read_and_have_nothing_pending(void **state)
     assert_true(left);
 }
 
-/* The first half is trained, the second is frozen, and backward goes through both. */
+/* The first half of the params is trained, the second half frozen; backward uses both. */
 static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state)
 {
     (void)state;
@@ -442,14 +452,15 @@ static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state
         step_end();
         run_engine();
     }
-    /* Forward and backward meet with a slot for each of one half: the other is fetched again. */
+    /* The slots hold one half of the params. Backward begins with the chunks that forward left there, and
+     * the other half is fetched again. */
     assert_in_range(count(TIDE_COMMAND_FETCH), ROUNDS * EACH, ROUNDS * (2 * EACH + 1));
 }
 
 static void only_what_is_trained_is_shared_out_between_the_tiers(void **state)
 {
     (void)state;
-    arrange_frozen(4 + 1 + 3); /* room for all */
+    arrange_frozen(4 + 1 + 3); /* slots for all chunks */
     for (int step = 0; step < 2; step++) {
         assert_int_equal(tide_manager_updates_on_device(f.manager, 1), step == 0);
         assert_true(tide_manager_updates_on_device(f.manager, 0));

@@ -1,15 +1,16 @@
-/* The manager against the reference model (reference_manager.h) on random sequences, and each of its choices against the plain rule
- * for it (reference_choices.h).
+/* Random sequences of calls on the manager. The reference model (reference_manager.h) checks every answer
+ * and command, and reference rules (reference_choices.h) check every choice.
  *
- * A sequence draws a layout of one to three classes, ops with tied params and slices, budgets from the exact least upward,
- * a placement, prefetch on or off; then steps, with updates that wait or not, are skipped or released;
- * forward-only passes, changed op orders, host requests, aborts and failing commands in between. Commands
- * complete late and in random order. Usage: test_manager_random [SEQUENCES [FIRST_SEED]].
+ * A sequence draws a layout of one to three classes, ops with tied params and slices, budgets from the exact
+ * least upward, a placement, and prefetch on or off. Then it plays steps whose updates wait or don't, and
+ * are released or skipped; between them forward-only passes, changed orders of ops, host requests, aborts
+ * and failing commands. Commands complete late and in random order. Usage: test_manager_random [SEQUENCES
+ * [FIRST_SEED]].
  *
- * Every fifth sequence is restless: its steps' ops run in any order and steps are often given up in their
- * midst, while updates are so slow that those of the step before are still pending. An abort seldom meets both
- * otherwise, gradients of its own step and older updates: in order a param's forward op comes first, and
- * waits for its update.
+ * Every fifth sequence is restless: its ops run in any order, it often gives a step up in the middle, and
+ * its updates are so slow that those of the step before are still pending. Otherwise an abort seldom meets
+ * both gradients of its own step and older updates, because in the registered order a param's forward op
+ * comes first and waits for the update.
  */
 #include "chunk/manager_internal.h"
 #include "reference_choices.h"
@@ -29,10 +30,10 @@
 
 enum { SEQUENCES = 10000, LAYERS_MAX = 5, CHUNK_BYTES = 4096 };
 
-/* One sequence in so many has a large model: up to 60 params in hundreds of chunks. */
+/* one sequence in LARGE_ONE_IN has a large model of up to 60 params in hundreds of chunks */
 enum { LARGE_ONE_IN = 61, LARGE_PARAMS_MAX = 60, LARGE_ELEMENTS_MAX = 150000, LARGE_LAYERS_MAX = 24 };
 
-/* --- nothing is allocated after seal: malloc and its like are wrapped (tests/meson.build) --- */
+/* --- no allocation after seal: malloc, calloc and realloc are wrapped (tests/meson.build) --- */
 
 static bool allocation_forbidden;
 static unsigned forbidden_allocations;
@@ -62,7 +63,7 @@ void *__wrap_realloc(void *old, size_t bytes)
     return __real_realloc(old, bytes);
 }
 
-/* --- chance --- */
+/* --- random numbers --- */
 
 typedef struct sequence {
     uint64_t random;
@@ -74,28 +75,29 @@ typedef struct sequence {
     tide_manager *manager;
     reference_manager reference;
     bool failing;       /* commands may fail */
-    bool failed;        /* one did: an abort comes next */
-    bool poisoned;      /* all values have to be set */
-    uint32_t eagerness; /* percent: complete rather than take */
-    bool tells;         /* the manager is told of the link and the device, */
-    uint64_t passed;    /* which has come so far */
-    bool steady;        /* slices run in order, each once: steps follow their recording */
-    bool large;         /* up to 60 params, hundreds of chunks */
-    bool restless;      /* ops in any order, every other step given up, updates slow */
-    uint32_t impatient; /* percent, twice an op: the open step is given up */
+    bool failed;        /* a command has failed: an abort comes next */
+    bool poisoned;      /* the manager is poisoned: all values must be set */
+    uint32_t eagerness; /* percent of engine moves that complete a command rather than take one */
+    bool tells;         /* the sequence tells the manager how busy the link is and how far the device is */
+    uint64_t passed;    /* number of op ends that are over on the device */
+    bool steady;        /* slices run in order, each once, so that steps follow their recording */
+    bool large;         /* a model of up to 60 params and hundreds of chunks */
+    bool restless;      /* ops in any order, every other step given up, slow updates */
+    uint32_t impatient; /* percent chance, drawn twice an op, that the open step is given up */
     bool reordered;     /* the open step's ops do not run in the order in which they are registered */
 } sequence;
 
-/* Aborts in the midst of a training step that made gradients, while updates of the step before were pending. */
+/* Counts aborts in the middle of a training step that had made gradients, while updates of the step before
+ * were pending. */
 typedef struct aborts {
-    uint32_t among_older;      /* exact ones */
-    uint32_t in_another_order; /* of those, with ops out of order */
-    /* of those, a param with a pending update in one chunk, a restore in another */
+    uint32_t among_older;      /* those that did not poison the manager */
+    uint32_t in_another_order; /* of these, those with ops out of order */
+    /* of these, those with a param that had a pending update in one chunk and a restore in another */
     uint32_t with_a_neighbour;
 } aborts;
 
 static aborts aborts_played;
-static uint32_t gradients_waited; /* ops run so that a step could end */
+static uint32_t gradients_waited; /* ops that were run because a gradient waited for them */
 
 static uint32_t below(sequence *s, uint32_t limit)
 {
@@ -112,15 +114,16 @@ static bool percent(sequence *s, uint32_t chance)
 
 /* --- a random model --- */
 
-/* Of a chunk the state of 256, 512, 768, 1024, 1280, 1792 and 16384 elements, a PARAM chunk having 1024 or 2048: STATE chunks of
- * one, of two and of many PARAM chunks. The last one is frozen. */
+/* A STATE chunk of these formats holds the state of 256, 512, 768, 1024, 1280, 1792 or 16384 elements, a
+ * PARAM chunk has 1024 or 2048 elements. So STATE chunks belong to one, to two or to many PARAM chunks. The
+ * last format is that of frozen params. */
 static const tide_state_format formats[] = {
     {3, {128, 128, 128}}, {3, {32, 5, 164}}, {2, {96, 64}}, {2, {64, 64}},
     {3, {32, 5, 64}},     {2, {8, 64}},      {1, {8}},      {0, {0}},
 };
 enum { FORMATS = sizeof formats / sizeof *formats, FROZEN = FORMATS - 1, CLASSES_MAX = 3 };
 
-/* Classes, of which the first is not often frozen: its format's number per class. */
+/* Draw classes, the first of which is seldom frozen. of_class[i] is the index in `formats` of class i. */
 static uint32_t draw_classes(sequence *s, uint32_t of_class[CLASSES_MAX])
 {
     const uint32_t classes = percent(s, 30) ? 1 : 2 + below(s, CLASSES_MAX - 1);
@@ -185,7 +188,7 @@ static uint32_t backward_access(sequence *s, uint32_t param)
     return draw < 8 ? TIDE_ACCESS_READ | TIDE_ACCESS_GRAD : draw == 8 ? TIDE_ACCESS_GRAD : TIDE_ACCESS_READ;
 }
 
-/* Layers forward, a head that is both, layers backward; some params are shared by two layers. */
+/* Draw layers forward, a head with both passes, and layers backward. Layers may share params. */
 static void draw_ops(sequence *s)
 {
     uint32_t first[LARGE_LAYERS_MAX], count[LARGE_LAYERS_MAX];
@@ -237,7 +240,8 @@ static void add_ops(sequence *s)
     }
 }
 
-/* Every other budget is the least of both together: with the least on the device, the least on the host, or between. */
+/* Half of the budgets have the least sum of both tiers, with the least on the device, the least on the host,
+ * or a split between. */
 static void draw_slots(sequence *s, const tide_slot_needs *needs, tide_manager_options *options)
 {
     const uint32_t chunks = tide_layout_chunk_count(s->layout), few = s->large ? chunks / 4 + 1 : 6;
@@ -254,7 +258,8 @@ static void draw_slots(sequence *s, const tide_slot_needs *needs, tide_manager_o
     options->host_slots += kind <= 2 || percent(s, 30) ? 0 : below(s, chunks);
 }
 
-/* Neighbours on different tiers, as tight as the budgets may be: more than AUTO would place. */
+/* Choose each PARAM chunk's tier at random, so that neighbours are on different tiers and more updates are
+ * on the device than AUTO would place there. */
 static void scatter_updates(sequence *s)
 {
     tide_pending *pending = &s->manager->pending;
@@ -302,7 +307,7 @@ static void create(sequence *s, uint64_t seed)
 
 /* --- the engine: take and complete commands --- */
 
-/* Any open command; where updates are slow, seldom one of those. */
+/* Draw an open command; in a restless sequence updates seldom. */
 static uint32_t draw_open(sequence *s)
 {
     uint32_t at = below(s, s->reference.open_count);
@@ -324,7 +329,8 @@ static void complete_any(sequence *s)
                                  : REFERENCE_FAILED);
 }
 
-/* The engine stops: what was handed out ends, but a task that was not started need not start. */
+/* End all commands, as when the engine stops: those that are running complete, tasks may be cancelled
+ * instead. */
 static void complete_all(sequence *s)
 {
     while (s->reference.open_count) {
@@ -348,19 +354,20 @@ static bool goes_on(const sequence *s)
     return !s->failed && !s->reference.problem[0];
 }
 
-/* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
+/* Tell the manager, as the pool does now and then, how busy the link is, how far the device is and how long
+ * updates take. */
 static void tell(sequence *s)
 {
     const uint64_t ended = s->manager->eviction_queue.ended, behind = ended < 10 ? ended : 10;
     const uint64_t passed = ended - below(s, (uint32_t)behind + 1);
     tide_manager_set_link(s->manager, percent(s, 50), percent(s, 50));
-    s->passed = passed > s->passed ? passed : s->passed; /* a device does not go back */
+    s->passed = passed > s->passed ? passed : s->passed; /* must not decrease */
     tide_manager_set_passed(s->manager, s->passed);
     if (percent(s, 10))
         tide_manager_set_update_seconds(s->manager, 1 + below(s, 4), 1 + below(s, 4));
 }
 
-/* One move of the engine. False if there is nothing to do at all. */
+/* Take or complete one command. False if there is neither. */
 static bool pump(sequence *s)
 {
     if (s->tells && percent(s, 30))
@@ -372,7 +379,7 @@ static bool pump(sequence *s)
     if (reference_take(&s->reference))
         return true;
     if (s->reference.open_count == 0) {
-        tide_manager_set_link(s->manager, false, false); /* its copies are over */
+        tide_manager_set_link(s->manager, false, false); /* no copy is open, so the link can't be busy */
         return reference_take(&s->reference);
     }
     complete_any(s);
@@ -409,7 +416,7 @@ static bool nothing_older_is_pending(const sequence *s)
     return !reference_has_older_pending(&s->reference);
 }
 
-/* Every wait ends, after a number of commands that chunks, not chance, bound. */
+/* Take and complete commands until `over`. The limit on their number depends on the chunks, not on chance. */
 static void wait_for(sequence *s, condition over, const char *what)
 {
     uint32_t left = 40 * tide_layout_chunk_count(s->layout) + 400;
@@ -434,7 +441,7 @@ static void run_slices(sequence *s, tide_op op)
 {
     uint32_t turn = s->steady || below(s, 4) ? 0 : below(s, 3);
     for (uint32_t i = 0; i < s->ops[op].slices && goes_on(s);
-         i += s->steady || !percent(s, 5)) { /* a slice may come twice */
+         i += s->steady || !percent(s, 5)) { /* a slice may be repeated */
         if (!reference_slice(&s->reference, (i + turn) % s->ops[op].slices))
             continue;
         wait_for(s, op_is_ready, "a slice never becomes ready");
@@ -444,7 +451,7 @@ static void run_slices(sequence *s, tide_op op)
     }
 }
 
-/* False: the step is to be given up. */
+/* False if the step must be given up. */
 static bool run_op(sequence *s, tide_op op)
 {
     if (!reference_begin(&s->reference, op))
@@ -473,7 +480,8 @@ static void shuffle(sequence *s, uint32_t *order, uint32_t count)
     }
 }
 
-/* Any order at all, or first what goes backward: gradients come before most params have been used. */
+/* Any order, or one that begins with the backward ops, which then make gradients before most params have
+ * been used. */
 static void draw_any_order(sequence *s, uint32_t *order, uint32_t count)
 {
     const uint32_t forward = percent(s, 50) && count > s->forward_count ? s->forward_count : 0;
@@ -482,8 +490,8 @@ static void draw_any_order(sequence *s, uint32_t *order, uint32_t count)
     shuffle(s, order, count - forward);
 }
 
-/* The ops in order, or changed a little: one left out, two swapped, one twice. Or, restless, in any order,
- * and a forward-only pass perhaps without any. */
+/* The registered order, or a changed one: one op left out, two swapped, or one repeated. A restless sequence
+ * uses any order, and now and then a forward-only pass without ops. */
 static uint32_t draw_order(sequence *s, bool training, uint32_t *order)
 {
     uint32_t count = training ? s->op_count : s->forward_count;
@@ -524,7 +532,8 @@ static void set_all_values(sequence *s)
     s->poisoned &= !goes_on(s);
 }
 
-/* Does any param have a pending update of before in one chunk, and in another the restore that the abort asks for? */
+/* Does a param have an older update pending in one chunk, and in another chunk the restore that this abort
+ * caused? */
 static bool has_both_pending(const reference_manager *n)
 {
     for (uint32_t p = 0; p < n->params; p++) {
@@ -551,7 +560,7 @@ static void abort_step(sequence *s)
     aborts_played.with_a_neighbour += s->reordered && has_both_pending(&s->reference);
 }
 
-/* What a pool does after a failure, or when its user gives up. */
+/* Do as a pool does after a failure or when its caller gives a step up. */
 static void give_up(sequence *s)
 {
     if (s->reference.problem[0])
@@ -567,8 +576,8 @@ static void give_up(sequence *s)
     }
 }
 
-/* Gradients that wait for ops which have not run keep the step from ending; the ops can run, in order. False: the step is
- * to be given up. */
+/* Step end is refused while gradients wait for ops that have not run. Run these ops in order, which must be
+ * possible. False if the step must be given up. */
 static bool close_what_waits(sequence *s)
 {
     for (tide_op op; (op = reference_waited_for(&s->reference)) != UINT32_MAX; gradients_waited++) {
@@ -654,9 +663,9 @@ static void destroy(sequence *s)
     tide_layout_destroy(s->layout);
 }
 
-/* --- one sequence in full --- */
+/* --- one sequence written by hand --- */
 
-/* Chunk 0 is p0's, chunk 1 its end and p1. Eight pieces a chunk. */
+/* Chunk 0 is part of p0; chunk 1 has the rest of p0, and p1. An update of a chunk has eight pieces. */
 static void arrange_two_params_that_share_a_chunk(sequence *s)
 {
     const tide_layout_options layout = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
@@ -670,7 +679,7 @@ static void arrange_two_params_that_share_a_chunk(sequence *s)
     assert_int_equal(tide_layout_add_param(s->layout, 0, "p0", 3000, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_param(s->layout, 0, "p1", 500, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
-    for (uint32_t i = 0; i < 4; i++) { /* p0, p1 forward, p1, p0 backward */
+    for (uint32_t i = 0; i < 4; i++) { /* ops: p0 forward, p1 forward, p1 backward, p0 backward */
         reference_op *op = &s->ops[s->op_count++];
         op->pass = i < 2 ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD;
         add_param_use(op, i == 1 || i == 2, i < 2 ? TIDE_ACCESS_READ : TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
@@ -692,7 +701,7 @@ static bool find_open(const reference_manager *n, tide_command_kind kind, tide_c
     return false;
 }
 
-/* All that the manager wants ends, but one chunk's task of this kind. */
+/* Complete all commands except the tasks of this kind on this chunk. */
 static void pump_all_but(sequence *s, tide_command_kind kind, tide_chunk chunk)
 {
     uint32_t at;
@@ -727,8 +736,8 @@ static void expect_param(const sequence *s, uint32_t param, tide_tensor_state st
     assert_int_equal(s->manager->tensors.params[param].has_gradient, has_gradient);
 }
 
-/* p0's gradient is over with its last update, though the chunk that it shares with p1 still waits to be
- * restored from MASTER: what the abort gave up there was p1's. */
+/* The older update of p0 ends its gradient, although chunk 1 is still to be restored from MASTER. That
+ * restore is for p1's gradient, which the abort gave up. */
 static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_restored(void **state)
 {
     (void)state;
@@ -738,8 +747,8 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     arrange_two_params_that_share_a_chunk(&s);
     train_in_order(&s);
     reference_step_begin(&s.reference, true, true);
-    assert_true(
-        reference_begin(&s.reference, 2)); /* p1 backward comes first: it waits for chunk 1's update alone */
+    /* backward of p1 runs first; it waits only for the update of chunk 1 */
+    assert_true(reference_begin(&s.reference, 2));
     pump_all_but(&s, TIDE_COMMAND_UPDATE, 0);
     reference_check_ready(&s.reference);
     reference_end(&s.reference);
@@ -748,8 +757,7 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     reference_complete(&s.reference, at, REFERENCE_CANCELLED);
     reference_abort(&s.reference, &poisoned);
     assert_false(poisoned);
-    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD,
-                 true); /* chunk 0 has the update of the step before pending */
+    expect_param(&s, 0, TIDE_TENSOR_HOLD_AFTER_BWD, true); /* the older update of chunk 0 is pending again */
 
     pump_all_but(&s, TIDE_COMMAND_RESTORE, 1);
     expect_param(&s, 0, TIDE_TENSOR_HOLD, false);
@@ -757,12 +765,12 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
     pump_all(&s);
     expect_param(&s, 1, TIDE_TENSOR_HOLD, false);
     assert_int_equal(tide_manager_updates_open(s.manager), 0);
-    train_in_order(&s); /* the step given up is repeated */
+    train_in_order(&s); /* repeats the step that was given up */
     pump_all(&s);
     destroy(&s);
 }
 
-/* --- many --- */
+/* --- many sequences --- */
 
 static uint32_t sequence_count;
 static uint64_t first_seed = 1;
@@ -829,7 +837,7 @@ static void the_manager_agrees_with_the_reference_model(void **state)
         "%llu tasks on state that the other tier's wanted, too; %llu times one waited for the other\n",
         (unsigned long long)among_neighbours, (unsigned long long)ref_choices_made.held_back);
     assert_int_equal(forbidden_allocations, 0);
-    /* Sequences that never promote or re-record, or give up nothing of note, would prove nothing about it. */
+    /* The sequences must have met each of these events, or they would prove nothing about it. */
     if (sequence_count >= 1000) {
         assert_true(gradients_waited > 0 && among_neighbours > 0);
         assert_true(aborts_played.in_another_order > 0 && aborts_played.with_a_neighbour > 0);

@@ -1,5 +1,6 @@
-/* Subscribers of places against reference queues; which changes they get; and what moves do to places when they are handed
- * out, when they are done, and when they failed. */
+/* Places and moves. Subscribers get each changed chunk once, as from a reference queue, and only changes
+ * that matter to them. Moves change places when a command is handed out, when it is done and when it
+ * fails. */
 #include "chunk/moves.h"
 #include "tests/support/fake_memory.h"
 
@@ -86,8 +87,8 @@ static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
     tide_places_destroy(&places);
 }
 
-/* Takes the chunk off every change list and returns the subscribers that had it. No list has another
- * chunk. */
+/* Take the chunk off every change list and return a bit for each subscriber that had it. No list may have
+ * another chunk. */
 static uint32_t changed(tide_places *places, tide_chunk chunk)
 {
     uint32_t subscribers = 0;
@@ -126,7 +127,7 @@ static void everybody_is_told_when_a_place_changes(void **state)
     ALL_LOOK_AFTER(tide_places_release(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_request(&p, 5, true));
     ALL_LOOK_AFTER(tide_places_request(&p, 5, false));
-    ALL_LOOK_AFTER(tide_places_set_live(&p, 5, false)); /* its host slot goes */
+    ALL_LOOK_AFTER(tide_places_set_live(&p, 5, false)); /* it gives up its host slot */
     assert_int_equal(tide_places_free(&p, TIDE_TIER_HOST), 4);
     tide_places_destroy(&p);
 }
@@ -152,7 +153,7 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tide_places_mark(&p, 5, cases[i].mark);
         assert_int_equal(changed(&p, 5), cases[i].subscribers);
-        tide_places_mark(&p, 5, cases[i].mark); /* nothing changes */
+        tide_places_mark(&p, 5, cases[i].mark); /* the mark is already set */
         assert_int_equal(changed(&p, 5), 0);
         tide_places_unmark(&p, 5, cases[i].mark);
         assert_int_equal(changed(&p, 5), cases[i].subscribers);
@@ -179,7 +180,8 @@ static void a_slot_that_several_chunks_hold_is_found(void **state)
     assert_true(tide_places_is_valid(&p, true));
     p.chunks[0].slot[TIDE_TIER_DEVICE] = 1;
     assert_false(tide_places_is_valid(&p, true));
-    p.chunks[2].slot[TIDE_TIER_DEVICE] = 1; /* and their sum is right again */
+    /* all three are in slot 1 now, and the sum of their slots is right again */
+    p.chunks[2].slot[TIDE_TIER_DEVICE] = 1;
     assert_false(tide_places_is_valid(&p, true));
     tide_places_destroy(&p);
 }
@@ -194,7 +196,7 @@ typedef struct fixture {
     tide_command command;
 } fixture;
 
-/* PARAM chunks 0 and 1 with their state behind them, and an ACTIVATION chunk, the last. */
+/* Two PARAM chunks, 0 and 1, then their STATE chunks, and one ACTIVATION chunk, the last. */
 static void arrange(fixture *r)
 {
     const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
@@ -234,7 +236,7 @@ static void expect(const fixture *r, tide_chunk chunk, bool on_device, bool on_h
     assert_int_equal(place->busy, busy);
 }
 
-/* Chunk 0 on the device, alone. */
+/* Bring chunk 0 to the device; the host has no copy. */
 static void bring(fixture *r)
 {
     tide_places_set_live(&r->places, 0, true);
@@ -287,7 +289,7 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
     tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
     assert_int_equal(r.moves.evictions_open, 1);
     expect(&r, 0, true, false, true);
-    finish(&r, false); /* nothing has changed */
+    finish(&r, false); /* a failed command changes nothing */
     expect(&r, 0, true, false, false);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_HOST), 4);
     tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
@@ -296,7 +298,7 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
     assert_int_equal(r.moves.evictions_open, 0);
     assert_int_equal(r.counters.evictions, 1);
     assert_int_equal(r.counters.clean_drops, 0);
-    assert_int_equal(tide_place_of(&r.places, 0)->marks, 0); /* no slot waits for it any more */
+    assert_int_equal(tide_place_of(&r.places, 0)->marks, 0); /* it is not KEPT any more */
     undo(&r);
 }
 
@@ -355,7 +357,7 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
         const bool fills = round / 500 % 2 == 0;
         if (open < TIDE_OPEN_COMMANDS_MAX && (open == 0 || below(10) < (fills ? 8u : 2u))) {
             tide_command *command = &commands[open++];
-            memset(command, 0, sizeof *command); /* what lies between its fields is compared, too */
+            memset(command, 0, sizeof *command); /* the comparison below includes padding */
             command->kind = TIDE_COMMAND_UPDATE;
             command->piece = round;
             tide_moves_issue(&r.moves, command);
@@ -375,7 +377,7 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
     undo(&r);
 }
 
-/* --- memory --- */
+/* --- memory that runs out --- */
 
 static void places_without_memory_say_so_and_leave_nothing(void **state)
 {

@@ -1,5 +1,5 @@
-/* The planner against its contract (tests/chunk/plan_replay.h), against the least that any plan copies, and against
- * other policies. */
+/* The planner: its plans are played to check its contract (tests/chunk/plan_replay.h), and their copies are
+ * compared with the optimum and with those of other policies. */
 #include "tests/chunk/plan_replay.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/policies.h"
@@ -40,7 +40,7 @@ static void plan_drawn(uint64_t seed, const trace_limits *limits, planned *made)
     made->plan = tide_planner_build(the_planner, &made->trace, made->slots);
 }
 
-/* A written one: `uses` are copied. */
+/* Plan a step written by hand; copies `uses`. */
 static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t chunk_count, uint32_t slots,
                        planned *made)
 {
@@ -81,8 +81,8 @@ static void a_plan_is_right_when_it_is_played(void **state)
     assert_true(unsteady * 10 <= RANDOM_CASES);
 }
 
-/* A step may begin anywhere in the circle: what is alive or modified then is alive over the end of the step.
- */
+/* A step may begin anywhere in the repeating sequence. Chunks that are alive or modified at that point are
+ * so across the end of the step. */
 static void a_plan_is_right_wherever_the_step_begins(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void a_plan_is_right_wherever_the_step_begins(void **state)
     assert_true(turns > 100);
 }
 
-/* --- bytes --- */
+/* --- number of copies --- */
 
 static void a_small_plan_copies_hardly_more_than_the_least(void **state)
 {
@@ -128,14 +128,15 @@ static void a_small_plan_copies_hardly_more_than_the_least(void **state)
     assert_true(ours * 1000 <= least * 1002);
 }
 
-/* Not all steps of a policy copy the same: it is in a cycle of several, which no plan can follow. */
+/* Does the policy copy different numbers of chunks in different steps? It is then in a cycle of several
+ * steps, and no plan, which is the same every step, can do the same. */
 static bool turns_over(const policy_copies *copies)
 {
     return copies->in % POLICY_STEPS != 0 || copies->out % POLICY_STEPS != 0;
 }
 
-/* Never more than a policy whose steps are equal; half a chunk in and out more than others at most. Returns how many of
- * these copy less. */
+/* A plan may never copy more than a policy whose steps are all equal, and at most half a chunk more in and
+ * out than one whose steps differ. Returns how many of these copy less than the plan. */
 static uint32_t compare_with(policy which, const trace_limits *(*limits)(uint64_t seed))
 {
     static planned made;
@@ -178,8 +179,8 @@ static void patrickstar_copies_less_only_in_steps_that_differ(void **state)
     assert_true(compare_with(POLICY_PATRICKSTAR, small_limits_of) * 1000 <= COMPARED_CASES);
 }
 
-/* Three chunks, written in turn, with two slots. To miss every other time copies 1.5 in and out, but then two steps
- * differ; a plan is the same every step, and keeps one chunk. */
+/* Three chunks are written in turn, with two slots. A policy that misses every other use copies 1.5 in and
+ * out a step, but then two steps differ. A plan is the same every step: it keeps one chunk and copies two. */
 static void a_plan_that_is_the_same_every_step_may_copy_more_than_the_least(void **state)
 {
     (void)state;
@@ -198,9 +199,9 @@ static void a_plan_that_is_the_same_every_step_may_copy_more_than_the_least(void
     assert_int_equal(copies.in + copies.out, 6 * POLICY_STEPS);
 }
 
-/* --- what leaves makes room --- */
+/* --- a chunk leaves only if its slot is needed --- */
 
-/* Per use its chunk's next one, in this step or the next. */
+/* Set following[] of each use to the next use of its chunk, in this step or the next. */
 static void follow(const tide_use_trace *trace, uint32_t *following)
 {
     uint32_t next[PLANNED_CHUNKS_MAX];
@@ -212,7 +213,7 @@ static void follow(const tide_use_trace *trace, uint32_t *following)
     }
 }
 
-/* Adds `by` to crowd[] of each schedule step between a use and its chunk's next one. Returns the largest
+/* Add `by` to crowd[] of each schedule step between a use and its chunk's next one. Returns the largest
  * sum. */
 static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, uint32_t *crowd, uint32_t by)
 {
@@ -254,7 +255,7 @@ static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(
     assert_true(evictions > RANDOM_CASES);
 }
 
-/* --- edges --- */
+/* --- special cases --- */
 
 static void an_empty_step_moves_nothing(void **state)
 {
@@ -294,7 +295,8 @@ static void a_chunk_changed_on_the_host_waits_in_its_slot(void **state)
     assert_int_equal(made.plan->copies_out, 1);
 }
 
-/* Chunk 0 is copied in again anyway; 1, needed later, would be copied for nothing. */
+/* Chunk 0 must be copied in again anyway, because the host changes it. Chunk 1, needed later, would be
+ * copied in addition. */
 static void a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up(void **state)
 {
     (void)state;
@@ -340,7 +342,7 @@ static void what_all_fits_moves_only_for_updates(void **state)
     }
 }
 
-/* --- purity, memory --- */
+/* --- no state kept between calls; memory --- */
 
 static void the_same_trace_gives_the_same_plan(void **state)
 {
@@ -349,7 +351,8 @@ static void the_same_trace_gives_the_same_plan(void **state)
     tide_planner *larger;
     assert_int_equal(tide_planner_create(3 * PLANNED_CHUNKS_MAX, 5 * PLANNED_USES_MAX, &larger), TIDE_OK);
     for (uint64_t seed = 0; seed < 200; seed++) {
-        plan_drawn(seed + 1, limits_of(seed + 1), &again); /* leaves the second planner in another state */
+        /* so that the second planner has planned something else before */
+        plan_drawn(seed + 1, limits_of(seed + 1), &again);
         (void)tide_planner_build(larger, &again.trace, again.slots);
         plan_drawn(seed, limits_of(seed), &made);
         const tide_plan *other = tide_planner_build(larger, &made.trace, made.slots);

@@ -1,4 +1,4 @@
-/* Sets of numbers and priority buckets against plain arrays, on random operations. */
+/* Bitsets and priority buckets, compared with plain arrays on random operations. */
 #include "chunk/priority_buckets.h"
 #include "tests/support/fake_memory.h"
 
@@ -21,7 +21,7 @@ static uint32_t below(uint32_t limit)
     return (uint32_t)((random_state >> 11) % limit);
 }
 
-/* --- a set of numbers --- */
+/* --- bitsets --- */
 
 typedef struct set_case {
     uint32_t bound;
@@ -69,7 +69,7 @@ static void compare_sets(const set_case *c, uint32_t at)
     assert_int_equal(tide_bitset_is_empty(&c->set), reference_from(c, 0) == TIDE_USE_NONE);
 }
 
-/* Near an end, near the end of some word on some level, or anywhere. */
+/* Draw a number near the end of the set, near the end of a word on one of the levels, or anywhere. */
 static uint32_t draw_number(uint32_t bound)
 {
     const uint32_t span = 1u << 6 * (1 + below(3)), kind = below(4);
@@ -136,7 +136,7 @@ static void an_empty_set_has_nothing_and_a_full_one_everything(void **state)
     }
 }
 
-/* --- buckets --- */
+/* --- priority buckets --- */
 
 enum { CHUNKS_MAX = 60, KEYS_MAX = 500 };
 
@@ -166,7 +166,8 @@ static void destroy_buckets(bucket_case *c)
     tide_places_destroy(&c->places);
 }
 
-/* `from` at 0, at `never`, next to it, or between; `never` at the keys' end, or before it. */
+/* Draw a horizon. `from` is 0, `never`, next to `never`, or between; `never` is the number of keys or
+ * smaller. */
 static void draw_horizon(bucket_case *c)
 {
     const uint32_t never = below(3) ? below(c->keys + 1) : c->keys;
@@ -191,7 +192,7 @@ static void put_one(bucket_case *c)
     const tide_chunk chunk = below(c->chunks);
     uint32_t bucket = below(4) ? below(c->buckets.count) : TIDE_BUCKET_NONE, key = below(c->keys);
     if (below(5) == 0 && c->bucket[chunk] != TIDE_BUCKET_NONE)
-        key = c->key[chunk]; /* the same, perhaps in another bucket */
+        key = c->key[chunk]; /* the chunk's own key, perhaps in another bucket */
     while (key_is_taken(c, chunk, key))
         key = (key + 1) % c->keys;
     tide_priority_buckets_put(&c->buckets, chunk, bucket, key);
@@ -199,8 +200,8 @@ static void put_one(bucket_case *c)
     c->key[chunk] = key;
 }
 
-/* Distances along a circle of schedule steps: `from` is nearest and the step before it farthest; farther
- * still is a chunk that is never used. */
+/* Distances on a circle of schedule steps: `from` is nearest, and the step before it farthest. A chunk that
+ * is never used is farther still. */
 static uint64_t reference_distance(const bucket_case *c, tide_chunk chunk)
 {
     const uint32_t key = c->key[chunk];
@@ -269,7 +270,7 @@ static void buckets_without_memory_say_so_and_leave_nothing(void **state)
         tide_priority_buckets_destroy(&buckets);
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(request, 4); /* words, holders, entries, and none */
+    assert_int_equal(request, 4); /* words, holders and entries fail in turn; the fourth try succeeds */
 }
 
 int main(void)

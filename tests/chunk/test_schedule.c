@@ -1,5 +1,6 @@
-/* The recorded schedule against plain walks along its schedule steps: when a chunk is used next, before, and last, and how far that is;
- * in both kinds of step, at every cursor, after steps that differ, are shorter, are given up, or are too long. */
+/* The recorded schedule, compared with plain walks along its schedule steps: when a chunk is used next and
+ * last, and how far away that is. This is checked for both kinds of step at every cursor, after steps that
+ * differ from the recording, are shorter, are given up, or are too long. */
 #include "chunk/schedule.h"
 #include "tests/support/fake_memory.h"
 
@@ -13,7 +14,7 @@
 
 enum { OPS = 12, CHUNKS = 20, USES_MAX = 4, STEP_MAX = 2 * OPS + 1 };
 
-static const tide_state_format as_large = {1, {128}}; /* a STATE chunk for each PARAM chunk */
+static const tide_state_format as_large = {1, {128}}; /* gives each PARAM chunk a STATE chunk */
 
 static uint64_t random_state = 1;
 
@@ -25,7 +26,8 @@ static uint32_t below(uint32_t limit)
     return (uint32_t)((random_state >> 11) % limit);
 }
 
-/* Ops without slices, each with its chunks; and what a step of each kind was, if it was recorded. */
+/* Ops without slices, each with its chunks. `step` and `length` are the last recorded step of each kind, if
+ * `known`. */
 typedef struct scenario {
     tide_chunk chunks[OPS][USES_MAX];
     uint32_t counts[OPS], uses;
@@ -35,7 +37,7 @@ typedef struct scenario {
     bool known[TIDE_SCHEDULE_KINDS];
 } scenario;
 
-static tide_layout *layout; /* of CHUNKS chunks */
+static tide_layout *layout; /* CHUNKS chunks */
 
 static int make_layout(void **state)
 {
@@ -64,7 +66,7 @@ static void create(scenario *s)
     s->ops = (tide_ops){.layout = layout, .records = records, .count = OPS};
     for (uint32_t op = 0; op < OPS; op++) {
         const uint32_t first = below(CHUNKS - 3),
-                       uses = below(USES_MAX + 1); /* an op may use none, a chunk none */
+                       uses = below(USES_MAX + 1); /* some ops use no chunk, and some chunks are never used */
         for (uint32_t i = 0; i < uses; i++)
             s->chunks[op][s->counts[op]++] = (first + (op % 2 ? i : uses - 1 - i)) % (CHUNKS - 1);
         s->uses += s->counts[op];
@@ -73,13 +75,13 @@ static void create(scenario *s)
     assert_int_equal(tide_schedule_create(&s->schedule, &s->ops), TIDE_OK);
 }
 
-/* --- by walking --- */
+/* --- answers by walking --- */
 
 typedef struct answers {
     uint32_t distance, last_distance, next, last;
 } answers;
 
-/* `kind`'s recording, at `cursor`. */
+/* The answers for `chunk` at `cursor`, by walking along the recording of `kind`. */
 static answers walk(const scenario *s, uint32_t kind, uint32_t cursor, tide_chunk chunk)
 {
     const uint32_t length = s->length[kind];
@@ -102,7 +104,7 @@ static answers walk(const scenario *s, uint32_t kind, uint32_t cursor, tide_chun
         }
     if (first == TIDE_USE_NONE)
         return a;
-    if (a.next == TIDE_USE_NONE) { /* in the next step */
+    if (a.next == TIDE_USE_NONE) { /* the next use is in the next step */
         a.next = first;
         a.distance = first_schedule_step + length - cursor;
     }
@@ -131,7 +133,7 @@ static void compare(const scenario *s, uint32_t kind, uint32_t cursor)
     }
 }
 
-/* Between steps a training step is expected, else a forward-only pass. */
+/* Between steps the schedule expects a training step or, if none was recorded, a forward-only pass. */
 static void compare_between(const scenario *s)
 {
     if (s->known[TIDE_SCHEDULE_TRAINING])
@@ -144,7 +146,7 @@ static void compare_between(const scenario *s)
 
 /* --- a step --- */
 
-/* The recorded one, or that changed somewhere, cut off, or gone on with; or any. */
+/* Draw the recorded step, unchanged, with one op changed, cut off or continued; or any other step. */
 static uint32_t draw_step(const scenario *s, uint32_t kind, uint32_t *step)
 {
     uint32_t count = 1 + below(2 * OPS);
@@ -174,7 +176,8 @@ static void remember(scenario *s, uint32_t kind, const uint32_t *step, uint32_t 
         memcpy(s->step[kind], step, count * sizeof *step);
 }
 
-/* As long as it is the recorded one, every cursor's answers; from the first difference on there are none. */
+/* Play a step. As long as it follows the recording, compare the answers at every cursor. After the first
+ * difference there are no answers. */
 static void run_step(scenario *s)
 {
     uint32_t step[STEP_MAX + 8];
