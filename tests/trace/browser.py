@@ -1,4 +1,5 @@
-"""Chromium without a window, driven over the pipe that --remote-debugging-pipe opens: no port, no package beside Python's own.
+"""Drives a headless Chromium over the pipes of --remote-debugging-pipe. Needs no port and only Python's
+standard library.
 
     with Browser(program) as browser:
         browser.open(path)
@@ -18,7 +19,7 @@ KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "ArrowUp": 38, "ArrowDown": 40, "Ente
 
 
 def browser_find():
-    """The program to drive, or None."""
+    """The path of the browser, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -29,7 +30,7 @@ class BrowserError(Exception):
 class Browser:
     def __init__(self, program, width=1280, height=800, dark=False):
         self.program, self.width, self.height, self.dark = program, width, height, dark
-        self.problems = []  # exceptions and what the console says is wrong
+        self.problems = []  # exceptions, and errors and warnings on the console
         self.number, self.rest, self.events = 0, b"", []
 
     def __enter__(self):
@@ -57,7 +58,7 @@ class Browser:
             for domain in ("Page", "Runtime", "Log"):
                 self.page(f"{domain}.enable")
             self.page("Performance.enable",
-                timeDomain="threadTicks")  # the thread's own time, whatever else the machine does
+                timeDomain="threadTicks")  # CPU time of the thread: other load on the machine does not count
             self.page("Emulation.setDeviceMetricsOverride", width=self.width, height=self.height, deviceScaleFactor=1,
                 mobile=False)
             self.scheme(self.dark)
@@ -122,14 +123,14 @@ class Browser:
     def page(self, method, **params):
         return self.call(method, self.session, **params)
 
-    # ---- what a user does ----
+    # ---- a user's actions ----
 
     def scheme(self, dark):
         self.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme",
             "value": "dark" if dark else "light"}])
 
     def open(self, path, wait_s=60):
-        """Seconds from asking for the page until its script and first drawing are done."""
+        """Open a page. Returns the seconds until its script and first drawing are done."""
         began = time.monotonic()
         self.events.clear()
         self.page("Page.navigate", url="file://" + os.path.abspath(path), wait_s=wait_s)
@@ -150,7 +151,7 @@ class Browser:
             time.sleep(0.02)
 
     def drawn(self):
-        """Wait until what was asked for is on the screen."""
+        """Wait until the screen shows the effect of the last call."""
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def mouse(self, kind, x, y, **more):
@@ -194,5 +195,5 @@ class Browser:
             out.write(base64.b64decode(self.page("Page.captureScreenshot", format="png")["data"]))
 
     def task_seconds(self):
-        """What the page's main thread has spent so far."""
+        """Seconds that the page's main thread has spent in tasks so far."""
         return next(one["value"] for one in self.page("Performance.getMetrics")["metrics"] if one["name"] == "TaskDuration")

@@ -1,7 +1,6 @@
-/* Damaged and hostile traces. What must hold: OK, or a refusal in one line of message that names the file
- * and a line of it, with nothing set; of what is read the accounts, the names and the plot can be made.
- * More rounds: FUZZ_ROUNDS=1000000.
- */
+/* Reads damaged and hostile traces. The reader must either accept a trace, and then its accounts, names and
+ * plot can be made; or refuse it with a message of one line that names the file and the line in it, and set
+ * nothing. FUZZ_ROUNDS=1000000 in the environment runs more rounds. */
 #include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"
 #include "tests/trace/trace_lines.h"
@@ -105,7 +104,7 @@ static void whole_traces(void **unused)
     fuzz_traces(TRACE_WHOLE, sizeof TRACE_WHOLE - 1);
 }
 
-/* Short, so that more of what changes is numbers. */
+/* A short trace without tables, so that more of the changed bytes are digits. */
 static void events_alone(void **unused)
 {
     (void)unused;

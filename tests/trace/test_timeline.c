@@ -1,5 +1,6 @@
-/* The wire format at the lengths where it changes, lanes and order of time of a timeline, memory that runs out, and files that are
- * whole or as before. What a trace becomes is read back in test_trace_perfetto.py. */
+/* Timelines: the protobuf encoding at the lengths where its form changes, tracks and the order of time,
+ * memory that runs out, and output files that are complete or unchanged. test_trace_perfetto.py reads the
+ * timeline of a trace back. */
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tools/trace/protobuf.h"
@@ -17,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* ---- wire format ---- */
+/* ---- encoding ---- */
 
 static void assert_bytes(const tide_protobuf *message, const char *bytes, size_t count)
 {
@@ -48,7 +49,8 @@ static void numbers_take_seven_bits_a_byte(void **state)
     tide_protobuf_free(&message);
 }
 
-/* A message within one within one; what stands behind each shows that its end is where its length says. */
+/* Two messages nested in a message, each followed by another field, which shows that the length before it is
+ * right. */
 static void messages_of_every_length_end_where_they_say(void **state)
 {
     (void)state;
@@ -76,7 +78,8 @@ static void messages_of_every_length_end_where_they_say(void **state)
                                        : inner < 16384 ? 2
                                                        : 3),
                      outer = inner_head + inner + 2;
-        tide_protobuf_count(&by_hand, 1, outer); /* a number of the same digits, but for the type */
+        /* for a tag and a length: both are numbers, and only the tag's type bits, set below, differ */
+        tide_protobuf_count(&by_hand, 1, outer);
         tide_protobuf_count(&by_hand, 2, inner);
         by_hand.bytes[0] |= 2;
         by_hand.bytes[by_hand.length - inner_head] |= 2;
@@ -99,7 +102,7 @@ static void describe(void *context, uint64_t source, tide_timeline_notes *notes)
     tide_timeline_note_bool(notes, "is", source > 3);
 }
 
-/* Of everything something. NULL: no memory. */
+/* A timeline with some of everything. NULL: no memory. */
 static tide_timeline *something(void)
 {
     tide_timeline *timeline = tide_timeline_make("process", 3, describe, NULL);
@@ -153,7 +156,7 @@ static void a_stream_that_takes_no_more_is_told(void **state)
     fclose(full);
 }
 
-/* ---- files ---- */
+/* ---- output files ---- */
 
 static char folder[] = "/tmp/tidepool-timeline-XXXXXX";
 
@@ -197,7 +200,7 @@ static void a_file_is_as_before_until_it_is_finished(void **state)
     written(path, "after");
     assert_content(path, "after");
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(rmdir(folder), 0); /* nothing else was left there */
+    assert_int_equal(rmdir(folder), 0); /* fails if another file was left there */
     assert_int_equal(mkdir(folder, 0777), 0);
 }
 

@@ -1,5 +1,5 @@
-/* The trace's writer: lines, segments, and what happens when it is too slow or the disk fails. What a run's trace says is
- * test_trace.py's. */
+/* The writer of traces: its lines and segments, and what it does when the disk is too slow or fails.
+ * test_trace.py checks the trace of a training run. */
 #include "src/trace/trace.h"
 #include "tests/support/assert_ok.h"
 
@@ -55,7 +55,7 @@ static char *segment(uint64_t number)
 
 static int files_in_folder(void)
 {
-    int count = -2; /* itself and its parent */
+    int count = -2; /* readdir also returns the folder itself and its parent */
     DIR *opened = opendir(folder);
     assert_non_null(opened);
     while (readdir(opened) != NULL)
@@ -77,7 +77,7 @@ static int empty_folder(void **state)
     return 0;
 }
 
-/* --- a pool to tell of --- */
+/* --- a pool to trace --- */
 
 static tide_pool *pool;
 static tide_pool_options pool_options;
@@ -85,7 +85,7 @@ static tide_pool_plan plan;
 static uint64_t steps_before;
 static const tide_trace_setting settings[] = {{"model", "a\tb"}};
 
-/* The frozen param is registered between the others and lies behind them. */
+/* Registers a frozen param between two others, which the layout places behind them. */
 static int make_pool(void **state)
 {
     static const struct {
@@ -123,7 +123,7 @@ static int destroy_pool(void **state)
     return 0;
 }
 
-/* --- a trace --- */
+/* --- open and record --- */
 
 static tide_trace *open_trace(uint32_t ring_events, uint64_t keep_steps, bool waits)
 {
@@ -194,18 +194,18 @@ static void record_pass(tide_trace *trace, uint64_t number, bool training)
     tide_trace_record(trace, &event);
 }
 
-/* --- lines --- */
+/* --- the lines of a trace --- */
 
 static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
 {
     (void)state;
     tide_trace *trace = open_trace(64, 0, false);
-    record(trace, TIDE_TRACE_MOVE); /* too early: ignored */
+    record(trace, TIDE_TRACE_MOVE); /* before begin: ignored */
     assert_ok(begin(trace));
     record(trace, TIDE_TRACE_MOVE);
     record(trace, TIDE_TRACE_STALL);
     assert_ok(tide_trace_finish(trace, NULL));
-    record(trace, TIDE_TRACE_MOVE); /* too late: ignored */
+    record(trace, TIDE_TRACE_MOVE); /* after finish: ignored */
     tide_trace_destroy(trace);
     char *text = text_of(path);
     assert_ptr_equal(
@@ -256,9 +256,9 @@ static void a_step_stands_behind_what_was_told_before_it(void **state)
     }
 }
 
-/* --- the ring --- */
+/* --- the ring of events that wait to be written --- */
 
-/* What all its lines say was lost. */
+/* The sum of all events that the text's lines report as dropped. */
 static uint64_t told_lost(const char *text)
 {
     uint64_t lost = 0;
@@ -327,7 +327,7 @@ static void in_virtual_time_nothing_is_dropped(void **state)
     assert_int_equal(count_of(text_of(path), "\"event\":\"work\""), RECORDERS * RECORDS_EACH);
 }
 
-/* --- segments --- */
+/* --- segments: files of the last steps --- */
 
 static void the_warm_up_and_the_last_steps_are_kept(void **state)
 {
@@ -336,7 +336,7 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
     for (uint64_t step = 1; step <= 9; step++) {
         record_pass(trace, step + 10, true);
         record(trace, TIDE_TRACE_CHUNK);
-        record_pass(trace, 0, false); /* an evaluation begins no segment */
+        record_pass(trace, 0, false); /* an evaluation: it begins no segment */
         record(trace, TIDE_TRACE_NORM);
         while (access(step <= 2 ? path : segment(step + 10), F_OK) != 0)
             usleep(1000);
@@ -361,10 +361,11 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
               "\"number\":18,"));
     assert_non_null(strstr(kept, "\"number\":19,"));
     assert_int_equal(count_of(text, "{\"event\":\"snapshot\","), 2);
-    assert_non_null(strstr(text, "\n{\"end\":true,\"events\":43,\"dropped\":0}\n")); /* 9 x 4, 7 snapshots */
+    /* 9 x 4 records and 7 snapshots */
+    assert_non_null(strstr(text, "\n{\"end\":true,\"events\":43,\"dropped\":0}\n"));
 }
 
-/* It was given up. */
+/* Some step numbers repeat, as those of steps that were given up do. */
 static void a_step_that_comes_again_stays_in_its_segment(void **state)
 {
     (void)state;
@@ -411,14 +412,14 @@ static void segments_of_a_killed_run_are_removed_and_nothing_else(void **state)
     fill(segment(400), "old\n");
     fill(other, "not a segment\n");
     tide_trace *trace = open_trace(8, 2, false);
-    assert_int_equal(files_in_folder(), 4); /* before it begins nothing goes */
+    assert_int_equal(files_in_folder(), 4); /* only begin() removes old segments */
     assert_ok(begin(trace));
     assert_int_equal(files_in_folder(), 2);
     finish(trace);
     assert_int_equal(access(other, F_OK), 0);
 }
 
-/* --- failure --- */
+/* --- failures --- */
 
 static void a_trace_that_does_not_begin_leaves_the_file_as_it_was(void **state)
 {
@@ -455,7 +456,7 @@ static void a_disk_that_is_full_is_reported(void **state)
     assert_ok(tide_trace_open("/dev/full", &options, &trace));
     tide_status status = begin(trace);
     for (uint64_t step = 1; step < 5 && status == TIDE_OK; step++)
-        record_pass(trace, step, true); /* no file beside the device */
+        record_pass(trace, step, true); /* makes no segment file beside a device */
     if (status == TIDE_OK)
         status = tide_trace_finish(trace, NULL);
     assert_int_equal(status, TIDE_ERROR_IO);
@@ -464,7 +465,7 @@ static void a_disk_that_is_full_is_reported(void **state)
     assert_int_not_equal(access("/dev/full.step-3", F_OK), 0);
 }
 
-/* The file goes on; what is in segments is not lost with it. */
+/* No more segments can be made. The file goes on, and the segments that exist are not lost. */
 static void segments_are_left_where_one_cannot_be_made(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `tidepool train --trace` writes: every line as docs/trace.md says, sums that are the metrics', chunks that stand where
-the slots say.
+"""Checks the traces that `tidepool train --trace` writes: every line has the form in docs/trace.md, the
+events add up to the metrics, and the events of chunks and slots agree.
 
 usage: test_trace.py PROGRAM      prints TAP
 """
@@ -22,7 +22,8 @@ from test_program import MACHINE, MACHINES, MIB, Bench, die_with_parent, least_n
 SCHEMA = trace_schema.Schema()
 GPT2_7B = {"model_type": "gpt2", "n_layer": 32, "n_embd": 4096, "n_head": 32, "n_positions": 1024, "vocab_size": 50257}
 BIG_MACHINE = ("--machine", MACHINES / "large.json")
-# By move and whether it copied: where its chunk stands in both tiers while it is on the way.
+# For a kind of move, with a copy or without: the possible states of its chunk in (device, host) while the
+# move is open.
 ON_THE_WAY = {("fetch", True): [("coming", "there"), ("stale", "there")], ("fetch", False): [("coming", "none")],
               ("evict", True): [("evicting", "coming")], ("evict", False): [("evicting", "there"), ("evicting", "none")],
               ("write back", True): [("evicting", "coming"), ("there", "coming")]}
@@ -35,7 +36,7 @@ def nano(bench, *options):
 
 
 def record(bench, name, *options):
-    """A run's trace and metrics; None if there are none."""
+    """Run the program. Returns its trace and metrics; None if it wrote none."""
     trace, metrics = bench.folder / f"{name}.trace", bench.folder / f"{name}.metrics"
     run = bench.run(*options, "--trace", trace, "--metrics", metrics)
     if not bench.tap.ok(run.status == 0 and not list(bench.folder.glob(f"{trace.name}.*")), f"{name}: a run with a trace", run):
@@ -50,7 +51,7 @@ def record(bench, name, *options):
 
 
 def sums_check(bench, name, recorded, steps):
-    """Each step that is whole says what its metrics line says, and has that very line."""
+    """The events of each complete step must add up to its metrics line, of which the trace has a copy."""
     lines, _, metrics, texts = recorded
     rows = {json.loads(text)["step"]: text for text in metrics}
     found = trace_schema.sums(lines)
@@ -63,7 +64,8 @@ def sums_check(bench, name, recorded, steps):
 
 
 def at_once(held, event, tier, faults):
-    """Take note of what a chunk holds in a tier: no slot has two chunks, and one without a slot is nowhere."""
+    """Update `held`, which maps a tier's slots to chunks. A slot may hold one chunk; a chunk without a
+    slot must be absent."""
     slot, chunk = event[f"{tier}_slot"], event["chunk"]
     for other in [number for number, owner in held.items() if owner == chunk]:
         del held[other]
@@ -77,7 +79,8 @@ def at_once(held, event, tier, faults):
 
 
 def places_check(bench, name, lines):
-    """Replays where chunks are: as many as there are slots at most, each in one of its own; and what they hold."""
+    """Replay the places of chunks: never more than there are slots, each chunk in its own slot, with a
+    possible content."""
     head = lines[0]
     chunks = [line for line in lines if line.get("table") == "chunk"]
     slots = {tier: head[f"{tier}_slots"] for tier in ("device", "host")}
@@ -97,7 +100,8 @@ def places_check(bench, name, lines):
 
 
 def ways_check(bench, name, lines):
-    """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or evicting."""
+    """A trace must begin with the places of all chunks. A move's event comes at its end; until then the
+    chunk must be on its way."""
     stands, pinned, pending, ever_pending, begun, faults, moves = {}, set(), set(), set(), None, [], 0
     for event in (line for line in lines if "event" in line):
         if event["event"] == "pass" and begun is None:
@@ -122,7 +126,8 @@ def ways_check(bench, name, lines):
 
 
 def joins_check(bench, name, lines):
-    """Ids: each copy, zeroing and mapping is of one move, which says so; what ended a stall is in the trace."""
+    """Ids: each copy, zeroing and mapping must belong to one move that names it; the trace must have the
+    command that ended a stall."""
     moves, tasks, faults = {}, set(), []
     events = [line for line in lines if "event" in line]
     for event in events:
@@ -152,7 +157,8 @@ def where(event):
 
 
 def requests_check(bench, name, lines):
-    """A request lacks as many chunks as waits were told; spans of ops follow each other, slices' in the order of requests."""
+    """A request must lack as many chunks as it has wait events. Spans of ops must not overlap, and must
+    come in order of requests."""
     faults, waits, end_ns, asked, run = [], 0, 0, [], []
     for event in (line for line in lines if "event" in line):
         if event["event"] == "wait":
@@ -173,7 +179,7 @@ def requests_check(bench, name, lines):
 
 
 def gradients_check(bench, name, lines, steps):
-    """Each trained param gets its gradient once a step, and its values back."""
+    """In each step every trained param's place must get its gradient once, and then its values again."""
     params = [line for line in lines if line.get("table") == "param"]
     told = {number: [] for number in range(len(params))}
     for event in lines:
@@ -186,7 +192,8 @@ def gradients_check(bench, name, lines, steps):
 
 
 def contents_check(bench, name, lines):
-    """What a chunk is said to hold is what is said of its params, whenever an op has what it asked for."""
+    """Whenever an op's request is ready, the content in the chunks' events must agree with the events of
+    their params."""
     params = {line["chunk"]: {param for param, _, _ in line["params"]} for line in lines
               if line.get("table") == "chunk" and line["space"] == "param"}
     contents, gradients, faults = {}, set(), []
@@ -204,7 +211,8 @@ def contents_check(bench, name, lines):
 
 
 def tables_check(bench, name, lines):
-    """Every element of every param is in one chunk, its state in one, and a chunk holds frozen params or others."""
+    """Every element of a param must be in one chunk, and its state in one. A chunk may not have both
+    frozen and trained params."""
     params = [line for line in lines if line.get("table") == "param"]
     chunks = [line for line in lines if line.get("table") == "chunk"]
     elements = [0] * len(params)
@@ -236,7 +244,8 @@ def all_checks(bench, name, recorded, steps):
 
 
 def runs(bench):
-    """Together they have every kind of line but those of failures (test_trace.c and test_pool_trace.c have these)."""
+    """Runs that together write every kind of line except those of failures, which test_trace.c and
+    test_pool_trace.c test."""
     steps = 6
     least = least_named(bench.run(*nano(bench, "--steps", 1, "--device-memory", "1MiB")).err)
     config = bench.folder / "7b.json"
@@ -253,7 +262,8 @@ def runs(bench):
             ("7B on the null device", ["--model", config, "--device", "null", *BIG_MACHINE, "--batch-tokens", 8192,
                                        "--device-memory", "16GiB", "--host-memory", "120GiB", "--steps", steps])):
         kinds |= all_checks(bench, name, record(bench, name, *options, "--trace-steps", "all"), steps)
-    half = ["--dtype", "fp16", "--loss-scale", 16777216]  # where bf16 has products of its own it needs less than this
+    # bf16 needs less memory than this where the processor has its own matmul for it
+    half = ["--dtype", "fp16", "--loss-scale", 16777216]
     half_least = least_named(bench.run(*nano(bench, *half, "--steps", 1, "--device-memory", "1MiB")).err)
     skips = record(bench, "fp16", *nano(bench, *half, "--device-memory", half_least, "--steps", 4, "--trace-steps", "all"))
     if skips is not None:
@@ -279,7 +289,8 @@ def runs(bench):
 
 
 def segments(bench):
-    """The first two steps and the last three of twelve are whole; each kept one begins with where chunks are."""
+    """With --trace-steps 3 the first two and the last three of twelve steps are complete. Each begins with
+    the places of all chunks."""
     recorded = record(bench, "last steps", *nano(bench, "--device-memory", "12MiB", "--steps", 12, "--trace-steps", 3))
     if recorded is None:
         return
@@ -299,7 +310,7 @@ def segments(bench):
 
 
 def killed(bench):
-    """What a killed run leaves is whole lines but for the last of each file."""
+    """Of a killed run every line is complete, except perhaps the last of each file."""
     trace = bench.folder / "killed"
     command = [bench.program, "train", *map(str, nano(bench, "--device-memory", "12MiB", "--steps", 100000, "--trace", trace,
                                                       "--trace-steps", 2))]
@@ -324,7 +335,8 @@ def killed(bench):
 
 
 def left_alone(bench):
-    """A reader of a pipe who leaves ends no training; that the trace is not whole is said at the end."""
+    """If the trace goes to a pipe whose reader ends, training goes on, and its end reports that the trace
+    is not complete."""
     pipe, metrics = bench.folder / "pipe", bench.folder / "left alone.metrics"
     os.mkfifo(pipe)
     with subprocess.Popen(["head", "-c", "1000", pipe], stdout=subprocess.DEVNULL, preexec_fn=die_with_parent) as reader:
@@ -336,8 +348,8 @@ def left_alone(bench):
 
 
 def border(bench):
-    """The device has the state of as many params as it has room for: with a little room on the host, too, only the chunk that
-    those share with the others goes back and forth."""
+    """Automatic placement keeps the state of as many params on the device as fit. If the host has a few spare
+    slots, only the STATE chunk that device params share with host params moves back and forth."""
     options = ["--model", "gpt2-nano", "--device", "null", *MACHINE, "--steps", 6, "--recompute", "all", "--chunk-size", "1MiB",
                "--device-memory", 32 * MIB + MIB // 2]
     host_bytes = (least_named(bench.run(*options, "--host-memory", "1MiB").err) or 0) + 4 * MIB
@@ -352,7 +364,8 @@ def border(bench):
 
 
 def frozen(bench):
-    """Frozen params have chunks of their own, which are fetched, never updated, and never copied out: they are always clean."""
+    """Frozen params have their own chunks, which are fetched, but never updated and never copied out,
+    since they stay clean."""
     trace = bench.folder / "frozen"
     run = bench.run(*nano(bench, "--steps", 3, "--device-memory", "14MiB", "--freeze", "wte.*", "--freeze", "h.[0-2].*", "--trace",
                           trace))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tidepool trace diff: what differs between two runs is told with its figures, what does not is not; a run that is slower by
-more than the tolerance has an exit status of its own.
+"""Tests `tidepool trace diff`: it reports the differences between two runs, with figures, and only those. Its
+exit status says whether the second run is slower by more than the tolerance.
 
 usage: test_trace_diff.py PROGRAM      prints TAP
 """
@@ -20,11 +20,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
 from test_program import Tap  # noqa: E402
 
 
-SLOWER, STEADY = 3, 3  # exit status; the first step behind warm-up
+SLOWER, STEADY = 3, 3  # exit status of a slower run; the first step after warm-up
 
 
 def is_steady(run, line):
-    return STEADY <= line["step"] < run.step  # the run's last is none: nothing comes behind it
+    return STEADY <= line["step"] < run.step  # not the run's last step, which prefetches for no next step
 
 
 def step_lines(run):
@@ -57,7 +57,7 @@ class Case:
         return self.command(*paths, *options)
 
     def expect(self, name, result, status, *patterns, absent=()):
-        """The exit status, what the output says, each pattern in a line of its own, and what it does not."""
+        """Check the exit status, that each pattern matches in the output, and that none of `absent` does."""
         missing = [pattern for pattern in patterns if not re.search(pattern, result.stdout, re.MULTILINE)]
         present = [pattern for pattern in absent if re.search(pattern, result.stdout, re.MULTILINE)]
         self.tap.ok(
@@ -127,7 +127,7 @@ class Case:
             "chunks whose copies differ are all those that do, with their counts", f"{shown}\n{expected}")
 
         fewer = Run(chunks=6, device_slots=3).steps(9)
-        for chunk in range(6):  # in step 3 + i no chunk from i on is copied
+        for chunk in range(6):  # in step 3 + i only chunks below i are copied
             fewer.lines = [
                 line for line in fewer.lines
                 if line.get("event") != "copy" or line["chunk"] != chunk or not STEADY <= line["step"] < STEADY + chunk

@@ -1,5 +1,5 @@
-/* A trace's file: what is read of it, what is taken of a file that breaks off, what is refused and with
- * which line. */
+/* The reader of traces: the values that it reads, how much it takes of a file that breaks off, and which files it
+ * refuses, with a message that names the line. */
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/trace/trace_lines.h"
@@ -75,7 +75,7 @@ static tide_trace_model *read_text(const char *text)
     return model;
 }
 
-/* ---- what is read ---- */
+/* ---- values that are read ---- */
 
 static void tables_are_read_as_they_stand(void **unused)
 {
@@ -152,7 +152,8 @@ static void events_stand_in_order_of_time_and_equals_in_order_of_lines(void **un
     assert_int_equal(model->events[1].kind, TIDE_TRACE_SNAPSHOT);
     assert_int_equal(model->events[2].kind, TIDE_TRACE_WAIT);
     assert_int_equal(model->events[3].kind, TIDE_TRACE_MOVE);
-    assert_int_equal(model->events[4].kind, TIDE_TRACE_REQUEST); /* told behind the map that began later */
+    /* its line follows that of the map, which began later */
+    assert_int_equal(model->events[4].kind, TIDE_TRACE_REQUEST);
     assert_int_equal(model->events[5].kind, TIDE_TRACE_MAP);
     tide_trace_model_free(model);
 }
@@ -181,7 +182,7 @@ static void blanks_between_members_are_allowed(void **unused)
     tide_trace_model_free(model);
 }
 
-/* ---- whole, given up, dropped ---- */
+/* ---- steps that are whole, given up, or have dropped events ---- */
 
 static void a_step_in_which_something_was_dropped_is_not_whole(void **unused)
 {
@@ -232,7 +233,7 @@ static void what_was_told_of_a_step_before_it_was_given_up_counts_for_none(void 
     tide_trace_model_free(model);
 }
 
-/* ---- a file that breaks off; segments ---- */
+/* ---- files that break off; segments ---- */
 
 static void a_trace_that_breaks_off_anywhere_is_taken_up_to_there(void **unused)
 {
@@ -274,7 +275,8 @@ static void segments_follow_in_order_of_their_numbers(void **unused)
     tide_trace_model_free(model);
 }
 
-/* Killed as it brought its segments into the file: what it has of them there is not taken twice. */
+/* The run was killed while it copied its segments into the file. The reader must not take lines twice that
+ * are in both. */
 static void segments_that_are_in_the_file_in_part_are_read_once(void **unused)
 {
     (void)unused;
@@ -319,9 +321,10 @@ static void a_fault_in_a_segment_is_told_with_its_name_and_line(void **unused)
     segment_remove(9);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused traces ---- */
 
-/* `from` in the sound trace stands `to` instead; the message behind "PATH:". */
+/* A change to the correct trace, which has `to` in place of `from`, and the message it gets, without
+ * "PATH:". */
 typedef struct fault {
     const char *from, *to, *message;
 } fault;
@@ -424,7 +427,7 @@ static const fault faults[] = {
      "37: comes behind the line \"end\", which is a trace's last"},
 };
 
-/* The sound trace with `from`, which it has, once replaced. */
+/* Makes the correct trace with the first `from`, which must be there, replaced. */
 static void replace(const fault *wrong, char text[TEXT_BYTES])
 {
     static const char sound[] = TRACE_WHOLE;
@@ -488,7 +491,7 @@ static void a_steps_account_is_what_its_events_add_up_to(void **unused)
     assert_float_equal(account->update_seconds[TIDE_TIER_HOST], 1e-6, 1e-15);
     assert_float_equal(account->rest_seconds, 1e-6, 1e-12);
     assert_int_equal(steps.moves[0], 1);
-    assert_null(account->plan); /* the step that ended before was the first to be planned */
+    assert_null(account->plan); /* the first plan was made at the end of this step */
     tide_trace_steps_free(&steps);
     tide_trace_model_free(model);
 }
@@ -544,8 +547,7 @@ static void the_warm_up_is_not_what_steps_are_like(void **unused)
     assert_ok(tide_trace_steps_make(model, &steps));
     assert_int_equal(steps.count, 4);
     assert_int_equal(steps.steps[steps.steady].line->step, 7);
-    assert_false(
-        steps.steps[2].is_exact); /* step 6, in which fetches for it may have been made, was not kept */
+    assert_false(steps.steps[2].is_exact); /* step 6 was not kept, and may have made fetches for this step */
     assert_true(steps.steps[3].is_exact);
     assert_non_null(steps.steps[1].plan);
     assert_ptr_equal(tide_trace_steps_find(&steps, 8), &steps.steps[3]);
@@ -583,7 +585,7 @@ static void the_plan_of_a_forward_only_pass_is_none_of_a_steps(void **unused)
     tide_trace_model_free(model);
 }
 
-/* ---- memory ---- */
+/* ---- memory that runs out ---- */
 
 static void memory_that_runs_out_is_told_and_nothing_is_kept(void **unused)
 {
@@ -607,7 +609,7 @@ static void memory_that_runs_out_is_told_and_nothing_is_kept(void **unused)
     segment_remove(9);
 }
 
-/* Everything that is made of a trace, once; whether a request failed. */
+/* Make everything that can be made of a trace. Returns the first failure. */
 static tide_status all_made(const tide_trace_model *model)
 {
     tide_trace_steps steps;
@@ -643,7 +645,7 @@ static void accounts_without_memory_are_not_made(void **unused)
 
 /* ---- stalls and slow ops ---- */
 
-/* Steps 3 to 5 of `op` busy, each with a stall before it. */
+/* Steps 3 to 5: in each a stall, then `op`, which is busy for the given time. */
 #define TRACE_OP_STEP(number, begin, end, busy, stall_begin)                                                 \
     TRACE_PASS(number, stall_begin)                                                                          \
     TRACE_AT("stall", number, number)                                                                        \
@@ -685,7 +687,8 @@ static void an_op_is_slow_by_its_own_median(void **unused)
     assert_ok(tide_trace_steps_make(model, &steps));
     assert_ok(tide_trace_slow_ops(&steps, slow, 3, &all));
     assert_int_equal(all, 1);
-    assert_int_equal(slow[0].event->step, 4); /* by its kernels: 1.6 times theirs */
+    /* the slowest by the time of its kernels, 1.6 times the median */
+    assert_int_equal(slow[0].event->step, 4);
     assert_float_equal(slow[0].median_seconds, 1e-6, 1e-12);
     tide_trace_steps_free(&steps);
     tide_trace_model_free(model);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The page of `tidepool trace html` in a browser without a window: it opens from the disk, without a word on the console; zoom, pan,
-hover, select, search, keys and both themes do what they say; nothing of it is cut off; and how long that takes.
+"""Opens the page of `tidepool trace html` from the disk in a headless browser. The console must stay empty;
+zoom, pan, hover, select, search, keys and both themes must work; no text may be cut off; and each action must
+be fast enough.
 
-usage: test_trace_page.py PROGRAM [TRACE ...]       prints TAP; traces of your own are opened, too, and measured
+usage: test_trace_page.py PROGRAM [TRACE ...]       prints TAP; also opens and times the given traces
 """
 import json
 import os
@@ -15,12 +16,12 @@ from pathlib import Path
 from browser import Browser, browser_find
 from trace_runs import Run
 
-# Measured on 2 cores that others use as well: 0.6 s to open, 0.2 of them the page's thread's, and 17 ms a zoom. Here they only must not
-# be of another kind.
+# Limits. Measured on 2 cores with other load: 0.6 s to open, of which the page's thread took 0.2 s, and 17 ms
+# for a zoom.
 OPEN_S, THREAD_OPEN_S, THREAD_ZOOM_S = 20, 2, 0.066
 
 
-# A machine with a link that is too slow for it, in virtual time.
+# A run in virtual time on a machine whose link is too slow.
 RECORDED = ("--device null --model gpt2-nano --chunk-size 1MiB --device-memory 20MiB --steps 14 --batch-tokens 1024 "
             f"--machine {Path(__file__).resolve().parents[1] / 'program/machines/small.json'}")
 
@@ -41,7 +42,7 @@ class Tap:
 
 
 class Page:
-    """What the tests ask of the page, by names."""
+    """Queries of the page that the tests use."""
 
     def __init__(self, browser):
         self.browser, self.value = browser, browser.value
@@ -53,7 +54,7 @@ class Page:
         return self.value("({ ...tidepool.state.view })")
 
     def panel(self, name):
-        """Left, top, width and height in the window."""
+        """A panel's left, top, width and height in the window."""
         return self.value(f"""(() => {{ const box = document.getElementById('drawing').getBoundingClientRect(), t = tidepool.tracks,
             p = t.panels['{name}']; return [box.left + t.left, box.top + p.top, t.width, p.height]; }})()""")
 
@@ -62,7 +63,7 @@ class Page:
         return left + width * x, top + height * y
 
     def stall_at(self, stall):
-        """Where a stall's middle is in the window."""
+        """The position of a stall's middle in the window."""
         x, top = self.value(f"""(() => {{ const box = document.getElementById('drawing').getBoundingClientRect(), s = tidepool.trace.kinds.stall;
             return [box.left + tidepool.tracks.x((s.begin[{stall}] + s.end[{stall}]) / 2), box.top]; }})()""")
         _, panel_top, _, height = self.panel("stalls")
@@ -76,14 +77,15 @@ class Page:
             return new Set(data).size; }})()""")
 
     def states(self):
-        """Which states' colors the heat map shows."""
+        """The chunk states whose colors the heat map shows."""
         return self.value("""(() => { const t = tidepool.tracks, p = t.panels.heat, r = tidepool.ratio, { states } = tidepool.colors.words;
             const seen = new Set(new Uint32Array(tidepool.context.getImageData(t.left * r, p.top * r, t.width * r,
                 p.height * r).data.buffer));
             return [...states.keys()].filter((state) => seen.has(states[state])); })()""")
 
     def stall_ink(self):
-        """Of the stall lane's pixels: the stall's color in them, on the mean, and which share shows half of it."""
+        """Of the stall row's pixels: mean share of the stall color, number with any of it, and share with
+        more than half of it."""
         return self.value("""(() => { const t = tidepool.tracks, p = t.panels.stalls, r = tidepool.ratio,
                 { panel, stall } = tidepool.colors;
             const row = tidepool.context.getImageData(t.left * r, (p.top + p.height / 2) * r, t.width * r, 1).data;
@@ -97,7 +99,7 @@ class Page:
         return self.value("Array.from(tidepool.context.getImageData(2, 2, 1, 1).data)")
 
 
-# ---- what it does ----
+# ---- the page's functions ----
 
 def opens(tap, page, seconds):
     state = page.state()
@@ -309,7 +311,7 @@ def nothing_is_cut(tap, browser, page, width, height):
 
 
 def redraws(tap, page, name, limit_s):
-    """The main thread's own time for a zoom: input, script, layout and painting."""
+    """Measure the main thread's CPU time for a zoom: input, script, layout and painting."""
     browser = page.browser
     x, y = page.middle("heat", 0.4, 0.2)
     turns = [-120] * 12 + [120] * 12
@@ -343,10 +345,10 @@ def test_page(tap, browser, page_path, trace):
     tap.ok(asked == 0, "the page asked for nothing beside itself", asked)
 
 
-# ---- what it knows, against the lines of the trace ----
+# ---- the page's data, compared with the lines of the trace ----
 
 class Lines:
-    """A trace's events, read with nothing but Python."""
+    """A trace's events, read by a few lines of Python to compare with the page."""
 
     def __init__(self, path):
         told = [json.loads(line) for line in path.read_text().splitlines()]
@@ -371,7 +373,7 @@ class Lines:
         return told[-1] if told else None
 
     def state(self, chunk, time):
-        """By the words of the page's legend; None at a border between two."""
+        """The state of a chunk, as the page's legend calls it; None at the border between two states."""
         its = self.of_chunk.get(chunk, [])
         if any(time in (event["begin_ns"], event["end_ns"]) for event in its):
             return None
@@ -478,7 +480,8 @@ def test_command(tap, program, folder, trace):
 
 
 def strange_trace(path):
-    """Names that would end a script, or begin a tag, where they stand as they are."""
+    """Put names into the trace that would end the page's script, or begin a tag, if the page did not
+    escape them."""
     lines = path.read_text().splitlines()
     for at, line in enumerate(lines):
         told = json.loads(line)
@@ -516,7 +519,7 @@ def test_other_pages(tap, program, folder, browser, trace):
 
 
 def short_stalls(path, count, share):
-    """The trace with `count` stalls instead of its own, evenly apart, which take that share of its time."""
+    """Replace the trace's stalls by `count` others at equal distances, in all `share` of its time."""
     told = [json.loads(line) for line in path.read_text().splitlines()]
     stall = next(line for line in told if line.get("event") == "stall")
     ops = [line for line in told if line.get("event") == "op"]
@@ -532,7 +535,7 @@ def short_stalls(path, count, share):
 
 
 def test_short_stalls(tap, program, folder, browser, trace):
-    """Too narrow for a pixel, they must look like no more than they are, and still like something."""
+    """Stalls narrower than a pixel must be visible, but not look like more time than they are."""
     for count, share, most in ((5, 0.01, 0.03), (300, 0.01, 0.08), (2000, 0.01, 0.14), (4000, 0.01, 0.14),
                                 (2000, 0.4, 0.44)):
         told = run(program, short_stalls(trace, count, share), "-o", folder / "short.html")
@@ -547,7 +550,7 @@ def test_short_stalls(tap, program, folder, browser, trace):
 
 
 def labels_apart(tap, page, name):
-    """The row of steps, wherever the view begins."""
+    """Labels of steps and gaps must not overlap, wherever the view begins."""
     wrong = page.value("""(() => { const wrong = [], { trace } = tidepool;
         const home = tidepool.home(), span = home.to - home.from;
         const edges = trace.gaps.flat().concat(trace.passes.map(({ begin }) => begin));
@@ -569,7 +572,7 @@ def labels_apart(tap, page, name):
 
 
 def nothing_to_tell(tap, page):
-    """That compute never stood still is said only of where it is known."""
+    """The page says that compute never stood still only of times whose events are known."""
     text = page.value("""(() => { const [[from, to]] = tidepool.trace.gaps, wide = to - from;
         return [tidepool.details.longest({ from: from + wide / 4, to: to - wide / 4 }),
             tidepool.details.longest({ from: 0, to: 0 })]; })()""")
@@ -583,7 +586,7 @@ def nothing_to_tell(tap, page):
 
 
 def test_recorded(tap, program, folder, browser):
-    """A trace that the program records, of which the middle was not kept."""
+    """A trace recorded by the program, without the events of its middle steps."""
     trace = folder / "recorded.trace"
     told = subprocess.run([program, "train", *RECORDED.split(), "--trace", trace, "--trace-steps", "3"],
         capture_output=True,

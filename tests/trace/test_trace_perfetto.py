@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""tidepool trace perfetto: the file is what ui.perfetto.dev reads: spans nest on every track, arrows lead from copies to the
-ops that needed them, counters and names are there. Read back by a small parser of the wire format, and by PyPI's `perfetto`
-where it is: in this python or in the folder that TIDE_PYPI names (tools/test.sh puts it there). Its trace processor is asked
-where TIDE_TRACE_PROCESSOR says that it is.
+"""Tests `tidepool trace perfetto`, which writes files for ui.perfetto.dev: on every track spans nest, arrows
+lead from copies to the ops that needed them, and counters and names are there. A small parser of the protobuf
+encoding reads the files back; so does PyPI's package `perfetto` if this Python has it or TIDE_PYPI names its
+folder (tools/test.sh sets that). If TIDE_TRACE_PROCESSOR names perfetto's trace processor, the test queries
+that, too.
 
 usage: test_trace_perfetto.py PROGRAM      prints TAP
 """
@@ -31,7 +32,8 @@ except ImportError:
     perfetto = None
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
-# perfetto.protos: {field: (name, what it is)}; a dict is a message, a list a repeated field.
+# Messages of perfetto.protos, as {field number: (name, type)}. A type that is a dict is a message, a list is
+# a repeated field.
 NOTE = {1: ("name_iid", int), 2: ("bool_value", int), 3: ("uint_value", int), 17: ("string_value_iid", int)}
 TEXT = {1: ("iid", int), 2: ("text", str)}
 EVENT = {4: ("debug_annotations", [NOTE]), 9: ("type", int), 10: ("name_iid", int), 11: ("track_uuid", int),
@@ -58,7 +60,7 @@ def varint(data, at):
 
 
 def parse(data, message):
-    """The message as a dict; a field that it does not have is an error."""
+    """Parse a message into a dict. A field that `message` does not list raises an error."""
     read, at = {}, 0
     while at < len(data):
         key, at = varint(data, at)
@@ -95,7 +97,8 @@ class Span:
 
 
 class Timeline:
-    """What the UI makes of a file: spans by track, arrows, counters; `faults` is what it would stumble over."""
+    """The UI's view of a file: spans by track, arrows, counters. `faults` lists errors that the UI could
+    not display."""
 
     def __init__(self, data):
         self.faults, self.tracks, self.counters, self.spans, self.instants = [], {}, defaultdict(list), [], []
@@ -185,7 +188,7 @@ class Timeline:
         return [(a, b) for a, b in self.arrows if a.track == one and b.track == other]
 
 
-# ---- what a trace says ----
+# ---- a trace's own lines ----
 
 
 def of_kind(run, kind):
@@ -336,7 +339,7 @@ class Case:
 
     @staticmethod
     def first_uses(run):
-        """How many ops were the first to use a chunk that had been copied in."""
+        """Count the ops that were the first to use some chunk after it had been copied in."""
         count, fresh = 0, set()
         points = [(line["begin_ns"], 0, line["chunk"]) for line in of_kind(run, "copy") if line["to"] == "device"]
         layers = {line["op"]: line["params"][0][0] for line in run.lines if line.get("table") == "op"}
@@ -388,7 +391,8 @@ class Case:
     def a_slot_can_be_taken_over(self):
         run = Run(chunks=5, device_slots=3).steps(2)
         expected, swapped = self.timeline(run).on("device slots/slot 0"), 0
-        for i, line in enumerate(run.lines):  # the next chunk is told to come before the last is told to be gone
+        # swap the lines: the next chunk's arrival comes before the last one's departure
+        for i, line in enumerate(run.lines):
             if line.get("event") == "chunk" and line["device"] == "coming" and run.lines[i - 1].get("device") == "none" \
                     and run.lines[i - 1]["t_ns"] == line["t_ns"]:
                 run.lines[i - 1:i + 1] = line, run.lines[i - 1]
@@ -402,7 +406,7 @@ class Case:
         run = Run(chunks=4, device_slots=2).steps(2)
         told, seen = max(line.get("end_ns", 0) for line in run.lines), len(run.lines)
         run.steps(3)
-        del run.lines[seen:]  # steps 3 to 5 were not kept
+        del run.lines[seen:]  # as if steps 3 to 5 had not been kept
         run.snapshot()
         run.steps(1)
         timeline = self.timeline(run)
@@ -506,7 +510,7 @@ class Case:
 
 
 def small_files():
-    """For a child: writing more than a page to a file fails, as on a full disk."""
+    """Run in a child process: writing more than 4096 bytes to a file fails there, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tidepool trace summary: what is on its screen, of traces made up and of traces recorded; what it says of other files.
+"""Tests the output of `tidepool trace summary` for simulated and recorded traces, and for other files.
 
 usage: test_trace_summary.py PROGRAM      prints TAP
 """
@@ -33,7 +33,7 @@ class Bench:
         return self.summary(path)
 
     def screen(self, trace):
-        """The text of a trace that is sound."""
+        """The summary of a correct trace."""
         run = self.of(trace if isinstance(trace, str) else trace.text())
         assert run.returncode == 0 and not run.stderr, run
         return run.stdout.decode()
@@ -43,14 +43,14 @@ class Bench:
 
 
 def waiting(layers=8, slots=5, **more):
-    """A run whose ops wait for maps, the link, room and updates, in ms."""
+    """A run whose ops wait for maps, the link, slots and updates, all of which take milliseconds."""
     settings = dict(chunks=layers, device_slots=slots, params_of_chunk=2, bytes_of_chunk=2 << 20, link=2 * MS, op_ns=2 * MS,
                     map_ns=MS // 10, update_ns=4 * MS, prefetch=False, split_stalls=True)
     return Run(**settings | more)
 
 
 def fits(text):
-    """On a screen: what was too long for it is marked, and nothing ends with blanks."""
+    """Does the text fit on a screen? A line that was cut must be marked, and no line may end with blanks."""
     lines = text.splitlines()
     return len(lines) <= LINES_MOST and all(
         len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and re.search(r"(\w\.\.\.|until \w+ of \d+(, \w+| \(\w+\)))$", line) for line in lines
@@ -63,7 +63,7 @@ def seconds(text):
 
 
 def part(text, name):
-    """Seconds and percent of a line of the split."""
+    """Seconds and percent in the line `name` of the table that splits the time."""
     found = re.search(rf"^  {name} +([\d.]+ [mun]?s) +([\d.]+)%", text, re.M)
     return (seconds(found[1]), float(found[2])) if found else (0, 0)
 

@@ -1,5 +1,5 @@
-/* A sound trace with a line of every sort, for tests of who reads traces. Three chunks of params, two of state, one of
- * activations; two steps. */
+/* A correct trace with a line of every kind, for tests of programs that read traces. It has three chunks of
+ * params, two of state and one of activations, and two steps. */
 #ifndef TIDE_TESTS_TRACE_LINES_H
 #define TIDE_TESTS_TRACE_LINES_H
 
@@ -40,7 +40,7 @@
     "\"stall_link_seconds\":2e-06,\"stall_slot_seconds\":0,\"stall_update_seconds\":0,"                      \
     "\"stall_norm_seconds\":0,\"stall_map_seconds\":0,\"stall_caller_seconds\":0,"
 
-/* Of step N, which took 10 us. */
+/* The metrics line of step `number`, which took 10 us. */
 #define TRACE_STEP(number)                                                                                   \
     "{\"step\":" number                                                                                      \
     ",\"version\":1,\"loss\":null,\"grad_norm\":1.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":64,"            \
@@ -58,7 +58,7 @@
     TRACE_AT("pass", number, number) TRACE_T(t) "\"training\":true,\"number\":" number ",\"clips\":false}\n"
 #define TRACE_PASS_END(number, t) TRACE_AT("pass end", number, number) "\"t_ns\":" t "}\n"
 
-/* What step 1 tells, from 1000 on: told out of order. */
+/* The events of step 1, from 1000 ns on. The lines are not in order of time. */
 #define TRACE_STEP_1                                                                                                                                                                                                    \
     TRACE_PASS("1", "1000")                                                                                                                                                                                             \
     TRACE_AT("snapshot", "1", "1")                                                                                                                                                                                      \

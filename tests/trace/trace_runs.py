@@ -1,12 +1,13 @@
-"""Traces (docs/trace.md) of runs that never were, for tests of `tidepool trace`, made by a small simulation: chunks of params
-that do not all fit the device's slots, ops that use one each, fetches ahead, a link each way, the optimizer on the host. Lines
-are put together by the page's own tables, so that a trace which is not as the page says can't be made.
+"""Makes traces (docs/trace.md) by a small simulation, for tests of `tidepool trace`. The simulated run has
+chunks of params that do not all fit into the device's slots, ops that use one chunk each, prefetch, a link in
+each direction, and the optimizer on the host. The tables in docs/trace.md decide which members a line has, so
+a line can't differ from the documented format.
 
-    run = Run(chunks=4, device_slots=2, link=1000)     # how it is set
+    run = Run(chunks=4, device_slots=2, link=1000)     # settings
     run.steps(5)                                       # training steps
     run.write(path)
 
-Times are whole nanoseconds of a virtual clock: what happens on the host takes none.
+Times are whole nanoseconds of a virtual clock, on which work of the caller on the host takes no time.
 """
 import json
 import os
@@ -16,7 +17,7 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc
 
 
 def shapes():
-    """{"event copy": [member, ...]} of the page's tables."""
+    """The members of each kind of line, such as "event copy", from the tables in docs/trace.md."""
     found, name = {}, None
     for line in open(PAGE, encoding="utf-8"):
         title = re.match(r"## (trace|step|end|(?:table|event) .*)$", line)
@@ -34,7 +35,7 @@ SHAPES = shapes()
 
 
 def line_of(shape, values):
-    """The line's object: `values` in the page's order."""
+    """A line as a dict: `values` in the documented order."""
     kind = shape.split(" ", 1)
     if kind[0] in ("table", "event"):
         values = dict(values, **{kind[0]: kind[1]})
@@ -44,11 +45,18 @@ def line_of(shape, values):
 
 
 class Run:
-    """One run's trace. `link`, `host_link`, `map_ns`: ns for a copy in, out, for a map; `op_ns`: of an op's kernels;
-    `slow_op`: {(step, op name): ns}, of every step where the step is None; `eviction_ns`: for a slot to be emptied; `first_step`:
-    its number; `works`: (name, ns) of what is done between steps; `activations`: so many chunks of them, of which forward ops
-    write one each and backward ops read it; `waits_inside`: ops begin when they are asked for, and wait for their chunks
-    within; `split_stalls`: a stall for each command that an op waits for, not one for all."""
+    """The trace of one run. Settings:
+
+    link, host_link, map_ns: ns for a copy in, a copy out, a map
+    op_ns: ns of an op's kernels
+    slow_op: {(step, op name): ns} of single ops; the step None stands for every step
+    eviction_ns: ns until the slot of an evicted chunk is free
+    first_step: number of the first step
+    works: (name, ns) of the caller's work between steps
+    activations: number of ACTIVATION chunks; each is written by one forward op and read by its backward op
+    waits_inside: ops begin when they are requested and wait for their chunks inside their spans
+    split_stalls: one stall per command that an op waits for, instead of one for all
+    """
 
     def __init__(self, chunks=4, device_slots=2, host_slots=None, link=1000, host_link=None, op_ns=1500, update_ns=400,
                  slices=1, slow_op=None, settings=(), rank=0, bytes_of_chunk=4096, params_of_chunk=1, prefetch=True,
@@ -68,7 +76,8 @@ class Run:
         self.slot_of, self.used_at, self.there_at, self.updated_at = {}, {}, {}, {}
         self.dirty, self.on_host = set(), set(range(2 * chunks))
         self.content = dict.fromkeys(range(chunks), "params") | dict.fromkeys(range(chunks, 2 * chunks), "state")
-        self.free_slots = [(0, slot, None) for slot in range(device_slots)]  # since when, and what freed it
+        # (ns since when, slot, id of the command that freed it)
+        self.free_slots = [(0, slot, None) for slot in range(device_slots)]
         self.sums = {}
         self.tables()
 
@@ -155,7 +164,7 @@ class Run:
         self.free_slots.append((gone, slot, self.ids))
 
     def fetch(self, chunk, t_ns, reason, keep=()):
-        """Begins a fetch, evicting for it what was used the longest ago."""
+        """Begin a fetch. If no slot is free, first evict the least recently used chunk."""
         if not self.free_slots:
             victims = [other for other in self.slot_of if other not in keep]
             self.evict(min(victims, key=lambda other: self.used_at[other]), t_ns)
@@ -184,7 +193,7 @@ class Run:
         self.copy_sum("demand_fetches" if reason == "demand" else "prefetches", 1)
 
     def stall(self, asked, begin, by_slot, causes, **at):
-        """What compute waited for from `asked` to `begin`."""
+        """Add the stalls of compute between `asked` and `begin`."""
         if not self.split_stalls:
             causes = [(begin, "slot" if by_slot else "link", causes[-1][2])]
         for end, cause, ended_by in causes:
@@ -194,7 +203,7 @@ class Run:
                 asked = end
 
     def op(self, op, layer, after):
-        """Runs op on the layer's chunks; those of the layer `after` are fetched meanwhile."""
+        """Run an op on the layer's chunks and meanwhile fetch those of the layer `after`."""
         self.schedule_step += 1
         asked, chunks, backward = self.now, self.chunks_of(layer), op >= self.chunks
         lacked = [chunk for chunk in chunks if chunk not in self.slot_of or self.there_at[chunk][0] > asked]
@@ -230,7 +239,8 @@ class Run:
         self.now = begin
         for chunk in chunks:
             self.used_at[chunk] = begin
-            if (chunk == layer) == backward:  # gradients, or activations forward
+            # a backward op changes its params' chunk, a forward op its activations'
+            if (chunk == layer) == backward:
                 self.content[chunk] = "gradients" if backward else "activations"
                 self.dirty.add(chunk)
             self.place(chunk, begin, "there", self.slot_of[chunk], pending=chunk == layer and backward)

@@ -1,8 +1,8 @@
-"""What docs/trace.md says of a trace's lines, taken from its tables; and what a trace's events add up to.
+"""Checks a trace's lines against the tables in docs/trace.md, and adds its events up.
 
-    Schema().check(line)      why a line is not as the page says; None if it is
+    Schema().check(line)      the first error in a line; None: there is none
     read(path, schema)        the lines of a trace, each checked
-    sums(trace)               what its events say of each whole step, by the names of the metrics
+    sums(trace)               for each complete step the sums of its events, under the names of the metrics
 """
 import json
 import math
@@ -28,7 +28,7 @@ TYPES = {
 
 
 def type_of(cell):
-    """A type's test; `a` \\| `b` lists the values of a text."""
+    """The function that tests a value for the type in a table cell; `a` \\| `b` lists possible texts."""
     if cell.startswith("`"):
         values = re.findall(r"`([^`]+)`", cell)
         return lambda value: value in values
@@ -36,7 +36,7 @@ def type_of(cell):
 
 
 class Schema:
-    """The page's tables: for each kind of line its members, in order, with their types."""
+    """The tables of docs/trace.md: for each kind of line its members, in order, with their types."""
 
     def __init__(self, page=PAGE):
         self.kinds = {}
@@ -69,7 +69,7 @@ class Schema:
 
 
 class Damaged(Exception):
-    """A trace that is not as the page says."""
+    """The trace differs from the documented format."""
 
 
 def read(path, schema):
@@ -113,7 +113,7 @@ SECONDS = ["compute_seconds", "adam_host_seconds", "adam_device_seconds"] + [
 
 
 def sums(lines):
-    """{step: (what events add up to, its metrics line)} of the steps that are whole in the trace."""
+    """{step: (sums of its events, its metrics line)} of all complete steps."""
     steps, begun, whole, broken = {}, set(), {}, False
     for line in lines:
         if "step" in line and next(iter(line)) == "step":
@@ -135,8 +135,8 @@ def sums(lines):
 
 
 def differences(found, line, exactly=False):
-    """Names whose sums are not the metrics line's: bytes and counts exactly; seconds to 1% or, where they are few, to a thousandth
-    of the step, in virtual time exactly."""
+    """The names whose sums differ from the metrics line. Bytes and counts must be equal, and so must seconds
+    if `exactly`; otherwise seconds may differ by 1%, or by a thousandth of the step where that is more."""
     wrong = [f"{name}: {found[name]} of {line[name]}" for name in COUNTS if found[name] != line[name]]
     for name in SECONDS:
         allowed = 1e-9 if exactly else max(0.01 * line[name], 0.001 * line["step_seconds"]) + 1e-6
