@@ -1,4 +1,5 @@
-/* The trainer by itself: what is refused, what is planned, what the null device does. */
+/* The trainer: initial values, learning, samples, the options that it refuses, its plans, and a run on the
+ * null device. */
 #include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
 #include "tests/support/small_model.h"
@@ -31,7 +32,8 @@ static void check_initial_values(tide_trainer *trainer, size_t index)
     free(truth);
 }
 
-/* Made in slices, by any number of threads: the largest tensors here have three. */
+/* The trainer makes initial values in slices, with any number of threads. The largest tensors here have
+ * three slices. */
 static void initial_values_are_the_generators_for_any_thread_count(void **state)
 {
     (void)state;
@@ -46,7 +48,7 @@ static void initial_values_are_the_generators_for_any_thread_count(void **state)
     }
 }
 
-/* Bytes told of, by what they are. */
+/* Bytes that the progress callback has reported, by kind. */
 typedef struct told {
     uint64_t device_slots, host_slots, region, values, loaded, to_load;
 } told;
@@ -111,8 +113,8 @@ static void training_learns_and_evaluation_sees_it(void **state)
     for (int step = 0; step < 40; step++)
         ok(tide_trainer_step(trainer, NULL));
     ok(tide_trainer_evaluate(trainer, &after));
-    assert_true(fabs(before - log(256)) < 0.2); /* nothing known: all bytes equally likely */
-    assert_true(after < 3.0);                   /* at least the letters' frequencies */
+    assert_true(fabs(before - log(256)) < 0.2); /* the untrained model gives all bytes the same probability */
+    assert_true(after < 3.0);                   /* it has learnt at least the frequencies of letters */
     assert_int_equal(tide_trainer_state(trainer)->tokens, 40 * 256);
     tide_trainer_destroy(trainer);
 }
@@ -125,7 +127,7 @@ static void a_sample_is_a_function_of_model_and_seed(void **state)
     ok(tide_trainer_create(&options, &trainer));
     tide_sample_options sample;
     tide_sample_options_default(&sample);
-    sample.tokens = 50; /* more than the window of 32 */
+    sample.tokens = 50; /* more than the window of 32 tokens */
     sample.prompt = "the tide ";
     char *first, *again, *other;
     ok(tide_trainer_sample(trainer, &sample, &first));
@@ -285,7 +287,7 @@ static void defaults_follow_from_the_model_and_the_run_alone(void **state)
     options.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
     options.steps = 300;
     const tide_trainer_plan plan = plan_of(&options);
-    assert_int_equal(plan.seq_len, 64);          /* the context */
+    assert_int_equal(plan.seq_len, 64);          /* the model's context length */
     assert_int_equal(plan.batch_tokens, 8 * 64); /* eight sequences */
     assert_int_equal(plan.micro_batch_sequences, 8);
     assert_int_equal(plan.warmup_steps, 30);
@@ -293,7 +295,8 @@ static void defaults_follow_from_the_model_and_the_run_alone(void **state)
     options.steps = 5000;
     options.pool.device_memory_bytes = 8 << 20;
     const tide_trainer_plan larger = plan_of(&options);
-    assert_int_equal(larger.micro_batch_sequences, 6); /* 18 = 3 x 6, and 9 are more than 512 tokens */
+    /* 18 = 3 x 6; with 9 sequences a micro-batch would have more than 512 tokens */
+    assert_int_equal(larger.micro_batch_sequences, 6);
     assert_int_equal(larger.warmup_steps, 100);
 }
 
@@ -341,9 +344,9 @@ static void a_default_device_budget_is_raised_to_the_least_that_works(void **sta
     assert_true(plan.default_device_budget && !plan.default_host_budget);
 }
 
-/* Exactly 80% of what the device leaves: enough for the least host budget, and then a little less. All blocks recompute, since
- * `auto` answers to less host memory with another plan, whose least is less: where the kernels' workspace leaves the device room
- * to keep a block, it then keeps one fewer. */
+/* The default host budget is exactly 80% of the memory that the device leaves free. First this suffices for
+ * the least host budget, then it is a little less and the trainer refuses. All blocks recompute here: `auto`
+ * would answer to less host memory with a plan that needs less. */
 static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 {
     (void)state;
@@ -389,7 +392,7 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
     tide_trainer_destroy(trainer);
 }
 
-/* trainer.h's equations. */
+/* Check the equations that trainer.h states about a plan. */
 static void check_sums(const tide_trainer_options *options, const char *what)
 {
     tide_trainer *trainer = NULL;
@@ -428,7 +431,7 @@ static void the_plan_adds_up_at_any_size(void **state)
     }
 }
 
-/* Bytes that six steps move, after two. */
+/* Bytes that steps 3 to 8 move. */
 static uint64_t moved_bytes(const tide_trainer_options *options, tide_pool_plan *plan)
 {
     tide_trainer *trainer;
@@ -447,7 +450,9 @@ static uint64_t moved_bytes(const tide_trainer_options *options, tide_pool_plan 
     return after.h2d_bytes + after.d2h_bytes - before.h2d_bytes - before.d2h_bytes;
 }
 
-/* Beside device budgets from one that does not hold what ops use to one that holds all. A slot less would move more. */
+/* Takes device budgets from one that is too small for the working set of the ops to one that holds
+ * everything. Beside each, the default host budget must not move more bytes than unlimited host memory
+ * would, although it has no slot too many. */
 static void a_default_host_budget_moves_no_more_than_room_for_everything(void **state)
 {
     (void)state;
@@ -469,7 +474,7 @@ static void a_default_host_budget_moves_no_more_than_room_for_everything(void **
             assert_true(plan.host_slots <= ample.host_slots);
         }
     }
-    assert_true(plan.host_slots * 4 < ample.host_slots); /* a device that holds nearly all */
+    assert_true(plan.host_slots * 4 < ample.host_slots); /* the last device budget holds nearly everything */
 }
 
 int main(void)

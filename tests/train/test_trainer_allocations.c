@@ -1,9 +1,10 @@
-/* What a training run takes from the system, seen from outside: nothing after its second step.
+/* A training run allocates nothing after its second step. The run has metrics and a trace, like one of the
+ * program.
  *
- * It runs as the program runs it, metrics and trace open. malloc and mmap are the test's own (interpose.h) and
- * count every call of every thread, with one exemption, by name: dnnl_primitive_execute, which makes and frees its
- * map of operands at each call (kernels/cpu/matmul_onednn.c), whatever it is given. Nothing of it may stay, so a
- * second test counts these too and asks that all are given back.
+ * The test replaces malloc and mmap (interpose.h) and counts every call of every thread, with one exception:
+ * dnnl_primitive_execute makes and frees a map of its operands in each call (kernels/cpu/matmul_onednn.c).
+ * None of that memory may remain, so a second test counts these calls, too, and checks that all memory is
+ * freed.
  */
 #include "src/trace/trace.h"
 #include "src/train/metrics.h"
@@ -39,7 +40,7 @@ __attribute__((visibility("default"))) dnnl_status_t dnnl_primitive_execute(cons
                                                                             dnnl_stream_t stream, int count,
                                                                             const dnnl_exec_arg_t *arguments)
 {
-    executions++; /* one at a time: the caller holds a lock */
+    executions++; /* no data race: the caller holds a lock */
     if (execute_is_exempt)
         interpose_pause();
     const dnnl_status_t status = execute(primitive, stream, count, arguments);
@@ -60,13 +61,13 @@ static bool execute_is_exempt;
 static void find_execute(void) {}
 #endif
 
-/* --- a run as the program runs it --- */
+/* --- a run like one of the program --- */
 
 typedef struct run {
     tide_trainer *trainer;
     tide_metrics *metrics;
     tide_trace *trace;
-    tide_trainer_report waiting[WAITING_MAX]; /* until their counters come */
+    tide_trainer_report waiting[WAITING_MAX]; /* reports of steps whose counters have not come yet */
     uint64_t reported, lined;
 } run;
 
@@ -130,7 +131,8 @@ static void run_close(run *r)
     tide_trainer_destroy(r->trainer);
     tide_trace_destroy(r->trace);
     assert_int_equal(r->lined, FIRST_STEPS + MORE_STEPS);
-    assert_true(r->waiting[FIRST_STEPS % WAITING_MAX].predicted_step_seconds > 0); /* made while counting */
+    /* a prediction was made while calls were counted */
+    assert_true(r->waiting[FIRST_STEPS % WAITING_MAX].predicted_step_seconds > 0);
 }
 
 static interpose_counts count_steps(double clip)

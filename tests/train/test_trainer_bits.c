@@ -1,10 +1,12 @@
-/* Residency never changes a bit: loss, norm, weights and optimizer state of a small model, equal to the last
- * bit whatever the budgets, chunks, prefetch, recompute and placement are, wherever it was saved and resumed,
- * and whether it was evaluated and sampled in between.
+/* Where data lies never changes a bit of any result. Loss, norm, weights and optimizer state of a small
+ * model must be equal in all bits for all budgets, chunk sizes, placements, with and without prefetch and
+ * recompute, wherever the run was saved and resumed, and whether or not it was evaluated and sampled in
+ * between.
  *
- * Every run has the hazard checker and the guard on, stays within its budgets (the devices' own high-water
- * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
- * two values of two columns meet in some row; tools/campaign.sh runs the full product.
+ * Every run uses the hazard checker and the guard, must stay within its budgets (by the device's own
+ * high-water marks) and must allocate nothing after its second step. The rows of `variants` are a pairwise
+ * selection: any two values of two columns occur together in some row. tools/campaign.sh runs all
+ * combinations.
  */
 #include "tests/support/test_thin.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -18,8 +20,8 @@
 
 #include <cmocka.h>
 
-/* Step 1 records, step 2 is the first that is planned, step 3 the first whose past was planned too; half of them
- * is where runs are saved. 4 sequences of 32 tokens in as many micro-batches. */
+/* Step 1 is recorded, step 2 is the first with a plan, and step 3 the first after a planned step. Runs are
+ * saved after STEPS / 2 steps. A batch has 4 sequences of 32 tokens in 4 micro-batches. */
 enum { STEPS = 4, BATCH_TOKENS = 128 };
 
 #define AUTO_PLACED TIDE_PLACEMENT_AUTO
@@ -95,8 +97,8 @@ static void run_variant(const variant *v, tide_dtype dtype, double clip, track *
     run(&options, what, made);
 }
 
-/* One in `thin` of the variants, from `first` on. Where a caller sees one in two, two of them together see all, and either
- * half has the least budget with and without prefetch. */
+/* Compare one in `thin` of the variants, from `first` on. With `thin` 2, the two calls with `first` 0 and 1
+ * cover all variants, and each half has the least budget with and without prefetch. */
 static void compare_some_variants(tide_dtype dtype, double clip, unsigned first, unsigned thin)
 {
     const variant base = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
@@ -136,15 +138,15 @@ static void no_variant_changes_a_bit_in_fp32(void **state)
     compare_variants(TIDE_DTYPE_FP32, 0.5, 1);
 }
 
-/* Not clipped, and yet updates wait; at 65536 some step overflows. A third of the rows (a ninth under a sanitizer):
- * each budget, each placement. */
+/* With fp16 updates wait even without clipping, and at loss scale 65536 some step overflows. A third of the
+ * rows (a ninth under a sanitizer) has each budget and each placement. */
 static void no_variant_changes_a_bit_in_fp16(void **state)
 {
     (void)state;
     compare_some_variants(TIDE_DTYPE_FP16, 0, 1, test_thin(2) == 1 ? 3 : 9);
 }
 
-/* The comparison itself: another seed must be seen. */
+/* Checks the comparison itself: it must notice a different seed. */
 static void another_seed_gives_other_bits(void **state)
 {
     (void)state;
@@ -160,7 +162,8 @@ static void another_seed_gives_other_bits(void **state)
     track_free(&other);
 }
 
-/* Streams stretched at random, so that everything that may overtake does; PCIe-like links on one of them. */
+/* Random delays in the streams make commands overtake each other wherever they can. One of the runs also has
+ * a link as slow as PCIe. */
 static void adversarial_delays_change_no_bit(void **state)
 {
     (void)state;
@@ -218,7 +221,7 @@ static void save_folder(char path[96])
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
-/* Half of the run under one variant, the rest under another. */
+/* Run the first half of the steps under one variant and, after a save and resume, the rest under another. */
 static void run_in_two(const variant *first, const variant *second, double clip, track *made)
 {
     char path[96];
@@ -272,7 +275,7 @@ static void save_after_one_step(const tide_trainer_options *options, const char 
     tide_trainer_destroy(trainer);
 }
 
-/* Where most of it lives on the device, which the host has no room for either. */
+/* Most of the optimizer's state is on the device here, and the host has no slots for it either. */
 static void a_save_sweeps_the_optimizers_state_once(void **state)
 {
     (void)state;
@@ -316,7 +319,7 @@ static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
-    assert_int_equal(resumed->changes.count, 4); /* lr, its floor, clip and steps */
+    assert_int_equal(resumed->changes.count, 4); /* lr, lr_min, clip and steps */
     tide_trainer_report report;
     ok(tide_trainer_step(trainer, &report));
     assert_true(report.lr == 1e-4); /* the second of two warm-up steps */

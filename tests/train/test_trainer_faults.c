@@ -1,6 +1,5 @@
-/* What is left when something fails: a device operation, a token of the data, a gradient.
- * Either the step can be repeated or the last checkpoint goes on, both to the bits of the undisturbed run.
- */
+/* Failures of a device operation, of a token in the data, or of a gradient. Afterwards either the step can
+ * be repeated or the last checkpoint can be resumed, and both must give the bits of an undisturbed run. */
 #include "offload/device.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer_internal.h"
@@ -20,7 +19,8 @@
 
 enum { STEPS = 4, SHARD_TOKENS = 32 * 80 + 1 };
 
-/* A device that holds two fifths of the model data, and few operations a step: each of them may fail. */
+/* The device holds two fifths of the model data, and a step has few operations, so that each of them can be
+ * made to fail. */
 static tide_trainer_options tight_options(double clip)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
@@ -50,8 +50,8 @@ static void set_fault(tide_trainer *trainer, uint32_t mask, uint64_t countdown)
     device->ops->set_fault(device, mask, countdown);
 }
 
-/* The trainer gave its step up; if updates had begun, only the checkpoint of step 1 helps, and *poisoned counts
- * it. */
+/* After the trainer gave its step up: make the next step or, if updates had begun and the pool is poisoned,
+ * resume the checkpoint of step 1 and count that in *poisoned. */
 static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *options, const char *saved,
                            uint32_t *poisoned)
 {
@@ -72,7 +72,7 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
     return trainer;
 }
 
-/* Fail the n-th operation after step 1; true while there was one to fail. */
+/* Make the n-th operation after step 1 fail. Returns whether there were n operations. */
 static bool run_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth)
 {
     char saved[96];
@@ -91,7 +91,8 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     set_fault(trainer, 0, 0);
     if (met)
         trainer = go_on(trainer, options, saved, &poisoned);
-    /* Steps that ran with the fault armed were not noted: what they lead to is compared. */
+    /* The losses and norms of steps that ran with the fault armed were not recorded; only the later ones are
+     * compared. */
     track_steps(trainer, STEPS, &made);
     memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]);
     memcpy(made.norms, truth->norms, 3 * sizeof made.norms[0]);
@@ -102,7 +103,8 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     return met;
 }
 
-/* The first ones, then a sample of the many alike: from `first` on, one in 47, here one in 94 or more. */
+/* Let each of the first operations fail, then operation `first` and, from there on, one in 94 (fewer under a
+ * sanitizer; one in 47 in a campaign). */
 static void faults_of_the_device_change_no_bit(const tide_trainer_options *options, uint64_t first)
 {
     track truth;
@@ -131,7 +133,7 @@ static void faults_of_the_device_change_no_bit_without_clipping(void **state)
     faults_of_the_device_change_no_bit(&options, 50);
 }
 
-/* Blocks 1 and 3 are trained, and the position embedding or the head where there is one. */
+/* The trained tensors are blocks 1 and 3 and, if the family has them, the position embedding or the head. */
 static void faults_of_the_device_change_no_bit_with_frozen_params(void **state)
 {
     (void)state;
@@ -148,7 +150,7 @@ static void faults_of_the_device_change_no_bit_with_frozen_params(void **state)
 
 /* --- a failed evaluation --- */
 
-/* Links so slow that the updates of the step before are still under way when the evaluation begins. */
+/* The link is so slow that updates of the step before still run when the evaluation begins. */
 static tide_trainer_options slow_options(double clip)
 {
     tide_trainer_options options = tight_options(clip);
@@ -166,7 +168,7 @@ static bool updates_wait(tide_trainer *trainer)
     return waits;
 }
 
-/* Give up a forward-only step, before its first op or with all of them on their way. */
+/* Give a forward-only pass up, before its first op or after all ops were enqueued. */
 static void give_an_evaluation_up(tide_trainer *trainer, bool computed)
 {
     ok(tide_step_begin(trainer->pool, &(tide_step_options){.training = false}));
@@ -175,7 +177,7 @@ static void give_an_evaluation_up(tide_trainer *trainer, bool computed)
         ok(tide_decoder_evaluate(trainer->model));
     (void)tide_fail(TIDE_ERROR_CORRUPT, "given up");
     assert_int_equal(tide_trainer_abort(trainer, TIDE_ERROR_CORRUPT), TIDE_ERROR_CORRUPT);
-    assert_string_equal(tide_message(), "given up"); /* and not that the step could not be */
+    assert_string_equal(tide_message(), "given up"); /* the message of the failure, not one of the abort */
 }
 
 static void an_evaluation_given_up_leaves_waiting_updates_alone(double clip)
@@ -214,8 +216,8 @@ static void an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping
     an_evaluation_given_up_leaves_waiting_updates_alone(0);
 }
 
-/* Fail the n-th operation after step 2, in the evaluation that follows it or in the updates that it overlaps;
- * true while there was one to fail. */
+/* Make the n-th operation after step 2 fail: one of the evaluation that follows, or of the updates that run
+ * meanwhile. Returns whether there were n operations. */
 static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth,
                                 uint32_t *poisoned)
 {
@@ -234,7 +236,8 @@ static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n,
     if (met)
         trainer = go_on(trainer, options, saved, poisoned);
     track_steps(trainer, STEPS, &made);
-    memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]); /* go_on's step was not noted */
+    /* the step that go_on made was not recorded */
+    memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]);
     memcpy(made.norms, truth->norms, 3 * sizeof made.norms[0]);
     track_values(trainer, &made);
     track_compare(truth, &made, "after a fault in an evaluation");
@@ -253,7 +256,7 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
         met++;
     assert_true(met > 10 / test_every(2, 6));
     assert_true(poisoned <
-                met / 2); /* an evaluation writes nothing: only a fault in an update's own work poisons */
+                met / 2); /* an evaluation changes nothing, so only a fault in an update itself poisons */
     track_free(&truth);
 }
 
@@ -288,7 +291,7 @@ static void tokens_write(const char *path)
     shard_write(path, tokens, SHARD_TOKENS);
 }
 
-/* Of 80 sequences the last 4 validate; 76 train, all of them in every batch. */
+/* The last 4 of the 80 sequences are for validation. The other 76 are all in every batch. */
 static tide_trainer_options shard_options(char path[96])
 {
     snprintf(path, 96, "%s/tokens.bin", folder);
@@ -311,7 +314,7 @@ static tide_status evaluate(tide_trainer *trainer)
     return tide_trainer_evaluate(trainer, &loss);
 }
 
-/* After step 2 a token that `action` reads is bad, then right again. */
+/* After step 2 change a token that `action` reads to an invalid one, and back after `action` has failed. */
 static void a_token_that_goes_bad_stops(tide_status (*action)(tide_trainer *), long token)
 {
     char path[96];
@@ -345,7 +348,8 @@ static void a_token_that_goes_bad_stops_an_evaluation_and_nothing_else(void **st
     a_token_that_goes_bad_stops(evaluate, SHARD_TOKENS - 40);
 }
 
-/* After step 2 the data file is truncated, then written anew in place. Meanwhile the trainer can be saved. */
+/* After step 2 truncate the data file, and write it again in place after `action` has failed. The trainer
+ * can be saved in between. */
 static void a_file_cut_short_stops(tide_status (*action)(tide_trainer *), const char *name)
 {
     char path[96], saved[96], sizes[96];
@@ -402,7 +406,7 @@ static void set_master(tide_trainer *trainer, const char *name, uint64_t element
     ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
 }
 
-/* A number of the last norm, without which no loss is made. */
+/* A weight of the last norm. If it is not finite, the loss is not finite either. */
 static const char *last_norm(void)
 {
     return family_word("ln_f.bias", "model.norm.weight");
@@ -450,7 +454,7 @@ static void ten_skipped_steps_in_a_row_end_the_run(void **state)
 tide_status __real_tide_decoder_loss(tide_decoder *model, double *loss);
 tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss);
 
-/* The pool whose updates a loss waits for; NULL: none. */
+/* the pool whose updates must end before the loss is read; NULL: no wait */
 static tide_pool *judged_first;
 
 tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss)
@@ -460,7 +464,8 @@ tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss)
     return __real_tide_decoder_loss(model, loss);
 }
 
-/* Whether the loss is read before the norm is known, or after, when that reading fails. */
+/* The trainer reads the loss before it knows the norm or, with is_late, after the norm has failed the
+ * pool. */
 static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **state)
 {
     (void)state;

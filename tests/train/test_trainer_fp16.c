@@ -1,7 +1,7 @@
-/* Training in fp16: the loss scale finds its way, is saved and resumed to the last bit, and where it can fall no more
- * steps that go on being skipped end the run.
+/* Training in fp16: the loss scale adapts, it is saved and resumed to the last bit, and when it can't become
+ * smaller, repeated skips end the run.
  *
- * Overflows are made by an infinity in the last norm, so that they come when they are wanted, whatever the loss scale is.
+ * The tests make a step overflow by an infinity in the last norm's weights, which works with any loss scale.
  */
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -87,7 +87,7 @@ static void an_overflow_halves_the_loss_scale_and_moves_no_weight(void **state)
     }
 }
 
-/* A scale that is far too large for this model: it is skipped without any help, and found by itself. */
+/* A loss scale that is far too large for this model: steps are skipped until it fits. */
 static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
     ok(tide_trainer_save(trainer, path, 0, NULL));
     tide_trainer_destroy(trainer);
 
-    options = first; /* from here on dynamic */
+    options = first; /* the loss scale is dynamic from here on */
     options.resume_dir = path;
     trainer = open_trainer(&options);
     assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 1);
@@ -118,7 +118,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
     assert_true(report.loss_scale >= 1024 && report.loss_scale <= 1048576);
     tide_trainer_destroy(trainer);
 
-    options.loss_scale = 256; /* and this one stays, whatever the checkpoint says */
+    options.loss_scale = 256; /* fixed, whatever the checkpoint has */
     trainer = open_trainer(&options);
     assert_true(tide_trainer_state(trainer)->loss_scale == 256);
     tide_trainer_destroy(trainer);
@@ -130,7 +130,7 @@ static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **
     const tide_trainer_options options = fp16_options(1);
     tide_trainer *trainer = open_trainer(&options);
     (void)last_norm(trainer, true, INFINITY);
-    for (int step = 0; step < 16 + 9; step++) { /* 65536 to 2, then nine at 1 */
+    for (int step = 0; step < 16 + 9; step++) { /* 65536 down to 2, then nine steps at 1 */
         tide_trainer_report report;
         ok(tide_trainer_step(trainer, &report));
         assert_true(report.loss_scale == (step < 16 ? ldexp(1, 16 - step) : 1));
@@ -156,8 +156,9 @@ static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
     tide_trainer_destroy(trainer);
 }
 
-/* Its second step is skipped and its third is not, so that there are a loss scale and a count to lose. Returns the state
- * at the end. */
+/* Run some steps of which the second is skipped and the third is not, so that a resume could lose a loss
+ * scale and a count. With `stop` 3 the run is saved and resumed after step 3. Returns the state at the
+ * end. */
 static tide_train_state run(const tide_trainer_options *options, uint64_t stop, track *made)
 {
     tide_trainer *trainer = open_trainer(options);
@@ -165,7 +166,7 @@ static tide_train_state run(const tide_trainer_options *options, uint64_t stop, 
     snprintf(path, sizeof path, "%s/stop-%llu", folder, (unsigned long long)stop);
     *made = (track){0};
     track_steps(trainer, 1, made);
-    made->losses[1] = made->norms[1] = 0; /* not finite: not to be compared */
+    made->losses[1] = made->norms[1] = 0; /* not finite, so not compared */
     (void)overflow(trainer);
     track_steps(trainer, 3, made);
     if (stop == 3) {
@@ -200,9 +201,10 @@ static void a_resumed_run_goes_on_with_its_loss_scale_to_the_same_bits(void **st
     track_free(&resumed);
 }
 
-/* 1024 and 8192 are the same multiple of every gradient that neither under- nor overflows. Those that do underflow in one
- * run weigh nothing in the norm; but Adam divides a gradient by its own size, so from the second step on they show. Seen:
- * norms 5e-7, 1.5e-4 and 2.7e-4 apart, losses 0, 4e-6 and 3.5e-4. */
+/* Loss scales 1024 and 8192 give the same gradients unless some under- or overflow. A gradient that
+ * underflows in one run hardly changes the norm, but Adam divides each gradient by its own size, so from the
+ * second step on the runs differ. Measured: norms differ by 5e-7, 1.5e-4 and 2.7e-4, losses by 0, 4e-6 and
+ * 3.5e-4. */
 static void a_run_hardly_depends_on_its_loss_scale(void **state)
 {
     (void)state;

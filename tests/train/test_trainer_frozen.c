@@ -1,6 +1,6 @@
-/* Frozen tensors: they never change, nothing is kept or moved for them, what is trained does not feel how they are kept, and
- * a checkpoint's set may be another one.
- */
+/* Frozen tensors: their values never change, the trainer keeps no state for them and never copies them out,
+ * budgets change no bit of the trained tensors, and a checkpoint can be resumed with another set of frozen
+ * tensors. */
 #include "src/model/decoder_internal.h"
 #include "src/train/trainer_internal.h"
 #include "tests/support/small_model.h"
@@ -22,7 +22,7 @@ enum { STEPS = 4, BATCH_TOKENS = 128, PATTERNS_MAX = 4 };
 typedef struct frozen_set {
     const char *what;
     const char *patterns[PATTERNS_MAX];
-    uint32_t lowest_trained; /* block of the six; 6: none */
+    uint32_t lowest_trained; /* lowest of the six blocks with a trained tensor; 6: none */
     bool trains_embedding;
 } frozen_set;
 
@@ -38,7 +38,7 @@ static const frozen_set gpt2_sets[SETS] = {
     {"all but the positions", {"wte*", "h.*", "ln_f.*"}, 0, true},
 };
 
-/* The head is tied. */
+/* In these Llama models the head is tied to the embedding. */
 static const frozen_set llama_sets[SETS] = {
     {"embedding", {"model.embed_tokens.weight"}, 0, false},
     {"a matrix of each block", {"*.o_proj.weight"}, 0, true},
@@ -52,7 +52,7 @@ static const frozen_set llama_sets[SETS] = {
     {"all but the embedding", {"model.layers.*", "model.norm.weight"}, 0, true},
 };
 
-static const frozen_set *sets; /* of this run's family */
+static const frozen_set *sets; /* the sets of the family that this run tests */
 
 static tide_trainer_options base_options(const frozen_set *set)
 {
@@ -84,7 +84,7 @@ static tide_model_tensor tensor_of(const tide_trainer *trainer, size_t index)
     return tensor;
 }
 
-/* All values of a run of `steps` under these options. */
+/* Make `steps` steps with these options and record all values. */
 static void run(const tide_trainer_options *options, uint32_t steps, const char *what, track *made)
 {
     tide_trainer *trainer = open_run(options);
@@ -95,10 +95,11 @@ static void run(const tide_trainer_options *options, uint32_t steps, const char 
     tide_trainer_destroy(trainer);
 }
 
-/* --- bits --- */
+/* --- budgets, chunk sizes and placements change no bit --- */
 
-/* Every set meets half of them, and every value of a column; in the suite each is met by some set, clipped and not, and a sanitizer
- * sees it with half of the sets. */
+/* Each set runs with half of these variants in a campaign. In the suite each variant runs with some set,
+ * with and without clipping; under a sanitizer with half of the sets. Together they have every value of each
+ * column. */
 static const variant variants[] = {
     {LEAST, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0},
     {HALF, 512, false, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_DEVICE, 0},
@@ -152,7 +153,7 @@ static void no_variant_changes_a_bit_in_other_dtypes(void **state)
     compare_variants(&sets[1], 1, TIDE_DTYPE_FP16, 0);
 }
 
-/* --- what is trained --- */
+/* --- trained tensors --- */
 
 static const float *values_of(const track *from, const tide_trainer *trainer, size_t index)
 {
@@ -162,8 +163,9 @@ static const float *values_of(const track *from, const tide_trainer *trainer, si
     return at;
 }
 
-/* The first step of a frozen run is that of the run in which all is trained, but for what is not updated: the same loss, the
- * same gradients, a smaller norm. Without clipping the norm matters to nothing. */
+/* The first step of a frozen run must equal that of a run which trains everything, except for the tensors
+ * that are not updated: the same loss and the same gradients, but a smaller norm. Without clipping the norm
+ * has no effect. */
 static void the_first_step_is_that_of_all_being_trained(void **state)
 {
     (void)state;
@@ -189,14 +191,15 @@ static void the_first_step_is_that_of_all_being_trained(void **state)
             for (uint64_t e = 2 * elements; e < 3 * elements; e++)
                 moved += are[e] != 0;
         }
-        assert_true(moved >= 90); /* the last norm alone */
+        assert_true(moved >= 90); /* as many as the last norm has */
         tide_trainer_destroy(trainer);
         track_free(&some);
     }
     track_free(&all);
 }
 
-/* The norm of step 1 is that of the gradients of what is trained: their first moments are (1 - beta1) times them. */
+/* The norm of step 1 must be that of the trained tensors' gradients, which are their first moments / (1 -
+ * beta1). */
 static void the_norm_is_that_of_what_is_trained(void **state)
 {
     (void)state;
@@ -246,14 +249,14 @@ static void what_is_frozen_stays_as_it_was_and_the_rest_does_not(void **state)
     }
 }
 
-/* --- bytes --- */
+/* --- memory and copied bytes --- */
 
 static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
 {
     (void)state;
     for (unsigned s = 0; s < SETS; s++) {
         tide_trainer_options options = base_options(&sets[s]);
-        options.recompute = TIDE_RECOMPUTE_NONE; /* where backward comes */
+        options.recompute = TIDE_RECOMPUTE_NONE; /* so that backward, too, reads frozen params */
         tide_trainer *trainer = open_run(&options);
         const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
         uint64_t trained = 0, frozen = 0;
@@ -275,13 +278,14 @@ static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
     }
 }
 
-/* What is copied while steps run. */
+/* Copies that the trace reports while steps run. */
 typedef struct copies {
     pthread_mutex_t lock;
     bool counting;
-    uint32_t params, states; /* how many chunks there are */
+    uint32_t params, states; /* number of PARAM chunks and of STATE chunks */
     uint64_t state_bytes, param_out_bytes, all_bytes;
-    uint64_t state_chunks, params_out; /* bits: chunks that were copied at all; PARAM chunks copied out */
+    /* bit sets: STATE chunks that were copied, PARAM chunks that were copied out */
+    uint64_t state_chunks, params_out;
 } copies;
 
 static void count_copy(void *context, const tide_trace_event *event)
@@ -300,7 +304,8 @@ static void count_copy(void *context, const tide_trace_event *event)
     pthread_mutex_unlock(&to->lock);
 }
 
-/* A run that can keep little on the device, where it updates. Returns the counters' share of its steps. */
+/* Run with a device budget that holds little, and updates on the device. Returns the bytes that its steps
+ * moved, from the counters. */
 static uint64_t run_tight(const frozen_set *set, copies *made, tide_pool_plan *plan)
 {
     *made = (copies){.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -326,8 +331,8 @@ static uint64_t run_tight(const frozen_set *set, copies *made, tide_pool_plan *p
     return after.h2d_bytes - before.h2d_bytes + after.d2h_bytes - before.d2h_bytes;
 }
 
-/* The last block alone is trained, updated on the device, and its state is in no more chunks than it needs; the frozen ones'
- * values come in, and never go out. */
+/* Only the last block is trained, and its updates are on the device. Its state must lie in as few chunks as
+ * possible. Values of frozen params must be copied in, but never out. */
 static void no_state_of_frozen_params_is_moved_and_their_values_never_out(void **state)
 {
     (void)state;
@@ -341,15 +346,15 @@ static void no_state_of_frozen_params_is_moved_and_their_values_never_out(void *
     assert_true(__builtin_popcountll(all.params_out) > 1);
     assert_true(of_some.chunks[TIDE_SPACE_STATE] < of_all.chunks[TIDE_SPACE_STATE] / 4);
     assert_true((some.state_chunks >> of_some.chunks[TIDE_SPACE_STATE]) == 0);
-    /* in and out once a step, a chunk on a border of two tasks perhaps twice */
+    /* each chunk in and out once a step; one that two tasks share perhaps twice */
     assert_true(some.state_bytes <=
                 STEPS * 2 * (of_some.space_bytes[TIDE_SPACE_STATE] + of_some.chunk_bytes));
-    /* the same values, perhaps cut otherwise where the trained ones begin */
+    /* the same params, with perhaps one chunk more where the trained ones begin */
     assert_in_range(of_some.chunks[TIDE_SPACE_PARAM], of_all.chunks[TIDE_SPACE_PARAM],
                     of_all.chunks[TIDE_SPACE_PARAM] + 1);
     assert_true(__builtin_popcountll(some.params_out) <= 1);
     assert_true(some_bytes < all_bytes / 3);
-    assert_true(of_some.scalar_bytes < of_all.scalar_bytes / 2); /* blocks of the norm */
+    assert_true(of_some.scalar_bytes < of_all.scalar_bytes / 2); /* blocks for the norm */
 }
 
 /* --- save and resume --- */
@@ -360,7 +365,7 @@ static void save_path(char path[96])
     snprintf(path, 96, "%s/frozen-%d", folder, number++);
 }
 
-/* Trained up to half the run and saved; trained on, as the truth. */
+/* Train the first half of the run, save it, and train the rest, which a resumed run must reproduce. */
 static void run_and_save(const frozen_set *set, const variant *v, char path[96], track *whole)
 {
     tide_trainer_options options = base_options(set);
@@ -430,7 +435,7 @@ static void assert_same(const float *a, const float *b, uint64_t count, const ch
         fail_msg("%s: another %s", name, what);
 }
 
-/* One tensor of a run resumed with another set, beside the same of the run that was saved. */
+/* Compare a tensor of a run that was resumed with another set with the same tensor of the saved run. */
 static void check_resumed(tide_trainer *saved, tide_trainer *resumed, size_t i)
 {
     const tide_model_tensor tensor = tensor_of(saved, i);
@@ -443,7 +448,7 @@ static void check_resumed(tide_trainer *saved, tide_trainer *resumed, size_t i)
         float *expected = was ? NULL : all_of(saved, i, value);
         if (!was)
             assert_same(expected, of_now, tensor.elements, tensor.name, tide_value_name(value));
-        else if (value == TIDE_VALUE_MASTER) /* the 16-bit value, exactly */
+        else if (value == TIDE_VALUE_MASTER) /* a newly trained tensor's master is exactly its 16-bit value */
             assert_same(before, of_now, tensor.elements, tensor.name, "master");
         else
             assert_zeros(of_now, tensor.elements, tensor.name);
@@ -454,7 +459,8 @@ static void check_resumed(tide_trainer *saved, tide_trainer *resumed, size_t i)
     free(now);
 }
 
-/* From every set to another, and from and to none: what is read by ops is the same, so the next loss is, too. */
+/* Resume from each set with the next one, and from and to none. The ops read the same values, so the next
+ * loss must be the same. */
 static void another_set_is_taken_and_changes_nothing_that_is_read(void **state)
 {
     (void)state;
@@ -478,7 +484,7 @@ static void another_set_is_taken_and_changes_nothing_that_is_read(void **state)
         track_steps(resumed, STEPS, &next);
         assert_true(next.losses[STEPS / 2] == whole.losses[STEPS / 2]);
         assert_true(isfinite(next.losses[STEPS - 1]) && next.losses[STEPS - 1] != whole.losses[STEPS - 1]);
-        ok(tide_trainer_save(resumed, path, 0, NULL)); /* and is saved as it is now */
+        ok(tide_trainer_save(resumed, path, 0, NULL)); /* a save with the new set works */
         tide_trainer_destroy(resumed);
         track_free(&whole);
     }
@@ -535,8 +541,9 @@ static void patterns_that_freeze_nothing_or_everything_are_refused(void **state)
                    "freeze wte: no tensor of small has such a name (as wte.weight)");
     assert_refused("gpt2", (const char *[]){"*"}, 1,
                    "freeze: all 76 tensors are frozen, none is left to train");
+    /* llama's head is tied, so it has no tensor lm_head.weight */
     assert_refused(
-        "llama", (const char *[]){"lm_head.weight"}, 1, /* it is tied */
+        "llama", (const char *[]){"lm_head.weight"}, 1,
         "freeze lm_head.weight: no tensor of small has such a name (as model.embed_tokens.weight)");
     assert_refused("llama", (const char *[]){"model.*"}, 1,
                    "freeze: all 56 tensors are frozen, none is left to train");
@@ -546,7 +553,7 @@ static void patterns_that_freeze_nothing_or_everything_are_refused(void **state)
                    "freeze: all 69 tensors are frozen, none is left to train");
 }
 
-/* Which tensor is frozen without which other. */
+/* The pattern matches `frozen` but not `other`, and both are made by one matmul. */
 static void assert_split(const char *family, const char *pattern, const char *frozen, const char *other)
 {
     char message[256];
@@ -572,7 +579,7 @@ static void what_one_product_makes_is_frozen_together(void **state)
 #undef LAYER
 }
 
-/* A pattern may match what another has matched. */
+/* Two patterns may match the same tensor. */
 static void the_null_device_plans_for_them(void **state)
 {
     (void)state;

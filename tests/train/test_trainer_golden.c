@@ -1,4 +1,4 @@
-/* PyTorch's twenty steps: losses, norms and, where some params are frozen, weights. */
+/* Twenty steps of a small GPT-2 compared with PyTorch's: losses, norms and, with frozen params, weights. */
 #include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* How far a loss and (relatively) a norm may be off. */
+/* The greatest allowed error of a loss, absolute, and of a norm, relative. */
 typedef struct tolerance {
     double loss, norm;
 } tolerance;
@@ -27,7 +27,8 @@ static void check_step(int step, const tide_trainer_report *report, const golden
         fail_msg("step %d: norm %.9f, PyTorch's %.9f", step + 1, report->gradient_norm, golden->norms[step]);
 }
 
-/* `early` holds for the first steps, `all` for every one, `typical` for the root mean square over all. */
+/* Limits: `early` for the first steps, `all` for every later one, `typical` for the root mean square over
+ * all steps. */
 static void track_pytorch(tide_trainer *trainer, const golden_track *golden, tolerance early, tolerance all,
                           tolerance typical)
 {
@@ -60,11 +61,12 @@ static void twenty_fp32_steps_are_pytorchs(void **state)
     check_twenty_steps(TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
-/* Three steps in, losses are within 0.001 and norms within 0.25%: arithmetic alone. Then this run, with its high
- * learning rate, enlarges any difference until it has learnt: an fp32 run whose initial weights were rounded to
- * bf16 once, and never again, is off by up to 0.006 and 2.4%. bf16 rounds them at every step. Seen with AMX and
- * AVX-512: up to 0.0086 and 7.5%, root mean square 0.0038 and 3.1%; with products through fp32 (AVX2): 0.0072
- * and 5.4%, 0.0031 and 2.1%. Bounds: half as much again. */
+/* In the first three steps losses are within 0.001 and norms within 0.25% of PyTorch's: the error of bf16
+ * arithmetic. After that this run, with its high learning rate, enlarges any difference until it has learnt.
+ * (An fp32 run whose initial weights were rounded to bf16 only once differs by up to 0.006 and 2.4%; bf16
+ * rounds them at every step.) Measured with AMX and AVX-512: up to 0.0086 and 7.5%, root mean square 0.0038
+ * and 3.1%; with bf16 matmuls through fp32 (AVX2): 0.0072 and 5.4%, 0.0031 and 2.1%. The bounds are half as
+ * much again. */
 static void twenty_bf16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0015, 0.004}, all = {0.013, 0.11}, typical = {0.0055, 0.048};
@@ -72,9 +74,9 @@ static void twenty_bf16_steps_follow_pytorchs(void **state)
     check_twenty_steps(TIDE_DTYPE_BF16, early, all, typical);
 }
 
-/* fp16 rounds eight times as finely as bf16, and its first steps are that much nearer; what learning then enlarges is a
- * fourth. Seen with AVX-512: 0.00023 and 0.03%; up to 0.0024 and 1.8%, root mean square 0.0010 and 0.6%. Bounds: about
- * twice that. No step overflows. */
+/* fp16 rounds eight times as finely as bf16. The error of its first steps is that much smaller, and the
+ * differences later are a fourth. Measured with AVX-512: 0.00023 and 0.03% in the first steps; up to 0.0024
+ * and 1.8%, root mean square 0.0010 and 0.6% in all. The bounds are about twice that. No step overflows. */
 static void twenty_fp16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0004, 0.001}, all = {0.005, 0.04}, typical = {0.0022, 0.015};
@@ -82,17 +84,18 @@ static void twenty_fp16_steps_follow_pytorchs(void **state)
     check_twenty_steps(TIDE_DTYPE_FP16, early, all, typical);
 }
 
-/* --- with some params frozen, as by requires_grad = False --- */
+/* --- frozen params, in PyTorch those with requires_grad = False --- */
 
-/* A softmax does not feel what the keys' bias adds to all its scores: its gradient is zero, what is computed is rounding, and
- * AdamW makes steps of it. */
+/* The keys' bias adds the same to all scores of a softmax, which doesn't change the result. Its gradient is
+ * thus zero; the computed one is rounding error, of which AdamW makes steps. So its values can't be
+ * compared. */
 static bool is_key_bias(const tide_model_param *param, uint64_t element)
 {
     const uint64_t width = golden_config().width;
     return param->role == TIDE_ROLE_QKV_BIAS && element >= width && element < 2 * width;
 }
 
-/* What is trained is where PyTorch has it, and what is frozen is where it was. */
+/* Trained weights must be PyTorch's, and frozen ones must have their initial values. */
 static void check_weights(const tide_trainer *trainer, const golden_frozen *golden, double within)
 {
     const tide_model_config config = golden_config();
@@ -132,7 +135,7 @@ static void check_frozen(tide_dtype dtype, tolerance early, tolerance all, toler
     }
 }
 
-/* Seen: 1.8e-6, 6.3e-6, and no weight 1e-5 away. */
+/* Measured: losses differ by 1.8e-6, norms by 6.3e-6, no weight by 1e-5. */
 static void twenty_frozen_fp32_steps_are_pytorchs(void **state)
 {
     const tolerance tight = {1e-5, 2e-5};
@@ -140,9 +143,10 @@ static void twenty_frozen_fp32_steps_are_pytorchs(void **state)
     check_frozen(TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
-/* What is frozen is rounded once more than PyTorch's, and these sets enlarge what differs more than the whole model does: with
- * the first and the last of them losses are off by up to 0.05 and 0.11 at last, in fp16 by 0.014 and 0.018; a norm by 0.65 where
- * the processor has no bf16 instructions. Early they are as near as above. Bounds: half as much again as seen, in fp16 twice. */
+/* Frozen params are rounded to 16 bits, as PyTorch's are not, and these sets enlarge differences more than
+ * the whole model does. With the first and the last set, losses differ in the end by up to 0.05 and 0.11, in
+ * fp16 by 0.014 and 0.018, and a norm by 0.65 on processors without bf16 instructions. The first steps are
+ * as near as those above. The bounds are half as much again as measured, in fp16 twice. */
 static void twenty_frozen_bf16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0022, 0.006}, all = {0.17, 1.0}, typical = {0.09, 0.3};

@@ -1,5 +1,6 @@
-/* The host budget that a trainer takes by default, on a machine of the test's making: with a GPU (fake_gpu_module.c) out of
- * what the machine can be counted on to have, and without one out of what is available. */
+/* The default host budget of a trainer on a simulated machine. With a GPU (fake_gpu_module.c) it comes from
+ * the memory that the machine is known to have, part of which may not be available yet; without a GPU from
+ * the memory that is available now. */
 #include "offload/free_memory.h"
 #include "tests/support/test_trainer_fixture.h"
 
@@ -12,7 +13,7 @@
 
 static const uint64_t mib = UINT64_C(1) << 20, gib = UINT64_C(1) << 30;
 
-/* --- the machine --- */
+/* --- the simulated machine --- */
 
 static struct {
     uint64_t available_bytes, dormant_bytes, limit_bytes;
@@ -67,7 +68,7 @@ static tide_trainer_options options_on(const char *device)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.device = device;
     options.pool.chunk_bytes = 2 * mib;
-    options.pool.hazard_check = options.pool.guard = false; /* a GPU has neither */
+    options.pool.hazard_check = options.pool.guard = false; /* a GPU supports neither */
     return options;
 }
 
@@ -132,7 +133,7 @@ static void machine_that_does_not_say_what_is_available_needs_a_budget_or_a_limi
     assert_int_equal(plan_on("cuda:0").free_memory_bytes, gib);
 }
 
-/* It refuses to touch more. */
+/* The emulated device doesn't use memory that is not available now. */
 static void emulated_device_counts_on_what_is_available_alone(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* A trainer whose memory runs out at the N-th request while it is created, evaluates, samples and saves: a clear
- * status each time, nothing half made, and the same call succeeds afterwards. Requests of oneDNN, hwloc and
- * OpenMP are their own and do not fail here. */
+/* A trainer's N-th request for memory fails, for every N, while it is created, evaluates, samples and saves.
+ * Each time the call must return a clear status and leave nothing half made, and it must succeed when
+ * repeated. Requests that oneDNN, hwloc and OpenMP make are not included. */
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -81,7 +81,8 @@ static tide_status step(tide_trainer *trainer)
     return tide_trainer_step(trainer, NULL);
 }
 
-/* How many requests the action makes when all are granted; each refused first. */
+/* Let each request of `action` fail, one per call. Returns the number of requests of a call in which none
+ * fails. */
 static unsigned survive(tide_trainer *trainer, const char *what, tide_status (*action)(tide_trainer *))
 {
     for (unsigned request = 0;; request++) {
@@ -105,7 +106,7 @@ static void between_steps_every_failing_request_is_survived(void **state)
     ok(tide_trainer_create(&options, &trainer));
     ok(tide_trainer_step(trainer, NULL));
     ok(tide_trainer_step(trainer, NULL));
-    assert_int_equal(survive(trainer, "step", step), 0); /* a step asks for nothing */
+    assert_int_equal(survive(trainer, "step", step), 0); /* a step makes no request */
     assert_int_equal(survive(trainer, "evaluate", evaluate), 0);
     assert_true(survive(trainer, "sample", sample) > 3);
     tide_trainer_destroy(trainer);

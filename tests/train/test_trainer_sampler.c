@@ -9,7 +9,7 @@
 
 enum { VOCABULARY = 5, DRAWS = 20000 };
 
-/* Probabilities 0.1, 0.4, 0.2, 0.25, 0.05, up to a constant. */
+/* Probabilities of the tokens. make_logits gives their logarithms plus a constant. */
 static const double probabilities[VOCABULARY] = {0.1, 0.4, 0.2, 0.25, 0.05};
 
 static void make_logits(float logits[VOCABULARY])
@@ -40,7 +40,7 @@ static void draws_follow_the_probabilities(void **state)
     (void)state;
     unsigned counts[VOCABULARY];
     draw(0, 1, 1, 0, counts);
-    for (int i = 0; i < VOCABULARY; i++) /* within five deviations */
+    for (int i = 0; i < VOCABULARY; i++) /* within five standard deviations */
         assert_true(fabs(counts[i] - DRAWS * probabilities[i]) <
                     5 * sqrt(DRAWS * probabilities[i] * (1 - probabilities[i])));
 }
@@ -57,7 +57,7 @@ static void a_low_temperature_sharpens(void **state)
 {
     (void)state;
     unsigned counts[VOCABULARY];
-    draw(0, 0.5, 1, 0, counts); /* probabilities squared: 0.16 of 0.275 */
+    draw(0, 0.5, 1, 0, counts); /* temperature 0.5 squares the probabilities: token 1 gets 0.16 / 0.275 */
     assert_true(fabs(counts[1] - DRAWS * 0.16 / 0.275) < 5 * sqrt(DRAWS * 0.25));
 }
 

@@ -45,7 +45,7 @@ static void short_runs_divide_by_nothing(void **state)
     assert_true(tide_lr_schedule_at(&all_warm_up, 1) == 0.5);
 }
 
-/* Rates whose arithmetic is not exact in binary: 6e-4, the program's default, over many lengths. */
+/* Uses 6e-4, the program's default, whose arithmetic is not exact in binary, with many lengths of warm-up. */
 static void both_ends_are_reached_to_the_last_bit(void **state)
 {
     (void)state;
@@ -67,8 +67,8 @@ static tide_lr_schedule shaped(tide_lr_shape shape, uint64_t decay_steps)
     return made;
 }
 
-/* What PyTorch's schedulers, and transformers' for wsd, define in closed form, over the steps that
- * lr_schedule.h names. `step` is behind warm-up. */
+/* The closed forms of PyTorch's schedulers and, for wsd, of transformers', over the steps that lr_schedule.h
+ * names. `step` comes after warm-up. */
 static double closed_form(const tide_lr_schedule *of, uint64_t step)
 {
     const double warmup = (double)of->warmup_steps, steps = (double)of->steps, at = (double)step;
@@ -137,7 +137,7 @@ static void a_decay_may_take_all_that_warm_up_leaves(void **state)
         .shape = TIDE_LR_WSD, .lr = 1, .lr_min = 0.5, .warmup_steps = 4, .decay_steps = 0, .steps = 2};
     for (uint64_t step = 0; step < 4; step++)
         assert_true(tide_lr_schedule_at(&whole, step) == 0.75 - 0.25 * (double)step);
-    assert_true(tide_lr_schedule_at(&none, 1) == 0.5); /* of warm-up */
+    assert_true(tide_lr_schedule_at(&none, 1) == 0.5); /* warm-up never ends in so few steps */
 }
 
 static void a_constant_rate_has_no_end(void **state)

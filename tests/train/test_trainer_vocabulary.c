@@ -1,7 +1,7 @@
-/* wte's padded rows, in a run: 257 tokens, 320 rows. They are zeros from the first step to the last, whatever becomes of
- * the others, and poisoned ones change nothing: no loss, no norm, no value, no sample, no byte of a checkpoint. Files know
- * 257 rows.
- */
+/* The padded rows of the embedding wte in a training run. The vocabulary has 257 tokens, and wte has 320
+ * rows in memory. The padded rows must be zeros from the first step to the last. If a test sets them to
+ * other numbers, no loss, norm, value, sample or byte of a checkpoint may change. Files have only the 257
+ * rows. */
 #include "chunk/layout.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -42,7 +42,7 @@ static void padding_get(tide_trainer *trainer, tide_value kind, float values[PAD
     ok(tide_param_get(pool, wte, kind, VOCABULARY * WIDTH, PADDING, values));
 }
 
-/* As rounded, and all that the optimizer knows: +0 in every bit. */
+/* The padding must be +0 in every bit, both in the values and in everything that the optimizer keeps. */
 static void check_zeros(tide_trainer *trainer, const char *when)
 {
     static const float zeros[PADDING];
@@ -60,9 +60,9 @@ static void set_bias(tide_trainer *trainer, float value)
                       &value));
 }
 
-/* --- zeros --- */
+/* --- the padding stays zero --- */
 
-/* With decay, and a learning rate that moves everything else. */
+/* With weight decay, and a learning rate that changes all other values. */
 static tide_trainer_options decaying_options(tide_dtype dtype, bool clipped)
 {
     tide_trainer_options options = small_options(text, dtype);
@@ -74,8 +74,8 @@ static tide_trainer_options decaying_options(tide_dtype dtype, bool clipped)
     return options;
 }
 
-/* Updates that wait can be skipped: the logits of this step are no numbers, nor is any gradient of wte, padding
- * included. */
+/* Skip a step, as is possible when updates wait. No logit of this step is finite, nor is any gradient of
+ * wte, that of the padding included. */
 static void skip_step(tide_trainer *trainer)
 {
     tide_trainer_report report;
@@ -120,7 +120,7 @@ static void padded_rows_are_zeros_from_the_first_step_to_the_last(void **state)
         run_through_everything(dtypes[i % 3], i < 3);
 }
 
-/* --- poison --- */
+/* --- poisoned padding --- */
 
 static void poison(tide_trainer *trainer, float value)
 {
@@ -137,7 +137,7 @@ static char *sample(tide_trainer *trainer)
     char *made;
     tide_sample_options_default(&options);
     options.tokens = 24;
-    options.top_k = 0; /* any token may be drawn */
+    options.top_k = 0; /* so that any token can be drawn */
     ok(tide_trainer_sample(trainer, &options, &made));
     return made;
 }
@@ -174,7 +174,8 @@ static void compare_checkpoints(const char *one, const char *other)
     }
 }
 
-/* All that a run leaves behind. What makes no gradient comes last: it stands NAN, too. */
+/* Everything that a run leaves behind. The evaluation and the sample come last and make no gradient, so even
+ * NAN in the padding must not change them. */
 typedef struct traces {
     track made;
     double loss;
@@ -196,7 +197,8 @@ static void run_poisoned(tide_dtype dtype, float value, traces *left)
     track_steps(trainer, STEPS, &left->made);
     track_values(trainer, &left->made);
     padding_get(trainer, TIDE_VALUE_MASTER, padding);
-    assert_true((fabsf(padding[0]) > fabsf(value) / 2) == (value != 0)); /* it is still there */
+    /* the run has not reset the padding */
+    assert_true((fabsf(padding[0]) > fabsf(value) / 2) == (value != 0));
     padding_get(trainer, TIDE_VALUE_VARIANCE, padding);
     assert_true(padding[0] == 0 && padding[PADDING - 1] == 0);
     ok(tide_trainer_save(trainer, path, 0, &left->saved));
@@ -226,7 +228,7 @@ static void padded_rows_reach_nothing_that_a_run_leaves_behind(void **state)
     }
 }
 
-/* --- files --- */
+/* --- checkpoint files --- */
 
 static void files_have_the_vocabularys_rows_and_their_bytes(void **state)
 {
@@ -264,7 +266,8 @@ static tide_status no_values(void *context, size_t tensor, tide_value value, uin
     return TIDE_OK;
 }
 
-/* A run's state, and tensors of memory's shape. */
+/* Write a checkpoint with the run's state but with tensors of the size in memory: the resume must refuse
+ * it. */
 static void a_file_of_padded_rows_is_refused(void **state)
 {
     (void)state;
@@ -293,7 +296,7 @@ static void a_file_of_padded_rows_is_refused(void **state)
         fail_msg("refused for another reason: %s", tide_message());
 }
 
-/* --- sizes --- */
+/* --- sizes in the plan --- */
 
 static void the_plan_counts_the_models_params_and_says_what_padding_costs(void **state)
 {

@@ -1,5 +1,6 @@
-/* A trainer that begins with a folder of weights: its values are the folder's, whatever the memory; what does not fit is refused
- * before anything is built; and what it exports is what it was given. */
+/* A trainer that begins with a folder of weights. Its values must be the folder's under all budgets. It must
+ * refuse a folder that does not fit the model before it builds anything. An export must reproduce the
+ * folder. */
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 #include "src/data/random.h"
@@ -40,7 +41,7 @@ static float rounded(tide_weights_dtype dtype, float value)
     return dtype == TIDE_WEIGHTS_F16 ? tide_fp16_to_float(tide_fp16_from_float(value)) : value;
 }
 
-/* Small numbers, which the model can be trained from; of no exact place in 16 bits. */
+/* Small numbers with which the model can be trained. None can be represented exactly in 16 bits. */
 static float value_of(size_t tensor, uint64_t element)
 {
     return (float)((tide_random_uniform(element, TIDE_RANDOM_USE_TEST, (uint32_t)tensor, 0) - 0.5) * 0.1);
@@ -54,7 +55,7 @@ static tide_status get(void *context, size_t tensor, uint64_t first, uint64_t co
     return TIDE_OK;
 }
 
-/* What is wrong with a folder. */
+/* The fault of a folder. */
 typedef enum fault {
     NOTHING_WRONG = 0,
     LACKS_ONE,
@@ -64,7 +65,7 @@ typedef enum fault {
 
 static char made_path[128]; /* the folder that was made last */
 
-/* A folder of its own, with weights of the model. */
+/* Make a new folder with weights of the model. Returns its path. */
 static const char *folder_make(const tide_model_config *model, tide_weights_dtype dtype,
                                uint64_t max_shard_bytes, fault wrong)
 {
@@ -98,7 +99,8 @@ static tide_trainer_options options_of(const char *family, tide_dtype dtype, con
     options.micro_batch_sequences = 1;
     options.weights = weights;
     if (THREADS_WATCHED)
-        options.pool.threads = 1; /* libgomp's team of two would look like races */
+        /* ThreadSanitizer can't see libgomp's synchronization and would report races */
+        options.pool.threads = 1;
     return options;
 }
 
@@ -109,7 +111,7 @@ static tide_trainer *open_run(const tide_trainer_options *options)
     return trainer;
 }
 
-/* ---- values ---- */
+/* ---- loaded values ---- */
 
 static tide_weights_dtype file_dtype(tide_dtype dtype)
 {
@@ -123,7 +125,7 @@ static void assert_bits(float value, float expected, const char *what, const cha
                  (double)expected);
 }
 
-/* PARAM, MASTER, MOMENTUM and VARIANCE of every tensor; the vocabulary's padding. */
+/* Check PARAM, MASTER, MOMENTUM and VARIANCE of every tensor, and the padding of the vocabulary. */
 static void assert_values(tide_trainer *trainer, tide_weights_dtype file, tide_dtype dtype, const char *what)
 {
     const tide_model_config *config = &tide_trainer_state(trainer)->model;
@@ -239,7 +241,8 @@ static void no_memory_changes_a_bit_of_what_follows(void **state)
 
 /* ---- refusals ---- */
 
-/* With a budget of a byte, which building would refuse. */
+/* The budget of one byte would be refused if the trainer tried to build a pool: the other fault must come
+ * first. */
 static void assert_refused(tide_trainer_options options, tide_status expected, const char *part)
 {
     tide_trainer *trainer = NULL;
@@ -250,7 +253,7 @@ static void assert_refused(tide_trainer_options options, tide_status expected, c
     assert_null(trainer);
 }
 
-/* Exchange text in a file for other text of the same length. */
+/* Replace text in the folder's file by other text of the same length. */
 static void edit(const char *dir, const char *is, const char *becomes)
 {
     char path[192];
@@ -291,7 +294,8 @@ static void what_does_not_fit_is_refused_before_anything_is_built(void **state)
     tide_trainer_options other = options;
     other.model.vocab_size = 300;
     assert_refused(other, TIDE_ERROR_MISMATCH, "wte.weight");
-    assert_refused(options, TIDE_ERROR_BUDGET, "least budget"); /* that is refused when all else is well */
+    /* the correct folder passes, and only then is the budget refused */
+    assert_refused(options, TIDE_ERROR_BUDGET, "least budget");
     cut(options.weights, 10000);
     assert_refused(options, TIDE_ERROR_CORRUPT, "model.safetensors");
     char path[192];
@@ -302,7 +306,7 @@ static void what_does_not_fit_is_refused_before_anything_is_built(void **state)
     assert_refused(options, TIDE_ERROR_IO, "/nowhere/at/all");
 }
 
-/* The file is cut when its first values are on their way. */
+/* Truncate the file while its first values are being loaded. */
 static void tear(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
 {
     if (strcmp(what, "values from the weights") == 0 && done_bytes < total_bytes)
@@ -346,7 +350,7 @@ static void every_lack_of_memory_is_told(void **state)
     assert_true(request > 60);
 }
 
-/* ---- beside checkpoints, and on the null device ---- */
+/* ---- weights and checkpoints; the null device ---- */
 
 static void a_checkpoint_to_resume_counts_before_weights(void **state)
 {
@@ -364,7 +368,7 @@ static void a_checkpoint_to_resume_counts_before_weights(void **state)
     track_steps(trainer, STEPS, &truth);
     track_values(trainer, &truth);
     tide_trainer_destroy(trainer);
-    cut(made_path, 100); /* nobody looks */
+    cut(made_path, 100); /* the resumed trainer must not read the weights */
     trainer = open_run(&options);
     assert_true(tide_trainer_resumed_get(trainer)->resumed);
     other.losses[0] = truth.losses[0];
@@ -422,7 +426,7 @@ static void sequences_are_at_most_4096_where_none_are_asked_for(void **state)
     assert_int_equal(sequence_of(4095, "weights"), 4095);
 }
 
-/* A sliding window hides nothing of a sequence that is not longer. */
+/* Sequences that are not longer than a sliding window see all of it. */
 static void sequences_fit_into_the_models_window(void **state)
 {
     (void)state;
@@ -449,7 +453,7 @@ static void sequences_fit_into_the_models_window(void **state)
     }
 }
 
-/* ---- out again ---- */
+/* ---- export ---- */
 
 static void assert_same_file(const char *one, const char *other, const char *name)
 {
@@ -491,7 +495,7 @@ static void an_import_is_exported_as_it_was(void **state)
     }
 }
 
-/* While updates run, and from the checkpoint of the same step. */
+/* Export while updates run, and from the checkpoint of the same step: both must be equal. */
 static void a_trainer_exports_what_its_checkpoint_does(void **state)
 {
     (void)state;
@@ -515,9 +519,9 @@ static void a_trainer_exports_what_its_checkpoint_does(void **state)
     tide_trainer_destroy(trainer);
 }
 
-/* ---- memory ---- */
+/* ---- memory while weights are loaded ---- */
 
-/* The most memory that a process has which makes a trainer of these options, in bytes. */
+/* The greatest memory use, in bytes, of a process that creates a trainer with these options. */
 static uint64_t peak_of(const tide_trainer_options *options)
 {
     struct rusage usage;
@@ -533,7 +537,7 @@ static uint64_t peak_of(const tide_trainer_options *options)
     return (uint64_t)usage.ru_maxrss * 1024;
 }
 
-/* 46 MB of weights in one tensor, of which a frozen one keeps half. */
+/* One tensor has 46 MB of weights, of which a frozen one keeps half. */
 static void weights_pass_through_little_memory(void **state)
 {
     (void)state;
@@ -554,7 +558,8 @@ static void weights_pass_through_little_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_pass_through_little_memory), /* first: a child has no team of its parent's */
+        /* runs first: a child process does not have its parent's OpenMP threads */
+        cmocka_unit_test(weights_pass_through_little_memory),
         cmocka_unit_test(values_are_those_of_the_files_and_moments_are_zero),
         cmocka_unit_test(frozen_tensors_are_the_files_rounded_once),
         cmocka_unit_test(no_memory_changes_a_bit_of_what_follows),
