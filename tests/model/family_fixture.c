@@ -87,7 +87,7 @@ void family_fixture_close(family_fixture *r)
     }
 }
 
-/* The callback heeds none of them, but the pool checks them. */
+/* The pool checks these values, but the update callback does not use them. */
 static const tide_step_options training = {.training = true,
                                            .learning_rate = 1e-3f,
                                            .beta1 = 0.9f,

@@ -1,5 +1,5 @@
-/* A model of a case of families.golden, in fp32 on the host device, on a pool whose update callback catches every stored gradient
- * and leaves the weights alone. Failures fail the test. */
+/* The model of a case in families.golden, in fp32 on the host device. Its update callback records every
+ * gradient and leaves the weights unchanged. A failure fails the test. */
 #ifndef TIDE_TESTS_FAMILY_FIXTURE_H
 #define TIDE_TESTS_FAMILY_FIXTURE_H
 
@@ -10,9 +10,10 @@ typedef struct family_fixture {
     const family_case *of;
     tide_pool *pool;
     tide_decoder *model;
-    float *values[FAMILY_TENSORS_MAX];    /* as set, tensor by tensor */
-    float *gradients[FAMILY_TENSORS_MAX]; /* [memory_elements], by the pool's number of a param */
-    uint64_t caught[FAMILY_TENSORS_MAX];  /* elements, likewise */
+    float *values[FAMILY_TENSORS_MAX];    /* the values set, by tensor */
+    float *gradients[FAMILY_TENSORS_MAX]; /* by the pool's number of a param [memory_elements] */
+    /* by the pool's number of a param: elements whose gradient was recorded */
+    uint64_t caught[FAMILY_TENSORS_MAX];
     int32_t *tokens;
 } family_fixture;
 
@@ -20,14 +21,14 @@ void family_fixture_open(family_fixture *r, const family_case *of, bool recomput
                          uint32_t micro_batch_sequences);
 void family_fixture_close(family_fixture *r);
 
-/* One training step without clipping: the loss, and all gradients caught. */
+/* Make a training step without clipping: records all gradients and returns the loss. */
 double family_fixture_step(family_fixture *r);
 double family_fixture_evaluate(family_fixture *r);
 
-/* The caught gradient of a tensor: its elements. */
+/* The recorded gradient of a tensor. */
 const float *family_fixture_gradient(const family_fixture *r, size_t tensor);
 
-/* One element of a tensor, as long as the fixture lasts. */
+/* Set one element of a tensor. */
 void family_fixture_set(family_fixture *r, size_t tensor, uint64_t element, float value);
 
 #endif

@@ -55,7 +55,7 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
 
 void gpt2_fixture_set_values(gpt2_fixture *r)
 {
-    static const float zeros[64 * 256]; /* the largest param's */
+    static const float zeros[64 * 256]; /* as many as the largest param has */
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         assert_true(r->elements[i] <= sizeof zeros / sizeof zeros[0]);
         ok(tide_decoder_values_set(r->model, i, TIDE_VALUE_MASTER, 0, r->elements[i], r->values[i]));
@@ -142,7 +142,7 @@ void gpt2_fixture_close(gpt2_fixture *r)
     }
 }
 
-/* The callback heeds none of them, but the pool checks them. */
+/* The pool checks these values, but the update callback does not use them. */
 static const tide_step_options training = {
     .training = true, .learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f};
 

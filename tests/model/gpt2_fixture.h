@@ -1,12 +1,12 @@
-/* The golden GPT-2, of any vocabulary, on a pool whose update callback catches every stored gradient and leaves the
- * weights alone. Failures fail the test. */
+/* The GPT-2 of gpt2.golden, with its own vocabulary or a smaller one. Its update callback records every
+ * gradient and leaves the weights unchanged. A failure fails the test. */
 #ifndef TIDE_TESTS_GPT2_FIXTURE_H
 #define TIDE_TESTS_GPT2_FIXTURE_H
 
 #include "src/model/decoder.h"
 #include "tests/golden/gpt2_golden.h"
 
-/* Of every step in fp16; its gradients are caught without it. */
+/* The loss scale of every fp16 step. The recorded gradients don't include it. */
 #define GPT2_FIXTURE_FP16_LOSS_SCALE 4096.0F
 
 typedef struct gpt2_fixture {
@@ -14,30 +14,31 @@ typedef struct gpt2_fixture {
     tide_decoder *model;
     tide_model_config config;
     tide_dtype dtype;
-    uint64_t elements[GOLDEN_PARAMS];        /* in files */
-    uint64_t memory_elements[GOLDEN_PARAMS]; /* in the pool */
+    uint64_t elements[GOLDEN_PARAMS];        /* elements in files */
+    uint64_t memory_elements[GOLDEN_PARAMS]; /* elements in the pool's memory */
     float *values[GOLDEN_PARAMS];            /* [elements] */
     float *gradients[GOLDEN_PARAMS];         /* [memory_elements] */
-    uint64_t caught[GOLDEN_PARAMS];          /* elements */
-    bool update_fails;                       /* as a callback's failure: it poisons the pool */
+    uint64_t caught[GOLDEN_PARAMS];          /* elements whose gradient was recorded */
+    bool update_fails;                       /* the update callback fails, which poisons the pool */
     int32_t tokens[GOLDEN_TOKENS + 1];
 } gpt2_fixture;
 
 void ok(tide_status status);
 
-/* Its vocabulary is golden_config()'s, and its values too. */
+/* Open the model with the vocabulary and values of golden_config(). */
 void gpt2_fixture_open(gpt2_fixture *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences);
 void gpt2_fixture_open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                           uint32_t micro_batch_sequences);
-/* Of a smaller vocabulary: the first of the golden wte's rows, and tokens modulo it; micro-batches of 2 sequences. */
+/* Open it with a smaller vocabulary: the first rows of the golden wte, and tokens modulo the vocabulary.
+ * Micro-batches have 2 sequences. */
 void gpt2_fixture_open_small(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                              uint32_t vocabulary);
 void gpt2_fixture_close(gpt2_fixture *r);
 
-/* All params' masters, and zero moments, through the model. */
+/* Set all params' masters, and their moments to zero, through the model. */
 void gpt2_fixture_set_values(gpt2_fixture *r);
 
-/* One training step without clipping: the loss, and all gradients caught. */
+/* Make a training step without clipping: records all gradients and returns the loss. */
 double gpt2_fixture_step(gpt2_fixture *r);
 double gpt2_fixture_evaluate(gpt2_fixture *r);
 

@@ -1,4 +1,5 @@
-/* GPT-2 configurations: presets, config.json and its refusals, the params, their initial values. */
+/* GPT-2's configuration: presets, reading of config.json and refusals, the params, and their initial
+ * values. */
 #include "src/model/params.h"
 
 #include "src/data/random.h"
@@ -24,7 +25,7 @@ static tide_status parse(const char *text, tide_model_config *config)
     return tide_model_config_parse(text, strlen(text), "my.json", config);
 }
 
-/* good_json with one piece replaced by another. */
+/* Parse good_json with one piece replaced. */
 static tide_status parse_changed(const char *piece, const char *instead)
 {
     char text[1024];
@@ -107,7 +108,8 @@ static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
     assert_int_equal(parse_changed("\"layer_norm_epsilon\":1e-05,", ""), TIDE_OK);
 }
 
-/* transformers' GPT2Config: 1024 positions, dropout of 0.1 wherever no other is said; and no padding_idx of wte. */
+/* The defaults of transformers' GPT2Config: 1024 positions, and every dropout 0.1. GPT-2's embedding has no
+ * padding_idx. */
 static void absent_fields_are_transformers_defaults(void **unused)
 {
     (void)unused;
@@ -214,7 +216,8 @@ static void no_memory_is_reported(void **unused)
         met = fake_memory_failed();
         bool in_parser = fake_memory_failed_in_jansson();
         fake_memory_clear();
-        /* jansson's lexer does not look whether its token buffer could grow: a long key may then be cut short. */
+        /* jansson's lexer does not check whether its token buffer could grow, so it may cut a long key
+         * short. */
         if (!in_parser)
             assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
     }
@@ -334,7 +337,7 @@ static void any_range_of_a_param_gives_the_same_values(void **unused)
     assert_memory_not_equal(whole, parts, sizeof whole);
 }
 
-/* The model that a seed stands for stays what it was when the vector was written. */
+/* The initial values of a seed must stay those with which this hash was computed. */
 static void initial_values_of_a_seed_never_change(void **unused)
 {
     (void)unused;
@@ -352,7 +355,8 @@ static void initial_values_of_a_seed_never_change(void **unused)
     assert_int_equal(hash, 0x7b812af1c936f69f);
 }
 
-/* Mean within 5 standard errors, deviation within 2%, fourth moment within 10% of a normal's. */
+/* Mean within 5 standard errors of 0, standard deviation within 2%, and fourth moment within 10% of the
+ * normal distribution's. */
 static void assert_normal(const tide_model_config *config, tide_role role, double deviation)
 {
     enum { COUNT = 65536 };

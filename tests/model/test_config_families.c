@@ -1,5 +1,5 @@
-/* config.json of Llama's kind of families, as transformers 4 and 5 write it: what is read, what is refused in which words, and
- * what is written. */
+/* config.json of the Llama-like families, in the forms of transformers 4 and 5: the values read, the
+ * refusals and their messages, and the files written. */
 #include "src/model/config_json.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
@@ -16,7 +16,8 @@ static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
 
 enum { FAMILIES = sizeof families / sizeof families[0], TEXT_BYTES = 2048 };
 
-/* What a family's own absent fields would say otherwise. */
+/* A field that the text needs because the family's default for it would not fit the other fields; "" if
+ * `more` has the field. */
 static const char *needed_of(const char *family, const char *more)
 {
     if (strcmp(family, "mistral") == 0 && strstr(more, "\"sliding_window\"") == NULL)
@@ -26,7 +27,7 @@ static const char *needed_of(const char *family, const char *more)
                : "";
 }
 
-/* What every config.json of these has, and what else it says. */
+/* Write a config.json with the fields that all these families have, the one from needed_of, and `more`. */
 static void write_text(char text[TEXT_BYTES], const char *family, const char *more)
 {
     snprintf(text, TEXT_BYTES,
@@ -54,7 +55,7 @@ static tide_model_config read_config(const char *family, const char *more)
     return config;
 }
 
-/* ---- what is read ---- */
+/* ---- reading ---- */
 
 static void every_field_is_read_as_either_transformers_writes_it(void **unused)
 {
@@ -105,7 +106,7 @@ static void absent_and_null_fields_have_the_familys_values(void **unused)
             "\"use_sliding_window\":null,\"attention_bias\":null,\"mlp_bias\":null,\"partial_rotary_factor\":"
             "null");
         assert_int_equal(absent.kv_heads, 8);
-        assert_int_equal(null.kv_heads, 8); /* as many as heads */
+        assert_int_equal(null.kv_heads, 8); /* the number of heads */
         assert_int_equal(absent.head_width, is_qwen3 ? 128 : 8);
         assert_int_equal(null.head_width, 8);
         assert_true(absent.norm_epsilon == 1e-6 && absent.rope.theta == 10000);
@@ -116,7 +117,8 @@ static void absent_and_null_fields_have_the_familys_values(void **unused)
     }
 }
 
-/* A config.json without what plain_of() adds, and of so many positions, four digits. */
+/* Parse a config.json without the field from needed_of, and with `context` positions, a number of four
+ * digits. */
 static tide_status parse_absent(const char *family, const char *context, tide_model_config *config)
 {
     char text[TEXT_BYTES];
@@ -128,8 +130,8 @@ static tide_status parse_absent(const char *family, const char *context, tide_mo
     return tide_model_config_parse(text, strlen(text), "my.json", config);
 }
 
-/* As in transformers, whose classes have such defaults: of heads of keys and values 32 in Qwen's, 8 in Mistral's, which has a
- * window too. */
+/* The defaults are those of transformers' classes: 32 key-value heads in Qwen's; 8 and a sliding window in
+ * Mistral's. */
 static void what_is_absent_means_what_it_means_to_transformers(void **unused)
 {
     (void)unused;
@@ -141,13 +143,14 @@ static void what_is_absent_means_what_it_means_to_transformers(void **unused)
     config = read_config("mistral", ",\"sliding_window\":null");
     assert_int_equal(config.kv_heads, 8);
     assert_int_equal(parse_absent("mistral", "4096", &config),
-                     TIDE_OK); /* the window has as many positions */
+                     TIDE_OK); /* the default window is as long as the context */
     assert_int_equal(config.window, 0);
     assert_int_equal(parse_absent("mistral", "4097", &config), TIDE_OK);
     assert_int_equal(config.window, 4096);
 }
 
-/* transformers 5's classes: LlamaConfig 2048, MistralConfig 4096 * 32, Qwen2Config and Qwen3Config 32768. */
+/* The defaults of transformers 5: LlamaConfig 2048, MistralConfig 4096 * 32, Qwen2Config and Qwen3Config
+ * 32768. */
 static void positions_that_are_absent_are_transformers_default(void **unused)
 {
     (void)unused;
@@ -170,8 +173,8 @@ static void positions_that_are_absent_are_transformers_default(void **unused)
     }
 }
 
-/* modeling_llama.py and the others' give nn.Embedding config.pad_token_id as its padding_idx, and torch counts one below 0 from the
- * vocabulary's end. Of 1000 tokens. */
+/* transformers passes config.pad_token_id to nn.Embedding as padding_idx, and torch counts a negative one
+ * from the end of the vocabulary, here 1000 tokens. */
 static void a_padding_token_is_the_embeddings(void **unused)
 {
     (void)unused;
@@ -184,7 +187,8 @@ static void a_padding_token_is_the_embeddings(void **unused)
                  {",\"pad_token_id\":999", 1000},
                  {",\"pad_token_id\":-1", 1000},
                  {",\"pad_token_id\":-1000", 1},
-                 {",\"pad_token_id\":1000", 0}, /* none of its rows: transformers builds no such model */
+                 /* not a row of the embedding; transformers can't build such a model */
+                 {",\"pad_token_id\":1000", 0},
                  {",\"pad_token_id\":-1001", 0}};
     for (size_t f = 0; f < FAMILIES; f++)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -202,15 +206,13 @@ static void dropout_is_known_and_not_done(void **unused)
     }
 }
 
-/* Where a family has such a field; where it has none, it is passed over as transformers does. */
+/* A family without a field for a bias ignores it, as transformers does. */
 static void biases_are_the_familys_and_the_configs(void **unused)
 {
     (void)unused;
-    static const bool has[FAMILIES][3] = {/* q, k and v; attention's projection; the MLP */
-                                          {true, true, true},
-                                          {false, false, false},
-                                          {true, false, false},
-                                          {true, true, false}};
+    /* biases of q, k and v; of attention's output projection; of the MLP */
+    static const bool has[FAMILIES][3] = {
+        {true, true, true}, {false, false, false}, {true, false, false}, {true, true, false}};
     for (size_t i = 0; i < FAMILIES; i++) {
         const tide_model_config config =
             read_config(families[i], ",\"attention_bias\":true,\"mlp_bias\":true");
@@ -220,8 +222,9 @@ static void biases_are_the_familys_and_the_configs(void **unused)
     }
 }
 
-/* As transformers has it (masking_utils.py: a position sees those above itself less the window), a window of fewer than the 4096
- * positions hides some where a sequence is longer; which families have one in which layers is in config_window.c. */
+/* In transformers a position sees itself and the window - 1 positions before it (masking_utils.py). A window
+ * shorter than the 4096 positions thus hides some of them in long sequences. config_window.c says which
+ * families have a window in which layers. */
 static void a_window_that_some_layer_uses_is_known(void **unused)
 {
     (void)unused;
@@ -243,21 +246,22 @@ static void a_window_that_some_layer_uses_is_known(void **unused)
     assert_int_equal(read_config("mistral", ",\"sliding_window\":4095").window, 4095);
     assert_int_equal(read_config("mistral", ",\"sliding_window\":4096").window, 0);
     assert_int_equal(read_config("llama", ",\"sliding_window\":64").window,
-                     0); /* which Llama's does not read */
+                     0); /* Llama's class has no such field */
 }
 
-/* A window of upper layers, where there are three layers and 4096 positions: transformers has none in any of these. */
+/* The text describes windows in upper layers of a model with three layers and 4096 positions. In all these
+ * cases transformers uses none. */
 static void a_window_that_no_layer_uses_may_be_there(void **unused)
 {
     (void)unused;
     static const char *const texts[] = {
         ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3",
-        ",\"use_sliding_window\":true,\"sliding_window\":64", /* of 28 layers and more */
+        ",\"use_sliding_window\":true,\"sliding_window\":64", /* by default from layer 28 on */
         ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0",
         ",\"use_sliding_window\":true,\"sliding_window\":4096,\"max_window_layers\":0",
-        ",\"use_sliding_window\":true,\"max_window_layers\":0", /* 4096 */
+        ",\"use_sliding_window\":true,\"max_window_layers\":0", /* the default window is 4096 */
         ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0,\"layer_types\":"
-        "[\"full_attention\",\"full_attention\",\"full_attention\"]", /* it says so */
+        "[\"full_attention\",\"full_attention\",\"full_attention\"]", /* layer_types decides */
         ",\"use_sliding_window\":true,\"sliding_window\":4096,\"layer_types\":"
         "[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]",
         ",\"use_sliding_window\":false,\"sliding_window\":0,\"max_window_layers\":\"none\"",
@@ -282,7 +286,7 @@ static void what_is_not_used_may_be_there(void **unused)
         (void)read_config(families[f], ",\"num_experts\":0,\"num_local_experts\":0,\"is_causal\":true");
     (void)read_config("llama", ",\"pretraining_tp\":1,\"partial_rotary_factor\":1.0");
     assert_int_equal(read_config("qwen3", ",\"head_dim\":20").head_width,
-                     20); /* heads x head_dim is not hidden_size */
+                     20); /* heads x head_dim may differ from hidden_size */
 }
 
 typedef struct two_forms {
@@ -339,7 +343,7 @@ static void kinds_of_positions_are_read_in_either_form(void **unused)
          {.theta = 10000,
           .kind = TIDE_ROPE_YARN,
           .factor = 3,
-          .original_context = 4096, /* max_position_embeddings */
+          .original_context = 4096, /* from max_position_embeddings */
           .attention_factor = 0.75,
           .beta_fast = 16,
           .beta_slow = 2,
@@ -351,7 +355,7 @@ static void kinds_of_positions_are_read_in_either_form(void **unused)
          "\"mscale\":0,\"mscale_all_dim\":0.0}",
          {.theta = 10000,
           .kind = TIDE_ROPE_YARN,
-          .factor = 4, /* max_position_embeddings of the original */
+          .factor = 4, /* max_position_embeddings divided by the original number */
           .original_context = 1024,
           .attention_factor = 0.1 * log(4) + 1,
           .beta_fast = 32,
@@ -380,13 +384,13 @@ static void kinds_of_positions_are_read_in_either_form(void **unused)
         }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 typedef struct refusal {
     const char *family;
     const char *more;
     tide_status status;
-    const char *line; /* after "model my.json: ", whole */
+    const char *line; /* the whole message after "model my.json: " */
 } refusal;
 
 static void assert_refused(const refusal *of)
@@ -458,12 +462,12 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
         }
 }
 
-/* Of three layers and 4096 positions. */
+/* The model has three layers and 4096 positions. */
 static void malformed_windows_of_upper_layers_are_refused(void **unused)
 {
     (void)unused;
     static const refusal of_both[] = {
-        /* transformers finds no size of the window (masking_utils.py) */
+        /* transformers fails because it finds no window size (masking_utils.py) */
         {NULL,
          ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":3,"
          "\"layer_types\":[\"full_attention\",\"full_attention\",\"sliding_attention\"]",
@@ -592,7 +596,7 @@ static void malformed_configs_are_refused_by_field(void **unused)
         }
 }
 
-/* What a file says can neither end a message's line nor steer the terminal. */
+/* Text from the file must not end the message's line nor control the terminal. */
 static void text_of_a_config_is_quoted_without_control_characters(void **unused)
 {
     (void)unused;
@@ -614,7 +618,7 @@ static void text_of_a_config_is_quoted_without_control_characters(void **unused)
         assert_refused(&cases[i]);
 }
 
-/* A needed field that is another one's, missing or wrong. */
+/* Check the message for a text in which a required field is replaced. */
 static void assert_changed_is_refused(const char *piece, const char *instead, tide_status wanted,
                                       const char *line)
 {
@@ -669,7 +673,7 @@ static void needed_fields_are_checked(void **unused)
     }
 }
 
-/* Qwen3 has a head width of its own. */
+/* Qwen3 is left out, because it has a default for head_dim. */
 static void widths_of_heads_are_whole_where_head_dim_is_absent(void **unused)
 {
     (void)unused;
@@ -698,7 +702,7 @@ static const char llama3_text[] =
     "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
     "\"original_max_position_embeddings\":1024}";
 
-/* Of a config that did not come through config.json: a checkpoint's, or a program's. */
+/* Checks a config that was not read from config.json, but from a checkpoint or set by a program. */
 static void a_changed_field_is_checked(void **unused)
 {
     (void)unused;
@@ -716,7 +720,7 @@ static void a_changed_field_is_checked(void **unused)
     changed[7].rope.factor = 0.5;
     changed[8].rope.low_factor = 4;
     changed[9].rope.original_context = 0;
-    changed[10].rope.kind = TIDE_ROPE_YARN; /* without its numbers */
+    changed[10].rope.kind = TIDE_ROPE_YARN; /* without YaRN's other fields */
     changed[11].rope.kind = TIDE_ROPE_KINDS;
     assert_true(tide_model_config_is_valid(&sound));
     for (size_t i = 0; i < 12; i++) {
@@ -726,7 +730,7 @@ static void a_changed_field_is_checked(void **unused)
     }
 }
 
-/* ---- what is written ---- */
+/* ---- writing ---- */
 
 static void assert_written_is_read(const tide_model_config *config, const char *what)
 {
@@ -791,7 +795,7 @@ static void a_written_config_is_read_as_the_same(void **unused)
         }
 }
 
-/* ---- memory ---- */
+/* ---- memory that runs out ---- */
 
 static void no_memory_is_reported(void **unused)
 {
@@ -810,7 +814,7 @@ static void no_memory_is_reported(void **unused)
         told += status == TIDE_ERROR_NO_MEMORY;
         if (!met)
             assert_same_config(&config, &whole, "with all memory");
-        else /* jansson's parser may take it for a fault of the text (fake_memory.h) */
+        else /* jansson may report a failed request as an error in the text (fake_memory.h) */
             assert_true(status == TIDE_ERROR_NO_MEMORY || status == TIDE_ERROR_CORRUPT || status == TIDE_OK);
     }
     assert_true(request > 20 && told > 5);

@@ -1,5 +1,6 @@
-/* Every family against transformers (tests/golden/make_family_golden.py): the loss, each tensor's gradient, and twenty steps of
- * training; and its gradients against finite differences of its own loss, which know nothing of transformers. */
+/* Every family compared with transformers (tests/golden/make_family_golden.py): the loss, each tensor's
+ * gradient, and twenty training steps. A last test compares gradients with finite differences of tidepool's
+ * own loss, independent of transformers. */
 #include "src/train/trainer_internal.h"
 #include "tests/model/family_fixture.h"
 #include "tests/support/assert_ok.h"
@@ -12,7 +13,7 @@
 
 static family_golden golden;
 
-/* How a step is made: none may matter. Eight sequences are a batch. */
+/* Ways to make a step, which must not change the result. A batch has eight sequences. */
 static const struct way {
     const char *name;
     bool recompute;
@@ -21,7 +22,8 @@ static const struct way {
             {"recomputed, micro-batches of 2", true, 2},
             {"kept, micro-batches of 1", false, 1}};
 
-/* Twenty steps of the cases behind the first 13, which combine what those have, are made in one way each. */
+/* The cases after the first 13 combine features of those; each makes its twenty steps in only one of the
+ * ways. */
 enum { WAYS = sizeof ways / sizeof ways[0], RUN_IN_ALL_WAYS = 13 };
 
 /* --- loss and gradients --- */
@@ -42,9 +44,10 @@ static double distance(const float *values, const float *truth, uint64_t count)
     return sqrt(sum);
 }
 
-/* Norm-wise, each tensor by itself. Seen: 2.2e-6, of qwen2's key bias, most of which cancels: all that turns it from a shift of
- * scores, which a softmax does not feel, into more is that keys are rotated by their position. Of the others 1e-6. GPT-2's keys are not
- * rotated, but their bias is a third of a tensor here (test_gpt2.c takes it by itself). */
+/* Each tensor's gradient by its norm. The largest error measured is 2.2e-6, of qwen2's key bias, and 1e-6 of
+ * all others. Most of the key bias's gradient cancels: without the rotation of keys by their position the
+ * bias would only shift all scores, which a softmax ignores. GPT-2's keys are not rotated, but their bias is
+ * only a third of a tensor here (test_gpt2.c checks it alone). */
 static void check_gradients(const family_fixture *r, const char *way)
 {
     for (size_t i = 0; i < r->of->tensors; i++) {
@@ -64,7 +67,7 @@ static void check_step(const family_case *of, const struct way *way)
     family_fixture_open(&r, of, way->recompute, way->micro_batch_sequences);
     const double evaluated = family_fixture_evaluate(&r), loss = family_fixture_step(&r);
     assert_memory_equal(&evaluated, &loss, sizeof loss);
-    if (!(fabs(loss / of->losses[0] - 1) < 1e-6)) /* seen: 8e-9 */
+    if (!(fabs(loss / of->losses[0] - 1) < 1e-6)) /* measured: 8e-9 */
         fail_msg("%s, %s: loss %.9g, transformers' %.9g", of->name, way->name, loss, of->losses[0]);
     check_gradients(&r, way->name);
     family_fixture_close(&r);
@@ -79,7 +82,8 @@ static void loss_and_gradients_are_transformers(void **state)
 
 /* --- twenty steps --- */
 
-/* The batch's sequences, all of them in every batch, so that the order of shuffling is of no matter; and one more for validation. */
+/* Write the batch's sequences, all of which are in every batch, so that shuffling does not matter, and one
+ * more for validation. */
 static void write_data(const family_case *of, const char *path)
 {
     const uint32_t batch = FAMILY_SEQUENCES * of->seq_len;
@@ -116,7 +120,7 @@ static tide_trainer *open_run(const family_case *of, const struct way *way)
     options.seq_len = of->seq_len;
     options.batch_tokens = FAMILY_SEQUENCES * of->seq_len;
     options.micro_batch_sequences = way->micro_batch_sequences;
-    options.pool.threads = 1; /* so small a model waits more for a second one than it gains */
+    options.pool.threads = 1; /* a second thread slows so small a model down */
     options.recompute = way->recompute ? TIDE_RECOMPUTE_ALL : TIDE_RECOMPUTE_NONE;
     tide_trainer *trainer;
     assert_ok(tide_trainer_create(&options, &trainer));
@@ -124,7 +128,7 @@ static tide_trainer *open_run(const family_case *of, const struct way *way)
     return trainer;
 }
 
-/* Seen: losses 3.4e-7 and norms 3.1e-6 away; ten times that is no rounding. */
+/* Measured: losses differ by 3.4e-7, norms by 3.1e-6. Ten times as much would be more than rounding. */
 static void check_run(const family_case *of, const struct way *way)
 {
     tide_trainer *trainer = open_run(of, way);
@@ -167,15 +171,16 @@ static double difference(family_fixture *r, size_t tensor, uint64_t element, dou
     return (loss_at(r, tensor, element, step) - loss_at(r, tensor, element, -step)) / (2 * step);
 }
 
-/* Central differences over a step and half of it, whose errors go with its square: together they have none of that. The step is as
- * large as a value's own size, nearly, because the loss is fp32's. */
+/* The derivative of the loss by one element, from central differences over a step and over half of it. Their
+ * errors grow with the square of the step; the combination cancels these. The step is almost as large as the
+ * values, because the loss is fp32. */
 static double slope(family_fixture *r, size_t tensor, uint64_t element)
 {
     const double step = 1.0 / 16;
     return (4 * difference(r, tensor, element, step / 2) - difference(r, tensor, element, step)) / 3;
 }
 
-/* Seen: 3.1e-4 of the steepest. */
+/* Measured: 3.1e-4 of the steepest. */
 static void check_slope(family_fixture *r, size_t index, uint64_t element, double steepest)
 {
     const double is = family_fixture_gradient(r, index)[element], right = slope(r, index, element);
@@ -186,7 +191,7 @@ static void check_slope(family_fixture *r, size_t index, uint64_t element, doubl
                  is, right);
 }
 
-/* Of a tensor the steepest element and some here and there. */
+/* Check the element with the steepest gradient and a few others. */
 static void check_slopes(family_fixture *r, size_t index)
 {
     tide_model_tensor tensor;
@@ -201,7 +206,8 @@ static void check_slopes(family_fixture *r, size_t index)
         check_slope(r, index, elements[i], fabs((double)gradient[steepest]));
 }
 
-/* All roles but biases of the MLP: norms of heads, biases, a head of its own, three queries a key. */
+/* This case has all kinds of tensors except biases of the MLP: norms of heads, biases, an untied head, three
+ * queries a key. */
 static void gradients_are_slopes_of_the_loss(void **state)
 {
     (void)state;
@@ -213,7 +219,7 @@ static void gradients_are_slopes_of_the_loss(void **state)
     family_fixture_close(&r);
 }
 
-/* --- */
+/* --- set-up --- */
 
 static int set_up(void **state)
 {

@@ -1,13 +1,12 @@
-/* The model against the truth: PyTorch's gradients, finite differences in float64, an independent forward.
+/* The GPT-2 model compared with PyTorch's gradients, with finite differences in float64, and with an
+ * independent forward pass. An update callback records every gradient and leaves the weights unchanged.
  *
- * Gradients are caught by an update callback, which gets every stored gradient and leaves the weights alone.
- *
- * bf16 tolerances. A bf16 number has 8 significant bits, the leading one included, so neighbours above 1 are
- * 2^-7 apart and rounding to the nearest errs by at most half of that, 2^-8 of the value: 0.39%, and 0.166% root
- * mean square (numbers spread evenly by their logarithm). Weights are rounded once; an activation or its
- * gradient is rounded about 10 times in a block and 5 times in the head, forward and again backward: 50
- * independent roundings give 0.00166 x sqrt(50) = 1.2% of a gradient's norm. The largest seen is 1.05%; the
- * bound is 2%. A wrong factor or a lost term shows as tens of percent.
+ * Tolerance for bf16. A bf16 number has 8 significant bits with the leading one, so neighbours above 1 are
+ * 2^-7 apart, and rounding to the nearest errs by at most 2^-8 of the value: 0.39%, or 0.166% root mean
+ * square for numbers spread evenly by their logarithm. Weights are rounded once. An activation or its
+ * gradient is rounded about 10 times in a block and 5 times in the head, forward and again backward. 50
+ * independent roundings give 0.00166 x sqrt(50) = 1.2% of a gradient's norm. The largest error measured is
+ * 1.05%, and the bound is 2%. A wrong factor or a missing term gives tens of percent.
  */
 #include "src/data/random.h"
 #include "src/pool/internal.h"
@@ -23,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* --- comparing --- */
+/* --- comparison --- */
 
 static double norm_of(const float *values, uint64_t first, uint64_t count, uint64_t stride, uint64_t run)
 {
@@ -35,8 +34,8 @@ static double norm_of(const float *values, uint64_t first, uint64_t count, uint6
     return sqrt(sum);
 }
 
-/* ||values - truth|| / ||truth|| over runs of `run` elements that start every `stride` elements from `first`.
- */
+/* ||values - truth|| / ||truth||, over runs of `run` elements that begin every `stride` elements from
+ * `first` on. */
 static double relative_error(const float *values, const float *truth, uint64_t first, uint64_t count,
                              uint64_t stride, uint64_t run)
 {
@@ -54,8 +53,8 @@ static void check_part(const char *name, double error, double tolerance)
         fail_msg("%s: relative error %.3g, at most %.3g is right", name, error, tolerance);
 }
 
-/* The key's bias shifts all scores of a query alike, which softmax does not see: its gradient is zero by
- * mathematics, and what arithmetic leaves of it must be small beside the whole bias gradient's norm. */
+/* The key's bias shifts all scores of a query by the same amount, which a softmax ignores. Its true gradient
+ * is thus zero, and the computed one must be small compared with the norm of the whole bias's gradient. */
 static void check_qkv_bias(const gpt2_fixture *r, const char *name, size_t index, const float *truth,
                            double tolerance)
 {
@@ -110,7 +109,7 @@ static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
     golden_free(&golden);
 }
 
-/* fp16 has three bits more than bf16, so an eighth of its bounds. Seen: 0.16%. */
+/* fp16 has three more significant bits than bf16, so the bounds are an eighth. Measured: 0.16%. */
 static void fp16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
 {
     (void)state;
@@ -139,7 +138,8 @@ static float *copy_gradients(const gpt2_fixture *r, uint64_t *count)
     return all;
 }
 
-/* A step made in two ways. */
+/* Make a step with two tables of kernels or settings of recompute: loss and gradients must be equal in all
+ * bits. */
 static void the_same_bits(tide_dtype dtype, const tide_kernels *const tables[2], const bool recompute[2])
 {
     float *gradients[2];
@@ -211,7 +211,7 @@ static void evaluation_gives_the_bits_of_the_training_loss(void **state)
     gpt2_fixture_close(&r);
 }
 
-/* --- GELU inside products --- */
+/* --- GELU inside matmuls --- */
 
 static tide_matmul_args without_gelu(const tide_matmul_args *args)
 {
@@ -229,7 +229,8 @@ static tide_status fused_prepare(const tide_matmul_args *shape, size_t *workspac
     return tide_kernels_cpu()->matmul_prepare(&separate, workspace_bytes);
 }
 
-/* What a table with fuses_gelu promises, made of the CPU's kernels one after the other: their bits. */
+/* A matmul with GELU, as promised by fuses_gelu, made of the CPU's separate kernels and thus with the same
+ * bits. */
 static tide_status fused_matmul(void *stream, const void *arguments)
 {
     const tide_matmul_args *args = arguments;
@@ -266,9 +267,10 @@ static void gelu_inside_matmuls_is_the_same_step(void **state)
     the_same_bits(TIDE_DTYPE_FP32, tables, (const bool[2]){true, true});
 }
 
-/* --- accumulators --- */
+/* --- gradient accumulators --- */
 
-/* What a step's kernels did: weight gradients written and added to by products, and zeros. */
+/* Counts the kernels of a step: matmuls that write a weight's gradient and that add to one, and launches
+ * that write zeros. */
 static struct {
     size_t written, added, zero_launches;
     uint64_t zero_bytes;
@@ -300,14 +302,16 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
     r.pool->context.kernels = &counting;
     memset(&counted, 0, sizeof counted);
     gpt2_fixture_step(&r);
-    /* Per layer four weights, and the head's, which is the embedding of tokens: one micro-batch writes, the others add. */
+    /* Four weights per layer, and the embedding of tokens, which is also the head: the first micro-batch
+     * writes each gradient, the others add to it. */
     const size_t weights = 4 * r.config.layers + 1;
     assert_int_equal(counted.written, weights);
     assert_int_equal(counted.added, (GOLDEN_SEQUENCES - 1) * weights);
-    /* Norm blocks, the loss, and one launch an op: of each layer, of the head's norm and of positions. */
+    /* Zeros for blocks of the norm, for the loss, and one launch per op: of each layer, of the head's norm
+     * and of the positions. */
     assert_int_equal(counted.zero_launches, 2 + r.config.layers + 2);
     const uint64_t layer =
-        13 * (uint64_t)r.config.width * sizeof(float); /* two norms, biases of 3 + 1 + 4 + 1 widths */
+        13 * (uint64_t)r.config.width * sizeof(float); /* two norms have 4 widths, the biases 3 + 1 + 4 + 1 */
     const uint64_t ends = (2 + (uint64_t)r.config.context) * r.config.width * sizeof(float);
     assert_in_range(counted.zero_bytes, r.config.layers * layer + ends,
                     r.config.layers * layer + ends + 8192);
@@ -316,7 +320,8 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
 
 /* --- finite differences --- */
 
-/* Nearly half of the padded rows are padding: float64 knows of none. */
+/* With this vocabulary nearly half of wte's rows in memory are padding, which the float64 model does not
+ * have. */
 enum { DIRECTION_SEED = 7, ODD_VOCABULARY = 65 };
 
 static void to_float64(const gpt2_fixture *r, double *params[GOLDEN_PARAMS])
@@ -353,7 +358,7 @@ static double tensor_norm(const gpt2_fixture *r, size_t index, const float *valu
     return norm_of(values, 0, r->elements[index], r->elements[index], r->elements[index]);
 }
 
-/* How fast the loss rises along a direction: the central difference over 1e-4 each way. */
+/* The derivative of the loss along a direction, from a central difference over 1e-4 in each direction. */
 static double slope_along(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index,
                           const float *direction)
 {
@@ -363,8 +368,8 @@ static double slope_along(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], 
            (2 * distance);
 }
 
-/* Along the gradient itself the loss must rise by the gradient's squared norm per unit. This sees a wrong
- * factor, but not what the gradient lacks: it does not look there. */
+/* Along the gradient itself the loss must rise by the squared norm of the gradient per unit. This detects a
+ * wrong factor, but not missing parts of the gradient, since the direction has no component along them. */
 static double error_along_gradient(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index)
 {
     const double norm = tensor_norm(r, index, r->gradients[index]);
@@ -372,11 +377,11 @@ static double error_along_gradient(const gpt2_fixture *r, double *params[GOLDEN_
     return fabs(slope - norm * norm) / (norm * norm);
 }
 
-/* Along a direction that knows nothing of the gradient, with a part in every element: normal numbers, fixed by
- * the seed. The loss must rise by gradient x direction per unit. An error e in the gradient, missing parts
- * included, shows as e x direction, a normal number with deviation ||e||: so the measure is the gradient's norm
- * and the tolerance that of the goldens, 1e-5. Seen: at most 1.4e-6, what fp32 and the difference's own error
- * leave together. */
+/* Along a random direction the loss must rise by gradient x direction per unit. The direction has normally
+ * distributed elements, from a fixed seed, and is independent of the gradient. An error e in the gradient,
+ * also a missing part, changes the product by e x direction, which is normally distributed with deviation
+ * ||e||. So the error is divided by the gradient's norm, with PyTorch's tolerance of 1e-5. Measured: at most
+ * 1.4e-6, from fp32 rounding and from the finite difference. */
 static double error_along_random(const gpt2_fixture *r, double *params[GOLDEN_PARAMS], size_t index)
 {
     const uint64_t count = r->elements[index];
@@ -410,8 +415,8 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
     gpt2_fixture_close(&r);
 }
 
-/* The check itself: a gradient without one element in eight passes along itself, and only there (0.045 and more
- * are seen). */
+/* Checks the check: a gradient that lacks every eighth element must pass along itself, and fail along the
+ * random direction (measured: errors from 0.045 on). */
 static void finite_differences_see_what_a_gradient_lacks(void **state)
 {
     (void)state;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* out[n] = in[k] weight[k, n] + bias[n] */
+/* out[n] = bias[n] + the sum over k of in[k] weight[k, n] */
 static void linear(const double *in, const double *weight, const double *bias, size_t k, size_t n,
                    double *out)
 {
@@ -27,7 +27,7 @@ static void layer_norm(const double *in, const double *weight, const double *bia
         out[i] = (in[i] - mean) / sqrt(variance + epsilon) * weight[i] + bias[i];
 }
 
-/* One head's output for position `t`: qkv rows are q, k, v of all heads. */
+/* One head's output for position `t`. A row of `qkv` has q, k and v of all heads. */
 static void attend(const double *qkv, size_t t, size_t width, size_t head_width, size_t head, double *out)
 {
     const double *q = qkv + t * 3 * width + head * head_width;
@@ -102,7 +102,7 @@ static void add_mlp(const forward *f, double *x, uint32_t seq_len)
     }
 }
 
-/* Cross entropy of one row; its logits into `logits` if not NULL. */
+/* Cross entropy of one row. Writes its logits to `logits` unless that is NULL. */
 static double row_loss(const forward *f, const double *x, int32_t target, double *logits)
 {
     const size_t width = f->config->width;

@@ -1,10 +1,10 @@
-/* wte's padded rows, in the model: nothing that lies in them reaches a loss, a gradient or a logit, they get no gradient
- * themselves, and whoever sets the params' values sets them.
+/* The padded rows of the embedding wte. No value in them may reach a loss, a gradient or a logit; they get
+ * no gradient; and setting the params' values sets them to zero.
  *
- * They are zeros, so that nothing is seen of them is no proof. Here they are poisoned: with numbers so large that any one
- * of them would drown all others. (Not with numbers that are none: the gradient of the head's input is a sum that
- * contains padded gradient x padded row, 0 x poison, which only a finite poison leaves at zero. Where no gradient is
- * made, they may be.) What the model makes must be the same to the last bit.
+ * As zeros would hide an error, the tests write numbers into them that are so large that a single one would
+ * change any sum. (The numbers must be finite: the gradient of the head's input is a sum that contains
+ * padded gradient x padded row, and 0 x infinity would not be zero. Tests without gradients also use numbers
+ * that are not finite.) The results must be the same in all bits.
  */
 #include "tests/model/gpt2_fixture.h"
 
@@ -16,20 +16,21 @@
 
 #include <cmocka.h>
 
-/* 128 is no other size of the model: 64 rows of width 64. */
+/* The padded number of rows, 128, occurs nowhere else among the model's sizes: 65 rows of width 64, padded
+ * to a multiple of 64. */
 enum { VOCABULARY = 65, ROWS = 128 };
 
 static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
 
 enum { DTYPES = sizeof dtypes / sizeof dtypes[0], WTE = TIDE_ROLE_TOKEN_EMBEDDING };
 
-/* A large number that the dtype has; the logits that it makes need not be numbers. */
+/* A large number that the dtype can represent. Its logits may be infinite. */
 static float poison_of(tide_dtype dtype)
 {
     return dtype == TIDE_DTYPE_FP16 ? 60000 : 1e30F;
 }
 
-/* wte's padded elements. */
+/* Number of padded elements of wte. */
 static uint64_t padding(const gpt2_fixture *r)
 {
     return r->memory_elements[WTE] - r->elements[WTE];
@@ -52,7 +53,7 @@ static void open_poisoned(gpt2_fixture *r, tide_dtype dtype, bool recompute)
     poison(r, poison_of(dtype));
 }
 
-/* Of either sign: a gradient of -0 is none. */
+/* A gradient of -0 is zero, too. */
 static void assert_zeros(const float *values, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -93,7 +94,7 @@ static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
     }
 }
 
-/* --- as if nothing were padded --- */
+/* --- comparison with matmuls without padding --- */
 
 static tide_matmul_args without_padding(const tide_matmul_args *args)
 {
@@ -117,13 +118,14 @@ static tide_status unpadded_matmul(void *stream, const void *arguments)
     const tide_matmul_args *padded = arguments, unpadded = without_padding(padded);
     matmuls_cut += unpadded.m != padded->m || unpadded.n != padded->n || unpadded.k != padded->k;
     if (padded->out_dtype == TIDE_DTYPE_FP32 && !padded->accumulate && unpadded.m != padded->m)
+        /* the caller expects a whole gradient */
         memset((float *)padded->c + unpadded.m * padded->ldc, 0,
-               (padded->m - unpadded.m) * padded->ldc * sizeof(float)); /* a gradient is written whole */
+               (padded->m - unpadded.m) * padded->ldc * sizeof(float));
     return tide_kernels_cpu()->matmul(stream, &unpadded);
 }
 
-/* In fp16, whose products are the built-in ones on every machine: those sum in an order that no size changes. (oneDNN
- * chooses another product for another size, so there only the last bits may be others.) */
+/* The test uses fp16, for which all machines have the built-in matmul, whose order of summation does not
+ * depend on the size. (oneDNN may choose another order for another size, so its last bits may differ.) */
 static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **state)
 {
     (void)state;
@@ -136,7 +138,7 @@ static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **
     gpt2_fixture_open_small(&bare, &unpadded, TIDE_DTYPE_FP16, false, VOCABULARY);
     matmuls_cut = 0;
     const double other = gpt2_fixture_step(&bare);
-    assert_int_equal(matmuls_cut, 3 * 4); /* the head's, of 4 micro-batches */
+    assert_int_equal(matmuls_cut, 3 * 4); /* the head's three, in 4 micro-batches */
     assert_memory_equal(&loss, &other, sizeof loss);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
         assert_memory_equal(padded.gradients[i], bare.gradients[i], padded.elements[i] * sizeof(float));
@@ -172,7 +174,7 @@ static void without_a_gradient_padded_rows_may_be_anything(void **state)
     }
 }
 
-/* What a run sees that the poison would change if it were read: the same test, with it in a row that is. */
+/* Checks the other tests: the same poison in a row of the vocabulary must change the loss. */
 static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The params and tensors of Llama's kind of families: how many, which names and shapes, in which order, what is one product's. */
+/* The params and tensors of the Llama-like families: their number, names, shapes and order, and which
+ * tensors are one param because one matmul uses them together. */
 #include "src/model/params.h"
 #include "tests/support/small_model.h"
 
@@ -23,9 +24,15 @@ static void presets_have_their_published_sizes(void **unused)
         const char *name;
         uint64_t elements;
     } published[] = {
-        {"llama-3.2-1b", 1235814400}, {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496},
-        {"qwen2.5-7b", 7615616512},   {"qwen3-8b", 8190735360},     {"qwen3-32b", 32762123264},
-        {"llama-nano", 4656384}, /* 2 x 256 x 256 + 6 x (256 x (384 + 256 + 3 x 768) + 2 x 256) + 256 */
+        {"llama-3.2-1b", 1235814400},
+        {"llama-3.1-8b", 8030261248},
+        {"llama-3.1-70b", 70553706496},
+        {"qwen2.5-7b", 7615616512},
+        {"qwen3-8b", 8190735360},
+        {"qwen3-32b", 32762123264},
+        /* embedding and head, six layers, last norm:
+         * 2 x 256 x 256 + 6 x (256 x (384 + 256 + 3 x 768) + 2 x 256) + 256 */
+        {"llama-nano", 4656384},
     };
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         const tide_model_config config = preset(published[i].name);
@@ -45,7 +52,7 @@ static void presets_have_their_published_sizes(void **unused)
 
 typedef struct expected_tensor {
     const char *name;
-    uint64_t shape[2]; /* of a vector the second is 0 */
+    uint64_t shape[2]; /* the second is 0 for a vector */
 } expected_tensor;
 
 static void assert_tensor(const tide_model_config *config, size_t index, const char *name,
@@ -61,7 +68,7 @@ static void assert_tensor(const tide_model_config *config, size_t index, const c
                      expected->shape[0] * (expected->shape[1] == 0 ? 1 : expected->shape[1]));
 }
 
-/* The embedding, every layer's tensors, the last norm and, where it is not tied, the head. */
+/* Check the embedding, every layer's tensors, the last norm and, if it is not tied, the head. */
 static void assert_tensors(const tide_model_config *config, const expected_tensor *of_layer, size_t count)
 {
     const expected_tensor embedding = {"model.embed_tokens.weight", {config->vocab_size, config->width}},
@@ -141,7 +148,7 @@ static void biases_stand_behind_their_weights(void **unused)
     assert_tensors(&config, of_layer, COUNT(of_layer));
 }
 
-/* ---- what is one product's ---- */
+/* ---- tensors that one matmul uses together ---- */
 
 static void assert_one_param(const tide_model_config *config, tide_role role, const char *const names[],
                              const uint64_t rows[], uint32_t count, uint64_t columns)
@@ -225,7 +232,7 @@ static void every_index_is_its_roles_in_every_preset(void **unused)
     (void)unused;
     for (size_t p = 0; tide_model_preset_name(p); p++) {
         tide_model_config config = preset(tide_model_preset_name(p));
-        config.vocab_size -= 7; /* no multiple of 64 */
+        config.vocab_size -= 7; /* not a multiple of 64 */
         size_t tensors = 0;
         for (size_t i = 0; i < tide_model_param_count(&config); i++)
             assert_param(&config, i, &tensors);
@@ -233,7 +240,8 @@ static void every_index_is_its_roles_in_every_preset(void **unused)
     }
 }
 
-/* Tensors of one param have streams of their own, so that the values do not depend on what is one product's. */
+/* Each tensor of a param has its own stream of random numbers, so its values do not depend on which tensors
+ * share the param. */
 static void tensors_of_a_param_have_values_of_their_own(void **unused)
 {
     (void)unused;

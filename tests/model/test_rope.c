@@ -1,4 +1,4 @@
-/* Rotary frequencies and their tables, against formulas written once more in float64. */
+/* Rotary frequencies and their tables, compared with float64 formulas. */
 #include "src/model/rope.h"
 
 #include "tests/support/small_model.h"
@@ -27,7 +27,7 @@ static void assert_frequencies(const tide_model_config *config, const double *ex
     float made[HALF_MAX];
     tide_rope_frequencies(config, made);
     for (uint32_t i = 0; i < config->head_width / 2; i++)
-        if (!(fabs((double)made[i] / expected[i] - 1) < 3e-7)) /* a few roundings to fp32 */
+        if (!(fabs((double)made[i] / expected[i] - 1) < 3e-7)) /* a few fp32 roundings */
             fail_msg("frequency %u is %.9g, not %.9g", i, (double)made[i], expected[i]);
 }
 
@@ -62,7 +62,8 @@ static void an_odd_number_of_pairs_has_its_frequencies_too(void **unused)
     assert_frequencies(&config, expected);
 }
 
-/* Llama 3.1's own numbers and others: turns within the original context say where a frequency stands. */
+/* The parameters of Llama 3.1 and others. The number of turns within the original context decides whether a
+ * frequency is kept, mixed or stretched. */
 static void llama3_keeps_short_waves_and_stretches_long_ones(void **unused)
 {
     (void)unused;
@@ -110,7 +111,8 @@ static void llama3_keeps_short_waves_and_stretches_long_ones(void **unused)
     }
 }
 
-/* As the paper says it: how many dimensions turn so often, a ramp between, its complement a mask of what is kept. */
+/* The frequencies as in the YaRN paper: find the dimensions that turn beta_fast and beta_slow times, let a
+ * ramp go from one to the other, and mix the kept and the divided frequency by it. */
 static void yarn_frequencies(uint32_t head_width, const tide_rope *rope, double *made)
 {
     double ends[2];
@@ -178,7 +180,7 @@ static void yarn_ramps_by_dimension_rounded_or_not(void **unused)
             const tide_model_config config = config_of(128, rope);
             assert_frequencies(&config, expected[exact]);
         }
-        if (r < 2) /* whose ramps lie inside, and not on whole dimensions */
+        if (r < 2) /* their ramps lie inside, with ends between two dimensions */
             assert_memory_not_equal(expected[0], expected[1], sizeof expected[0]);
     }
 }
@@ -189,7 +191,7 @@ static void yarns_attention_factor_grows_with_the_factors_logarithm(void **unuse
     assert_true(tide_rope_yarn_attention(1, 0, 0) == 1);
     assert_true(fabs(tide_rope_yarn_attention(4, 0, 0) - (0.1 * log(4) + 1)) < 1e-15);
     assert_true(fabs(tide_rope_yarn_attention(40, 0.707, 0) - (0.1 * log(40) + 1)) <
-                1e-15); /* one alone says nothing */
+                1e-15); /* mscale without mscale_all_dim has no effect, nor the reverse */
     assert_true(fabs(tide_rope_yarn_attention(40, 0, 0.707) - (0.1 * log(40) + 1)) < 1e-15);
     assert_true(tide_rope_yarn_attention(40, 0.707, 0.707) == 1);
     assert_true(fabs(tide_rope_yarn_attention(40, 1, 0.5) - (0.1 * log(40) + 1) / (0.05 * log(40) + 1)) <
@@ -247,7 +249,8 @@ static void a_table_has_the_angles_of_every_position(void **unused)
     free(table);
 }
 
-/* The last row is also where the frequencies lie while the table is made. */
+/* tide_rope_table keeps the frequencies in the last row while it makes the table, so a short table is a
+ * special case. */
 static void short_tables_are_the_long_ones_beginning(void **unused)
 {
     (void)unused;
