@@ -21,7 +21,7 @@ static void read_config(FILE *file, size_t bytes, family_case *to)
     free(text);
 }
 
-/* tidepool's number of the tensor with that name. */
+/* tidepool's index of the tensor with that name. */
 static size_t find_tensor(const family_case *of, const char *name, uint64_t elements)
 {
     tide_model_tensor tensor;

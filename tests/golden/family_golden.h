@@ -1,4 +1,5 @@
-/* What transformers say about tiny models of every family: families.golden, which make_family_golden.py writes and describes. */
+/* Reads families.golden: the results of transformers for tiny models of every family. make_family_golden.py
+ * writes and describes the file. */
 #ifndef TIDE_TESTS_GOLDEN_FAMILY_GOLDEN_H
 #define TIDE_TESTS_GOLDEN_FAMILY_GOLDEN_H
 
@@ -14,12 +15,12 @@ enum {
 
 typedef struct family_case {
     char name[32];
-    tide_model_config config; /* of the case's config.json */
+    tide_model_config config; /* from the case's config.json */
     uint32_t seq_len;
     uint32_t tensors;
-    double losses[FAMILY_STEPS], norms[FAMILY_STEPS]; /* before each update; before clipping */
-    /* In tidepool's order of tensors: */
-    uint32_t items[FAMILY_TENSORS_MAX];   /* whose hashes its values are */
+    double losses[FAMILY_STEPS], norms[FAMILY_STEPS]; /* losses before each update, norms before clipping */
+    /* by tidepool's index of a tensor: */
+    uint32_t items[FAMILY_TENSORS_MAX];   /* item of the hash that gives its values */
     float *gradients[FAMILY_TENSORS_MAX]; /* of step 0 */
 } family_case;
 
@@ -27,18 +28,19 @@ typedef struct family_golden {
     family_case cases[FAMILY_CASES];
 } family_golden;
 
-/* Fails the test if the file is not there or not whole, if a config.json in it is refused, or if a model's tensors have other names
- * or sizes than transformers'. */
+/* Fails the test if the file is missing or incomplete, if tidepool refuses a config.json in it, or if a
+ * model's tensors have other names or sizes than transformers'. */
 void family_golden_load(family_golden *golden);
 void family_golden_free(family_golden *golden);
 
-/* Fails the test if there is none. */
+/* The case with this name. Fails the test if there is none. */
 const family_case *family_golden_find(const family_golden *golden, const char *name);
 
-/* Values of the `index`-th tensor; `values` has its elements. */
+/* Initial values of the `index`-th tensor. `values` has space for its elements. */
 void family_case_values(const family_case *of, size_t index, float *values);
 
-/* Tokens of the batch's sequences, one after the other, and the one after the last: FAMILY_SEQUENCES x seq_len + 1. */
+/* Tokens of the batch's sequences, one after the other, and one token after the last: FAMILY_SEQUENCES x
+ * seq_len + 1. */
 void family_case_tokens(const family_case *of, int32_t *tokens);
 
 #endif

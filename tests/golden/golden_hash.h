@@ -1,5 +1,5 @@
-/* The integer hash that goldens' params and tokens come from: number() and centred() of make_gpt2_golden.py and
- * make_family_golden.py, bit for bit. */
+/* The integer hash from which the goldens' params and tokens come. It gives the same bits as number() and
+ * centred() in make_gpt2_golden.py and make_family_golden.py. */
 #ifndef TIDE_TESTS_GOLDEN_GOLDEN_HASH_H
 #define TIDE_TESTS_GOLDEN_GOLDEN_HASH_H
 
@@ -17,7 +17,7 @@ static inline uint32_t golden_number(uint32_t item, uint32_t index)
     return x ^ (x >> 16);
 }
 
-/* In [-0.5, 0.5), multiples of 2^-24. */
+/* A number in [-0.5, 0.5), a multiple of 2^-24. */
 static inline float golden_centred(uint32_t item, uint32_t index)
 {
     return (float)(golden_number(item, index) >> 8) / (float)(1 << 24) - 0.5f;

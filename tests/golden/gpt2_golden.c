@@ -44,7 +44,8 @@ static void read_exactly(FILE *file, void *target, size_t bytes)
     assert_int_equal(fread(target, 1, bytes, file), bytes);
 }
 
-/* Opened, and read up to what its header counts. */
+/* Open a golden file and read its header, which must have this magic, version 1, and `count` in its last
+ * number. */
 static FILE *open_file(const char *name, const char *magic, uint32_t count)
 {
     char path[256], found[8];
@@ -85,7 +86,7 @@ void golden_free(gpt2_golden *golden)
 
 /* --- frozen params --- */
 
-/* FROZEN of make_gpt2_golden.py */
+/* the sets of FROZEN in make_gpt2_golden.py */
 static const golden_frozen golden_sets[GOLDEN_FROZEN_SETS] = {
     {.patterns = {"w?e.weight"}, .pattern_count = 1},
     {.patterns = {"w?e.weight", "h.0.*", "ln_f.*"}, .pattern_count = 3},

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-/* Eight sequences to train on, all in every batch, so that the order of shuffling is of no matter; a ninth for
- * validation. */
+/* Write eight sequences for training, all of which are in every batch, so that shuffling does not matter,
+ * and a ninth for validation. */
 static void write_golden_data(const char *path)
 {
     int32_t tokens[GOLDEN_TOKENS + GOLDEN_SEQ_LEN + 1] = {0};

@@ -1,5 +1,5 @@
-/* The golden GPT-2 in a trainer, about to make PyTorch's run, with some params frozen. For tests with test_trainer_fixture.h's
- * folder; failures fail the test. */
+/* A trainer with the golden GPT-2, ready to make the same steps as PyTorch, optionally with frozen params.
+ * Needs the folder of test_trainer_fixture.h. A failure fails the test. */
 #ifndef TIDE_TESTS_GOLDEN_GPT2_RUN_H
 #define TIDE_TESTS_GOLDEN_GPT2_RUN_H
 

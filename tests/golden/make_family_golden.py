@@ -1,31 +1,32 @@
 #!/usr/bin/python3
-"""Makes families.golden: what Hugging Face's transformers say about tiny models of every family.
+"""Makes families.golden: the results of Hugging Face's transformers for tiny models of every family.
 
     python3 -m venv somewhere && somewhere/bin/pip install torch transformers
     somewhere/bin/python make_family_golden.py families.golden
 
-(Made with transformers 5.23 and torch 2.15 on a CPU; another version or processor may change a last digit.)
+The file was made with transformers 5.23 and torch 2.15 on a CPU. Others may give other last digits.
 
-A case is a config.json and a sequence length (CASES). Its text is in the file, and both transformers and tidepool read that
-text. Params and tokens come from an integer hash (number() below) that tests/golden/golden_hash.h repeats bit for bit, so the
-file holds texts and results only. 8 sequences are a batch, and 20 steps of AdamW train on it.
+A case is a config.json and a sequence length (CASES). The file contains the text of the config.json, which
+both transformers and tidepool read. Params and tokens come from an integer hash (number() below), which
+tests/golden/golden_hash.h repeats bit for bit, so the file contains only texts and results. A batch has 8
+sequences; AdamW trains on it for 20 steps.
 
-The models run in float64, unpatched; the loss is taken from their logits here. Two things in them are float32 all the same, by
-transformers' own code: the angles of rotary positions with their cosines and sines, and what an RMS norm makes of its input. How
-much that matters is printed: formulation() below says the same networks once more, in float64 throughout and from the papers'
-formulas, and losses and gradients of both are compared (5e-9 and 8e-7 apart at the most; 5e-6 is an error). GPT-2 needs none of
-that: make_gpt2_golden.py has its formulas.
+The models run unpatched in float64, and this script computes the loss from their logits. transformers' own
+code still computes two things in float32: the angles of rotary positions with their cosines and sines, and
+the output of an RMS norm. To measure the effect, formulation() below repeats the networks from the papers'
+formulas, in float64 throughout. The script prints by how much losses and gradients differ (at most 5e-9 and
+8e-7) and fails from 5e-6 on. GPT-2 is not compared here, since make_gpt2_golden.py has its formulas.
 
 families.golden, little endian:
     8 bytes   "TIDEFAMS"
     uint32    version 1, training steps, sequences of a batch, cases
     and of each case
-    32 bytes  its name, zeros behind it
+    32 bytes  its name, padded with zeros
     uint32    bytes of its config.json, tokens of a sequence, tensors
     the text of config.json
     float64   [steps] loss before each step's update; [steps] gradient norm before clipping
-    and of each tensor, in transformers' order; the n-th (from 0) has the values of the hash's item n
-    64 bytes  its name in files, zeros behind it
+    and of each tensor, in transformers' order; item n of the hash gives the values of tensor n
+    64 bytes  its name in files, padded with zeros
     uint32    elements
     float32   [elements] gradient of step 0, unclipped (an embedding's with the tied head's)
 """
@@ -48,7 +49,7 @@ SPREAD = 0.5
 
 
 def shape(layers, width, heads, kv_heads, mlp, vocabulary, context=64, **others):
-    """What config.json says in all families but GPT-2's."""
+    """Fields of config.json that all families except GPT-2 have."""
     return {"hidden_act": "silu", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
             "num_key_value_heads": kv_heads, "intermediate_size": mlp, "vocab_size": vocabulary,
             "max_position_embeddings": context, "rms_norm_eps": 1e-5, **others}
@@ -70,12 +71,14 @@ def qwen3(*sizes, **others):
     return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False, **shape(*sizes, **others)}
 
 
-# Name, tokens of a sequence, config.json. transformers 4 wrote rope_theta, rope_scaling and torch_dtype, transformers 5 writes
-# rope_parameters and dtype. llama3 and yarn leave some frequencies, divide some and mix some. Each family but GPT-2 has 1, 2 and 8
-# queries a key, a tied head and one of its own, heads of another width than width / heads, and all four kinds of positions; all
-# families together have every kind of positions with each of 1, 2 and 8 queries a key and with both heads. No case multiplies
-# rounding: with every weight off by 6e-8, transformers' own norms stay within 3e-6 over the 20 steps. (A Qwen3 of width 17 with
-# three heads of width 6 had a step where they moved by 1e-4: no case.)
+# (name, tokens of a sequence, config.json). transformers 4 wrote rope_theta, rope_scaling and torch_dtype,
+# transformers 5 writes rope_parameters and dtype. The cases with llama3 and yarn keep some frequencies,
+# divide some and mix some. Each family except GPT-2 has cases with 1, 2 and 8 queries a key, with a tied and
+# an untied head, with heads of another width than width / heads, and with all four kinds of positions. All
+# families together have each kind of positions with 1, 2 and 8 queries a key and with both kinds of head. No
+# case enlarges rounding errors: if every weight is changed by 6e-8, transformers' own norms change by at most
+# 3e-6 in the 20 steps. (A Qwen3 of width 17 with three heads of width 6 was left out because its norm changed
+# by 1e-4 in one step.)
 CASES = (
     ("gpt2", 21, {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "n_layer": 1,
                   "n_embd": 20, "n_head": 2, "n_positions": 24, "n_ctx": 24, "vocab_size": 67, "layer_norm_epsilon": 1e-5,
@@ -136,12 +139,13 @@ CASES = (
     ("qwen3-yarn", 20, qwen3(2, 19, 16, 2, 21, 59, 80, head_dim=8, tie_word_embeddings=False, rope_theta=500.0,
                              rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20,
                                            "beta_fast": 2.0, "beta_slow": 0.1}, torch_dtype="float32")),
-    # A padding token, whose embedding gets its gradient from a tied head only, or none; -1 counts from the end. eval() drops nothing.
+    # With a padding token: its embedding gets a gradient only from a tied head; -1 counts from the end.
+    # eval() turns dropout off.
     ("llama-padding", 18, llama(1, 18, 3, 1, 22, 59, tie_word_embeddings=True, rope_theta=10000.0, pad_token_id=7,
                                 attention_dropout=0.1, torch_dtype="float32")),
     ("qwen2-padding", 18, qwen2(1, 18, 3, 3, 22, 59, tie_word_embeddings=False, rope_theta=10000.0, pad_token_id=-1,
                                 torch_dtype="float32")),
-    # Windows of attention as long as the sequence, which hide nothing of it.
+    # With attention windows as long as the sequence, which thus hide nothing.
     ("mistral-window", 20, mistral(1, 18, 3, 1, 22, 59, head_dim=8, tie_word_embeddings=True, rope_theta=10000.0,
                                    sliding_window=20, torch_dtype="float32")),
     ("qwen3-window", 20, qwen3(1, 18, 3, 1, 22, 59, head_dim=8, tie_word_embeddings=False, rope_theta=10000.0,
@@ -150,7 +154,7 @@ CASES = (
 
 
 def number(item, count):
-    """uint32 hashes of (item, 0 .. count - 1)."""
+    """The hashes of (item, 0) to (item, count - 1), as uint32."""
     x = np.arange(count, dtype=np.uint64) * 2654435761 + item * 2246822519 + 374761393
     x &= 0xFFFFFFFF
     x ^= x >> 15
@@ -161,12 +165,12 @@ def number(item, count):
 
 
 def centred(item, count):
-    """fp32 in [-0.5, 0.5), multiples of 2^-24."""
+    """The hashes as fp32 numbers in [-0.5, 0.5), multiples of 2^-24."""
     return (number(item, count) >> 8).astype(np.float32) / np.float32(1 << 24) - np.float32(0.5)
 
 
 def values(item, name, param):
-    """Around 0, and around 1 for norms."""
+    """Initial values of a param: around 1 for weights of norms, around 0 for others."""
     found = centred(item, param.numel()) * np.float32(SPREAD)
     if param.dim() == 1 and name.endswith("weight"):
         found = np.float32(1) + found
@@ -176,7 +180,7 @@ def values(item, name, param):
 def make_model(text):
     fields = json.loads(text)
     model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[fields["model_type"]].from_dict(fields), dtype=torch.float32)
-    model.eval().double()  # eval(): no dropout
+    model.eval().double()  # eval() turns dropout off
     params = {name.removeprefix("transformer."): param for name, param in model.named_parameters()}
     with torch.no_grad():
         for item, (name, param) in enumerate(params.items()):
@@ -218,11 +222,11 @@ def train(model, params, inputs, targets):
     return losses, norms, gradients
 
 
-# --- the same networks from their formulas ---
+# --- the same networks, from the formulas ---
 
 
 def frequencies(fields, width):
-    """Of rotary positions, and what their cosines and sines are multiplied with."""
+    """The frequencies of rotary positions, and the factor for their cosines and sines."""
     rope = fields.get("rope_parameters") or {"rope_theta": fields["rope_theta"], **(fields.get("rope_scaling") or {})}
     kind = rope.get("rope_type", rope.get("type", "default"))
     theta, factor = rope["rope_theta"], rope.get("factor")
@@ -232,7 +236,7 @@ def frequencies(fields, width):
         return [f / factor for f in plain], 1
     if kind == "llama3":
         def scaled(f):
-            turns = original * f / (2 * math.pi)  # within the original context
+            turns = original * f / (2 * math.pi)  # over the original context length
             share = (turns - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
             share = min(max(share, 0), 1)
             return share * f + (1 - share) * f / factor
@@ -252,7 +256,7 @@ def frequencies(fields, width):
 
 
 def formulation(fields, p, inputs, targets):
-    """The loss of all families but GPT-2, in float64."""
+    """The loss in float64, for all families except GPT-2."""
     heads, kv_heads = fields["num_attention_heads"], fields["num_key_value_heads"]
     width = fields.get("head_dim") or fields["hidden_size"] // heads
     length = inputs.shape[1]
@@ -277,7 +281,7 @@ def formulation(fields, p, inputs, targets):
 
     embedding, padding = p["model.embed_tokens.weight"], fields.get("pad_token_id")
     x = embedding[inputs]
-    if padding is not None:  # no gradient of such inputs
+    if padding is not None:  # the padding token's input gives no gradient
         x = torch.where((inputs == padding % fields["vocab_size"])[..., None], embedding.detach()[inputs], x)
     future = torch.ones(length, length, dtype=torch.bool).triu(1)
     for i in range(fields["num_hidden_layers"]):
@@ -297,7 +301,7 @@ def formulation(fields, p, inputs, targets):
 
 
 def distances(fields, params, inputs, targets, loss, gradients):
-    """How far transformers' loss and gradients are from the formulas'."""
+    """The relative differences of transformers' loss and gradients from those of formulation()."""
     own = {name: values(item, name, param).requires_grad_() for item, (name, param) in enumerate(params.items())}
     truth = formulation(fields, own, inputs, targets)
     truth.backward()

@@ -1,23 +1,24 @@
 #!/usr/bin/python3
-"""Makes gpt2.golden and frozen.golden: what PyTorch says about a small GPT-2 (Debian's python3-torch is enough).
+"""Makes gpt2.golden and frozen.golden: PyTorch's results for a small GPT-2. Debian's python3-torch suffices.
 
-Two layers, width 64, 4 heads, context 32, vocabulary 128, a batch of 8 sequences of 32 tokens. Params and
-tokens come from an integer hash (number() below) that tests/golden/gpt2_golden.c repeats bit for bit, so the
-file holds results only. All arithmetic is float64: the golden's own error is none beside fp32's.
+The model has two layers, width 64, 4 heads, context 32 and vocabulary 128, and a batch has 8 sequences of 32
+tokens. Params and tokens come from an integer hash (number() below), which tests/golden/golden_hash.h repeats
+bit for bit, so the files contain only results. All arithmetic is float64, so the goldens' own error is
+negligible compared with fp32's.
 
 gpt2.golden, little endian:
     8 bytes   "TIDEGOLD"
     uint32    version 1, training steps, params (tensors)
     float64   [steps] loss before each step's update; [steps] gradient norm before clipping
-    float32   gradients of step 0, unclipped, tensor after tensor in creation order (wte's with the tied head's)
+    float32   gradients of step 0, unclipped, tensor after tensor in creation order (wte's with the head's)
 
-frozen.golden: the same runs with some params' requires_grad False, a set of them after the other (FROZEN):
+frozen.golden: the same run with requires_grad = False for some params, once for each set in FROZEN:
     8 bytes   "TIDEFROZ"
     uint32    version 1, training steps, sets
     and of each set
-    uint32    params (tensors) that are frozen
-    float64   [steps] losses, [steps] norms, as above
-    float32   64 weights of each trained param after the last step, evenly spaced from its first on
+    uint32    number of frozen params (tensors)
+    float64   [steps] losses, [steps] norms, as in gpt2.golden
+    float32   64 weights of each trained param after the last step, at equal distances from the first on
 
     ./make_gpt2_golden.py gpt2.golden frozen.golden
 """
@@ -36,14 +37,14 @@ SEQUENCES, STEPS, WARMUP = 8, 20, 4
 LR, LR_MIN, DECAY, CLIP = 1e-2, 1e-3, 0.1, 1.0
 BETAS, EPSILON = (0.9, 0.95), 1e-8
 TOKENS_ITEM = 1000
-# As golden_sets of gpt2_golden.c: embeddings (and with them the head), all but the last block, one end of what is tied,
-# params here and there.
+# The same sets as golden_sets in gpt2_golden.c: the embeddings and thus the tied head; all but the last
+# block; only wte with the tied head; various params.
 FROZEN = (("w?e.weight",), ("w?e.weight", "h.0.*", "ln_f.*"), ("wte.weight",), ("*.bias", "h.1.ln_*", "h.0.mlp.c_fc.weight"))
 SAMPLES = 64
 
 
 def number(item, count):
-    """uint32 hashes of (item, 0 .. count - 1)."""
+    """The hashes of (item, 0) to (item, count - 1), as uint32."""
     x = np.arange(count, dtype=np.uint64) * 2654435761 + item * 2246822519 + 374761393
     x &= 0xFFFFFFFF
     x ^= x >> 15
@@ -54,7 +55,7 @@ def number(item, count):
 
 
 def centred(item, count):
-    """fp32 in [-0.5, 0.5), multiples of 2^-24."""
+    """The hashes as fp32 numbers in [-0.5, 0.5), multiples of 2^-24."""
     return (number(item, count) >> 8).astype(np.float32) / np.float32(1 << 24) - np.float32(0.5)
 
 
