@@ -1,9 +1,11 @@
-/* What a Hugging Face folder's model says of some tokens, for tools/dev/hf_check.py:
+/* Writes the logits that a Hugging Face folder's model computes for some tokens. tools/dev/hf_check.py
+ * compares them with those of transformers.
  *
  *     hf_logits FOLDER fp32|bf16|fp16 DATA TOKENS OUT
  *
- * DATA is any text that a trainer can be opened with; TOKENS a file of int32, one sequence; OUT gets float32 [tokens, vocabulary].
- * No test by itself: it has what the program has not, logits. */
+ * DATA is any text file, which the trainer needs to be opened; TOKENS is a file of int32, one sequence;
+ * OUT receives float32 [tokens, vocabulary]. This is a helper and not a test: the program tidepool has no
+ * command that prints logits. */
 #include "src/train/trainer_internal.h"
 
 #include <stdio.h>

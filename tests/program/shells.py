@@ -1,4 +1,4 @@
-"""Shells at a terminal of their own, to see what they complete when somebody types."""
+"""Interactive shells on a pseudo-terminal: the tests type into them and read what they complete."""
 import os
 import pty
 import subprocess
@@ -12,7 +12,7 @@ TIMEOUT_S = 30
 
 
 class Terminal:
-    """A shell that was told to note in `folder`/words what `tidepool` was called with, a word a line."""
+    """A shell in which `tidepool` is a function that writes its arguments to `folder`/words, one per line."""
 
     def __init__(self, command, folder, setup):
         self.folder = Path(folder)
@@ -38,7 +38,8 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def wait(self, name):
-        """The content of a file in the folder, once it is there; it is removed. None: it never came."""
+        """Waits until the file `name` is in the folder, removes it and returns its content; None after
+        TIMEOUT_S."""
         deadline = time.monotonic() + TIMEOUT_S
         while not (self.folder / name).exists():
             if time.monotonic() > deadline:
@@ -49,7 +50,8 @@ class Terminal:
         return text
 
     def words(self, typed):
-        """What the program is called with when this is typed, tabs and all."""
+        """Types the text (with its tabs) and enter, and returns the arguments that the shell passed to
+        `tidepool`."""
         self.type(typed + "\r")
         text = self.wait("words")
         return text.splitlines() if text is not None else [f"nothing, but: {self.said[-2000:]!r}"]
@@ -65,7 +67,8 @@ class Bash(Terminal):
         super().__init__(["bash", "--norc", "--noprofile", "-i"], folder, [f"source {script}"])
 
 
-# What is offered goes through compadd: there it is noted, and what zsh itself keeps in arrays is not.
+# zsh's completion functions offer their matches by compadd. This compadd writes the matches to a file, except
+# in calls with -O, -A or -D, by which zsh's own functions only fill arrays.
 ZSH_SETUP = (
     "bindkey -e; LISTMAX=100000; autoload -Uz compinit; fpath=({folder} $fpath); compinit -u -D",
     "noted() {{ local -a hits; builtin compadd -A hits \"$@\"; print -rl -- $hits >> offered.new; builtin compadd \"$@\"; }}",
@@ -80,14 +83,15 @@ class Zsh(Terminal):
         super().__init__(["zsh", "-f", "-i"], folder, setup)
 
     def shows(self, text):
-        """Whether this comes, or came, to stand on the screen."""
+        """Whether the text is on the screen already or appears there within TIMEOUT_S."""
         deadline = time.monotonic() + TIMEOUT_S
         while text.encode() not in self.said and time.monotonic() < deadline:
             time.sleep(0.01)
         return text.encode() in self.said
 
     def offered(self, typed):
-        """All that is offered behind this, in order of the alphabet; an option without the = that may follow it."""
+        """Returns the sorted completions that zsh lists after the typed text, without the "=" that may end an
+        option."""
         self.type(typed + "\x14")
         text = self.wait("offered")
         self.type("\x15")

@@ -1,8 +1,9 @@
-/* Pages of a program that there is not: with a command that has commands, operands, an option of one letter, a choice with a
- * number, and texts full of what roff and shells take for their own. Linked with tools/pages/ in place of
- * tidepool's list.
+/* Prints the man pages and completions of an imaginary program: it has a command with subcommands,
+ * operands, an option of one letter, a choice with a number, and texts full of characters that roff and
+ * shells treat as their own. The build links it with tools/pages/ in place of tidepool's list of commands.
  *
- * usage: strange_pages man [COMMAND] | bash | zsh      prints what tidepool --generate does of its own */
+ * usage: strange_pages man [COMMAND] | bash | zsh      prints what `tidepool --generate` would print for
+ * that program */
 #include "tools/pages/pages.h"
 
 static const tide_option options[] = {{.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print it"}};

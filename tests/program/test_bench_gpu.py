@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The GPU's benchmark on a GPU that is none: it runs to its end, and what it measured is readable whenever it is stopped. A real
-GPU is had for minutes, which are not for finding out that the benchmark stumbles. Of the figures nothing is asked.
+"""Runs the GPU's benchmark on the fake CUDA: it must run to its end, and its output must be readable whenever
+it is stopped. Time on a real GPU is too short to find such faults there. The test does not judge the
+measured values.
 
 usage: test_bench_gpu.py BENCH          prints TAP
-BENCH is bench_gpu on the fake CUDA of tests/gpu/fake, which tells on stderr what breaks CUDA's rules.
+BENCH is bench_gpu, linked with the fake CUDA of tests/gpu/fake, which prints each breach of CUDA's rules
+to stderr.
 """
 import json
 import os
@@ -24,7 +26,7 @@ LLAMA_LINEARS = ("qkv", "projection", "gate and up", "down")
 
 
 def lines_of(text):
-    """The figures, or None if a line is none."""
+    """Parses the benchmark's JSON lines; None if a line is not JSON or lacks a field."""
     try:
         rows = [json.loads(line) for line in text.splitlines()]
     except ValueError:
@@ -62,7 +64,8 @@ def check_whole(tap, bench):
 
 
 def check_kernels(tap, names):
-    """Every kernel of the table (kernels/kernels.h), but those of the other sections and one that costs nothing."""
+    """Every kernel of kernels/kernels.h is measured, except the ones that other sections measure and
+    loss_sum, whose time is negligible."""
     text = (ROOT / "kernels/kernels.h").read_text()
     kernels = set(re.findall(r"^    tide_kernel (\w+);", text, re.MULTILINE))
     kernels -= {"matmul", "attention", "attention_backward", "loss_sum"}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""tools/dev/check_words.py: which faults it sees, what it lets pass, and this tree within tools/dev/check_words.txt.
+"""tools/dev/check_words.py: which faults it finds and which text it accepts; and this tree keeps the bounds
+of tools/dev/check_words.txt.
 
 usage: test_check_words.py SCRIPT      prints TAP
 
-In all cases but the last the script looks at a small tree of its own. Faults of format need clang-format 14.
+In all cases but the last the script checks a small tree that the test makes. The cases about format need
+clang-format 14.
 """
 import os
 import shutil
@@ -64,7 +66,8 @@ def bounds_write(numbers=""):
 
 
 def planted(kind, path, text, line, what):
-    """One fault of a kind: refused, listed with its place, and let pass with a bound of one."""
+    """Writes a file with one fault of the kind: the script refuses it, lists its place, and accepts it with a
+    bound of one."""
     (ROOT / path).write_text(text)
     where = "src/pool" if path.startswith("src") else path.split("/")[0]
     bounds_write()

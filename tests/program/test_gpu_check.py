@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""tools/gpu_check.sh without a GPU: its machine, tools and programs are fakes that hang, fail or are slow in one part at a time.
+"""tools/gpu_check.sh without a GPU: the driver's tools and the programs are fakes that hang, fail or are slow
+in one part at a time.
 
 usage: test_gpu_check.py PROGRAM          prints TAP
 
-However one part behaves, the report tells of it and of all others, in time; and it is whole at whatever instant the check is
-killed. PROGRAM, the real one, trains in its place on the host device in one run, so that the benchmarks' own code is seen to run.
+However one part behaves, the report must state the result of every part within the time limit; and the
+report must be readable at whatever instant the check is killed. In one run PROGRAM, the real tidepool,
+replaces the fake and trains on the host device, so that the benchmarks' code is tested with real output.
 """
 import json
 import os
@@ -28,13 +30,13 @@ import gpu_report  # noqa: E402
 CHECK = ROOT / "tools/gpu_check.sh"
 FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
 PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "streamed", "largest", "peers", "sanitize")
-MINUTES = 10  # nothing is to be late, however busy the machine, but a part that hangs
+MINUTES = 10  # enough on the busiest machine for all parts, unless a part hangs
 LIMIT_SECONDS = 3
 AT_ONCE = 6
-SLACK_SECONDS = 10  # beyond the limit, on a busy machine
+SLACK_SECONDS = 10  # how much later than the limit a run may end on a busy machine
 KILLS = 10 if "TIDE_TEST_ALL" in os.environ else 5
 
-# Each fake first does what FAKE says of its part: "test=hang" and the like.
+# Each fake runs this first. FAKE names a part and what its fake shall do, such as "test=hang".
 BEHAVE = """#!/bin/sh
 behave() {
     case "$FAKE" in
@@ -104,7 +106,8 @@ with open(given["--metrics"], "w") as file:
     for step in range(1, int(given["--steps"]) + 1):
         file.write(json.dumps({"step": step, "loss": 1 / step, "grad_norm": 2.0, **dict.fromkeys(keys, 0.5)}) + "\\n")
 """
-# Of PyTorch what gpt2_torch.py sees first: it imports this, and 16 layers are too many.
+# A fake module torch: as soon as gpt2_torch.py imports it, it prints a result and exits, with status 1 for 16
+# layers.
 TORCH_PY = """import json, sys
 layers = int(sys.argv[sys.argv.index("--layers") + 1])
 print(json.dumps({"params": layers * 201e6 + 0.21e9, "tokens_per_second": 0.1}))
@@ -123,10 +126,11 @@ case "$*" in
 *attention*) behave attention ;;
 *candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
-# In the order that they run in, which is not that of their description: name, program.
+# Name and program of each GPU test, in the order that gpu_check.sh runs them; describe_build lists them in
+# the reverse order.
 TESTS = {"gpu_device": "gpu_small_device", "gpu_program": "gpu_program", "gpu_tile": "gpu_small_tile",
          "gpu_norms": "gpu_small_norms", "gpu_bits": "gpu_large_bits"}
-MEMCHECK = "memcheck gpu_small_device"  # behind the program's
+MEMCHECK = "memcheck gpu_small_device"  # its place in the order is behind gpu_program
 
 
 def script(path, text):
@@ -136,7 +140,7 @@ def script(path, text):
 
 
 class Scene:
-    """A machine with a GPU, as far as gpu_check.sh sees."""
+    """A folder of fakes that make gpu_check.sh believe that it is on a machine with a GPU."""
 
     def __init__(self, program):
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-gpu-check-"))
@@ -214,7 +218,7 @@ class Outcome:
         return {row["name"]: row for result in self.parts.values() for row in result["figures"]}
 
     def fits(self):
-        """What may be left: few files, none large."""
+        """Whether the output folder holds at most FILES_MAX files, each below FILE_MAX_BYTES."""
         files = list(self.folder.iterdir()) if self.folder.exists() else []
         return len(files) <= FILES_MAX and all(path.stat().st_size < FILE_MAX_BYTES for path in files)
 
@@ -260,17 +264,19 @@ def check_real_program(scene, tap):
 # --- one part misbehaves ---
 
 def others_stand(run, part):
-    """Parts that need nothing of the one that went wrong are as ever; those that need the build say what they lack. The sanitizer
-    runs tests, and is one of them."""
+    """Whether every part but `part` has its usual status. Parts that need the build are skipped if the build
+    went wrong. Both test and sanitize run the tests: if one of them misbehaves, the other is
+    not looked at."""
     needing = {"build": ("test", "resident", "kernels", "budget", "streamed", "largest", "sanitize")}.get(part, ())
     return all(run.status_of(other) == ("skipped" if other in needing or other == "peers" else "passed")
                for other in PARTS if other != part and {part, other} != {"test", "sanitize"})
 
 
 def check_misbehaviour(scene, tap):
-    """Many at once: they sleep most of the time."""
+    """All cases run at the same time, since they sleep for most of it."""
     cases = [(part, behaviour) for part in PARTS for behaviour in ("hang", "fail")
-             if part != "peers" and (part, behaviour) != ("environment", "fail")]  # there is no GPU then
+             # Without an environment there is no GPU and no part runs.
+             if part != "peers" and (part, behaviour) != ("environment", "fail")]
     folders = [scene.new() for _ in cases]
     limits = [("--limit", *(f"{name}={LIMIT_SECONDS}" for name in {part, "sanitize", *(["test"] if part == "sanitize" else [])}))
               if behaviour == "hang" else ()
@@ -334,7 +340,7 @@ def check_not_fatal(scene, tap):
 
 
 def check_deps(scene, tap):
-    """A copy of the tools with a package beside them; what the fake unpacks of it is a compiler."""
+    """A copy of tools/ with a folder of packages beside it; the fake unpacks a compiler from the package."""
     tree, build = scene.folder / "carried", scene.new()
     for name in ("gpu_check.sh", "dev/packages.sh", "dev/gpu/gpu_check.py", "dev/gpu/gpu_parts.py", "dev/gpu/gpu_report.py"):
         (tree / "tools" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -350,7 +356,7 @@ def check_deps(scene, tap):
 
 
 def check_full_sizes(scene, tap):
-    """With the sizes that --quick does not take: the benchmarks by themselves, on the fake program and PyTorch."""
+    """Without --quick: the benchmarks take their full sizes, on the fake program and the fake PyTorch."""
     (scene.folder / "torch").mkdir()
     (scene.folder / "torch/torch.py").write_text(TORCH_PY)
     for case, wanted in (("resident", "llama-3.2-1b, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
@@ -365,7 +371,7 @@ def check_full_sizes(scene, tap):
 
 
 def check_largest(scene, tap):
-    """The fake's plan refuses three layers, and more than 26."""
+    """The fake program's plan refuses 3 layers and all counts above 26."""
     def run_with(behaviour):
         run = scene.check(scene.new(), "--only", "build", "largest", behaviour=behaviour)
         return run, run.figures().get("largest GPT that trained", {}), run.parts["largest"]["why"]

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""tools/dev/kernel_counts.py: what it counts, what it calls a fault, and the kernels of this build within tools/dev/kernel_counts.txt.
+"""tools/dev/kernel_counts.py: how it counts and which counts it refuses; and this build's kernels keep the
+bounds of tools/dev/kernel_counts.txt.
 
 usage: test_kernel_counts.py SCRIPT BOUNDS NVCC [OBJECT ...]      prints TAP
 
-A cuobjdump that prints a text stands in for the real one, but for the last two cases, which are skipped without it: a planted
-kernel, compiled by NVCC, and the OBJECTs of this build ('' and none where there is no CUDA).
+A fake cuobjdump prints a fixed text, except in the last two cases, which are skipped where there is no
+real one: a kernel with a fault, compiled by NVCC, and the OBJECTs of this build (in a build without CUDA,
+NVCC is '' and there is no OBJECT).
 """
 import json
 import os
@@ -79,7 +81,7 @@ def fake(name, says):
 
 
 def row(text, kernel):
-    """all, loop, regs, spill, shared and the rest of a kernel's line."""
+    """Returns a kernel's columns of the script's table: all, loop, regs, spill, shared and so on."""
     return next((line[len(kernel):].split() for line in text.splitlines() if line.startswith(kernel + " ")), None)
 
 
@@ -137,7 +139,7 @@ def planted_case(what):
 
 
 def build_case(what):
-    """The counts are one compiler's."""
+    """The bounds hold for one release of nvcc: with any other the case is skipped."""
     compiler = re.match(r"# nvcc (\S+),", Path(BOUNDS).read_text()).group(1)
     release = re.search(r"release ([\d.]+)", subprocess.run([NVCC, "--version"], capture_output=True, text=True, check=True).stdout).group(1)
     if release != compiler:

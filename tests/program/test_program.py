@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The program as a user runs it: bad input, signals, crashes, files, and the same bits whatever the budgets.
+"""Runs the program as a user does: bad input, signals, crashes, files, and the same bits whatever the
+budgets.
 
 usage: test_program.py PROGRAM SECTION [--full]       prints TAP
 SECTION: preset, input, signals, crashes, files, identity, delays
---full: the campaign's sizes (50 kills, the whole product of settings, more seeds).
+--full: the campaign's sizes (50 kills, the whole product of settings, more seeds)
 
-Every run has the hazard checker and the guards on (--checks on) unless it measures memory from outside.
+Runs that compute use --checks on (hazard checker, guards) unless the test measures their memory or time.
 """
 import argparse
 import ctypes
@@ -32,18 +33,19 @@ METRICS_FIELDS = ("step version loss grad_norm lr loss_scale tokens step_seconds
 STALL_CAUSES = "link slot update norm map caller".split()
 TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
 MIB = 1 << 20
-# What a process needs beside its budgets: code and libraries, thread stacks, oneDNN's code and scratch. The same for every
-# model; measured: 15 to 17 MiB with gpt2-nano, 19 to 21 MiB with gpt2.
+# Memory that a process needs above its budgets: code and libraries, thread stacks, oneDNN's code and scratch.
+# It does not depend on the model: 15 to 17 MiB measured with gpt2-nano, 19 to 21 MiB with gpt2.
 OVERHEAD_BYTES = 64 * MIB
-# Machines for the null device.
+# Descriptions of machines for the null device.
 MACHINES = Path(__file__).parent / "machines"
 MACHINE = ("--machine", MACHINES / "small.json")
-# What hangs, hangs longer: a run that saves 120 times on a slow disk takes minutes.
+# Kills a run that hangs. The slowest sound run saves 120 times, which takes minutes on a slow disk.
 TIMEOUT_S = 240
 
 
 class Tap:
-    """Counts checks and prints them as TAP. One check, one line; details as comments."""
+    """Counts checks and prints them as TAP: one line for each check, and a failed check's details as #
+    lines."""
 
     def __init__(self):
         self.count = 0
@@ -70,19 +72,22 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent():
-    """A program that hangs must not outlive a test that was stopped."""
+    """Runs in the child before exec: the kernel kills the child when the test dies, so that no hanging
+    program outlives it."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-# What a busy machine may have a run say of its start, beside its errors.
+# Lines that a run prints to stderr while it starts slowly, on a busy machine: no errors.
 MADE = re.compile(r"^made [0-9.]+ \S+ of [a-z ]+ in [0-9.]+ s\n", re.MULTILINE)
 
 
 class Run:
-    """A finished run: exit status, what it said (in `err`, and of what took long at start in `made`), and the most memory it had."""
+    """Runs a command to its end: exit status, output, errors without the lines of MADE (`made`), and the peak
+    of its resident memory."""
 
     def __init__(self, command, limits=die_with_parent):
-        # Files, not pipes: rusage of the child needs wait4, which Popen.communicate would take away.
+        # The output goes to files, not pipes: Popen.communicate would wait for the child itself, and only
+        # wait4 gives its rusage.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=limits)
             deadline = time.monotonic() + TIMEOUT_S
@@ -110,13 +115,14 @@ class Run:
 
 
 class Bench:
-    """The program, a scratch folder, data sets and models. Runs are on `device` where they name none; "": as the program chooses."""
+    """The program, a scratch folder, and small data and models. Runs without --device get `device`; with ""
+    the program chooses one."""
 
     def __init__(self, program, full, device="host"):
         self.program = program
         self.device = device
-        self.model = "gpt2-nano"  # of runs that nano() describes
-        self.machine = MACHINE  # of runs on the null device
+        self.model = "gpt2-nano"  # the model in nano()'s options
+        self.machine = MACHINE  # the options of runs on the null device
         self.full = full
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-test-"))
         self.tap = Tap()
@@ -152,7 +158,7 @@ def metrics_read(path):
 
 
 def trajectory(path):
-    """What must be equal to the last bit: the line of each step."""
+    """Returns the numbers of each step that two runs with equal bits must share."""
     return {line["step"]: (line["loss"], line["grad_norm"], line["lr"], line["skipped"]) for line in metrics_read(path)}
 
 
@@ -163,7 +169,7 @@ def weights(checkpoint_folder, step):
 # ---- bad input ----
 
 def one_line(bench, name, status, part, *options, command=None, limits=die_with_parent):
-    """The command fails with this status and one line on stderr that contains `part`."""
+    """Checks that the command exits with this status and one line on stderr that contains `part`."""
     run = Run(command or bench.command(*options), limits=limits)
     lines = run.err.splitlines()
     good = run.status == status and len(lines) == 1 and re.search(part, lines[0]) is not None
@@ -207,7 +213,7 @@ def usage_errors(bench):
 
 
 def instructions_held(bench, onednn):
-    """What holds oneDNN to an instruction set holds the other kernels to it."""
+    """ONEDNN_MAX_CPU_ISA limits tidepool's own kernels as it limits oneDNN."""
     if not onednn:
         bench.tap.skip("instructions that are held", "no oneDNN in this build")
         return
@@ -262,7 +268,7 @@ def budget_errors(bench):
 
 
 def least_named(message):
-    """The number of bytes after the word least."""
+    """Returns the number of bytes behind the word "least", or None."""
     found = re.search(r"least[^0-9]*([0-9]+)", message)
     return int(found.group(1)) if found else None
 
@@ -311,7 +317,7 @@ def output_errors(bench):
 
 
 def lost_output(bench):
-    """What the program says and nobody can read is a failure, not a success in silence."""
+    """A command whose standard output can't be written fails."""
     for command in (bench.command("--help"), [bench.program, "info", "--help"],
                     [bench.program, "--help"], [bench.program, "--version"], [bench.program, "info", "--json"]):
         with open("/dev/full", "wb") as full:
@@ -323,7 +329,7 @@ def lost_output(bench):
 
 
 def refused_outputs(bench, options):
-    """A run that is refused costs nobody their files, and leaves none behind."""
+    """A run that is refused leaves existing output files unchanged and makes no new ones."""
     metrics, trace, saved = bench.folder / "old-metrics", bench.folder / "old-trace", bench.folder / "new-folder"
     metrics.write_text("old metrics\n")
     trace.write_text("old trace\n")
@@ -340,8 +346,8 @@ def refused_outputs(bench, options):
 
 
 def failed_step(bench, options):
-    """A learning rate that explodes, without clipping: some step finds gradients that are not finite. The steps before it
-    have their lines."""
+    """With an enormous learning rate and no clipping, the gradients of some step are not finite. The metrics
+    must hold all earlier steps."""
     metrics = bench.folder / "exploding"
     options = [*options, "--lr", 1000, "--clip", 0, "--metrics", metrics]
     options[options.index("--steps") + 1] = 50
@@ -354,8 +360,9 @@ def failed_step(bench, options):
 
 
 def full_disk(bench, options):
-    """A file system that another fills after the first save, where mounting is allowed, and a limit on file sizes; a checkpoint of
-    3 files of 0.4 MiB each, all kept."""
+    """Saves that meet a full disk or a file-size limit. The disk is a tmpfs (where mounting is allowed) that
+    a second process fills after the first save. A checkpoint has 3 files of 0.4 MiB, and the run keeps all
+    checkpoints."""
     mount = bench.folder / "small"
     mount.mkdir()
     options = [*options, "--save-every", 1, "--keep", 0, "--checkpoint", mount / "saved", "--save-patience", 0]
@@ -374,7 +381,8 @@ def full_disk(bench, options):
     else:
         bench.tap.skip("a full disk while saving", "mounting is not allowed here")
 
-    def limit():  # more than the device's slots, which are a file too, and less than the params
+    # The limit lies between the memory file of the device's slots (16 MiB) and a checkpoint's file of params.
+    def limit():
         die_with_parent()
         resource.setrlimit(resource.RLIMIT_FSIZE, (17 * MIB, 17 * MIB))
     run = Run(bench.command(*nano(bench, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--steps", 2, "--save-every", 1,
@@ -398,7 +406,7 @@ def section_input(bench):
 # ---- signals and crashes ----
 
 def long_run(bench, name, steps):
-    """A run of the tiny model: its metrics, checkpoints and options."""
+    """Returns metrics path, checkpoint folder and options for a run of the tiny model."""
     metrics, saved = bench.folder / f"{name}.jsonl", bench.folder / name
     options = ["--model", bench.tiny, "--data", bench.text, "--steps", steps, "--batch-tokens", 256, "--micro-batch", 2,
                "--eval-every", 0, "--sample", 0, "--chunk-size", "256KiB", "--metrics", metrics, "--checkpoint", saved,
@@ -407,7 +415,7 @@ def long_run(bench, name, steps):
 
 
 def stop_at(bench, options, mark, number):
-    """Start, send the signal when a line with `mark` comes, return exit status and output."""
+    """Starts a run, sends the signal at the first line with `mark`, and returns exit status and output."""
     process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                preexec_fn=die_with_parent)
     said = []
@@ -448,7 +456,7 @@ def section_signals(bench):
 
 
 def proc(process, file, pattern):
-    """What the kernel says of a process; "" once it is gone."""
+    """Returns a field of /proc/PID/file by a pattern; "" once the process is gone."""
     try:
         found = re.search(pattern, Path(f"/proc/{process.pid}/{file}").read_text())
     except OSError:
@@ -457,7 +465,8 @@ def proc(process, file, pattern):
 
 
 def second_signal(bench, first, second):
-    """The first one within a step of many seconds, the second one behind it."""
+    """Sends the first signal during a step of many seconds and the second one before that step ends: the
+    second one kills the run."""
     process = subprocess.Popen(bench.command("--model", "gpt2-nano", "--data", bench.text, "--steps", 2, "--batch-tokens", 131072, "--threads", 1,
                                              "--recompute", "all",
                                              "--eval-every", 0, "--sample", 0, "--chunk-size", "1MiB"),
@@ -467,11 +476,11 @@ def second_signal(bench, first, second):
         return int(proc(process, "stat", r"\) (?:\S+ ){11}(\d+)") or 1 << 60) / os.sysconf("SC_CLK_TCK")
 
     process.stdout.readline()
-    begun = seconds()  # the trainer is there, it begins to compute
+    begun = seconds()  # processor time when the trainer is set up and begins to compute
     while seconds() < begun + 0.3:
         time.sleep(0.01)
     process.send_signal(first)
-    time.sleep(1.5)  # sooner it counts as the first one, told again
+    time.sleep(1.5)  # a second signal that comes sooner counts as a repetition of the first one
     process.send_signal(second)
     said, error = process.stdout.read(), MADE.sub("", process.stderr.read())
     bench.tap.ok(process.wait() == -second and "step 1/" not in said and error == "",
@@ -542,7 +551,8 @@ def metrics_check(bench, path, steps):
     bench.tap.ok(predicted[0] is None and all(seconds > 0 for seconds in predicted[2:]) and
                  all(row["predicted_stall_seconds"] < row["predicted_step_seconds"] for row in rows[2:]),
                  "metrics: from the third step on each is predicted", predicted)
-    # A late caller finds that all that its step needs has come already: those bytes are the step's before.
+    # If the trainer begins a step late, its params have been prefetched already, and these bytes count for the
+    # step before. So only the sums of the bytes that come in are compared.
     moved = [(row["h2d_bytes"], row["d2h_bytes"]) for row in rows]
     bench.tap.ok(all(leaving > 0 for _, leaving in moved) and sum(coming for coming, _ in moved) >= sum(leaving for _, leaving in moved),
                  "metrics: every step's gradients leave, and params come for each", moved)
@@ -550,7 +560,8 @@ def metrics_check(bench, path, steps):
 
 
 def memory_check(bench, name, device_bytes, *options):
-    """Memory from outside, under the least host budget, so that no unused budget hides what a run needs beside them."""
+    """Measures the run's memory from outside, under the least host budget: an unused part of a larger budget
+    would hide an excess."""
     refusal = bench.run(*options, "--device-memory", device_bytes, "--host-memory", "1MiB")
     host_bytes = least_named(refusal.err) or 0
     run = bench.run(*options, "--device-memory", device_bytes, "--host-memory", host_bytes)
@@ -562,7 +573,8 @@ def memory_check(bench, name, device_bytes, *options):
 
 
 def wide_shard(bench):
-    """Tokens that 16 bits do not hold: a run learns them, knows their unigram entropy, and samples some."""
+    """A data file of tokens above 65535: a run trains on it, states its unigram entropy, and samples from
+    it."""
     shard, pick = bench.folder / "wide.bin", random.Random(1)
     tokens = [66000 + pick.randrange(4000) for _ in range(5000)]
     shard.write_bytes(struct.pack("<256i", 20240801, 7, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}I", *tokens))
@@ -597,8 +609,8 @@ def section_files(bench):
 
 
 def settled_bytes(bench, options, prefetch):
-    """What the fifth of six steps moves, predicted: the first records, the next settle, the last fetches for a step that
-    never comes."""
+    """Returns bytes moved and prefetches of the fifth of six predicted steps. The first step records the
+    order of uses, the next ones settle, and the sixth prefetches for a seventh step that never comes."""
     metrics = bench.folder / f"moved-{prefetch}"
     run = bench.run(*options, "--device", "null", *MACHINE, "--steps", 6, "--prefetch", prefetch, "--metrics", metrics)
     rows = metrics_read(metrics) if run.status == 0 else []
@@ -606,14 +618,16 @@ def settled_bytes(bench, options, prefetch):
 
 
 def prefetch_check(bench):
-    """Prefetching moves chunks early, not in circles: it fetches what the plan would fetch on demand. A spare slot for it may
-    cost a little, and at the ends of a step moves are counted to one or the other of its neighbours."""
+    """Prefetching must not add copies: with it a step may move at most `most` times the bytes that it moves
+    without. The excess comes from slots that prefetching occupies, and from chunks at a step's ends that
+    count to its neighbour."""
     small = ["--model", "gpt2-nano", "--chunk-size", "1MiB"]
     large = ["--model", "gpt2-xl", "--batch-tokens", 4096, "--host-memory", "64GiB"]
     free = [*large, "--clip", 0]
-    # With clipping the updates come at the next step's begin, each right before an op that waits for it: few of the 47 chunks of
-    # params come sooner, and any slot that they take from one needed before costs a move. Without it all but the last updates
-    # are over by then; 4 GiB hold all 47, 2 GiB some of them.
+    # With clipping, the updates run at the begin of the next step, each right before the op that waits for
+    # it. So few of the 47 chunks of params can be prefetched, and each slot that they take from a chunk
+    # needed sooner costs a copy. Without clipping, nearly all updates end within their own step. 4 GiB hold
+    # all 47 chunks, 2 GiB some of them.
     for options, budget, some, most in ((small, "16MiB", 1, 1.15), (small, "32MiB", 0, 1.15), (large, "3584MiB", 1, 1.01),
                                         (free, "2GiB", 12, 1.15), (free, "4GiB", 36, 1.15), (free, "8GiB", 36, 1.15)):
         options = [*options, "--device-memory", budget]
@@ -649,7 +663,8 @@ def prediction_check(bench):
 
 
 def accounting_check(bench):
-    """Console, summary and metrics are made from the same per-step records, without evaluations and saves."""
+    """The step lines, the summary and the metrics all show the same numbers for each step; evaluations and
+    saves are not in them."""
     metrics = bench.folder / "accounted"
     options = nano(bench, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--steps", 6, "--save-every", 2,
                    "--checkpoint", bench.folder / "accounts", "--metrics", metrics)
@@ -685,7 +700,7 @@ def evaluation_check(bench):
 
 
 def section_preset(bench):
-    """What any build can do, one without oneDNN too: train a preset."""
+    """Trains presets, for builds with any set of optional libraries, even without oneDNN."""
     metrics = bench.folder / "metrics"
     run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--checks", "on",
                           "--metrics", metrics))
@@ -715,13 +730,14 @@ DTYPES = ("bf16", "fp16", "fp32")
 
 
 def can_fit(choice):
-    """Large chunks need larger budgets than a fraction of this small model's data: those cells of the product are empty
-    (the campaign asks the program about each of them, and skips on its refusal)."""
+    """Whether a budget of half or a quarter of this small model's data can hold the slots of such large
+    chunks. The campaign runs the others too, and skips those that the program refuses."""
     return choice["chunk"] in {"half": ("1MiB", "4MiB"), "quarter": ("1MiB",)}.get(choice["budget"], SETTINGS["chunk"])
 
 
 def pairwise(settings):
-    """Few combinations that hold every pair of values that any can hold: greedy over the product, in its order."""
+    """Chooses few combinations that cover every pair of values: greedily, the one that covers most of the
+    remaining pairs."""
     product = [dict(zip(settings, values)) for values in itertools.product(*settings.values())]
     product = [choice for choice in product if can_fit(choice)]
     rest = {pair for choice in product for pair in itertools.combinations(choice.items(), 2)}
@@ -737,19 +753,20 @@ def identity_options(bench, choice, dtype, steps):
 
 
 def budget_options(bench, choice, options, model_bytes):
-    """The budget as options; None where the wanted one is below the least."""
+    """Returns the options for the choice's budget; None if that budget is below the least one."""
     if choice["budget"] == "unlimited":
         return ["--device-memory", full_bytes(bench, options)]
     refusal = bench.run(*options, "--device-memory", 1)
     least = least_named(refusal.err)
     if least is None:
-        return ["--device-memory", "1"]  # fails, and the run's message tells why
+        return ["--device-memory", "1"]  # this run fails, and its message says why
     wanted = {"least": least, "half": model_bytes // 2, "quarter": model_bytes // 4}[choice["budget"]]
     return None if wanted < least else ["--device-memory", wanted]
 
 
 def full_bytes(bench, options):
-    """A device budget that holds everything: what the plan says, and a tenth for the rounding of what it prints."""
+    """Returns a device budget that holds everything: the plan's number and a tenth more, since the plan
+    rounds what it prints."""
     plan = options[:options.index("--checks")]
     run = bench.run(*plan, "--device", "null", *bench.machine)
     found = re.search(r"everything resident with ([0-9.]+ \w+)", run.out)
@@ -762,7 +779,8 @@ def size_bytes(text):
 
 
 def identity_run(bench, number, choice, dtype, steps, model_bytes):
-    """(trajectory, weights) of a run, None if it failed, False if its budget is below the least."""
+    """Returns trajectory and weights of a run and the run itself. In place of the first: None if it failed,
+    False if its budget is below the least."""
     metrics, saved = bench.folder / f"m{number}", bench.folder / f"c{number}"
     options = identity_options(bench, choice, dtype, steps)
     budget = budget_options(bench, choice, options, model_bytes)
@@ -801,7 +819,8 @@ def section_identity(bench):
 
 
 def section_delays(bench):
-    """Streams stretched at random: the checker stays silent and no bit changes."""
+    """Runs with random delays in the streams: the hazard checker finds nothing, and the results keep their
+    bits."""
     steps = 2
     base = {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on", "recompute": "all", "placement": "auto"}
     reference, run = identity_run(bench, "reference", base, "bf16", steps, 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tidepool train --resume-from`, the room that checkpoints need, and `tidepool checkpoint`.
+"""`tidepool train --resume-from`, the disk space that checkpoints need, and `tidepool checkpoint`.
 
 usage: test_program_checkpoint.py PROGRAM      prints TAP
 """
@@ -18,7 +18,7 @@ def tiny(bench, *options):
 
 
 def damage(folder, name="momentum.safetensors"):
-    """Flips a bit in the middle of a file, which its size does not tell."""
+    """Flips a bit in the middle of the file and keeps the file's size."""
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
@@ -29,7 +29,8 @@ def names(folder):
 
 
 def resumes_from(bench, whole):
-    """Three checkpoints, the newest damaged: one command goes on, and ends where a run ends that was never stopped."""
+    """The newest of three checkpoints is damaged: a single command resumes from the one before, and reaches
+    the bits of a run that was never stopped."""
     saved, metrics = bench.folder / "saved", bench.folder / "whole-metrics"
     every = ("--save-every", 2, "--keep", 0)
     bench.run(*tiny(bench, "--steps", 8, "--checkpoint", whole, "--metrics", metrics, *every))
@@ -84,8 +85,9 @@ def refusals(bench, whole):
 
 
 def new_data(bench):
-    """--new-data keeps params, moments and step, and takes other data from its first batch on. In fp32, where an exported folder
-    holds the very params of the last checkpoint: so the truth is a run that begins with that folder on the other data."""
+    """--new-data keeps params, moments and step number, and reads other data from its first batch on.
+    Expected values: in fp32 an exported folder holds exactly the checkpoint's params, so a run that starts
+    from that folder on the new data must compute the same losses."""
     old, new, folder, other = (bench.folder / f"new-data-{name}" for name in ("old", "new", "folder", "text"))
     other.write_bytes(bench.text.read_bytes()[::-1])
     fp32, every = ("--dtype", "fp32"), ("--save-every", 2, "--keep", 0, "--dtype", "fp32")
@@ -128,7 +130,8 @@ def new_data(bench):
 
 
 def unknown_state(bench, whole):
-    """A later tidepool's checkpoint is refused by what this one does not know, and is no damaged one."""
+    """A checkpoint of a later tidepool: the message names the members that this version does not know, and
+    does not call it damaged."""
     saved = bench.folder / "unknown"
     shutil.copytree(whole, saved)
     manifest = saved / "step-8" / "manifest.json"
@@ -161,7 +164,7 @@ def room(bench):
 
 
 def small_disk(bench):
-    """3 MiB, where mounting is allowed: room for two checkpoints of 1.4 MiB."""
+    """A disk of 3 MiB (where mounting is allowed) has space for two checkpoints of 1.4 MiB."""
     disk = bench.folder / "disk"
     disk.mkdir()
     probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -181,7 +184,8 @@ def small_disk(bench):
 
 
 def saves_weights(bench, whole):
-    """A third of the bytes, the same params; no resume to the last bit, but a run that begins with zero moments."""
+    """--save weights writes a third of the bytes, with the same params. A run that resumes from it starts
+    with zero moments."""
     light, on = bench.folder / "light", bench.folder / "on"
     run = bench.run(*tiny(bench, "--steps", 8, "--checkpoint", light, "--save", "weights"))
     bench.tap.ok(run.status == 0 and names(light / "step-8") == ["manifest.json", "model.safetensors"] and
@@ -199,7 +203,7 @@ def saves_weights(bench, whole):
 
 
 def looks(bench, whole):
-    """`tidepool checkpoint` on whole checkpoints, and on each file damaged."""
+    """`tidepool checkpoint` on sound checkpoints, and with each file damaged in turn."""
     def look(*options):
         return Run([bench.program, "checkpoint", *map(str, options)])
     run = look(whole)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/dev/compare_programs.py: a program equals itself, and whatever a fake changes is found and named.
+"""tools/dev/compare_programs.py: a program is equal to itself, and the tool finds and names each difference
+that a fake program makes.
 
 usage: test_program_compare.py PROGRAM      prints TAP
 """
@@ -13,7 +14,8 @@ from pathlib import Path
 from test_program import Bench, Tap
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/dev/compare_programs.py"
-# The program, and then what FAULT does to what it said and wrote. `after(option)`: the option's value.
+# A program that runs the real one and then changes its output or files as FAULT says. `after(option)` returns
+# an option's value.
 FAKE = '''#!/usr/bin/env python3
 import pathlib, subprocess, sys
 def after(option):
@@ -64,12 +66,13 @@ class Case:
         return path
 
     def compare(self, new, *options):
-        given = "--model", self.model, "--seed", 16  # deals few checkpoints to the setting
+        # With this seed the setting that runs writes few checkpoints.
+        given = "--model", self.model, "--seed", 16
         return subprocess.run([sys.executable, TOOL, self.program, *map(str, (new, *given, *options))], capture_output=True,
                               text=True, check=False)
 
     def expect(self, name, run, status, verdicts, *parts):
-        """The exit status, the verdict of each comparison, and what the report says."""
+        """Checks the exit status, the verdict of each comparison, and patterns in the report."""
         found = [line.startswith("ok") for line in run.stdout.splitlines() if re.match("(not )?ok ", line)]
         missing = [part for part in parts if not re.search(part, run.stdout, re.MULTILINE)]
         self.tap.ok(run.returncode == status and found == verdicts and not missing, name,

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A stranger's program against the installed library: install into a folder of its own, build by pkg-config alone, train
-# with everything resident and with the least budget, compare every bit.
+# Builds examples/mlp against the installed library as a foreign program would: installs into a folder of its
+# own, compiles with pkg-config alone, trains with everything resident and with the least budget, and compares
+# every bit.
 #
 # usage: test_program_consumer.sh BUILD SOURCE      prints TAP
 set -u
@@ -14,7 +15,7 @@ ok() { # STATUS DESCRIPTION
     if [ "$1" -eq 0 ]; then echo "ok $count - $2"; else echo "not ok $count - $2"; fi
 }
 
-field() { # NAME LINE: the word after NAME
+field() { # NAME LINE: prints the word behind NAME
     echo "$2" | sed -n "s/.*\\b$1 \\([^ ]*\\).*/\\1/p"
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The program on a GPU's device: what it takes, says and refuses, and the host device's bits whatever the budgets.
+"""The program on a GPU's device: what it accepts, prints and refuses; and the host device's bits whatever the
+budgets.
 
 usage: test_program_cuda.py PROGRAM FOLDER LIBDIR BINDIR      prints TAP
-FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (fake_gpu/fake_gpu_module.c says what TIDE_FAKE_GPU knows);
-LIBDIR and BINDIR are the installation's, seen from its prefix.
+FOLDER holds a fake libtidepool_cuda.so; fake_gpu/fake_gpu_module.c lists what TIDE_FAKE_GPU can tell it to
+do. LIBDIR and BINDIR are the installation's, relative to its prefix.
 """
 import json
 import os
@@ -19,7 +20,8 @@ GIB = 1 << 30
 
 
 def fake_gpu(words):
-    """The module's character for the runs that follow. Every run has to use the GPU's own kernels and none of the CPU's."""
+    """Sets how the fake module behaves in the runs that follow. "strict" makes a run fail that uses a kernel
+    of the CPU's."""
     os.environ["TIDE_FAKE_GPU"] = "strict " + words
 
 
@@ -49,7 +51,8 @@ def check_info(bench):
 
 
 def check_places(bench):
-    """Where the program finds its module when TIDEPOOL_MODULES says nothing: with "no-driver" the module that was found says so."""
+    """Where the program looks for its module when TIDEPOOL_MODULES is not set. The fake's "no-driver" message
+    shows that it found it."""
     module, (libdir, bindir) = Path(os.environ["TIDEPOOL_MODULES"]) / "libtidepool_cuda.so", sys.argv[3:5]
     environment = {name: value for name, value in os.environ.items() if name not in ("TIDEPOOL_MODULES", "LD_LIBRARY_PATH")}
     environment["TIDE_FAKE_GPU"] = "no-driver"

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""The program where CUDA fails: one call, or the GPU for good, early or late; and where its streams run late.
+"""The program while CUDA fails: one call fails, or the GPU breaks for good, early or late; or the streams run
+late.
 
 usage: test_program_cuda_faults.py PROGRAM FOLDER          prints TAP
-FOLDER holds the libtidepool_cuda.so of tests/gpu/fake, whose faults fake_module.c tells of.
+FOLDER holds the libtidepool_cuda.so of tests/gpu/fake; its fake_module.c describes the faults.
 
-A run that meets a fault either trains to its end, with the bits of one that met none, or ends with status 1 and one line.
-Either way nothing is left on the GPU, no rule of CUDA's is broken, and whatever checkpoint there is is whole: it has the
-bits of the undisturbed run's, and training goes on from it to the same end.
+A run that meets a fault either trains to its end, with the bits of a run without faults, or ends with
+status 1 and one line. In both cases it leaves no memory on the GPU and breaks no rule of CUDA's, and each
+checkpoint that it wrote is whole: it has the bits of the run without faults, and training resumes from it
+to the same end.
 
-Of the many calls that may fail these are the first ones and every n-th of the others; TIDE_TEST_ALL takes many more
+The test fails the first calls and every n-th of the others. TIDE_TEST_ALL makes it fail many more
 (tools/campaign.sh).
 """
 import json
@@ -21,20 +23,22 @@ from pathlib import Path
 from test_program import MIB, Bench, metrics_read, weights
 
 STEPS = 2
-# Eight chunks of 2 MiB, of which either budget holds three or four: with updates on the host few of them move, with updates on
-# the device all. The bits are the same. A run takes the CPU half a second, so that many can be had.
+# The model has eight chunks of 2 MiB, and either budget holds three or four of them. With updates on the host
+# few chunks move, with updates on the device all do; the bits are the same. A run takes half a second of
+# processor time.
 MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 1, "n_positions": 2048, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
 WAYS = (("--device-memory", "10MiB", "--optimizer-placement", "device"),
         ("--device-memory", "8MiB", "--optimizer-placement", "host"))
 ALL = "TIDE_TEST_ALL" in os.environ
-# Calls from the first on, of all the others, of each function, and commands; every so many runs are gone on from.
+# How many calls fail: the first ones, others of any function, calls of each function, and asynchronous
+# commands; and the seeds. Every RESUME_EVERY-th run is resumed.
 FIRST_CALLS, CALLS, OF_A_NAME, COMMANDS, SEEDS = 2, 2, 1, 3, 1
 RESUME_EVERY = 4
 
 
 class Place:
-    """A checkpoint folder and the runs that write it."""
+    """A checkpoint folder and the runs that write into it."""
 
     def __init__(self, bench, name):
         self.bench = bench
@@ -59,7 +63,7 @@ class Place:
         return self.run.status == 0 and self.run.err == ""
 
     def refused_in_one_line(self):
-        """In CUDA's own words."""
+        """Whether the run ended with status 1 and one line with CUDA's own words."""
         return self.run.status == 1 and re.fullmatch(r"tidepool train: .*(cudaError|CUDA_ERROR|cuBLASLt).*\n", self.run.err)
 
     def remove(self):
@@ -69,12 +73,12 @@ class Place:
 
 
 def spread(first, last, count):
-    """About `count` numbers from first to last, or with TIDE_TEST_ALL a hundred."""
+    """Returns about `count` evenly spread numbers from first to last; with TIDE_TEST_ALL about a hundred."""
     return range(first, last + 1, max(1, (last - first + 1) // (100 if ALL else count)))
 
 
 class Faults:
-    """Runs with faults, against one without."""
+    """Runs with faults, and compares them with a run without."""
 
     def __init__(self, bench):
         self.bench, self.tap = bench, bench.tap
@@ -92,7 +96,7 @@ class Faults:
                         f"{self.counts[way]['commands']} commands, the same bits", place.run)
 
     def whole(self, place):
-        """Every checkpoint that is there has the undisturbed run's bits."""
+        """Whether every checkpoint in the folder has the bits of the run without faults."""
         found = place.steps()
         return all(found[step] == self.steps[step] for step in found)
 
@@ -101,7 +105,7 @@ class Faults:
         return place.ended_well() and place.steps().get(STEPS) == self.steps[STEPS]
 
     def fault(self, name, *words, way=None):
-        """One run. The ways take turns."""
+        """Makes one run with the fault. Without `way` the runs take the ways of WAYS in turn."""
         self.cases += 1
         way = self.cases % len(WAYS) if way is None else way
         place = Place(self.bench, "disturbed")
@@ -127,7 +131,8 @@ def check_calls(faults):
 
 
 def check_names(faults):
-    """From half of a function's calls on: the first ones are those of opening, which all calls begin with."""
+    """Fails calls of each function, numbered from half of its count on: all runs begin with the same first
+    calls, which open the device."""
     for name, count in faults.counts[0].items():
         if name.startswith("cu") and name != "cuMemUnmap":
             for number in spread((count + 1) // 2, count, OF_A_NAME):
@@ -135,8 +140,9 @@ def check_names(faults):
 
 
 def check_unmaps(faults):
-    """A call that gives back does so even where it fails (fake_cudart.h). Not the schedule's unmaps: the device has to know
-    whether the chunk is still there. They are the first half; the others are those of the end."""
+    """Fails calls of cuMemUnmap. Those of the schedule are the first half; there the failing call leaves the
+    memory mapped ("refuse"), and the device must know that. The last call belongs to closing the device;
+    it unmaps and then reports a failure (fake_cudart.h)."""
     count = faults.counts[0]["cuMemUnmap"]
     for number in spread(1, count // 2, 2 * OF_A_NAME):
         faults.fault(f"cuMemUnmap {number}", f"call={number}", "name=cuMemUnmap", "refuse", way=0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a run trains and validates on: files that change under it, folders with files named val, --eval-data, tokens without a header,
-more shards than the usual limit of open files.
+"""The data that a run trains and validates on: files that change during the run, folders with files named
+val, --eval-data, token files without a header, and more shards than the usual limit of open files.
 
 usage: test_program_data.py PROGRAM      prints TAP
 """
@@ -26,7 +26,8 @@ def tiny(bench, data, *options, steps=4):
 
 
 def tokens(sequences, first=0):
-    """As many sequences, of tokens below 257 which tell where they are."""
+    """Returns the tokens (below 257) of so many sequences and one more token; a token depends on its position
+    in the data."""
     return [(first + 7 * i + i // SEQUENCE) % 257 for i in range(sequences * SEQUENCE + 1)]
 
 
@@ -38,22 +39,24 @@ def shard(path, sequences, first=0):
 # ---- files that change ----
 
 class Watched:
-    """A run whose lines are read one by one."""
+    """A run in the background whose output lines the test reads one by one."""
 
     def __init__(self, bench, *options):
         self.errors = tempfile.TemporaryFile("w+")
         reader, writer = os.pipe()
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # no more than some 40 steps ahead of who reads
+        # A full pipe stops the run about 40 steps ahead of the reader.
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         self.process = subprocess.Popen(bench.command(*options), stdout=writer, stderr=self.errors, text=True,
                                         preexec_fn=die_with_parent)
         os.close(writer)
         self.lines = os.fdopen(reader)
-        self.alarm = threading.Timer(TIMEOUT_S, self.process.kill)  # of a run that notices nothing and would never end
+        # Kills a run that does not notice the change and would train for ever.
+        self.alarm = threading.Timer(TIMEOUT_S, self.process.kill)
         self.alarm.start()
         self.said = []
 
     def wait_for(self, start, count=1):
-        """So many more lines that begin so; False where the run ends before."""
+        """Reads until `count` more lines that begin with `start` have come; False if the run ends before."""
         for line in self.lines:
             self.said.append(line)
             count -= line.startswith(start)
@@ -62,7 +65,8 @@ class Watched:
         return False
 
     def end(self):
-        """Exit status, lines on stderr, and all of it for a failed check."""
+        """Waits for the end; returns exit status, lines on stderr, and both with the last output as a check's
+        details."""
         self.said += self.lines.readlines()
         status = self.process.wait()
         self.alarm.cancel()
@@ -72,21 +76,22 @@ class Watched:
 
 
 def rewrite(path, content):
-    """In place, as a shell's > does."""
+    """Truncates the file and writes it anew, as > does in a shell; the run that has it open sees both."""
     with open(path, "r+b") as file:
         file.truncate(0)
         file.write(content)
 
 
 def flip(path):
-    """Other content of the same size, everywhere; in place."""
+    """Changes every byte of the file in place and keeps its size."""
     content = path.read_bytes()
     with open(path, "r+b") as file:
         file.write(bytes(byte ^ 1 for byte in content))
 
 
 def changed_files(bench):
-    """Status 1, one line that names the file and what is wrong with it, and no signal: whatever reads it, step or evaluation."""
+    """A data file changes while a training step or an evaluation reads it: the run ends with status 1 and one
+    line that names the file and its fault, and no signal kills it (such as SIGBUS of a mapping)."""
     text = bench.text.read_bytes()
     size, endless = len(text), 10 ** 9
     for name, act, said in (
@@ -107,7 +112,8 @@ def changed_files(bench):
 
 
 def unchanged_content(bench):
-    """Written again as it was, touched, renamed over, removed: the run goes on, evaluations too, with the losses of another."""
+    """The file is written anew with the same bytes, touched, replaced by a rename, or removed: steps and
+    evaluations go on, with the losses of a run whose file is left alone."""
     text = bench.text.read_bytes()
     told = []
 
@@ -123,10 +129,12 @@ def unchanged_content(bench):
                       ("touched", lambda path: os.utime(path, (1, 1))), ("replaced by another", replace), ("removed", os.unlink)):
         path = bench.folder / "going"
         path.write_bytes(text)
-        run = Watched(bench, *tiny(bench, path, "--eval-every", 50, steps=10 ** 9))  # no end before the file has changed
+        # The run must not end before the file changes.
+        run = Watched(bench, *tiny(bench, path, "--eval-every", 50, steps=10 ** 9))
         on = run.wait_for("step 3/")
         act(path)
-        on = on and run.wait_for("validation after step", 4)  # lines that neither the pipe nor we had before
+        # The pipe and the reader held fewer such lines at the change, so the last of these is newer.
+        on = on and run.wait_for("validation after step", 4)
         told.append(re.findall(r"^(?:validation after.*|step \S+  loss \S+)", "".join(run.said), re.MULTILINE))
         run.process.send_signal(signal.SIGTERM)
         status, errors, shown = run.end()
@@ -137,7 +145,7 @@ def unchanged_content(bench):
 # ---- which data is for validation ----
 
 def head(run):
-    """The line that says what validates."""
+    """Returns the line in which the run names its validation data, or ""."""
     return (re.findall(r"^(?:held out for )?validation: .*$", run.out, re.MULTILINE) or [""])[0]
 
 
@@ -146,7 +154,8 @@ def losses(run):
 
 
 def named_files(bench):
-    """llm.c's names: the val file validates, all of the train files trains; the same as with the two named apart."""
+    """A folder with llm.c's file names: files named val validate, all files named train train. A run with the
+    same files given by --data and --eval-data computes the same."""
     both, apart = bench.folder / "both", bench.folder / "apart"
     both.mkdir()
     apart.mkdir()
@@ -180,7 +189,8 @@ def named_files(bench):
 
 
 def resumes(bench):
-    """A run goes on with other validation data, and not with another split of the same data, which is another order."""
+    """A resumed run may take other validation data. It may not split the same data in another way, which
+    would change the order of training."""
     folder, saved = bench.folder / "resumed", bench.folder / "resumed-saved"
     folder.mkdir()
     shard(folder / "x_train_1.bin", 20)
@@ -210,7 +220,8 @@ def resumes(bench):
 # ---- tokens without a header ----
 
 def headerless(bench):
-    """nanoGPT's folders train as the same tokens in shards do."""
+    """nanoGPT's folders of token files without a header train to the same losses as shards with the same
+    tokens."""
     shards, metrics = bench.folder / "shards", [bench.folder / f"headerless-{i}" for i in range(3)]
     shards.mkdir()
     for name, count, first in (("train.bin", 30, 0), ("val.bin", 6, 9)):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`tidepool train --freeze`: what is refused, what is written, the same bits whatever the budgets, and another set after a resume.
+"""`tidepool train --freeze`: refusals, checkpoints' files, the same bits whatever the budgets, and another
+set of frozen params after a resume.
 
 usage: test_program_frozen.py PROGRAM      prints TAP
 """
@@ -22,7 +23,7 @@ def nano(bench, *options):
 
 
 def tensors(path):
-    """Of a safetensors file: names to bytes."""
+    """Reads a safetensors file and returns the bytes of each tensor by its name."""
     content = Path(path).read_bytes()
     header_bytes = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:8 + header_bytes])
@@ -49,7 +50,8 @@ def refusals(bench):
 
 
 def same_bits(bench):
-    """Everything resident, the least budgets, and between; returns the first run's checkpoint folder."""
+    """Runs with everything resident, the least budgets and budgets between give the same bits. Returns the
+    first run's checkpoint folder."""
     least = re.compile(r"least[^0-9]*([0-9]+)")
     device = int(least.search(bench.run(*nano(bench, *LAST, "--device-memory", 1)).err).group(1))
     host = int(least.search(bench.run(*nano(bench, *LAST, "--device-memory", device, "--host-memory", 1)).err).group(1))
@@ -92,7 +94,7 @@ def files(bench, saved):
 
 
 def resumed(bench, name, saved, options, said):
-    """The checkpoint's run goes on with other options and says what changed; its trajectory."""
+    """Resumes with other options, checks the lines about what changed, and returns the trajectory."""
     metrics = bench.folder / f"resumed-{name}"
     at = nano(bench, *options, "--checkpoint", saved, "--resume", "--metrics", metrics)
     run = bench.run(*at)
@@ -102,7 +104,8 @@ def resumed(bench, name, saved, options, said):
 
 
 def half_run(bench, name, *options):
-    """Stopped after two steps: the folder, and the whole run's trajectory and weights."""
+    """Trains a whole run and keeps its checkpoint of step 2. Returns that one's folder, and the whole run's
+    trajectory and weights."""
     whole, half = bench.folder / f"{name}-whole", bench.folder / f"{name}-half"
     metrics = bench.folder / f"{name}-metrics"
     bench.run(*nano(bench, *options, "--checkpoint", whole, "--save-every", 2, "--keep", 0, "--metrics", metrics))
@@ -149,8 +152,8 @@ def trace(bench):
 
 
 def moved(bench):
-    """Of all but the last block frozen only that block's gradients leave the device: residuals beneath it are dead as soon as the
-    block above has run."""
+    """With all but the last block frozen, only that block's gradients are copied from the device. Lower
+    blocks' activations are never copied out, since backward does not need them."""
     metrics, width = bench.folder / "moved", 768
     run = bench.run("--model", "gpt2", "--device", "null", *MACHINE, "--steps", 3, "--chunk-size", "4MiB", "--batch-tokens", 4096,
                     "--device-memory", "300MiB", "--host-memory", "8GiB", "--freeze", "w*", "--freeze", "ln_f.*", "--freeze",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A run lasts: whatever it can't write, whoever stops reading it, whichever signal comes, what it has trained is saved.
+"""A run saves its training even if files can't be written, readers of its output leave, or signals come.
 
 usage: test_program_lasting.py PROGRAM FILE_FAULTS      prints TAP
-FILE_FAULTS is the library of preload/, which makes calls on files fail by rules.
+FILE_FAULTS is the library of preload/file_faults.c, which makes calls on files fail by rules.
 """
 import errno
 import fcntl
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from test_program import MADE, TIMEOUT_S, Bench, Run, die_with_parent, metrics_read, weights
 
-ENDLESS = 1000000  # steps: a run that ends because it is asked to
-LAST = 6           # step of a run that comes to its end
+ENDLESS = 1000000  # steps of a run that a test stops
+LAST = 6           # steps of a run that ends by itself
 
 
 class Lasting(Bench):
@@ -40,20 +40,20 @@ class Lasting(Bench):
         return self.folder / f"{name}-{self.runs}"
 
     def start(self, *options, faults=None, stdout=subprocess.PIPE, limits=die_with_parent, **more):
-        """A run in the background, line by line."""
+        """Starts a run in the background; its output comes by pipes."""
         environment = dict(os.environ)
         if faults is not None:
             environment.update(LD_PRELOAD=self.faults, TIDE_FILE_FAULTS=str(faults))
         process = subprocess.Popen(self.command(*options), stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=limits,
                                    env=environment, **more)
-        watchdog = threading.Timer(TIMEOUT_S, process.kill)  # of a run that waits for ever
+        watchdog = threading.Timer(TIMEOUT_S, process.kill)  # kills a run that would wait for ever
         watchdog.daemon = True
         watchdog.start()
         return process
 
 
 def until(lines, mark):
-    """What is said up to a line with `mark`; all of it if there is none."""
+    """Reads the lines up to the first one with `mark` (or to the end) and returns them."""
     said = []
     for line in lines:
         said.append(line)
@@ -63,7 +63,7 @@ def until(lines, mark):
 
 
 def ended(process):
-    """What else it says, and its exit status."""
+    """Waits for the end; returns exit status, the rest of the output, and the errors."""
     try:
         out, err = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -74,7 +74,8 @@ def ended(process):
 
 
 def steps_in(folder):
-    """Saved in a folder, hidden names too: nothing else may be there."""
+    """Returns the sorted names in a checkpoint folder, hidden ones included, so that a test sees temporary
+    files left behind."""
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
@@ -124,7 +125,8 @@ def readers(bench):
 
 
 def slow_readers(bench):
-    """A reader of the metrics that comes late, and one of standard output that is slow, of a pipe that does not wait for it."""
+    """The reader of a metrics pipe opens it late; the reader of standard output, a pipe whose writes fail
+    with EAGAIN when it is full, is slow. No line may get lost."""
     saved, fifo = bench.new("saved"), bench.new("fifo")
     os.mkfifo(fifo)
     process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", fifo), stdout=subprocess.DEVNULL)
@@ -139,7 +141,7 @@ def slow_readers(bench):
     process = bench.start(*bench.options(1000, "--checkpoint", saved, "--resume"), stdout=writer)
     os.close(writer)
     select.select([reader], [], [])
-    time.sleep(0.2)  # for a run that does not wait to lose lines in
+    time.sleep(0.2)  # a run that does not wait for the pipe would lose lines in this time
     text = b""
     while not text.endswith(b"step-1000 (1.4 MiB)\n") and len(text) < 1 << 20:
         part = os.read(reader, 777)
@@ -171,7 +173,7 @@ def full_outputs(bench):
     bench.tap.ok(status == 1 and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST and "standard output" in err,
                  "standard output that was closed: no other file is written in its place", f"{status}\n{err}")
 
-    # Of the third line a half is written; with it two more are lost, and the sixth is written again.
+    # The disk is full from the middle of line 3 on and has space again at line 6. Lines 3 to 5 are lost.
     saved, metrics = bench.new("saved"), bench.new("metrics")
     faults = rules(bench, f"half 1 3 3 {metrics.name}", f"write {errno.ENOSPC} 4 6 {metrics.name}")
     status, out, err = ended(bench.start(*bench.options(8, "--checkpoint", saved, "--metrics", metrics), faults=faults))
@@ -184,7 +186,8 @@ def full_outputs(bench):
 
 
 def uncut_metrics(bench):
-    """A run that goes on, where its metrics can't be written anew without the lines of steps that it takes again."""
+    """The disk is full when a resumed run wants to cut those lines from its metrics that its steps will write
+    again. The run goes on and keeps the old lines."""
     saved, metrics = bench.new("saved"), bench.new("metrics")
     ended(bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", metrics)))
     metrics.write_text(metrics.read_text() + f'{{"step": {LAST + 1}}}\n# a remark\n')
@@ -200,14 +203,14 @@ def uncut_metrics(bench):
 # ---- signals ----
 
 def relayed(bench):
-    """timeout sends its signal to the process, and then to its group."""
+    """timeout(1) sends its signal to the process and then to its group, so that the program gets it twice."""
     for _ in range(5):
         saved = bench.new("saved")
         process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
         until(process.stdout, "step 2/")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        until(process.stdout, "stopped after step")  # the first one is seen; it saves now
+        until(process.stdout, "stopped after step")  # now the run has seen the first signal and saves
         process.send_signal(signal.SIGTERM)
         status, out, err = ended(process)
         if time.monotonic() - begun < 1 or status == 0:
@@ -222,7 +225,7 @@ def ends(bench):
         process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
         until(process.stdout, "step 2/")
         process.send_signal(number)
-        process.send_signal(number)  # a closed terminal's comes twice
+        process.send_signal(number)  # a terminal that closes sends SIGHUP twice
         status, out, err = ended(process)
         name = signal.Signals(number).name
         bench.tap.ok(status == 0 and f"{name}: stopped after step" in out and len(steps_in(saved)) == 1 and err == "",
@@ -258,7 +261,7 @@ def asks(bench):
         until(process.stdout, "step 2/")
         process.send_signal(number)
         said = until(process.stdout, "saved ")
-        more = until(process.stdout, "step ")  # it goes on
+        more = until(process.stdout, "step ")  # the run goes on after the save
         process.send_signal(signal.SIGTERM)
         status, out, err = ended(process)
         bench.tap.ok(status == 0 and "saved " in said and "step " in more and "SIGTERM: stopped" in out and len(steps_in(saved)) == 2,
@@ -332,7 +335,7 @@ def last_saves(bench):
 
 
 def plain_file(bench):
-    """Put where a run will save to within its next eighty steps, while it stands still."""
+    """While the run is stopped, somebody puts a plain file where one of its next two checkpoints would go."""
     saved, metrics = bench.new("saved"), bench.new("metrics")
     process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved, "--save-every", 40, "--keep", 0, "--metrics", metrics))
     until(process.stdout, "step 2/")
@@ -364,7 +367,7 @@ def deleted_folder(bench):
 
 
 def read_only(bench):
-    """A disk that is remounted read-only by the system, as after an error, and mended."""
+    """The system remounts the disk read-only, as after an error, and somebody makes it writable again."""
     mount, said = bench.new("mount"), bench.new("said")
     mount.mkdir()
     probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
@@ -383,13 +386,13 @@ def read_only(bench):
 
 
 def overwrite(path, content):
-    """In place, with no moment at which it is shorter."""
+    """Writes over the file in place; its size never shrinks."""
     with open(path, "r+b") as file:
         file.write(content)
 
 
 def changed_data(bench):
-    """The data file is truncated in place, or another text is written over it, while a run reads it."""
+    """While a run reads the data file, somebody truncates it or writes another text over it."""
     size = bench.text.stat().st_size
     for name, change, told in (("truncated", lambda path: os.truncate(path, size // 2), f"{size} bytes .* {size // 2} now"),
                                ("overwritten", lambda path: overwrite(path, b"x" * size), "content")):
@@ -438,7 +441,8 @@ def clock_back(bench):
 
 
 def main():
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup, and the runs would
+    # The suite may run under nohup, which ignores SIGHUP, and the runs would inherit that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     bench = Lasting(*sys.argv[1:])
     try:
         for part in (readers, slow_readers, full_outputs, uncut_metrics, ends, asks, failing_saves, last_saves, plain_file, deleted_folder, read_only, changed_data, second_run, clock_back):

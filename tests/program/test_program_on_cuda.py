@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The program on the CUDA module: the same bits whatever the budgets, and nearly the host's. GPT-2 in bf16 and fp16, a Qwen3 in fp32.
+"""The program on the CUDA module: the same bits whatever the budgets, and losses and norms near the host
+device's. GPT-2 in bf16 and fp16, a Qwen3 in fp32.
 
 usage: test_program_on_cuda.py PROGRAM FOLDER fake|gpu          prints TAP
-FOLDER holds the libtidepool_cuda.so. fake: that of tests/gpu/fake, which tells on stderr what breaks CUDA's rules: a run is
-right only if it says nothing there. gpu: the one for real GPUs; all is skipped where there is none.
+FOLDER holds the libtidepool_cuda.so. fake: that of tests/gpu/fake, which prints each breach of CUDA's
+rules to stderr; a run passes only without such a line. gpu: the module for real GPUs; all cases are
+skipped where there is none.
 """
 import json
 import os
@@ -14,15 +16,16 @@ from pathlib import Path
 from test_program import MIB, TENSOR_FILES, Bench, Run, metrics_read
 
 STEPS = 2
-# 24 MiB of model data in chunks of 2 MiB, some 14 of them; the tight budget holds a few beside the region.
+# 24 MiB of model data in about 14 chunks of 2 MiB; the tight budget holds the region and a few chunks.
 MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
-# All that Llama's families have: RMS norms, theirs of heads too, rotary positions, heads that share keys, SwiGLU, a head of its own.
+# All features of the Llama families: RMS norms, also of queries and keys, rotary positions, grouped-query
+# attention, SwiGLU, an untied head.
 QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 80, "intermediate_size": 320, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-6,
          "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
 ROOM_BYTES = 4 * MIB
-# What the module says where there is no GPU; anything else that it may say is a failure.
+# The module's messages where there is no GPU; the test fails at any other message.
 NO_GPU = re.compile("no NVIDIA driver|driver is too old|there is no cuda:0")
 
 PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [0-9]+ threads? "
@@ -36,7 +39,8 @@ def train(bench, device, *options, steps=STEPS):
 
 
 def tight(bench, *options):
-    """A budget near the least one, which a refusal names: how much the region takes is the GPU's libraries' business."""
+    """Returns a budget slightly above the least one. The test takes that from a refusal, since CUDA's
+    libraries decide how large the region is."""
     refusal = train(bench, "cuda:0", "--device-memory", "1MiB", *options)
     least = re.search(r"the least budget is (\d+) bytes", refusal.err)
     bench.tap.ok(least is not None, f"{' '.join(options)}: the least budget is named", refusal)
@@ -44,7 +48,7 @@ def tight(bench, *options):
 
 
 class Outcome:
-    """Losses and norms, every tensor's bytes, and what moved."""
+    """A run's losses and norms, its tensors' bytes, and the bytes that it copied."""
 
     def __init__(self, bench, name, *options, device="cuda:0"):
         folder, metrics = bench.folder / name, bench.folder / f"{name}.jsonl"
@@ -64,7 +68,8 @@ class Outcome:
 
 
 def check_dtype(bench, dtype):
-    given = ("--dtype", dtype, *(("--loss-scale", "1024") if dtype == "fp16" else ()))  # the first scale would overflow
+    # The default first scale would overflow.
+    given = ("--dtype", dtype, *(("--loss-scale", "1024") if dtype == "fp16" else ()))
     budget = tight(bench, *given)
     host = Outcome(bench, f"{dtype}-host", *given, device="host")
     full = Outcome(bench, f"{dtype}-full", *given)
@@ -89,7 +94,8 @@ def check_variants(bench, full, budget, all_of_them):
 
 
 def check_threads(bench):
-    """What is measured is what trains: two processors fewer than there are for the host's Adam, or as many as were asked for."""
+    """`info` measures the host's Adam with the threads that training would use: the number asked for, or two
+    fewer than the processors."""
     few = max(1, len(os.sched_getaffinity(0)) - 2)
     for given, right in ((("--threads", str(few + 1)), few + 1), ((), few)):
         run = Run([bench.program, "info", "--device", "cuda:0", "--json", *given])
@@ -98,7 +104,8 @@ def check_threads(bench):
 
 
 def check_log(bench, full):
-    """TIDEPOOL_LOG=matmul: a line for each shape, once; otherwise nothing (a good Outcome's standard error is empty)."""
+    """TIDEPOOL_LOG=matmul prints one line for each shape of matmul. Without it the program prints no such
+    line: Outcome.good demands an empty stderr."""
     os.environ["TIDEPOOL_LOG"] = "matmul,,nonsense"
     outcome = Outcome(bench, "logged")
     del os.environ["TIDEPOOL_LOG"]
@@ -109,7 +116,7 @@ def check_log(bench, full):
                        r"algorithm -?\d+, tile -?\d+(?: \d+x\d+)?, stages -?\d+, splits -?\d+, reduction \w+, "
                        r"waves \d+\.\d\d, workspace \d+")
     found = [shape.fullmatch(line) for line in lines]
-    # A step has the three products of four layers and of the head.
+    # A step has three matmuls (forward and two gradients) for each of the model's matrices.
     bench.tap.ok(outcome.run.status == 0 and all(found) and len(set(lines)) == len(lines) >= 15 and
                  all(1 <= int(line.group(2)) <= int(line.group(3)) <= 8 for line in found),
                  "each product's choice is logged in one line when it was asked for", outcome.run)
@@ -121,7 +128,8 @@ def check_log(bench, full):
 
 
 def check_events(bench):
-    """The fake counts the CUDA events of a step: a few for each op and copy; with a trace one for each kernel."""
+    """Counts a step's CUDA events with the fake: kernels of an op share an event, and with a trace each
+    kernel has its own."""
     def of_a_step(*options):
         counts = []
         file = bench.folder / "count"
@@ -144,7 +152,8 @@ def check_events(bench):
 
 
 def no_gpu(program):
-    """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
+    """Returns the module's reason why there is no GPU, or "" if there is one. A refusal takes no time, `info`
+    on a GPU a second."""
     run = Run([program, "info", "--device", "cuda:0"])
     if run.status == 0:
         return ""
@@ -163,7 +172,7 @@ def main():
     (bench.folder / "gpt2.json").write_text(json.dumps(MODEL))
     (bench.folder / "qwen3.json").write_text(json.dumps(QWEN3))
     try:
-        # A GPU that is none takes its time, half a minute to be measured.
+        # The fake GPU is slow (measuring it takes half a minute), so the suite makes few checks on it.
         all_of_them = sys.argv[3] == "gpu" or "TIDE_TEST_ALL" in os.environ
         if all_of_them:
             check_threads(bench)
@@ -172,7 +181,8 @@ def main():
         check_log(bench, full)
         if sys.argv[3] == "fake":
             check_events(bench)
-        for dtype in ("fp16", "fp32") if all_of_them else ("fp32",):  # fp16's kernels have tests of their own
+        # The fp16 kernels have tests of their own.
+        for dtype in ("fp16", "fp32") if all_of_them else ("fp32",):
             check_dtype(bench, dtype)
     finally:
         bench.close()

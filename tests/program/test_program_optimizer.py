@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What the optimizer is told: schedules of the learning rate, betas, epsilon, a rate of 0; and gradients that are not finite.
+"""The optimizer's options: schedules of the learning rate, betas, epsilon, a rate of 0; and gradients that
+are not finite.
 
 usage: test_program_optimizer.py PROGRAM      prints TAP
 
-The truth is worked out here, in float64: the schedules from their definitions, AdamW from the moments and params that
-checkpoints hold before and after each step.
+The test computes the expected values in float64: schedules from their definitions, AdamW from the moments
+and params that the checkpoints hold before and after each step.
 """
 import json
 import math
@@ -25,7 +26,7 @@ def tiny(bench, *options):
 # ---- schedules ----
 
 def rate(shape, step, lr, floor, warmup, decay=0):
-    """Of step `step`, counted from 1, of STEPS."""
+    """Returns the learning rate of step `step` (from 1) of STEPS."""
     if step <= warmup:
         return lr * step / warmup
     done = (step - 1 - warmup) / (STEPS - 1 - warmup)
@@ -39,8 +40,8 @@ def rate(shape, step, lr, floor, warmup, decay=0):
 
 
 def schedules(bench):
-    """Every step's rate in the metrics, by default, with a floor and with a warm-up; and the head's words."""
-    cases = [  # options, shape, lr, floor, warm-up, decay; what the head says behind the warm-up
+    """The metrics hold the expected rate of every step, and the run's first lines describe the schedule."""
+    cases = [  # options, shape, lr, floor, warm-up steps, decay steps, and the description behind the warm-up
         ((), "cosine", 6e-4, 6e-5, 2, 0, "then cosine to 6e-05, "),
         (("--min-lr", 1e-5, "--warmup", 0), "cosine", 6e-4, 1e-5, 0, 0, "then cosine to 1e-05, "),
         (("--schedule", "linear"), "linear", 6e-4, 6e-5, 2, 0, "then linear to 6e-05, "),
@@ -74,7 +75,8 @@ def refusals(bench):
 
 
 def goes_on(bench):
-    """A stable rate, whose end is decided later: the decay of a checkpoint is the run that had been told so at first."""
+    """A run with a constant rate is resumed with the schedule wsd: its end has the bits of a run that had wsd
+    from the first step."""
     whole, saved = bench.folder / "whole", bench.folder / "stable"
     wsd = ("--warmup", 2, "--schedule", "wsd", "--decay-steps", 4)
     bench.run(*tiny(bench, "--steps", 12, "--checkpoint", whole, *wsd))
@@ -104,8 +106,9 @@ def fp32(value):
 
 
 def adamw_errors(before, after, step, lr, betas, eps, decay):
-    """How far `after`, of step `step` from 1, is from AdamW's step from `before`, in its tolerances; 1 is too far. Each is a list of
-    (param, momentum, variance). The gradient is what the momentum has taken in."""
+    """Checks one AdamW step (number `step`, from 1) from `before` to `after`, lists of (param, momentum,
+    variance). Returns the largest error in units of its tolerance: above 1 is wrong. The gradient is
+    computed from the change of the momentum."""
     (beta1, beta2), worst, tiny_bits = betas, 0, 2.0 ** -21
     for (w, m, v), (w_after, m_after, v_after) in zip(before, after):
         gradient = (m_after - beta1 * m) / (1 - beta1)
@@ -119,7 +122,7 @@ def adamw_errors(before, after, step, lr, betas, eps, decay):
 
 
 def adamw(bench):
-    """Three steps with other betas and another epsilon, updated on the host and on the device."""
+    """Three steps with other betas and another epsilon, with updates on the host and on the device."""
     lr, beta1, beta2, eps, decay = 1e-2, 0.8, 0.7, 1e-2, 0.05
     options = ("--steps", 3, "--save-every", 1, "--keep", 0, "--lr", lr, "--warmup", 0, "--schedule", "constant", "--weight-decay", decay,
                "--beta1", beta1, "--beta2", beta2, "--eps", eps)
@@ -146,7 +149,8 @@ def adamw(bench):
 
 
 def looks_at_the_loss(bench):
-    """A learning rate of 0: losses come, and no param moves, whatever the weight decay."""
+    """With a learning rate of 0 no param changes, whatever the weight decay, and the losses are in the
+    metrics."""
     saved, metrics = bench.folder / "at-rest", bench.folder / "at-rest-metrics"
     run = bench.run(*tiny(bench, "--steps", 4, "--save-every", 1, "--keep", 0, "--lr", 0, "--weight-decay", 0.5, "--checkpoint", saved,
                           "--metrics", metrics))
@@ -159,7 +163,8 @@ def looks_at_the_loss(bench):
 # ---- not finite ----
 
 def not_finite(bench):
-    """Without clipping such a gradient ends the run. The line names the param and what can be done about it."""
+    """Without clipping a gradient that is not finite ends the run. The message names the param and ways to
+    avoid it."""
     wild = [*tiny(bench, "--steps", 50), "--lr", 1000]
     run = one_line(bench, "a rate that explodes without clipping", 1, r"step \d+: the gradient of param \S+ is not finite; without clipping updates "
                    r"had begun, so that params are undefined \(the pool is poisoned\); a lower --lr may help, or --clip 1, which skips such steps$", *wild, "--clip", 0)
@@ -171,7 +176,8 @@ def not_finite(bench):
 
 
 def not_finite_from_the_first(bench):
-    """A folder whose weights hold a NaN: no learning rate is to blame."""
+    """The model's weights hold a NaN at the start: the message suspects the weights and not the learning
+    rate."""
     folder = bench.folder / "nan"
     bench.run(*tiny(bench, "--steps", 1, "--dtype", "fp32", "--export", folder))
     data = bytearray((folder / "model.safetensors").read_bytes())

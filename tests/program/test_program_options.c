@@ -1,4 +1,5 @@
-/* The program's command line and numbers: what is read, what is refused, and with which line. */
+/* The option parser and the parsers of numbers and sizes: the values that they read, and the exact message
+ * of each refusal. */
 #include "tools/options.h"
 #include "tools/units.h"
 
@@ -195,7 +196,7 @@ static void every_kind_takes_its_values(void **state)
     assert_true(result.resume);
 }
 
-/* A command with operands: two files, the second need not be there. */
+/* A command with operands: two files, of which the second may be left out. */
 typedef struct operands {
     const char *first, *second;
     bool quick;
@@ -317,7 +318,8 @@ static void a_slip_is_answered_with_the_nearest_option(void **state)
     REFUSED("unknown option --memroy; did you mean --memory?", "--memroy=3");
     REFUSED("unknown option --prefech; did you mean --prefetch?", "--prefech");
     REFUSED("unknown option --frobnicate (see", "--frobnicate");
-    REFUSED("unknown option --frob (see", "--frob"); /* the dashes it shares with --lr do not count */
+    /* Only the dashes agree with --lr, which is too little for a suggestion. */
+    REFUSED("unknown option --frob (see", "--frob");
     REFUSED("unknown option --moment (see", "--moment");
     REFUSED("'train' is no option", "train");
 }

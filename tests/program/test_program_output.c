@@ -1,4 +1,4 @@
-/* What the program writes for other programs: JSON lines and metrics. */
+/* The writers of files that other programs read: JSON lines and metrics. */
 #include "src/files/json_line.h"
 #include "src/train/metrics.h"
 
@@ -64,13 +64,13 @@ static void what_is_no_utf8_is_replaced(void **state)
         const char *text, *json;
     } texts[] = {
         {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x8a",
-         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x8a"},        /* whole letters */
+         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x8a"},        /* valid UTF-8 */
         {"\xe9.txt", "\\ufffd.txt"},                          /* Latin-1 */
-        {"a\xc3", "a\\ufffd"},                                /* cut */
-        {"\xc0\xaf", "\\ufffd\\ufffd"},                       /* a slash, too long */
-        {"\xe0\x80\xaf", "\\ufffd\\ufffd\\ufffd"},            /* the same in three */
-        {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},            /* half of a pair */
-        {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* beyond 10FFFF */
+        {"a\xc3", "a\\ufffd"},                                /* cut within a letter */
+        {"\xc0\xaf", "\\ufffd\\ufffd"},                       /* an overlong encoding of "/" in two bytes */
+        {"\xe0\x80\xaf", "\\ufffd\\ufffd\\ufffd"},            /* an overlong encoding of "/" in three bytes */
+        {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},            /* half of a surrogate pair */
+        {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* above U+10FFFF */
         {"\x80\xff", "\\ufffd\\ufffd"},
     };
     (void)state;
@@ -131,7 +131,7 @@ static const char all_counters_line[] =
     "\"prefetches\":15,\"adam_host_seconds\":0.25,\"adam_device_seconds\":0.75,\"device_bytes_peak\":16,"
     "\"host_bytes_peak\":17,\"skipped\":0}\n";
 
-/* A line for each report, in a file that begins with them; its text. */
+/* Writes a metrics file with one line for each report and returns its text. */
 static char *lines_write(const tide_trainer_report *reports, int count)
 {
     tide_metrics *metrics = NULL;
@@ -139,7 +139,8 @@ static char *lines_write(const tide_trainer_report *reports, int count)
     assert_int_equal(tide_metrics_begin(metrics, false, 0), TIDE_OK);
     for (int i = 0; i < count; i++) {
         assert_int_equal(tide_metrics_step(metrics, &reports[i], 100, &all_counters), TIDE_OK);
-        assert_int_equal(count_of(file_text(), "\n"), i + 1); /* before the file is closed */
+        /* Each line is in the file before the file is closed. */
+        assert_int_equal(count_of(file_text(), "\n"), i + 1);
     }
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     return file_text();
@@ -182,7 +183,7 @@ static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
     assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"version\":1,", 33), 0);
 }
 
-/* The file `name` continued behind a step. */
+/* Opens the file `name` as a run does that resumes after `step`, and writes the line of the next step. */
 static void metrics_continue(const char *name, uint64_t step)
 {
     tide_metrics *metrics = NULL;
@@ -193,7 +194,7 @@ static void metrics_continue(const char *name, uint64_t step)
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
 }
 
-/* What the file holds before the line that metrics_continue adds. */
+/* Checks that the file holds `kept` and then the line that metrics_continue wrote. */
 static void assert_kept(const char *kept, uint64_t step)
 {
     char line[64];
@@ -214,7 +215,8 @@ static ino_t inode_of(const char *name)
     return about.st_ino;
 }
 
-/* In place, so that who follows the file goes on following it, and a full disk does not matter. */
+/* The file is cut in place and keeps its inode, so that a program that follows it reads on, and a full
+ * disk does no harm. */
 static void steps_behind_the_checkpoint_are_cut(void **state)
 {
     (void)state;
@@ -233,7 +235,8 @@ static void steps_behind_the_checkpoint_are_cut(void **state)
     assert_kept("{\"step\":10}\n{\"step\":9}\n", UINT64_MAX - 1);
 }
 
-/* Also between lines that go, of any length, and of a step in another writer's words. */
+/* Foreign lines stay wherever they are and however long; a step's line goes even if another program has
+ * written it. */
 static void lines_that_are_no_steps_stay(void **state)
 {
     static char text[300000], kept[300000], noise[100000];
@@ -268,7 +271,8 @@ static void a_link_still_leads_to_the_file(void **state)
     assert_int_equal(unlink(name), 0);
 }
 
-/* The console's file, which others write to through the same descriptor, and a pipe. */
+/* The file behind standard output, to which other processes may write through the same descriptor, and a
+ * pipe are never cut. */
 static void standard_output_and_pipes_are_left_alone(void **state)
 {
     char part[16] = "";
@@ -297,7 +301,7 @@ static void standard_output_and_pipes_are_left_alone(void **state)
     close(ends[1]);
 }
 
-/* A rewrite that can't be made leaves every line. */
+/* If the new file can't be written, the old one keeps all its lines and the next step's line is appended. */
 static void a_rewrite_that_fails_leaves_the_lines(void **state)
 {
     static const char text[] = "{\"step\":3}\n# a line that stays\n";
@@ -318,7 +322,7 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
                "can't be written anew: File too large for this process's file-size limit (ulimit -f)"));
     assert_string_equal(file_text(), text);
     const tide_trainer_report report = {.step = 2};
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK); /* behind them */
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     assert_int_equal(strncmp(file_text(), text, sizeof text - 1), 0);
     assert_int_equal(strncmp(file_text() + sizeof text - 1, "{\"step\":2,", 10), 0);

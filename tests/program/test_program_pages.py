@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Man pages and completion against the program that they are of: what `--help` says is what they say, shells offer what can
-be typed, and texts full of special letters hurt neither roff nor a shell.
+"""Man pages and completion: they must agree with the program's --help, shells must offer exactly what can be
+typed, and special characters in texts must break neither roff nor a shell.
 
 usage: test_program_pages.py PROGRAM PAGES STRANGE      prints TAP
 
-PAGES is the folder of the pages that were made; STRANGE the program that prints tests/program/strange_pages.c's.
+PAGES is the folder of the generated pages; STRANGE is the program of tests/program/strange_pages.c, which
+prints pages with special characters.
 """
 import re
 import shlex
@@ -32,7 +33,7 @@ def flat(text):
 
 
 def plain(roff):
-    """A page's text without its fonts and escapes."""
+    """Removes fonts and escapes from a page's text."""
     text = re.sub(r"\\f[BIR]", "", roff)
     for escape, letter in ESCAPES:
         text = text.replace(escape, letter)
@@ -40,7 +41,7 @@ def plain(roff):
 
 
 def page_items(roff):
-    """What follows each .TP: head to texts."""
+    """Maps the head of each .TP paragraph to its texts."""
     items = {}
     for part in roff.split("\n.TP\n")[1:]:
         head, _, text = part.partition("\n")
@@ -49,18 +50,19 @@ def page_items(roff):
 
 
 def help_items(text):
-    """What --help says: option and metavar, or an operand, to meaning."""
+    """Maps each option with its metavar, and each operand, to its text in --help."""
     found = re.findall(r"^  (-\S+(?: \S+)?|[A-Z]+)(?:\n {30,}| {2,}| (?=\S))(.*)$", text, re.MULTILINE)
     return {head.strip(): flat(meaning) for head, meaning in found}
 
 
 def commands_of(program):
-    """Names of the commands, from the program's own help."""
+    """Returns the names of the commands in the program's own help."""
     return re.findall(r"^  (\w+) +\S", said(program, "--help"), re.MULTILINE)
 
 
 def tables_of(program):
-    """Words behind the program's name to the options that --help shows there; of a command with commands, those."""
+    """Maps the words behind the program's name, such as ("trace", "read"), to the options that --help shows
+    there. A command with subcommands is present only by these."""
     tables = {}
     for command in commands_of(program):
         text = said(program, command, "--help")
@@ -71,7 +73,7 @@ def tables_of(program):
 
 
 def named(options):
-    """What can be typed behind a dash."""
+    """Returns the sorted options that a completion should offer."""
     return sorted(["--help"] + [head.split()[0] for head in options if head.startswith("-")])
 
 
@@ -103,7 +105,7 @@ def check_refusals(tap, program):
 
 
 def check_roff(tap, pages, whose):
-    """Pages that man shows without a complaint."""
+    """man and groff show the pages without a warning."""
     name = f"man has nothing to say against {whose} pages"
     if shutil.which("man") is None or shutil.which("groff") is None:
         tap.skip(name, "there is no man (Debian's man-db and groff-base)")
@@ -119,7 +121,8 @@ def examples_of(page):
 
 
 def check_examples(tap, program, pages):
-    """Options are read from left to right: what is wrong about an example would be said before what is wrong at its end."""
+    """The program reads options from left to right. So with --nonsense at the end, an example is right if
+    that is the first fault found."""
     for page in sorted(pages.glob("tidepool-*.1")):
         wrong = []
         for example in examples_of(page):
@@ -132,7 +135,7 @@ def check_examples(tap, program, pages):
 # ---- bash ----
 
 def bash_offers(script, folder, *words, at=None):
-    """What is offered at words[at], the last if not told."""
+    """Returns the words that bash offers for words[at], by default the last one."""
     at = len(words) - 1 if at is None else at
     command = ["bash", "--norc", "-c", BASH, "bash", script, str(at), *words]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
@@ -189,7 +192,7 @@ def check_bash(tap, program, script, folder):
 
 
 def check_typed(tap, shell, name):
-    """At a terminal: one tab, then enter."""
+    """Types into the shell: a tab behind each incomplete word, then enter."""
     for typed, expected in (
             ("tidepool inf\t --js\t", ["info", "--json"]),
             ("tidepool train --device-m\t 1GiB --opti\t d\t",

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""`tidepool plan`, `tidepool tune` and `tidepool train --auto`: what they promise is what runs.
+"""`tidepool plan`, `tidepool tune` and `tidepool train --auto`: real runs must agree with what these commands
+predict and propose.
 
 usage: test_program_plan.py PROGRAM [CONFIGURATIONS]      prints TAP
 
-CONFIGURATIONS random runs of the nano models are planned, then run (12). Measured machines are kept in the bench's own folder.
+The test plans CONFIGURATIONS (12) random runs of the nano models and then runs them. Machine files go to
+the bench's own folder.
 """
 import json
 import os
@@ -19,7 +21,7 @@ from xml.etree import ElementTree
 from test_program import MIB, OVERHEAD_BYTES, TIMEOUT_S, Bench, Run, die_with_parent, one_line, trajectory
 
 QUIET = ("--steps", 2, "--eval-every", 0, "--sample", 0)
-# A run that is measured once: the sizes of every other one on this machine, so that nothing is measured again.
+# The sizes of every run on this machine, so that the program measures the kernels only once.
 NANO = ("--model", "gpt2-nano", "--seq-len", 64, "--batch-tokens", 512)
 HOST = (*NANO, "--device", "host", "--chunk-size", "1MiB", "--device-memory", "24MiB", "--host-memory", "128MiB")
 CARD = ("--machine", "rtx4090")
@@ -39,7 +41,7 @@ def plan(bench, *options):
 
 
 def plans(bench, *options):
-    """The run, and its lines of JSON."""
+    """Returns the finished run of `plan --json` and its JSON lines."""
     run = plan(bench, *options, "--json")
     try:
         return run, [json.loads(line) for line in run.out.splitlines()]
@@ -48,18 +50,18 @@ def plans(bench, *options):
 
 
 def said(*parts):
-    """Runs and what was read of them, as a check's detail."""
+    """Formats a failed check's details."""
     return "\n".join(map(str, parts))
 
 
 def planned(bench, *options):
-    """The one plan as JSON; {} where there is none."""
+    """Returns the only plan as JSON; {} unless there is exactly one and the exit status agrees with it."""
     run, lines = plans(bench, *options)
     return lines[0] if len(lines) == 1 and run.err == "" and run.status == (not lines[0]["fits"]) else {}
 
 
 def with_option(options, option):
-    """The command line with what a plan proposes: an option replaces the one that is there, or is added."""
+    """Adds a proposed option to the command line in place of the one that is there, if any."""
     options, words = [str(word) for word in options], shlex.split(option)
     for name in {word for word in words if word.startswith("--")}:
         if name in options:
@@ -122,7 +124,7 @@ def usage_errors(bench):
 
 
 def file_errors(bench, machine):
-    """A machine file that is damaged or of another version, and models."""
+    """Refusals of damaged machine files, machine files of another version, and models that can't be used."""
     whole, bad = json.loads(machine.read_text()), bench.folder / "bad.json"
     for name, text in (("not JSON", "{"), ("empty", ""), ("not an object", "[1]"),
                        ("of another version", json.dumps({**whole, "version": whole["version"] + 1})),
@@ -155,7 +157,7 @@ def accounting(bench):
 
 
 def seconds_text(seconds):
-    """As plans print them: three digits that count."""
+    """Formats seconds as plans do, with three significant digits."""
     if seconds <= 0:
         return "0 s"
     if seconds < 0.9995:
@@ -171,13 +173,13 @@ def size_text(size):
 
 
 def bytes_of(text, name):
-    """What the table of bytes says of a line."""
+    """Returns the number of a line in the text's table of bytes, or None."""
     found = re.search(rf"^ +{name} +([\d,]+) B ", text, re.MULTILINE)
     return int(found.group(1).replace(",", "")) if found else None
 
 
 def same_figures(bench, name, *options):
-    """Text and JSON of one plan."""
+    """The text and the JSON of a plan show the same figures."""
     run, told = plan(bench, *options), planned(bench, *options)
     if not bench.tap.ok(run.status == 0 and told.get("fits"), f"{name}: fits, as text and as JSON", run):
         return
@@ -214,7 +216,7 @@ def same_figures(bench, name, *options):
 
 
 def promises(bench, name, told, *options):
-    """What a plan proposes, applied to its command line, gives what was promised."""
+    """Each change that a plan proposes, applied to its command line, gives a plan with the promised speed."""
     for change in told["changes"]:
         if change["option"] == "":
             continue
@@ -237,7 +239,7 @@ def figures(bench):
 # ---- what does not fit ----
 
 def ways_out(bench, name, least, *options):
-    """Refused with ways out, `least` of them, of which each is enough by itself."""
+    """A plan that does not fit proposes at least `least` ways out, and each of them alone makes it fit."""
     run, lines = plans(bench, *options)
     text = plan(bench, *options)
     told = lines[0] if lines else {"fits": True, "ways_out": [], "refusal": ""}
@@ -269,7 +271,8 @@ def does_not_fit(bench, machine):
 # ---- several ----
 
 def asked_one_by_one(plan_json):
-    """What a row tells, too."""
+    """Removes the members that only a single plan has, so that a row of several plans can be compared with
+    it."""
     return {key: value for key, value in plan_json.items() if key not in ("changes", "ways_out", "free_batch_tokens")}
 
 
@@ -321,7 +324,7 @@ def largest(bench):
 # ---- this machine ----
 
 def this_machine(bench):
-    """The kept machine file, measured; None where that failed."""
+    """The first plan measures this machine and writes a file. Returns the file, or None if that failed."""
     run = plan(bench, *HOST, "--json")
     kept = sorted((bench.folder / "cache" / "tidepool").glob("*"))
     bench.tap.ok(run.status == 0 and "measuring this machine, once" in run.err and "measuring the kernels of gpt2-nano" in run.err,
@@ -342,7 +345,8 @@ def this_machine(bench):
 
 
 def nothing_measured(bench):
-    """What is refused whatever the machine is refused in one line, before this one is measured."""
+    """Faults that do not depend on the machine are refused in one line before the program measures
+    anything."""
     for name, status, part, arguments in (
             ("train: a sequence that is too long", 2, "sequence length 99999", ("train", *PLAYED, "--seq-len", 99999)),
             ("train: a batch that does not divide", 2, "batch of 100 tokens does not divide", ("train", *PLAYED, "--batch-tokens", 100)),
@@ -354,7 +358,8 @@ def nothing_measured(bench):
 
 
 def measured_anew(bench, machine):
-    """Machines without a file that can be read, or kept. One after the other: they would disturb each other."""
+    """The program measures again if the machine file is absent or can't be read, and also where it can't keep
+    one. The runs follow each other, since they would disturb each other's timings."""
     text, empty = machine.read_text(), bench.folder / "nowhere"
     machine.unlink()
     machine.mkdir()
@@ -367,7 +372,7 @@ def measured_anew(bench, machine):
                  damaged)
     machine.rmdir()
     machine.write_text(text)
-    if "TIDE_TEST_ALL" not in os.environ:  # each measures for ten seconds
+    if "TIDE_TEST_ALL" not in os.environ:  # each of the following runs measures for ten seconds
         return
     empty.mkdir()
     homeless = Run(["env", "-C", str(empty), "-u", "HOME", "-u", "XDG_CACHE_HOME", *command])
@@ -385,7 +390,7 @@ def measured_anew(bench, machine):
 
 
 def played(bench, machine):
-    """`tidepool train --device null` plays the very steps that a plan tells of."""
+    """`tidepool train --device null` predicts exactly the step that a plan shows."""
     for name, options, on in (("this machine", HOST, ()), ("this machine's file", HOST, ("--machine", machine)),
                               ("an RTX 4090", ("--model", "gpt2", "--seq-len", 256, "--device-memory", "600MiB", "--chunk-size", "16MiB"),
                                (*CARD, "--ram", "16GiB"))):
@@ -407,7 +412,7 @@ def played(bench, machine):
 # ---- memory ----
 
 def budgets(machine, options, device, host):
-    """The same run, planned and trained."""
+    """Returns the options of one run for `plan` and for `train`."""
     both = (*options, "--seq-len", 64, "--device-memory", device, "--host-memory", host)
     return (*both, "--machine", machine), both
 
@@ -417,7 +422,7 @@ def trained(bench, options):
 
 
 def beside(bench, machine):
-    """What the smallest model takes beside its own peaks."""
+    """Returns the memory that the smallest model's run takes above its planned peaks."""
     asked, run = budgets(machine, ("--model", bench.tiny, "--batch-tokens", 128, "--chunk-size", "1MiB"), 16 * MIB, 32 * MIB)
     told, run = planned(bench, *asked), trained(bench, run)
     bench.tap.ok(told.get("fits") and run.status == 0, "the smallest model runs", said(told, run))
@@ -458,7 +463,7 @@ def memory_truth(bench, machine, count):
 # ---- tune ----
 
 def best_of(run):
-    """The command that a search ends with, as words."""
+    """Returns the words of the command that the search proposes at its end."""
     found = re.search(r"^the best[^\n]*:\n  (tidepool train [^\n]*)\n", run.out, re.MULTILINE)
     return shlex.split(found.group(1)) if found else ["none"]
 
@@ -469,7 +474,8 @@ def best_runs(bench, name, words):
 
 
 def circles(path):
-    """Of a plot, the marks of steps, of stalls and of real steps, without the legend's, and chunk sizes along the axis."""
+    """Counts a plot's marks of steps, stalls and real steps without those of the legend, and returns the
+    chunk sizes at its axis."""
     root = ElementTree.parse(path).getroot()
     space = root.tag[:root.tag.index("}") + 1]
     marks = [(mark.get("class"), mark.get("r")) for mark in root.iter(space + "circle")]
@@ -514,7 +520,7 @@ def tune_confirms(bench):
 
 
 def tune_keeps(bench):
-    """What was given stays, and a path comes through a shell."""
+    """The search keeps the options that were given, and its command quotes a path for the shell."""
     text = bench.folder / "a reader's \"own\" text"
     text.write_bytes(bench.text.read_bytes())
     run = call(bench, "tune", "--model", "gpt2-nano", f"--data={text}", "--device", "host", "--device-memory", "24MiB", "--batch-tokens", 512,
@@ -541,14 +547,14 @@ ROW = r"^([* ]) +([\d.]+ [KM]iB)  (\w+) \((\d+) of \d+\) +(\w+) +(on|off) +([\d.
 
 
 def row_of(choice, best):
-    """A choice of JSON as a row of the table has it."""
+    """Formats a choice of the JSON as the row of the table that should show it."""
     return ("*" if best else " ", size_text(choice["chunk_bytes"]), choice["recompute"], str(choice["recomputed_blocks"]),
             choice["optimizer_placement"], "on" if choice["prefetch"] else "off", f"{choice['step_seconds']:.4g}",
             f"{choice['tokens_per_second']:.0f}", f"{100 * choice['stall_seconds'] / choice['step_seconds']:.1f}")
 
 
 def tune_json(bench):
-    """One object, with what the text tells."""
+    """`tune --json` prints one object with the same content as the text."""
     asked = ("tune", "--model", "gpt2", *CARD, "--seq-len", 256, "--device-memory", "800MiB", "--confirm", 0, "--recompute", "none")
     run, text = call(bench, *asked, "--json"), call(bench, *asked)
     told = json.loads(run.out) if run.status == 0 else {"choices": []}
@@ -574,7 +580,8 @@ def tune_json(bench):
 
 
 def tune_interrupted(bench, wait_s):
-    """Exit status, output and errors of a long search that gets SIGINT after so long; None where it has ended before."""
+    """Starts a long search and sends SIGINT after `wait_s`. Returns exit status, output and errors; None if
+    it ended before the signal."""
     process = subprocess.Popen([bench.program, "tune", "--model", "llama-3.1-70b", "--machine", "h200", "--seq-len", "4096", "--confirm", "0"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     try:
@@ -591,8 +598,9 @@ def tune_interrupted(bench, wait_s):
 
 
 def tune_stops(bench):
-    """A search of very many predictions, interrupted once it has made one: it begins with what is predicted soonest, and ends within a
-    prediction. How long one takes is the machine's: the wait is doubled until one was made, so that few were."""
+    """SIGINT ends a search of very many predictions, with the best so far, before the next prediction ends.
+    The first predictions are the fastest ones. Since their time depends on the machine, the test doubles
+    the wait until at least one was made."""
     wait_s = 1
     ended = tune_interrupted(bench, wait_s)
     while ended is not None and ended[0] == 0 and "SIGINT: nothing was found yet\n" in ended[1] and wait_s < TIMEOUT_S:

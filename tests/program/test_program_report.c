@@ -1,4 +1,5 @@
-/* The table of bytes adds up, or the run is refused; and what takes long at start is told. */
+/* The reports of `tidepool train`: the table of bytes must add up, else the run is refused; step lines
+ * name the causes of stalls; a slow start prints what it makes. */
 #include "tools/train/train_report.h"
 
 #include <setjmp.h>
@@ -42,7 +43,7 @@ static tide_trainer_plan sound_plan(void)
     return plan;
 }
 
-/* The same with 300 params, in two tensors, that are not trained. */
+/* Changes sound_plan: 300 params in two tensors are frozen. */
 static tide_trainer_plan partly_frozen_plan(void)
 {
     tide_trainer_plan plan = sound_plan();
@@ -90,7 +91,7 @@ static void frozen_params_are_named_with_their_count_and_bytes(void **state)
     free(text);
 }
 
-/* Each field in turn is off by one byte (or slot): no change may go through unseen. */
+/* Each field in turn is wrong by one byte or slot: the report must notice every one. */
 static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
 {
     tide_trainer_plan plan = partly_frozen_plan();
@@ -136,12 +137,12 @@ static void a_budget_that_its_parts_pass_is_refused(void **state)
     assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
     free(text);
     plan = sound_plan();
-    plan.pool.space_bytes[TIDE_SPACE_STATE] = 4097; /* one more than its chunk */
+    plan.pool.space_bytes[TIDE_SPACE_STATE] = 4097; /* one byte more than the space's chunk holds */
     assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
     free(text);
 }
 
-/* What a run of steps with these counters says. The caller frees it. */
+/* Returns the console's text for steps with these counters. The caller frees it. */
 static char *lines_of(const tide_pool_counters *counters, uint32_t count)
 {
     char *text = NULL;
@@ -174,7 +175,7 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
     free(text);
 }
 
-/* What takes less than a second is not worth a line. */
+/* Only work of at least one second gets a line. */
 static void what_takes_long_at_start_gets_a_line_each(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A run that was killed and is started again: what it left, what it had done already, its metrics; limits that a shell sets.
+"""A run is killed and started again: leftovers of its export, work that was done already, its metrics; and
+file-size limits of the shell.
 
 usage: test_program_restart.py PROGRAM      prints TAP
 """
@@ -19,7 +20,7 @@ def tiny(bench, *options):
 
 
 def but(options, **changes):
-    """The options with other values."""
+    """Returns the options with these values changed."""
     options = list(options)
     for name, value in changes.items():
         options[options.index(f"--{name}") + 1] = value
@@ -31,7 +32,7 @@ def contents(folder):
 
 
 def started(bench, mark, *options):
-    """A run that has said `mark`, and goes on."""
+    """Starts a run and returns it as soon as it has printed `mark`; the run goes on."""
     process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
     said = ""
     for line in process.stdout:
@@ -56,7 +57,8 @@ def names_of(out, *processes):
 
 
 def kills(bench):
-    """What kills leave beside an export."""
+    """Killed runs leave the temporary folders of their exports; later runs remove them, and leave those of
+    living runs."""
     out = bench.folder / "killed"
     endless = tiny(bench, "--steps", 1000000, "--export", out)
     left = []
@@ -79,7 +81,8 @@ def kills(bench):
 
 
 def done_already(bench):
-    """The command of a run that is done, once more: with its export, and with another's in its place."""
+    """The command of a finished run is given once more: with its own export in place, and with another model
+    there."""
     out, saved = bench.folder / "done", bench.folder / "done-saved"
     options = tiny(bench, "--steps", 3, "--checkpoint", saved, "--resume", "--export", out)
     killed(started(bench, "exported ", *but(options, sample=20000)))
@@ -115,7 +118,8 @@ def done_already(bench):
 
 
 def metrics_go_on(bench):
-    """The file of a run that was killed behind its checkpoint: lines of steps that are taken again, half a line, and a person's."""
+    """A run was killed after its checkpoint. Its metrics then hold lines of steps that the resumed run writes
+    again, half a line, and lines that a person has added."""
     undisturbed, metrics, saved = bench.folder / "undisturbed.jsonl", bench.folder / "metrics.jsonl", bench.folder / "metrics-saved"
     bench.run(*tiny(bench, "--steps", 8, "--metrics", undisturbed))
     link = bench.folder / "link.jsonl"
@@ -151,7 +155,7 @@ def metrics_go_on(bench):
 
 
 def limited(size):
-    """ulimit -f"""
+    """Returns a function for the child process that sets a file-size limit, as ulimit -f does."""
     def limit():
         die_with_parent()
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -159,7 +163,8 @@ def limited(size):
 
 
 def file_size_limit(bench):
-    """A file-size limit is named wherever a file may not grow. Device slots are a file in memory, which counts too."""
+    """Where a file-size limit stops a file from growing, the message names the limit. It holds for device
+    slots too: they are a memory file."""
     named, page = r"file-size limit \(ulimit -f\)", limited(4096)
     nano = ["--model", "gpt2-nano", "--batch-tokens", 64, "--seq-len", 64, "--eval-every", 0, "--sample", 0]
     real = [*nano, "--data", bench.text, "--steps", 1, "--chunk-size", "256KiB", "--device-memory", "9MiB"]

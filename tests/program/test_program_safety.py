@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a user may lose by a slip or a failing disk: outputs that are inputs, looks that fail, checkpoints as folders; and what files
-say that nobody vouches for.
+"""Mistakes and failing disks must cost no user's files: outputs that are inputs, file look-ups that fail,
+checkpoint folders given as outputs. And hostile content of files does no harm.
 
 usage: test_program_safety.py PROGRAM FAILING_LOOK      prints TAP
+FAILING_LOOK is the library of preload/failing_look.c.
 """
 import errno
 import json
@@ -15,7 +16,7 @@ import sys
 from test_program import MACHINE, Bench, Run, one_line
 from test_program_weights import file_write, llama_config, llama_shapes, encode, values_of
 
-# A look that says nothing about what is there.
+# Errors of a look-up that do not say whether the file exists.
 FAILURES = (errno.EIO, errno.ESTALE, errno.EACCES)
 
 
@@ -25,7 +26,7 @@ def tiny(bench, *options, model=None, data=None):
 
 
 def model_make(folder):
-    """A Hugging Face folder of two blocks, and a tokenizer's file."""
+    """Makes a Hugging Face folder: a model of two blocks, and a tokenizer's file."""
     folder.mkdir()
     config = llama_config("llama")
     (folder / "config.json").write_text(json.dumps(config))
@@ -46,7 +47,7 @@ def shards_make(folder):
 
 
 def content_of(folder):
-    """Every file and link below, by name."""
+    """Maps the path of every file below the folder to its bytes, and of every link to its target."""
     return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
             for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file()}
 
@@ -54,7 +55,7 @@ def content_of(folder):
 # ---- outputs ----
 
 def refused(bench, name, parts, *options):
-    """Refused with 2 before anything is opened for writing: nothing in the scratch folder changes."""
+    """The program refuses with status 2 and changes nothing in the scratch folder."""
     before = content_of(bench.folder)
     run = one_line(bench, name, 2, ".*".join(map(re.escape, map(str, parts))), *options)
     bench.tap.ok(content_of(bench.folder) == before, name + ": nothing is made or changed", run)
@@ -117,7 +118,7 @@ def outputs_are_apart(bench):
 # ---- looks that fail ----
 
 def failing(library, path, call, at, error, log=None):
-    """The environment in which that look fails."""
+    """Returns the `env` command that makes look-up number `at` (or with 0 all) of the path fail."""
     more = {"LD_PRELOAD": str(library), "FAIL_PATH": str(path), "FAIL_CALL": call, "FAIL_AT": str(at),
             "ASAN_OPTIONS": "verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", "")}
     more.update({"FAIL_ERRNO": str(error)} if error else {})
@@ -126,8 +127,8 @@ def failing(library, path, call, at, error, log=None):
 
 
 def looks_fail(bench, library, path, call, command, sign=None, errors=FAILURES[:1]):
-    """Each look at the path by that call, failing, is told in one line with status 1; or nothing is concluded from it, and the command
-    ends well, saying what it would have said (`sign`)."""
+    """Makes each look-up of the path by that call fail in turn. The command must either end with status 1 and
+    one line, or end well and print `sign` as without the fault."""
     log, what = bench.folder / "looks", f"{command[1]}: {call} of {path.relative_to(bench.folder)}"
     log.unlink(missing_ok=True)
     subprocess.run([*failing(library, path, call, 0, None, log), *map(str, command)], capture_output=True, check=False)
@@ -225,7 +226,8 @@ def nothing_steers_the_terminal(bench):
 
 
 def headers_are_bounded(bench, model):
-    """96 MB of a header: refused by its length, without being read. The limit of memory is what a run of this model takes."""
+    """A file claims a header of 96 MB: the program refuses its length without reading it, so the memory stays
+    that of a sound run."""
     large = bench.folder / "large"
     model_make(large)
     path, bytes_of_header = large / "model.safetensors", 96_000_000

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`tidepool train --model FOLDER`, `tidepool export` and `tidepool train --export`: what comes in goes out, with the same bits.
+"""`tidepool train --model FOLDER`, `tidepool export` and `tidepool train --export`: weights come in and go
+out with the same bits.
 
 usage: test_program_weights.py PROGRAM      prints TAP
 """
@@ -17,7 +18,7 @@ from test_program import MACHINE, MADE, Bench, Run, die_with_parent, one_line, s
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, MLP, CONTEXT, VOCABULARY = 2, 32, 4, 2, 8, 48, 64, 257
 ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I64": 8}
-# A learning rate that changes no value, in fp32 or in 16 bits.
+# A learning rate so small that updates change no value, in fp32 or in 16 bits.
 STILL = ("--lr", "1e-60")
 ALONG = {"tokenizer.json": '{"version": "1.0"}\n', "tokenizer_config.json": "{}", "vocab.json": "{ }", "merges.txt": "a b\n",
          "generation_config.json": '{"top_k": 50}', "special_tokens_map.json": "{}", "LICENSE": "free\n"}
@@ -27,14 +28,14 @@ LEFT = {"README.md": "no", "pytorch_model.bin": "no", ".gitattributes": "no", "t
 # ---- safetensors ----
 
 def values_of(name, count):
-    """Random numbers such as a model has, around 1 for norms."""
+    """Returns random numbers in a model's usual range, around 1 for norms."""
     generator = random.Random(name)
     middle = 1.0 if "norm" in name or "ln_" in name else 0.0
     return struct.unpack(f"<{count}f", struct.pack(f"<{count}f", *(middle + generator.uniform(-0.2, 0.2) for _ in range(count))))
 
 
 def bf16_bits(value):
-    """Rounded to nearest, ties to even."""
+    """Rounds a value to bf16, to nearest, ties to even."""
     bits = struct.unpack("<I", struct.pack("<f", value))[0]
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
 
@@ -53,7 +54,7 @@ def decode(dtype, content):
 
 
 def file_write(path, tensors):
-    """`tensors`: names to (dtype, shape, bytes)."""
+    """Writes a safetensors file; `tensors` maps names to (dtype, shape, bytes)."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (dtype, shape, content) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
@@ -71,7 +72,7 @@ def file_read(path):
 
 
 def folder_read(folder):
-    """All tensors of a folder, in one file or in shards."""
+    """Reads all tensors of a folder, from one file or from shards."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return file_read(folder / "model.safetensors")
@@ -134,7 +135,7 @@ def count_of(shape):
 
 
 def tensors_of(config, dtypes):
-    """dtypes: as many as one likes, dealt out in turn."""
+    """Makes a model's tensors; they take the dtypes of the list in turn."""
     shapes = gpt2_shapes() if config["model_type"] == "gpt2" else llama_shapes(config)
     return {name: (dtypes[i % len(dtypes)], shape, encode(dtypes[i % len(dtypes)], values_of(name, count_of(shape))))
             for i, (name, shape) in enumerate(shapes.items())}
@@ -174,22 +175,25 @@ def contents(folder):
 
 
 def rounded(tensors, dtype):
-    """As they are after an import and an export without a change between."""
+    """Returns the tensors as an export should hold them after an import that changed nothing."""
     return {name: (dtype, shape, encode(dtype, decode(had, content))) for name, (had, shape, content) in tensors.items()}
 
 
 def without(tensors, prefix="model."):
-    """As an embedding model's files have them: the base model's names alone. The head is none of it."""
+    """Returns the tensors under the names of an embedding model's file: the base model's names without their
+    prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
 def head_alone(tensors, embedding="model.embed_tokens.weight"):
-    """As safetensors' save_model keeps one of two names: the first by its letters."""
+    """Returns a tied model's tensors as safetensors' save_model stores them: under the alphabetically first
+    of two names, that of the head."""
     return {**{name: tensor for name, tensor in tensors.items() if name != embedding}, "lm_head.weight": tensors[embedding]}
 
 
 def families(bench):
-    """Two steps that change nothing, out, in and out again."""
+    """Folders of every family pass through import, two steps that change nothing, export, and once more
+    import and export."""
     gpt2 = tensors_of(gpt2_config(), ["F32"])
     mask = {f"transformer.h.{layer}.attn.bias": ("F32", [1, 1, 4, 4], bytes(64)) for layer in range(LAYERS)}
     tied = llama_config("llama", tie_word_embeddings=True)
@@ -219,7 +223,7 @@ def families(bench):
         folder_write(model, config, given or tensors_of(config, dtypes), shards)
         mine = given if name == "gpt2" else tensors_of(config, dtypes or (["F32"] if "gpt2" in name else ["BF16"]))
         expected = rounded(mine, dtype.upper().replace("FP", "F"))
-        if "without model." in name:  # the names that came in
+        if "without model." in name:  # an export keeps the names that came in
             expected = without(expected)
         if "with prefix" in name:
             expected = {"transformer." + key: tensor for key, tensor in expected.items()}
@@ -244,7 +248,8 @@ def families(bench):
 
 
 def defaults(bench):
-    """What a folder changes where nothing else is asked for, and what is asked for counts."""
+    """Defaults that a model folder changes (rate, decay, sequence length), and that options given
+    override."""
     model, saved = folder_write(bench.folder / "defaults", llama_config("llama", max_position_embeddings=8192),
                                 tensors_of(llama_config("llama"), ["BF16"])), bench.folder / "defaults-saved"
     run = bench.run(*train(bench, model, "--checkpoint", saved))
@@ -279,7 +284,8 @@ def plan(bench, model, *options):
 
 
 def names_kept(bench):
-    """Who goes on from a checkpoint knows which names the folder had, without the folder's weights."""
+    """A checkpoint alone tells a resumed run which names the folder's tensors had; the folder's weights may
+    be gone."""
     config = llama_config("qwen3", tie_word_embeddings=True)
     tensors = without(tensors_of(config, ["BF16"]))
     model, saved, other, out = (bench.folder / f"bare-{part}" for part in ("hf", "saved", "other", "out"))
@@ -294,7 +300,8 @@ def names_kept(bench):
 
 
 def notes(bench):
-    """What a config.json leaves out, or asks for and does not get, is told in the heads of a run and of a plan; else nothing is."""
+    """The first lines of a run and of a plan name each setting of config.json that is missing or ignored;
+    otherwise they say nothing."""
     llama, mistral = tensors_of(llama_config("llama"), ["BF16"]), {"model_type": "mistral"}
     dropped, absent, window, padding = "tidepool trains without", "has no ", "sliding window", "is padding"
     cases = (
@@ -331,7 +338,8 @@ def notes(bench):
 
 
 def windows(bench):
-    """Sequences that fit into a sliding window need none."""
+    """Sequences not longer than a sliding window are trained, since the window has no effect on them; longer
+    ones are refused."""
     config = llama_config("mistral", sliding_window=32)
     model = folder_write(bench.folder / "window", config, tensors_of(config, ["BF16"]))
     out = bench.folder / "window-out"
@@ -349,7 +357,7 @@ def windows(bench):
 
 
 def paddings(bench):
-    """A token that pads has the embedding that it came with, but for a tied head's gradient."""
+    """The embedding of a padding token stays unchanged, except by the gradient of a tied head."""
     token = ord("e")
     for tied in (False, True):
         for pad in (None, token):
@@ -370,7 +378,8 @@ def paddings(bench):
 
 
 def exports(bench):
-    """Checkpoints of a run that learns: older ones, other dtypes, shards; folders that are not there."""
+    """Exports of a run that learns: from older checkpoints, in other dtypes, in shards, and without the kept
+    files of the model's folder."""
     model, saved = folder_write(bench.folder / "learns", gpt2_config(), tensors_of(gpt2_config(), ["F32"])), bench.folder / "learnt"
     run = bench.run(*train(bench, model, "--steps", 3, "--lr", "1e-3", "--checkpoint", saved, "--save-every", 1, "--keep", 0))
     bench.tap.ok(run.status == 0 and sorted(path.name for path in saved.iterdir()) == ["step-1", "step-2", "step-3", "tidepool-origin"] and
@@ -404,7 +413,7 @@ def exports(bench):
 
 
 def kept(bench):
-    """What becomes of DIR/tidepool-origin: of a run that goes on, a new one, one that fails."""
+    """Which runs write, keep or remove DIR/tidepool-origin: a resumed run, a new one, one that fails."""
     model, saved = folder_write(bench.folder / "kept", llama_config("llama"), tensors_of(llama_config("llama"), ["BF16"])), bench.folder / "kept-saved"
     bench.run(*train(bench, model, "--checkpoint", saved))
     (model / "model.safetensors").unlink()
@@ -419,7 +428,8 @@ def kept(bench):
     shutil.rmtree(other / "step-4")
     run = bench.run(*train(bench, bench.tiny, "--checkpoint", other))
     bench.tap.ok(run.status == 0 and sorted(path.name for path in other.iterdir()) == ["step-2"], "a new one without a folder takes them away", run)
-    for name in ("model", "tidepool-origin"):  # its own weights, in the folder of its checkpoints, whatever they are called
+    # The model's own folder lies in the checkpoint folder, with and without the reserved name.
+    for name in ("model", "tidepool-origin"):
         here = bench.folder / f"kept-{name}"
         here.mkdir()
         mine = folder_write(here / name, llama_config("llama"), tensors_of(llama_config("llama"), ["BF16"]))
@@ -436,7 +446,7 @@ def kept(bench):
 
 
 def refused_folders(bench):
-    """Every fault of a folder is found before anything is trained, and told in a line that names it."""
+    """Every fault of a folder is refused before training, in one line that names it."""
     config = llama_config("llama")
     sound = tensors_of(config, ["BF16"])
     name = "model.layers.1.mlp.up_proj.weight"
@@ -580,7 +590,7 @@ def stopped(bench):
 
 
 def export_stopped(bench):
-    """A folder of some size, so that the signal meets the export while it writes."""
+    """The model is large enough for the signal to meet the export while it writes."""
     saved, out = bench.folder / "large-saved", bench.folder / "large-out"
     run = bench.run("--model", "gpt2-nano", "--data", bench.text, "--steps", 1, "--batch-tokens", 256, "--chunk-size", "1MiB",
                     "--eval-every", 0, "--sample", 0, "--checkpoint", saved)
@@ -609,7 +619,7 @@ def export_stopped(bench):
 
 
 def export_ends(bench):
-    """What could keep a run's model from its user is met before the run trains, or costs nothing."""
+    """Things that could cost a user the export at the end are refused before training, or do no harm."""
     config = llama_config("llama")
     model, out, saved = folder_write(bench.folder / "ends", config, tensors_of(config, ["BF16"])), bench.folder / "ends-out", bench.folder / "ends-saved"
     tokenizer = model / "tokenizer.json"
@@ -629,7 +639,7 @@ def export_ends(bench):
         pass
     moved = model.rename(bench.folder / "ends-moved") if list(bench.folder.glob("ends-out.tmp-*/config.json")) else model
     _, error = process.communicate()
-    lost = "weights" in error  # the folder went before its weights were read
+    lost = "weights" in error  # the folder was moved before the run had read its weights
     bench.tap.ok(lost or (process.returncode == 0 and folder_read(out) == folder_read(moved) and (out / "tokenizer.json").exists()),
                  "the folder that a run began with may go while it trains", error)
     model = moved
@@ -649,7 +659,7 @@ def export_ends(bench):
     kept = {path.name: path.read_text() for path in out.iterdir() if path.suffix != ".safetensors"} if out.is_dir() else None
     bench.tap.ok(run.status == 0 and kept == {**ALONG, "config.json": (model / "config.json").read_text().replace("float32", "bfloat16")},
                  "a run that goes on without the folder exports what the checkpoints have kept", run)
-    other = bench.folder / "ends-other"  # whose origin an earlier run left there, and no checkpoint
+    other = bench.folder / "ends-other"  # it has an earlier run's tidepool-origin and no checkpoint
     shutil.copytree(saved / "tidepool-origin", other / "tidepool-origin")
     (other / "tidepool-origin" / "tokenizer.json").write_text("another's")
     run = bench.run(*train(bench, model / "config.json", "--steps", 4, "--checkpoint", other, "--resume-from", saved / "step-3"))

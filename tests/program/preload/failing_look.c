@@ -1,11 +1,12 @@
-/* A library to preload: one of a program's looks at one path fails.
+/* A library for LD_PRELOAD that makes a program's file look-ups fail for one path.
  *
- *     FAIL_PATH=/tmp/model FAIL_CALL=stat FAIL_AT=1 FAIL_ERRNO=5 LD_PRELOAD=.../libfailing_look.so tidepool train ...
+ *     FAIL_PATH=/tmp/model FAIL_CALL=stat FAIL_AT=1 FAIL_ERRNO=5 LD_PRELOAD=.../libfailing_look.so \
+ *         tidepool train ...
  *
- * FAIL_CALL is stat, open, access or opendir; the FAIL_AT-th such call with that very path, from 1, fails with that errno, and with
- * FAIL_AT=0 every one. FAIL_LOG names a file to which each such call adds a byte, failed or not: a test so knows how many there are.
- */
-#undef _FILE_OFFSET_BITS /* each name is to mean itself, stat and stat64 */
+ * FAIL_CALL is stat, open, access or opendir. The library counts the calls of that name with exactly that
+ * path and fails call number FAIL_AT (counted from 1; 0: every call) with the errno FAIL_ERRNO. It appends
+ * one byte to the file FAIL_LOG for each counted call, so that a test knows how many there were. */
+#undef _FILE_OFFSET_BITS /* without this, glibc's headers would rename stat to stat64 and open to open64 */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 
 static atomic_int calls;
 
-/* By system calls: what is called here must not come back. */
+/* Uses system calls, since open() of the C library would enter this library again. */
 static void note(void)
 {
     const char *log = getenv("FAIL_LOG");
@@ -49,8 +50,9 @@ static bool fails(const char *call, const char *path)
     return true;
 }
 
-/* The C library's own, looked up once before the program begins: looking up asks for memory, and whoever has taken malloc may be in
- * the middle of giving some. Before that, in the loader's time, the same look-up serves. */
+/* The C library's functions. The constructor looks them up before main begins: dlsym allocates memory, and
+ * a later look-up could happen inside malloc. A call that comes before the constructor runs (from the
+ * loader) makes NEXT look them up. */
 static struct {
     int (*stat)(const char *, struct stat *);
     int (*stat64)(const char *, struct stat64 *);

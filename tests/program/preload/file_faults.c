@@ -1,11 +1,13 @@
-/* Loaded before the C library, it makes calls on files fail as the file that TIDE_FILE_FAULTS names says, as long as that file is
- * there. A line of it is a rule:
+/* A library for LD_PRELOAD that makes a program's calls on files fail by rules. It reads the rules from
+ * the file that TIDE_FILE_FAULTS names, at each call; while that file is absent no call fails. Each line
+ * of it is one rule:
  *
  *     CALL ERRNO FIRST LAST TEXT
  *
- * The calls of this name, the FIRST to the LAST (from 1) whose path contains TEXT, fail with this number. CALL is open, write,
- * fsync, mkdir, rename, statvfs, or half: a write that takes half of its bytes. With TIDE_CLOCK_BACK each look at the clock of
- * the day finds it set back by an hour. */
+ * The library counts the calls named CALL whose path contains TEXT and fails those numbered FIRST to LAST
+ * (from 1) with ERRNO. CALL is open, write, fsync, mkdir, rename or statvfs; or half: a write that writes
+ * half of its bytes. If TIDE_CLOCK_BACK is set, the program's N-th reading of the wall clock is N hours
+ * too early. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,10 +27,11 @@
 enum { RULES_MAX = 16, HOUR_S = 3600 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long counts[RULES_MAX]; /* [line]: calls that it fits */
+/* By line of the rules file: the number of calls so far that match the rule. */
+static unsigned long counts[RULES_MAX];
 
-/* The C library's own. Looked up once, before the program begins: the loader asks for memory, and an allocator that has taken malloc
- * looks at the clock. */
+/* The C library's functions. The constructor looks them up before main begins: dlsym allocates memory, and
+ * an allocator that replaces malloc may read the clock, which this library replaces. */
 static struct {
     int (*open64)(const char *, int, ...);
     ssize_t (*write)(int, const void *, size_t);
@@ -48,8 +51,8 @@ __attribute__((constructor)) static void next_find(void)
     *(void **)&next.statvfs64 = dlsym(RTLD_NEXT, "statvfs64");
 }
 
-/* The errno of the first rule that fits, 0: none. Reading the rules must not come by here again: it uses stdio, which does not call
- * the names that are exported here. */
+/* Returns the errno of the first rule that matches, or 0. Reads the rules with stdio, which does not call
+ * the functions that this library replaces, so fault_of is never entered again. */
 static int fault_of(const char *call, const char *path)
 {
     const char *rules = getenv("TIDE_FILE_FAULTS");
@@ -85,7 +88,7 @@ static int fault_of_descriptor(const char *call, int descriptor)
     return fault_of(call, path);
 }
 
-/* -1 with errno set where the rules say so. */
+/* Sets errno to `error` and returns -1, unless `error` is 0. */
 static int is_refused(int error)
 {
     if (error != 0)
@@ -141,7 +144,7 @@ static time_t set_back(void)
     return (time_t)__atomic_add_fetch(&looks, 1, __ATOMIC_RELAXED) * HOUR_S;
 }
 
-/* By the system call: the program may look before the constructor has run. */
+/* Uses the system call, since the program may read the clock before the constructor has run. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const int result = (int)syscall(SYS_clock_gettime, clock, now);
