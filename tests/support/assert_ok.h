@@ -1,4 +1,5 @@
-/* A call whose status is not OK fails the test with the call, the status and its message. */
+/* assert_ok(call) fails the test unless the call returns TIDE_OK, and prints the call, its status and its
+ * message. */
 #ifndef TIDE_TESTS_ASSERT_OK_H
 #define TIDE_TESTS_ASSERT_OK_H
 

@@ -1,4 +1,3 @@
-/* See bench.h. */
 #include "tests/support/bench.h"
 
 #include <math.h>
@@ -12,7 +11,8 @@
 enum { NS_PER_SECOND = 1000000000 };
 
 static bool first_figure;
-static const char *lines_bench, *lines_section; /* NULL: figures are the members of one object */
+/* NULL before bench_section: figures are members of one object */
+static const char *lines_bench, *lines_section;
 static char also[512];
 
 bool bench_options(int argc, char **argv)
@@ -36,7 +36,7 @@ void bench_end(void)
     printf("\n]}\n");
 }
 
-/* A note's text as a JSON string. */
+/* Prints the text as a JSON string. */
 static void print_string(const char *text)
 {
     putchar('"');
@@ -62,7 +62,7 @@ void bench_also(const char *format, ...)
     va_end(arguments);
 }
 
-/* One figure, from its brace to its value. */
+/* Prints the begin of a figure's object, up to the name of "value". */
 static void figure_begin(const char *name)
 {
     if (lines_bench)
@@ -73,7 +73,7 @@ static void figure_begin(const char *name)
     first_figure = false;
 }
 
-/* And from there to its end. */
+/* Prints the rest of the figure's object, from bench_also's members and the note on. */
 static void figure_end(const char *note, va_list arguments)
 {
     char text[512];
@@ -115,7 +115,7 @@ void bench_missing(const char *name, const char *unit, const char *note, ...)
 static double clock_seconds(clockid_t clock)
 {
     struct timespec now;
-    (void)clock_gettime(clock, &now); /* cannot fail for these clocks */
+    (void)clock_gettime(clock, &now); /* can't fail for these clocks */
     return (double)now.tv_sec + (double)now.tv_nsec / NS_PER_SECOND;
 }
 

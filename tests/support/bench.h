@@ -1,12 +1,12 @@
-/* What the benchmarks share: one JSON object on standard output, clocks, medians, the machine's own limits.
+/* Helpers of all benchmarks: output as one JSON object, clocks, medians, the number of threads.
  *
  *   {"bench": "copy", "figures": [
- *     {"name": "in", "value": 0.97, "unit": "ratio", "at_least": 0.95, "note": "4 MiB chunks, 19.1 GB/s plain"}, ...]}
+ *     {"name": "in", "value": 0.97, "unit": "ratio", "at_least": 0.95, "note": "4 MiB chunks"}, ...]}
  *
- * A figure is a ratio to a limit measured in the same run (or a count); bare times go into notes. `at_least` or
- * `at_most` is what the project requires; figures without either are for the reader. tools/bench.sh puts the objects of
- * all benchmarks into one file and prints a table; a benchmark itself ends with status 0 whether its figures are good
- * enough or not, and with another if it could not measure.
+ * A figure is a ratio to a limit that the same run has measured, or a count; absolute times stand in
+ * notes. `at_least` and `at_most` are the project's requirements; a figure without them only informs.
+ * tools/bench.sh joins the objects of all benchmarks into a file and prints a table. A benchmark ends with
+ * status 0 if it could measure, even where a requirement is not met.
  */
 #ifndef TIDE_TESTS_BENCH_H
 #define TIDE_TESTS_BENCH_H
@@ -15,40 +15,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The only option there is: --quick, fewer rounds. Returns whether it was given; anything else ends the program with one
- * line and status 2. */
+/* Reads the command line, whose only option is --quick (fewer rounds), and returns whether it was given.
+ * On any other argument it prints one line and ends the program with status 2. */
 bool bench_options(int argc, char **argv);
 
-/* Begin and end the object. `name` without quotes or backslashes. */
+/* Print the begin and the end of the object. `name` has no quotes or backslashes. */
 void bench_begin(const char *name);
 void bench_end(void);
 
 typedef enum bench_bound { BENCH_NO_BOUND = 0, BENCH_AT_LEAST, BENCH_AT_MOST } bench_bound;
 
-/* One figure; `note` is printf's. */
+/* Prints one figure; `note` is a format of printf. */
 void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
                   const char *note, ...) __attribute__((format(printf, 6, 7)));
 
-/* In place of begin and end, where what was measured has to outlive a benchmark that is cut short: each figure from now on is an
- * object of its own, on a line of its own that is flushed at once, and says which section of which benchmark it is of:
+/* Replaces bench_begin and bench_end in benchmarks that may be cut short. From now on each figure is an
+ * object on a line of its own, flushed at once, with the names of the benchmark and the section:
  *
  *   {"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, ...}
  */
 void bench_section(const char *bench, const char *section);
 
-/* Members that the next figure has too, in JSON, printf's: "\"splits\": %d, \"taken\": true". */
+/* Adds members in JSON to the next figure, formatted as by printf: "\"splits\": %d, \"taken\": true". */
 void bench_also(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A figure that could not be measured: its value is null, `note` says why. */
+/* Prints a figure that could not be measured: its value is null, and `note` gives the reason. */
 void bench_missing(const char *name, const char *unit, const char *note, ...)
     __attribute__((format(printf, 3, 4)));
 
-double bench_seconds(void);                        /* monotonic */
-double bench_cpu_seconds(void);                    /* of all threads of this process */
+double bench_seconds(void);                        /* of a monotonic clock */
+double bench_cpu_seconds(void);                    /* processor time of all threads of this process */
 double bench_median(double *values, size_t count); /* sorts them; count > 0 */
-uint32_t bench_threads(void);                      /* cores this process may use */
+uint32_t bench_threads(void);                      /* number of processors that this process may use */
 
-/* Say what went wrong on standard error and exit with status 1 (benchmarks are programs, not the library). */
+/* Prints the error to standard error and ends the program with status 1. */
 void bench_die(const char *what, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #endif

@@ -1,5 +1,5 @@
-/* Each thread has a contiguous share and walks LANES places of it side by side: cores ask for more of a memory that they
- * walk at several places. */
+/* Each thread reads or writes a contiguous share of the memory, at LANES places in turn: a core keeps more
+ * memory requests in flight when it walks at several places. */
 #include "tests/support/bench_memory.h"
 
 #include "tests/support/bench.h"
@@ -17,7 +17,8 @@
 enum { LANES = 4, LINE_WORDS = 8, AHEAD_WORDS = 256, SHARE_UNIT_BYTES = 4096 };
 
 static const uint64_t ordinary = UINT64_C(0x3c233c233c233c23); /* 0.00995 as fp32 and as bf16 */
-static _Atomic uint64_t read_sum;                              /* so that reading is not left out */
+/* Keeps the compiler from dropping the reads. */
+static _Atomic uint64_t read_sum;
 
 EACH_ISA static uint64_t read_lanes(const uint64_t *from, size_t lane_words, size_t ahead)
 {
@@ -45,7 +46,7 @@ static void read_share_ahead(char *share, size_t bytes)
     read_sum = read_lanes((const uint64_t *)(void *)share, bytes / sizeof(uint64_t) / LANES, AHEAD_WORDS);
 }
 
-/* Plain stores, each line asked for ahead: what a pass in place writes, too. */
+/* Ordinary stores with a prefetch of each line, as a kernel that works in place writes. */
 EACH_ISA static void write_lanes(uint64_t *to, size_t lane_words)
 {
     for (size_t line = 0; line < lane_words; line += LINE_WORDS)

@@ -1,33 +1,36 @@
-/* Second yardsticks of memory: reading alone and writing alone. A limit that moves memory must agree with both, on any
- * machine, whether its cores or its memory's wires bound it:
+/* Measures the memory's speed by reading alone and writing alone. A limit measured by a pass that reads
+ * and writes (such as a copy) must agree with both, on any machine:
  *
- *   what it reads a second    is no more than reading alone does: who writes, too, has more to do
- *   what it writes a second   likewise than writing alone, by streaming stores or by plain ones, whichever is faster
- *   its time                  is no more than reading's and writing's together: it could do one after the other
+ *   its read rate     is at most that of reading alone, since the pass also writes
+ *   its write rate    is at most that of writing alone, with the faster of streaming and ordinary stores
+ *   its time          is at most the sum of both, since the pass could read first and write then
  *
- * That a pattern moves less than it is credited for, or that it is a poor one, shows itself as a ratio above 1.
+ * A ratio above 1 means that the pass moves fewer bytes than it counts, or that it is slower than
+ * necessary.
  */
 #ifndef TIDE_TESTS_BENCH_MEMORY_H
 #define TIDE_TESTS_BENCH_MEMORY_H
 
 #include <stddef.h>
 
-/* Machines are not still: what the relations may be off by before a limit counts as wrong. */
+/* The ratio from which on a limit counts as wrong; up to it the difference may be noise of the machine. */
 #define BENCH_AGREEMENT 1.10
 
 typedef struct bench_memory_times {
-    double read_seconds, write_seconds; /* each by the faster of two ways */
+    double read_seconds, write_seconds; /* each is the faster of two ways */
 } bench_memory_times;
 
-/* Read `bytes` (a multiple of 4 KiB, and no fewer a thread) at `from`, and write as many at `to`, by so many threads: once
- * each way. What lies at `to` is overwritten by ordinary small floats of any width. */
+/* Reads `bytes` at `from` and writes `bytes` at `to` with so many threads, once each way. `bytes` is a
+ * multiple of 4 KiB and at least 4 KiB per thread. Afterwards `to` holds small ordinary floats, whatever
+ * their width. */
 bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int threads);
 
-/* For a pass that took `seconds` to read and write `bytes` each: the larger of the first two relations, which holds
- * for whoever moves memory, and which it is. */
+/* Checks a pass that took `seconds` to read `bytes` and write `bytes`. Returns the larger ratio of its
+ * read and write rate to the rate alone, and which relation that is. */
 double bench_memory_claim(const bench_memory_times *alone, size_t alone_bytes, double seconds, double bytes,
                           const char **relation);
-/* The largest of all three: for what is to be the fastest that the machine can. */
+/* Checks a pass that should be the fastest possible on this machine: returns the largest ratio of all
+ * three relations. */
 double bench_memory_agreement(const bench_memory_times *alone, size_t alone_bytes, double seconds,
                               double bytes, const char **relation);
 

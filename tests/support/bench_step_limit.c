@@ -1,4 +1,5 @@
-/* What no step can be faster than: its slowest resource, and what its order demands.
+/* Lower bounds for the time of a step: the time of its slowest resource (step_limit.all), and the time
+ * that the order of its work demands (step_limit.ordered).
  */
 #include "tests/bench/bench_step.h"
 
@@ -17,31 +18,34 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
     return bytes * (rate > 0 ? fmax(1 / rate, copy_seconds_per_byte) : copy_seconds_per_byte);
 }
 
-/* What the order of a step demands of any schedule that moves no more bytes, however well the rest overlaps. A param that
- * the host updates has its way out between backward and its update and its way in between that and its next use, with 2
- * bytes or more; one that the device updates may stay there, and no way is demanded.
+/* The bound from the order holds for any schedule that copies no more bytes, however well the rest
+ * overlaps. If the host updates a param, its gradient is copied out between backward and the update, and
+ * its value is copied in between the update and the next use, at least 2 bytes per param each. If the
+ * device updates a param, no copy is necessary.
  *
- *   any        while the head runs none of those ways is gone, if the host updates every param: what forward used is there,
- *              no gradient is complete, and of what is there nothing can go that backward does not need again. So the head,
- *              and for what follows gradients the first op of backward, come on top of all of the slower direction, and of
- *              all updates, which follow a chunk's way out. And where the device can't hold all (in is more than every
- *              param once), nothing comes in either until that first chunk has left.
- *              With that, what comes in again in backward does so between its first chunk's leaving and its last op;
- *              and as much of what forward needs between its first block's end and its last one's begin.
- *   always     wte's gradient is complete after the last op and wte is used by the first: its way out, its updates and
- *              its way back (one after the other chunk by chunk, so the slowest counts, and one chunk's of the others)
- *              come on top of all compute, where it is known that the host updates it (all). The first block's, used by
- *              the second op, is complete an op before: so the ways of both, but for that op and the first.
- *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
- *              between a step's last op and the next one's head lie all updates, the way of what the host wrote to the
- *              device, and, behind the last of both, a chunk's way in or its update and the last op before the head. The
- *              head and backward come on top. The first block's updates wait for the last op, too.
+ *   any        If the host updates all params, none of these copies can run while the head runs: the params
+ *              are in, no gradient is complete, and backward needs all chunks that are on the device. So the
+ *              head's time adds to the copies of the slower direction. Copies out and updates need gradients,
+ *              so backward's first op adds to them too. If the device can't hold all params (more bytes come
+ *              in than each param once), nothing comes in until the first chunk has left. The chunks that
+ *              come in again for backward then do so between its first copy out and its last op; and about as
+ *              many come in for forward between the end of its first block and the begin of its last block.
+ *   always     wte's gradient is complete after the last op, and the next step's first op uses wte. So if the
+ *              host updates all params, wte's copy out, update and copy in add to the whole compute. They
+ *              overlap chunk by chunk: the slowest of the three counts in full, the others with one chunk.
+ *              The first block's gradient is complete one op before and the second op uses the block. So the
+ *              three parts of wte and of the first block add to the compute less these two ops.
+ *   clipping   Every update waits for the norm, and the head runs after all params are used. So all updates,
+ *              and the copies in of all params that the host updates, lie between a step's last op and the
+ *              next step's head. The last chunk's copy in (or update) and the last op before the head follow
+ *              them. The head and backward add to that. The first block's updates wait for the last op, too.
  */
 
 enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
 
-/* Bytes a param: of a gradient rounding 6, norm 2. Zeros are written for norms and biases alone. The embedding's backward, the
- * step's last op, closes wte's gradient. */
+/* Bytes that compute moves per param: 6 to round a gradient, 2 for the norm. (Zeroing of gradients is left
+ * out, since only those of norms and biases are zeroed.) The embedding's backward, the step's last op,
+ * does this for wte. */
 enum { CLOSE_BYTES = 8 };
 
 step_sizes step_sizes_of(const tide_model_config *config, double params)
@@ -101,10 +105,11 @@ static double around_head(const step_limit_inputs *of, const step_counts *counts
     return head + fmax(in, first + fmax(made->out, chunk_out + made->adam));
 }
 
-/* Of updates and their ways before the head; the last chunk's share in each but the slowest comes on top. */
+/* With clipping: the time of all updates and copies in before the head. The slower of the two counts in
+ * full, the other for the last chunk. */
 static double before_head(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
-    /* In the real form both sides update on the same cores. */
+    /* In the real form the updates of both sides run on the same cores. */
     const double updates =
         of->form == STEP_FORM_REAL ? made->adam + made->update : fmax(made->adam, made->update);
     const double in = 2 * counts->host_params * of->link_seconds_per_byte[0];
@@ -124,7 +129,8 @@ static double ways_of(const step_limit_inputs *of, double params)
     return params * slowest + fmin(CHUNK_PARAMS, params) * others;
 }
 
-/* From the last op's end to the next step's forward; that one's first op is counted there. */
+/* The time from the end of the last op to the next step's forward. That step's first op overlaps the first
+ * block's part, so it is subtracted here. */
 static double between_steps(const step_limit_inputs *of, const step_limit *made)
 {
     const double head_start = of->clips ? 0 : made->compute * of->shares.last_backward;
@@ -133,8 +139,9 @@ static double between_steps(const step_limit_inputs *of, const step_limit *made)
                     made->compute * of->shares.embedding);
 }
 
-/* What comes in again in backward because the device can't hold all. As much of what forward needs had no place there
- * before forward began, but for a chunk whose place saved activations take meanwhile, and the last one, which is not full. */
+/* The time of the copies in for backward that the device's size forces. Before forward begins, the same
+ * chunks had no space on the device (forward_seconds subtracts two: the last one, which is not full, and
+ * one whose space activations take). */
 static double again_seconds(const step_limit_inputs *of, const step_counts *counts)
 {
     if (!host_updates_all(of, counts))

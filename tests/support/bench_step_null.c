@@ -1,10 +1,12 @@
-/* The same step in virtual time: a pool of the same model under the same budget on the null device, whose streams share
- * nothing: neither cores nor memory. Its ops, copies, maps and Adam last what they last alone. So what its step takes above
- * what order demands is the schedule's loss, on whatever machine the durations were measured; and what the measured step
- * takes above it is the machine's, which has fewer cores than there are jobs.
+/* Plays the same step in virtual time: a pool of the same model with the same budget runs on the null
+ * device, whose streams share neither cores nor memory. Ops, copies, maps and Adam take the times that
+ * were measured for each of them alone. If this step is slower than the bound from the order
+ * (bench_step_limit.c), the schedule loses that time. If the measured step is slower than this one, the
+ * machine loses the difference, since it has fewer cores than tasks.
  *
- * While compute stands idle, what is under way says why: an update (its params are awaited, or what it makes room
- * for), else a copy out (whoever is updated next, or room), else a copy in, else a map or nothing at all.
+ * While compute is idle, the command that runs elsewhere counts as the cause: an update (its params, or
+ * the space that it will free, are awaited), else a copy out (for a later update, or for space), else a
+ * copy in, else a map or nothing.
  */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
@@ -20,7 +22,7 @@ enum { SETTLE_STEPS = 12, MEASURED_STEPS = 24, BYTES_A_PARAM = 28 };
 typedef struct point {
     uint64_t t_ns;
     tide_stream stream;
-    int by; /* +1: a command begins; -1: ends */
+    int by; /* +1: a command begins; -1: it ends */
 } point;
 
 typedef struct null_session {
@@ -31,7 +33,7 @@ typedef struct null_session {
     size_t count, capacity;
 } null_session;
 
-/* --- what its streams did --- */
+/* --- record of the streams' commands --- */
 
 static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int by)
 {
@@ -70,7 +72,7 @@ static step_idle cause_of(const int busy[TIDE_STREAM_COUNT])
     return busy[TIDE_STREAM_IN] > 0 ? STEP_IDLE_IN : STEP_IDLE_ELSE;
 }
 
-/* Seconds from `begin_ns` to `end_ns` in which compute did nothing, by what else was done. */
+/* Adds up the seconds from `begin_ns` to `end_ns` in which compute was idle, by cause. */
 static void idle_of(null_session *it, uint64_t begin_ns, uint64_t end_ns, double idle[STEP_IDLE_COUNT])
 {
     int busy[TIDE_STREAM_COUNT] = {0};
@@ -88,11 +90,11 @@ static void idle_of(null_session *it, uint64_t begin_ns, uint64_t end_ns, double
     }
 }
 
-/* --- its machine and its steps --- */
+/* --- the null device's machine and the steps --- */
 
 static double per_second(double seconds_each)
 {
-    return seconds_each > 0 ? 1 / seconds_each : 0; /* 0: no limit */
+    return seconds_each > 0 ? 1 / seconds_each : 0; /* the null device takes 0 for "no limit" */
 }
 
 static void imitate(tide_pool *pool, const step_null_options *options)
@@ -149,7 +151,7 @@ static void run_step(const null_session *it, const step_null_options *options)
     step_ok(tide_step_result_get(it->pool, &result), "step result");
 }
 
-/* --- what it counted --- */
+/* --- counters --- */
 
 static tide_device_statistics statistics_of(const null_session *it)
 {
@@ -190,7 +192,8 @@ step_null_play step_null_played(const step_null_options *options)
         run_step(&it, options);
     const uint64_t end_ns = ops->now_ns(it.pool->context.device);
     const tide_device_statistics to = statistics_of(&it);
-    ops->synchronize(it.pool->context.device); /* what is under way is told of once it has ended */
+    /* Commands in flight reach `observe` only when they have ended. */
+    ops->synchronize(it.pool->context.device);
     it.observes = false;
     if (it.count == 0)
         bench_die("no command was told of in %d steps", MEASURED_STEPS);

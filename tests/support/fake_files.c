@@ -1,12 +1,11 @@
-/* The simulated disk: nodes in one array, a node being a file or a folder.
+/* The simulated disk is one array of nodes; a node is a file or a folder.
  *
  *     folder   names now;   names at the last sync;   changes since (name added, name removed, renamed)
  *     file     bytes now;   how many of them the last sync covered (files are only appended to)
  *
- * A power cut builds a new disk: per folder the synced names with a random subset of the changes applied in
- * order, per file the synced bytes and a random fate for the rest. Nodes are never reused, so a removed file
- * whose removal is lost is found again.
- */
+ * A power cut builds a new disk. Each folder gets its synced names with a random subset of the changes,
+ * applied in order; each file gets its synced bytes, and a random part of the rest. Nodes are never
+ * reused: if the removal of a name is lost, its file is still there. */
 #include "tests/support/fake_files.h"
 
 #include "src/data/random.h"
@@ -42,7 +41,7 @@ typedef enum change_kind { ADDED, REMOVED, RENAMED } change_kind;
 typedef struct fake_change {
     change_kind kind;
     char name[NAME_BYTES];
-    char new_name[NAME_BYTES]; /* RENAMED */
+    char new_name[NAME_BYTES]; /* used by RENAMED */
     int node;
 } fake_change;
 
@@ -53,7 +52,7 @@ typedef struct fake_folder {
 } fake_folder;
 
 typedef struct fake_node {
-    fake_folder *folder; /* NULL for a file */
+    fake_folder *folder; /* NULL in a file */
     unsigned char *bytes;
     size_t byte_count, capacity, synced_bytes;
 } fake_node;
@@ -77,7 +76,8 @@ struct fake_files {
 
 /* ---- nodes and names ---- */
 
-/* The simulation's own memory, zeroed. Not by malloc, which a test may make fail for the code under test. */
+/* Returns zeroed memory for the simulation itself. It does not call malloc, which a test may make fail for
+ * the code under test. */
 static void *own_memory(size_t bytes)
 {
     void *memory = aligned_alloc(16, (bytes + 15) / 16 * 16);
@@ -142,7 +142,7 @@ static void folder_change(fake_folder *folder, change_kind kind, const char *nam
     change_apply(change, &folder->now);
 }
 
-/* Walk to the folder that holds the path's last part; 0 or ENOENT. */
+/* Finds the folder that holds the path's last part; returns 0 or ENOENT. */
 static int walk(const fake_files *fake, const char *path, int *folder_node, char name[NAME_BYTES])
 {
     int at = ROOT;
@@ -190,7 +190,7 @@ static int lookup(const fake_files *fake, const char *path, int *node)
 
 /* ---- operations ---- */
 
-/* Every operation begins here: count it, and see whether it may happen. */
+/* Every operation calls this first: it counts the operation and returns the errno of a fault, or 0. */
 static int begin(fake_files *fake)
 {
     unsigned operation = fake->operations++;
@@ -328,7 +328,7 @@ static int fake_size(void *context, int handle, uint64_t *bytes)
     return error;
 }
 
-/* Count a sync; whether it is to be done. */
+/* Counts a sync and returns whether it shall take effect. */
 static bool sync_counts(fake_files *fake)
 {
     return fake->syncs++ != fake->ignored_sync;
@@ -405,7 +405,7 @@ static int fake_rename(void *context, const char *from, const char *to)
         return error;
     if (walk(fake, from, &folder, name) != 0 || walk(fake, to, &to_folder, to_name) != 0)
         return ENOENT;
-    assert(folder == to_folder); /* all that a checkpoint needs */
+    assert(folder == to_folder); /* checkpoints rename within one folder only */
     if (lookup(fake, to, &to_node) == 0 && fake->nodes[to_node].folder != NULL &&
         fake->nodes[to_node].folder->now.count > 0)
         return ENOTEMPTY;
@@ -454,7 +454,7 @@ static int fake_list(void *context, const char *path, tide_files_visit visit, vo
         error = ENOTDIR;
     if (error != 0)
         return error;
-    fake_names names = fake->nodes[node].folder->now; /* a copy: the visitor may change the folder */
+    fake_names names = fake->nodes[node].folder->now; /* a copy, since the visitor may change the folder */
     for (int i = 0; i < names.count && error == 0; i++)
         error = visit(visitor, names.items[i].name);
     return error;
@@ -477,7 +477,7 @@ static bool fake_process_is_alive(void *context, uint64_t process_id)
     return process_id >= ((fake_files *)context)->process_id;
 }
 
-/* ---- life ---- */
+/* --- creation and destruction --- */
 
 static fake_files *fake_bare(void)
 {
@@ -548,7 +548,8 @@ typedef struct luck {
     uint64_t seed, drawn;
 } luck;
 
-/* A number below `sides`; seed 0 always loses, seed 1 always wins: see the callers. */
+/* Returns a number below `sides`; seed 0 always draws 0, the loss of data, and seed 1 the largest number,
+ * which saves it. */
 static uint32_t luck_draw(luck *dice, uint32_t sides)
 {
     if (dice->seed <= 1)
@@ -567,7 +568,8 @@ static void folder_survive(fake_folder *folder, luck *dice)
     folder->change_count = 0;
 }
 
-/* Lost, cut, damaged, or whole. */
+/* Decides about a file's bytes that were not synced: all are lost, some are cut off, some are damaged, or
+ * all survive. */
 static void file_survive(fake_node *file, luck *dice)
 {
     size_t unsynced = file->byte_count - file->synced_bytes;

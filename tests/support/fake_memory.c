@@ -1,5 +1,5 @@
-/* The linker's --wrap: a call of malloc in the code under test becomes __wrap_malloc, and __real_malloc is
- * the C library's. */
+/* With the linker's --wrap, calls of malloc in the code under test go to __wrap_malloc, and __real_malloc
+ * is the C library's function. */
 #include "tests/support/fake_memory.h"
 
 #include <errno.h>

@@ -1,4 +1,3 @@
-/* See fuzz_text.h. */
 #include "tests/support/fuzz_text.h"
 
 #include "src/data/random.h"
@@ -49,7 +48,7 @@ size_t fuzz_draw(fuzz *run, size_t sides)
     return (size_t)(tide_random_uniform(run->round, TIDE_RANDOM_USE_TEST, 1, run->drawn++) * (double)sides);
 }
 
-/* Replace `count` bytes at `at` by others. */
+/* Replaces `count` bytes at `at` by `bytes`. */
 static void splice(fuzz *run, size_t at, size_t count, const char *bytes, size_t byte_count)
 {
     if (run->bytes - count + byte_count > FUZZ_TEXT_MAX_BYTES)
@@ -81,7 +80,7 @@ static void mutate_once(fuzz *run)
     case 3:
         splice(run, at, 0, word, strlen(word));
         return;
-    case 4: { /* a number or a word in place of a value */
+    case 4: { /* replaces a value by a number or a word */
         size_t end = at;
         while (at > 0 && run->text[at - 1] != ':' && run->text[at - 1] != '[' && run->text[at - 1] != ',')
             at--;

@@ -1,4 +1,4 @@
-/* Sound text, mutated by seed: a small deterministic fuzzer. */
+/* A small deterministic fuzzer: mutates valid text by a seed. */
 #ifndef TIDE_TESTS_FUZZ_TEXT_H
 #define TIDE_TESTS_FUZZ_TEXT_H
 
@@ -13,13 +13,14 @@ typedef struct fuzz {
     size_t bytes;
 } fuzz;
 
-/* FUZZ_ROUNDS, else `usual`. */
+/* Returns the number in the environment variable FUZZ_ROUNDS, or `usual` without it. */
 uint64_t fuzz_rounds(unsigned usual);
-/* Fill `run` with `text` as this round mutates it. */
+/* Fills `run` with `text` as mutated in this round. */
 void fuzz_mutate(fuzz *run, uint64_t round, const char *text, size_t bytes);
-/* The round's next number below `sides`. */
+/* Returns the round's next random number below `sides`. */
 size_t fuzz_draw(fuzz *run, size_t sides);
-/* In a block of its very size, so that a read past its end is seen. The caller frees it. */
+/* Returns the text in an allocation of exactly its size, so that a sanitizer sees a read past its end. The
+ * caller frees it. */
 char *fuzz_exact_copy(const fuzz *run);
 
 #endif

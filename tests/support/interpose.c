@@ -1,6 +1,7 @@
-/* The C library's own functions under their second names do the work (__libc_malloc and the system call), so
- * nothing has to be looked up, which would allocate. */
-#undef _FILE_OFFSET_BITS /* mmap and mmap64 are both to be defined here */
+/* These functions replace the C library's. They call it by its second names (__libc_malloc) and by system
+ * calls: dlsym would allocate. */
+/* Otherwise glibc's headers would rename mmap to mmap64, and both are defined here. */
+#undef _FILE_OFFSET_BITS
 #include "tests/support/interpose.h"
 
 #include <errno.h>
@@ -142,7 +143,8 @@ static bool counts(void)
     return atomic_load(&armed) && !exempt && paused == 0;
 }
 
-/* libgomp ends the process when it gets no memory for a thread of its own; its calls do not fail. */
+/* Finds libgomp's code. libgomp ends the process if it gets no memory for a thread of its own, so its
+ * calls never fail here. */
 static int find_libgomp(struct dl_phdr_info *info, size_t bytes, void *unused)
 {
     (void)bytes;
@@ -173,7 +175,7 @@ static bool must_fail(uint32_t kind)
     return true;
 }
 
-/* Counts a call of the malloc family. True: it is to fail. */
+/* Counts a call of the malloc family. Returns true if the call must fail. */
 static bool enter(const void *caller, size_t bytes)
 {
     if (!counts())
@@ -254,7 +256,7 @@ EXPORTED void *mmap64(void *wanted, size_t bytes, int protection, int flags, int
     return mmap(wanted, bytes, protection, flags, fd, offset);
 }
 
-/* Only as it is used: to another address that the program holds. */
+/* Supports tidepool's only use: moving a mapping to an address that the program has reserved. */
 EXPORTED void *mremap(void *from, size_t old_bytes, size_t bytes, int flags, ...)
 {
     va_list rest;

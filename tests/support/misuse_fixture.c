@@ -125,7 +125,7 @@ static void run_op(fixture *r, tide_op op)
     assert_ok(tide_op_end(r->pool));
 }
 
-/* A step up to its last op's first slice. */
+/* Runs a step up to the first slice of its last op. */
 static void begin_step(fixture *r, float clip_norm, float input)
 {
     tide_step_options step = fixture_step_options();
@@ -165,7 +165,7 @@ static void run_steps(fixture *r, uint64_t until)
 static const tide_value kinds[KINDS] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE,
                                         TIDE_VALUE_PARAM};
 
-/* All values of all kinds, each kind's of both params one after the other. */
+/* Reads the values kind after kind; of each kind those of the first param, then those of the second. */
 void fixture_read_values(const fixture *r, float values[FIXTURE_VALUES])
 {
     for (int i = 0; i < KINDS * 2; i++)
@@ -182,7 +182,7 @@ static void write_values(fixture *r, const float *values)
                            values + (i / 2) * (FIXTURE_LARGE + FIXTURE_SMALL) + (i % 2) * FIXTURE_LARGE));
 }
 
-/* --- into a state, and on from it to the end of the training --- */
+/* --- entering a state, and continuing from it to the end of the training --- */
 
 static void poison(fixture *r)
 {

@@ -1,8 +1,9 @@
-/* A small training in any state that a pool can be in, for tests of misuse: two params, one of them tied, three ops.
+/* A small training that a test of misuse can put into each state of a pool: two params and three ops,
+ * which all use the first param.
  *
  *     forward    saved[m] = input + large                         per micro-batch m
  *     head       gradient of both += 0.1 saved[m] + 0.01 large    (of every seventh element)
- *     backward   gradient of large likewise, once more
+ *     backward   gradient of large += the same once more
  */
 #ifndef MISUSE_FIXTURE_H
 #define MISUSE_FIXTURE_H
@@ -10,9 +11,9 @@
 #include "tidepool/tidepool.h"
 
 enum {
-    FIXTURE_LARGE = 70000, /* elements of the params: one in two chunks, */
-    FIXTURE_SMALL = 1000,  /* and one beside it */
-    FIXTURE_PART = 300,    /* floats of an activation's part, and of the input in the region */
+    FIXTURE_LARGE = 70000, /* elements of param "large", which spans two chunks */
+    FIXTURE_SMALL = 1000,  /* elements of param "small" */
+    FIXTURE_PART = 300,    /* floats of the activation per micro-batch, and of the input in the region */
     FIXTURE_SLICES = 2,
     FIXTURE_STEPS = 3,                                    /* of a whole training */
     FIXTURE_VALUES = 4 * (FIXTURE_LARGE + FIXTURE_SMALL), /* masters, momenta, variances, params */
@@ -23,10 +24,10 @@ typedef enum fixture_state {
     FIXTURE_REGISTERED,
     FIXTURE_SEALED,
     FIXTURE_STEP,     /* the second step has begun */
-    FIXTURE_OP,       /* its last op is open, a kernel enqueued */
-    FIXTURE_ENDED,    /* its updates are under way */
-    FIXTURE_FAILED,   /* in the open op, a kernel */
-    FIXTURE_POISONED, /* by gradients that are not finite */
+    FIXTURE_OP,       /* the step's last op is open with one kernel enqueued */
+    FIXTURE_ENDED,    /* the step has ended and its updates are in flight */
+    FIXTURE_FAILED,   /* a kernel of the open op has failed */
+    FIXTURE_POISONED, /* gradients that are not finite have poisoned the pool */
     FIXTURE_STATES,
 } fixture_state;
 
@@ -36,18 +37,19 @@ typedef struct fixture {
     tide_param params[2];
     tide_activation saved;
     tide_op forward, head, backward;
-    uint64_t updates; /* on entering the state */
-    float *values;    /* FIXTURE_VALUES of them then, or before the step that poisoned the pool */
+    uint64_t updates; /* number of updates when the state was entered */
+    /* FIXTURE_VALUES values when the state was entered; if poisoned, those before the poisoning step */
+    float *values;
 } fixture;
 
 const char *fixture_state_name(fixture_state state);
-/* Of a host pool with small chunks and all checks on. */
+/* Options of a host pool with small chunks and all checks on. */
 tide_pool_options fixture_options(void);
 tide_step_options fixture_step_options(void);
 void fixture_register(fixture *r);
-/* Create a pool and bring it into the state; `r->values` is the caller's memory. */
+/* Creates a pool and puts it into the state. `r->values` is the caller's memory. */
 void fixture_enter(fixture *r, fixture_state state);
-/* On from there to the end of the training; reads all values. The pool is destroyed. */
+/* Continues from the state to the end of the training, reads all values and destroys the pool. */
 void fixture_finish(fixture *r, float values[FIXTURE_VALUES]);
 void fixture_read_values(const fixture *r, float values[FIXTURE_VALUES]);
 

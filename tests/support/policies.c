@@ -1,13 +1,11 @@
-/* See policies.h.
+/* Both policies evict the chunk with the largest `remoteness`, and of equal ones that with the lowest
+ * number. They differ in the measure:
  *
- * Both policies are one machine with another notion of remoteness: the most remote chunk leaves, of equals
- * the lowest.
- *
- *   LRU          uses since the last one
+ *   LRU          uses since the chunk's last use
  *   PATRICKSTAR  the schedule step of the next use in this step; the update counts as schedule step
- *                `schedule_step_count`, no use as NEVER
+ *                `schedule_step_count`, no further use as NEVER
  *
- * Victims are found by looking at every chunk. That is slow, and easily seen to be right.
+ * The search for a victim looks at every chunk, which is slow and simple.
  */
 #include "tests/support/policies.h"
 
@@ -20,20 +18,20 @@ enum { WARM_STEPS = 4 };
 
 typedef struct place {
     bool on_device;
-    bool modified;       /* the host has no equal copy */
+    bool modified;       /* the host's copy is older */
     bool update_pending; /* PATRICKSTAR: its gradients are complete */
     bool in_use;
     uint64_t remoteness;
-    uint64_t first_in_step; /* schedule step */
+    uint64_t first_in_step; /* schedule step of its first use in a step */
 } place;
 
 typedef struct machine {
     policy which;
     const tide_use_trace *trace;
     place *places; /* per chunk */
-    /* per use: schedule step of its chunk's next use in the step, the update included */
+    /* Per use: the schedule step of its chunk's next use in the step, the update included. */
     uint64_t *next_in_step;
-    uint32_t *open; /* uses that have begun and not ended, in that order */
+    uint32_t *open; /* uses that have begun and not ended, in order of their begin */
     uint32_t open_count;
     uint32_t free_slots;
     uint64_t clock; /* uses so far */
@@ -47,7 +45,7 @@ const char *policy_name(policy which)
     return names[which];
 }
 
-/* --- one chunk out, one in --- */
+/* --- eviction and fetch of a chunk --- */
 
 static void release(machine *m, place *p)
 {
@@ -70,7 +68,7 @@ static void evict_most_remote(machine *m)
         if (p->on_device && !p->in_use && (!victim || p->remoteness > victim->remoteness))
             victim = p;
     }
-    assert(victim); /* slots hold the largest schedule step */
+    assert(victim); /* the slots are enough for every schedule step, so one chunk is not in use */
     evict(m, victim);
 }
 
@@ -114,8 +112,8 @@ static void finish_uses(machine *m, uint32_t schedule_step)
     m->open_count = still_open;
 }
 
-/* Spares all chunks of a schedule step before it fetches the first. Returns the first use of
- * a later schedule step. */
+/* Marks all chunks of a schedule step as in use before it fetches the first, so that none of them is
+ * evicted. Returns the index of the first use of a later schedule step. */
 static uint32_t play_schedule_step(machine *m, uint32_t schedule_step, uint32_t first)
 {
     const tide_use_trace *trace = m->trace;
@@ -140,7 +138,7 @@ static void begin_step(machine *m)
             m->places[c].remoteness = m->places[c].first_in_step;
 }
 
-/* The one schedule step of all updates, on the host. */
+/* All updates are one schedule step, on the host: chunks with pending updates leave the device. */
 static void end_step(machine *m)
 {
     for (uint32_t c = 0; c < m->trace->chunk_count; c++) {
@@ -161,7 +159,7 @@ static void play_step(machine *m)
     end_step(m);
 }
 
-/* Backwards, so that a chunk's next use is known at each of its uses. */
+/* Walks backwards, so that each use finds its chunk's next use. */
 static void look_ahead(machine *m)
 {
     for (uint32_t c = 0; c < m->trace->chunk_count; c++)

@@ -8,12 +8,12 @@
 
 typedef struct layer_args {
     float *state;       /* [FIXTURE_STATE] of the micro-batch, in the region */
-    float *saved;       /* [FIXTURE_STATE] activation part */
-    const void *values; /* the param, or NULL */
-    float *gradient;    /* its accumulator, or NULL */
+    float *saved;       /* [FIXTURE_STATE], a part of the layer's activation */
+    const void *values; /* of the param, or NULL */
+    float *gradient;    /* the param's accumulator, or NULL */
     uint64_t elements;
     tide_dtype dtype;
-    float loss_scale; /* gradients are made this many times too large */
+    float loss_scale; /* factor of the gradients */
     bool fail;
 } layer_args;
 
@@ -64,7 +64,7 @@ static tide_status register_layers(pool_fixture *fixture)
 {
     static const char *const names[FIXTURE_LAYERS] = {"w0", "w1", "w2", "w3", "w4", "w5"};
     static const char *const saves[FIXTURE_LAYERS] = {"s0", "s1", "s2", "s3", "s4", "s5"};
-    /* One larger than a chunk, one of a single element, the others straddle. */
+    /* One param is larger than a chunk, one has a single element, the others cross chunk borders. */
     static const uint64_t elements[FIXTURE_LAYERS] = {90000, 200000, 1, 70001, 130000, 50000};
     tide_status status = TIDE_OK;
     for (int l = 0; l < FIXTURE_LAYERS && status == TIDE_OK; l++) {

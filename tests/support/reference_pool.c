@@ -7,8 +7,8 @@
 
 /* --- numbers --- */
 
-/* `keep` bits of fraction survive where the exponent is not below `least`: to a whole multiple of that unit, in float64,
- * where adding and taking away 2^52 units rounds to even. */
+/* Rounds to `keep` bits of fraction, ties to even; values with an exponent below `least` to that
+ * exponent's unit. Values of at least `beyond` become infinite. */
 static float round_to(float value, int keep, int least, float beyond)
 {
     int exponent;
@@ -31,12 +31,13 @@ float ref_round(tide_dtype dtype, float value)
     memcpy(&bits, &value, sizeof bits);
     if (isnan(value))
         return value;
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000; /* carries into the exponent, to infinity, too */
+    /* A carry may go into the exponent, up to infinity. */
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
     memcpy(&value, &bits, sizeof bits);
     return value;
 }
 
-static uint16_t half_bits(float value) /* already rounded */
+static uint16_t half_bits(float value) /* The value must be rounded to fp16 already. */
 {
     int exponent;
     const uint16_t sign = signbit(value) ? 0x8000 : 0;
@@ -190,7 +191,7 @@ void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t f
         ref_store(pool->dtype, place_of(pool, param, first), values, count);
 }
 
-/* --- the rules --- */
+/* --- when calls are allowed --- */
 
 bool ref_waits(const reference_pool *pool, const tide_step_options *step)
 {
@@ -206,7 +207,7 @@ static unsigned access_of(const reference_pool *pool, tide_op op, tide_param par
     return 0;
 }
 
-/* A step's gradients, as they would be. */
+/* The gradients' state after further ops. */
 typedef struct outlook {
     bool dirty[REF_PARAMS_MAX], closed[REF_PARAMS_MAX];
 } outlook;
@@ -238,8 +239,8 @@ static void play(const reference_pool *pool, outlook *o, tide_op op)
     }
 }
 
-/* Could the step still end after this op? Its gradients' closing ops are played in the order of registration, which is the
- * best there is: no op closes a param that a later one uses. */
+/* Whether the step could still end after this op. Plays the closing ops of all open gradients in the order
+ * of registration. No other order does better: no op closes a param that a later one uses. */
 static bool could_end_after(const reference_pool *pool, const outlook *now, tide_op op)
 {
     outlook o = *now;
@@ -268,7 +269,7 @@ ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op)
     return could_end_after(pool, &now, op) ? REF_ALLOWED : REF_REFUSED_STUCK;
 }
 
-/* A part's life once the slice that is open is let go. */
+/* Whether the activation's part lives once the open slice has ended. */
 static bool will_live(const reference_pool *pool, const tide_use *use, uint32_t slice)
 {
     if (pool->slice == (int)slice)
@@ -377,7 +378,7 @@ void ref_op_end(reference_pool *pool)
     pool->op = REF_NONE;
 }
 
-/* In runs of 1024, so that float64's own rounding stays far below 1e-12. */
+/* Sums runs of 1024 values, so that the rounding of float64 stays far below 1e-12. */
 static double square_sum(const float *values, uint64_t count)
 {
     double sum = 0;
@@ -421,7 +422,7 @@ void ref_step_forget(reference_pool *pool)
     pool->skipped_in_row = 0;
 }
 
-/* --- its update --- */
+/* --- the update of a step --- */
 
 static void update_own(reference_pool *pool, uint32_t number, float scale)
 {
@@ -449,9 +450,9 @@ void ref_settle(reference_pool *pool)
             update_own(pool, i, result->gradient_scale);
 }
 
-/* The bounds: each of an fp32 formula's few operations rounds by 2^-24 of its result, and so is each factor rounded (1 -
- * beta2^t, 1 - lr decay, ...); 2^-21 of the sizes that go into a sum covers eight of them. Where v is denormal its last bit
- * counts. */
+/* The bounds: each operation of an fp32 formula rounds by 2^-24 of its result, and so does each rounded
+ * factor (1 - beta2^t, 1 - lr decay, ...). 2^-21 of a sum's terms covers eight of them. Where v is
+ * denormal, its last bit counts. */
 static bool adamw_agrees(const reference_pool *pool, double gradient, bool decay, const float before[3],
                          const float got[3])
 {

@@ -1,9 +1,11 @@
-/* A pool as its header states it, in plain arrays: it knows nothing of chunks, budgets, streams or threads.
+/* A reference for a pool: it implements tidepool.h with plain arrays and has no chunks, budgets, streams
+ * or threads.
  *
- * A test does to it what it does to a real pool, and asks it before each call what that call must answer. Gradients are fp32
- * sums in the order of the kernels, rounded once by rounding of its own; an optimizer of one's own (ref_own_update) gives
- * the same bits here and there. AdamW is worked out in float64 by the header's formula and compared within a bound of fp32's
- * rounding; then the model takes over the pool's bits, so that no drift adds up.
+ * A test makes the same calls on it as on a real pool, and before each call asks it for the expected
+ * answer. Gradients are fp32 sums in the order of the kernels, rounded once by the reference's own
+ * rounding. With the test's optimizer (ref_own_update) all bits must be equal. AdamW is computed in
+ * float64 by the header's formula and compared within a bound of fp32's rounding; then the reference takes
+ * over the pool's values, so that errors don't add up.
  */
 #ifndef TIDE_TESTS_REF_POOL_H
 #define TIDE_TESTS_REF_POOL_H
@@ -22,35 +24,37 @@ enum {
 
 typedef struct ref_param {
     uint64_t elements;
-    tide_param_class of_class;            /* with planes, if it is not frozen */
-    float *values[TIDE_STATE_PLANES_MAX]; /* its planes, as rounded as they are kept */
-    void *place;        /* MASTER rounded, in the dtype: what READ finds. Changes between steps only */
+    tide_param_class of_class; /* with its number of planes, unless the param is frozen */
+    /* The planes, rounded to the precision in which the pool keeps them. */
+    float *values[TIDE_STATE_PLANES_MAX];
+    void *place;        /* MASTER rounded to the dtype, as READ sees it; changes between steps only */
     float *accumulator; /* fp32 sum of this step */
-    float *gradient;    /* rounded, of the last step in which one was complete */
-    bool dirty;         /* an op of this step has begun to add to it, its closing op has not ended since */
-    bool is_new;        /* the open op is to overwrite its accumulator: nothing was added before */
-    bool closed;        /* its place holds its gradient in this step */
-    int closing_op;     /* REF_NONE: no BACKWARD or BOTH op uses it */
+    float *gradient;    /* rounded, of the last step that completed one */
+    /* An op of this step has begun to add to the gradient, and the closing op has not ended since. */
+    bool dirty;
+    bool is_new;    /* the open op overwrites the accumulator, since nothing was added before */
+    bool closed;    /* the param's memory holds the gradient in this step */
+    int closing_op; /* the last op that uses it in backward; REF_NONE: no BACKWARD or BOTH op uses it */
 } ref_param;
 
 typedef struct ref_activation {
     uint32_t parts;
     uint64_t part_bytes;
     bool alive[REF_PARTS_MAX];
-    uint32_t seed[REF_PARTS_MAX]; /* of its content (ref_pattern); 0: anything */
+    uint32_t seed[REF_PARTS_MAX]; /* seed of its content (ref_pattern); 0: undefined content */
 } ref_activation;
 
-/* Why an op may not begin. */
+/* Why an op must not begin. */
 typedef enum ref_refusal {
     REF_ALLOWED,
-    REF_REFUSED_PASS,   /* it makes gradients, the pass is forward-only */
-    REF_REFUSED_CLOSED, /* a param that it uses holds its gradient */
+    REF_REFUSED_PASS,   /* the op computes gradients, but the pass is forward-only */
+    REF_REFUSED_CLOSED, /* memory of a param that the op uses holds a gradient */
     REF_REFUSED_STUCK,  /* a gradient would wait for an op that could not run any more */
 } ref_refusal;
 
 typedef struct ref_op {
     char name[16];
-    tide_op_description description; /* its arrays are those below */
+    tide_op_description description; /* its arrays are the two below */
     tide_use params[REF_PARAMS_MAX], activations[REF_ACTIVATIONS_MAX];
 } ref_op;
 
@@ -63,48 +67,52 @@ typedef struct reference_pool {
     uint32_t param_count, activation_count, op_count;
     uint64_t updates;
 
-    /* the open step */
+    /* The open step. */
     bool step_open;
     tide_step_options step;
     int op, slice; /* REF_NONE: none is open */
 
-    /* The training step that ended last and may still be given up: its update is applied by ref_settle. */
+    /* The training step that ended last; the caller may still abort it. ref_settle applies its update. */
     bool pending;
     tide_step_options pending_step;
-    tide_step_result pending_result; /* the norm to 1e-12, the scale of that norm */
+    tide_step_result pending_result; /* the norm is exact to 1e-12; the scale comes from that norm */
     uint32_t skipped_in_row;
     float skipped_scale;
 } reference_pool;
 
 /* --- numbers --- */
 
-float ref_round(tide_dtype dtype, float value); /* to the nearest of the dtype, ties to even */
-void ref_store(tide_dtype dtype, void *to, const float *values, uint64_t count); /* rounded */
+float ref_round(tide_dtype dtype, float value); /* rounds to the nearest, ties to even */
+void ref_store(tide_dtype dtype, void *to, const float *values, uint64_t count); /* rounds the values */
 void ref_load(tide_dtype dtype, float *to, const void *from, uint64_t count);
-float ref_amount(uint32_t seed, uint32_t index); /* what a kernel adds: sums of such are rounded in fp32 */
-void ref_pattern(uint32_t seed, uint64_t first, void *to,
-                 uint64_t bytes); /* from its byte `first` on, a multiple of 4 */
+/* The amount that a kernel adds, such that fp32 sums of amounts round. */
+float ref_amount(uint32_t seed, uint32_t index);
+/* Fills `to` with the pattern's bytes from `first` on; `first` is a multiple of 4. */
+void ref_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes);
 
-/* One piece of a param by an optimizer of one's own, which keeps so many planes. `gradient` NULL: zero. */
+/* The test's optimizer: updates one piece of a param with so many planes. `gradient` NULL: zero. */
 void ref_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale, bool decay,
                     const float *gradient, float *const state[], uint64_t count);
 
 /* --- the model --- */
 
-bool ref_create_values(
-    reference_pool *pool); /* after params and ops are drawn: arrays, zero; closing ops. False: no memory */
+/* Allocates zeroed arrays and finds closing ops; the test has set params and ops before. Returns false if
+ * there is no memory. */
+bool ref_create_values(reference_pool *pool);
 void ref_destroy(reference_pool *pool);
-tide_dtype ref_dtype(const reference_pool *pool, tide_param param, tide_value kind); /* in which it is kept */
-tide_value ref_last_value(const reference_pool *pool, tide_param param); /* that it has, from PARAM on */
+/* Returns the dtype in which the pool keeps the value. */
+tide_dtype ref_dtype(const reference_pool *pool, tide_param param, tide_value kind);
+/* Returns the last kind of value that the param has. */
+tide_value ref_last_value(const reference_pool *pool, tide_param param);
 void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
              const float *values);
 
-bool ref_waits(const reference_pool *pool, const tide_step_options *step); /* do updates wait for the norm? */
-ref_refusal ref_op_refusal(const reference_pool *pool,
-                           tide_op op); /* of the step that is open, between two ops */
+/* Whether updates wait for the norm. */
+bool ref_waits(const reference_pool *pool, const tide_step_options *step);
+ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op); /* for the open step, between two ops */
 bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice);
 bool ref_step_may_end(const reference_pool *pool);
-bool ref_may_poison(const reference_pool *pool); /* may an update of the open step have begun? */
+bool ref_may_poison(const reference_pool *pool); /* whether an update of the open step may have begun */
 
 void ref_step_begin(reference_pool *pool, const tide_step_options *step);
 void ref_op_begin(reference_pool *pool, tide_op op);
@@ -112,12 +120,13 @@ void ref_slice(reference_pool *pool, uint32_t slice);
 void ref_add(reference_pool *pool, tide_param param, uint32_t seed, float factor, float special);
 void ref_op_end(reference_pool *pool);
 void ref_step_end(reference_pool *pool);
-void ref_step_forget(reference_pool *pool); /* the open step is given up */
-/* The step that ended last can't be given up any more: its update is applied, with the pool's scale. AdamW changes nothing
- * here but the count: ref_adamw_take does. */
+void ref_step_forget(reference_pool *pool); /* aborts the open step */
+/* Applies the update of the step that ended last, which can't be aborted any more, with the pool's
+ * gradient scale. With AdamW it only counts the update; ref_adamw_take changes the values. */
 void ref_settle(reference_pool *pool);
-/* What the pool's values must be after an AdamW update of ref_settle's step, and are from now on: `got` MASTER, MOMENTUM
- * and VARIANCE of the param. The first element out of bounds, or `elements`. */
+/* Checks a param's values after an AdamW update of ref_settle's step and takes them over: `got` are
+ * MASTER, MOMENTUM and VARIANCE from the pool. Returns the first element out of bounds, or `elements` if
+ * all are right. */
 uint64_t ref_adamw_take(reference_pool *pool, tide_param param, const float *const got[3]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Two configs that mean the same model, field by field: their names do not count. */
+/* Fails the test unless two configs describe the same model, in all fields but the name. */
 #ifndef TIDE_TESTS_SAME_CONFIG_H
 #define TIDE_TESTS_SAME_CONFIG_H
 

@@ -1,3 +1,3 @@
 #!/bin/sh
-# A test that can't run here, and why: skip.sh REASON
+# Reports a test that can't run here as skipped: skip.sh REASON
 echo "1..0 # SKIP $1"

@@ -1,7 +1,8 @@
-/* A slow disk, for a whole process (LD_PRELOAD): each write to a regular file takes 2 ms more, each fsync 50 ms. tools/dev/conditions.sh
- * runs the suite beneath it: no result may hang on when a byte reaches a file. What the C library writes for itself (stdio)
- * does not come by here. */
-#undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are both to be defined here */
+/* A library for LD_PRELOAD that simulates a slow disk: each write to a regular file takes 2 ms more, each
+ * fsync 50 ms. tools/dev/conditions.sh runs the suite with it: no result may depend on when bytes reach a
+ * file. Writes by stdio are not slowed, since they don't call these functions. */
+/* Otherwise glibc's headers would rename pwrite to pwrite64, and both are defined here. */
+#undef _FILE_OFFSET_BITS
 #include <errno.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -12,7 +13,7 @@ enum { WRITE_NS = 2000000, SYNC_NS = 50000000 };
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* A signal does not shorten it, nor does the caller see of it in errno. */
+/* A signal does not shorten the wait, and errno stays unchanged. */
 static void wait_ns(long duration_ns)
 {
     const int before = errno;

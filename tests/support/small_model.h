@@ -1,4 +1,4 @@
-/* Models of any size, as tests and benchmarks want them. */
+/* Configs of models of any size for tests and benchmarks. */
 #ifndef TIDE_TESTS_SMALL_MODEL_H
 #define TIDE_TESTS_SMALL_MODEL_H
 
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a family's kind: with Llama's two query heads a key head where that divides, and an MLP of 8/3 widths. */
+/* Returns a config of the family. Families other than GPT-2 get two query heads per key head where that
+ * divides, and an MLP of 8/3 widths. */
 static inline tide_model_config model_of_family(const char *family, uint32_t layers, uint32_t width,
                                                 uint32_t heads, uint32_t context, uint32_t vocab_size)
 {
@@ -37,14 +38,15 @@ static inline tide_model_config gpt2_of(uint32_t layers, uint32_t width, uint32_
     return model_of_family("gpt2", layers, width, heads, context, vocab_size);
 }
 
-/* The family that the environment names for this run of a test program (TIDEPOOL_TEST_FAMILY), or GPT-2. */
+/* Returns the family in the environment variable TIDEPOOL_TEST_FAMILY, or GPT-2. */
 static inline const char *test_family(void)
 {
     const char *named = getenv("TIDEPOOL_TEST_FAMILY");
     return named && named[0] != '\0' ? named : "gpt2";
 }
 
-/* Of two names or patterns of tensors the one that this run's family has: GPT-2's, or that of Llama's kind. */
+/* Returns the name (or pattern) of a tensor in this run's family: `of_gpt2`, or `of_llama` for every other
+ * family. */
 static inline const char *family_word(const char *of_gpt2, const char *of_llama)
 {
     return strcmp(test_family(), "gpt2") == 0 ? of_gpt2 : of_llama;

@@ -1,4 +1,3 @@
-/* See small_traces.h. */
 #include "tests/support/small_traces.h"
 
 #include "chunk/manager_internal.h"
@@ -10,8 +9,10 @@
 enum {
     LARGE_CHUNKS_MAX = 256,
     LARGE_USES_MAX = 2048,
-    STATES = 1 << (2 * SMALL_CHUNKS_MAX), /* set on the device, set modified there */
-    SAME_GROWTHS = 2,                     /* in turn, beside the first of that size */
+    /* A state is two sets of chunks: on the device, and modified there. */
+    STATES = 1 << (2 * SMALL_CHUNKS_MAX),
+    /* Equal growths in a row that prove the optimum, beside the first one. */
+    SAME_GROWTHS = 2,
     PERIODS_MAX = 40,
 };
 
@@ -25,7 +26,7 @@ typedef struct drawing {
     uint64_t random;
     const trace_limits *limits;
     kind kinds[LARGE_CHUNKS_MAX];
-    uint32_t uses[LARGE_CHUNKS_MAX]; /* that the chunk gets */
+    uint32_t uses[LARGE_CHUNKS_MAX]; /* the number of uses that the chunk gets */
     uint32_t done[LARGE_CHUNKS_MAX];
     bool twice[LARGE_CHUNKS_MAX]; /* an activation that is created and ended twice a step */
     uint32_t chunk_count;
@@ -33,7 +34,7 @@ typedef struct drawing {
     tide_chunk order[LARGE_USES_MAX];
 } drawing;
 
-/* splitmix64 */
+/* The generator splitmix64. */
 static uint32_t draw(drawing *d, uint32_t below)
 {
     d->random += UINT64_C(0x9e3779b97f4a7c15);
@@ -73,7 +74,8 @@ static void order_at_random(drawing *d)
         swap(d, i - 1, draw(d, i));
 }
 
-/* First uses upwards, last uses downwards, the others anywhere between. */
+/* Orders the first uses by rising chunk number and the last ones by falling number; the others lie
+ * anywhere between. */
 static void order_as_a_step(drawing *d)
 {
     uint32_t at = 0, middle = 0;
@@ -145,7 +147,7 @@ static bool lasts_through(const tide_trace_use *use, uint32_t schedule_step)
            schedule_step <= use->schedule_step + use->held_schedule_steps;
 }
 
-/* Chunks in use at a schedule step; UINT32_MAX if `chunk` is one of them. */
+/* Returns the number of chunks in use at a schedule step; UINT32_MAX if `chunk` is one of them. */
 static uint32_t crowd_at(const tide_use_trace *trace, uint32_t schedule_step, tide_chunk chunk)
 {
     uint32_t crowd = 0;
@@ -159,7 +161,7 @@ static uint32_t crowd_at(const tide_use_trace *trace, uint32_t schedule_step, ti
     return crowd;
 }
 
-/* Some uses last longer, as far as the limits and their chunks' next uses allow. */
+/* Lets some uses last several schedule steps, as far as the limits and their chunks' next uses allow. */
 static void hold_some(drawing *d, tide_use_trace *trace)
 {
     for (uint32_t u = 0; u < trace->use_count; u++) {
@@ -228,8 +230,8 @@ bool trace_rotate(const tide_use_trace *trace, uint32_t schedule_steps, tide_use
 typedef struct search {
     const tide_use_trace *trace;
     uint32_t slots;
-    uint32_t in, out;          /* what a copy costs */
-    uint32_t possible[STATES]; /* states that fit, as numbers */
+    uint32_t in, out;          /* the cost of one copy */
+    uint32_t possible[STATES]; /* the numbers of states that fit into the slots */
     uint32_t possible_count;
     uint32_t cost[2][STATES];
 } search;
@@ -248,10 +250,10 @@ static void list_possible(search *s)
     }
 }
 
-/* A schedule step: sets of chunks by what happens to them. */
+/* A schedule step as sets of chunks. */
 typedef struct schedule_step_sets {
-    uint32_t begins, brings; /* uses that begin; those of them that copy in */
-    uint32_t finishes;       /* uses that end, and of those: */
+    uint32_t begins, brings; /* chunks whose use begins; those of them that are copied in */
+    uint32_t finishes;       /* chunks whose use ends; subsets of these: */
     uint32_t modifies, ends, leaves;
 } schedule_step_sets;
 
@@ -275,7 +277,7 @@ static schedule_step_sets collect_schedule_step(const tide_use_trace *trace, uin
     return sets;
 }
 
-/* From one state through a schedule step: every choice of the chunks that leave, of those whose use ends. */
+/* Plays a schedule step from one state: tries each choice of chunks to evict among those whose use ends. */
 static void branch(search *s, const schedule_step_sets *sets, uint32_t state, uint32_t cost)
 {
     const uint32_t before = state >> SMALL_CHUNKS_MAX, device = before | sets->begins;

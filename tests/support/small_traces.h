@@ -1,21 +1,22 @@
-/* Traces drawn at random, and the least that any plan of a small one copies.
+/* Random traces, and the fewest copies that any plan of a small trace can make.
  *
- * Chunks come in the kinds that a step has:
+ * Chunks have the kinds that occur in a step:
  *
- *   read only   param chunks of a forward pass, or frozen
- *   trained     read; at the last use its gradients are complete and it leaves for its update
- *   mixed       the same, but gradients stand in parts of it before
+ *   read only   params in a forward pass, or frozen ones
+ *   trained     read; at the last use its gradients are complete and it leaves the device for its update
+ *   mixed       the same, but parts of it hold gradients before
  *   kept        modified, and updated where it is: it may stay
  *   activation  created, read or rewritten, and ended with its last use; sometimes twice a step
  *
- * Half of the traces use chunks in any order, half as a step does: up in the forward pass, down in the
- * backward. In half of each, some uses last for several schedule steps.
+ * Half of the traces use chunks in random order, half in the order of a training step: rising in forward,
+ * falling in backward. In half of each, some uses last for several schedule steps.
  *
- * The optimum. A plan says after each use whether the chunk leaves or stays, so the search does: its states
- * are the sets of chunks that are on the device and of those modified there, its steps the schedule steps. The least
- * cost V(n) of n steps that begin and end in any state grows by the least mean cost of a cycle in the end:
- * V(n + p) = V(n) + p x mean, for p a multiple of the cycle's length. Found when V has grown by the same over
- * OPTIMUM_PERIOD steps three times in turn. V(n) itself is below any plan's n steps whatever the cycle.
+ * The optimum. A plan decides after each use whether the chunk leaves or stays. So the search has a state
+ * for each pair of sets of chunks: those on the device and those modified there; its steps are the
+ * schedule steps. V(n) is the least cost of n steps that begin and end in any state. Every plan's n steps
+ * cost at least V(n). For large n, V(n + p) = V(n) + p x mean, where mean is the least mean cost of a
+ * cycle and p a multiple of that cycle's length. The search ends when V has grown by the same amount over
+ * OPTIMUM_PERIOD steps three times in a row.
  */
 #ifndef TIDE_TESTS_SMALL_TRACES_H
 #define TIDE_TESTS_SMALL_TRACES_H
@@ -31,34 +32,35 @@ enum {
 typedef struct trace_limits {
     uint32_t chunks; /* at least 3 */
     uint32_t uses;
-    uint32_t schedule_step_chunks; /* at most at a schedule step */
+    uint32_t schedule_step_chunks; /* at most so many chunks per schedule step */
 } trace_limits;
 
-/* SMALL_CHUNKS_MAX chunks, SMALL_USES_MAX uses, 2 a schedule step. */
+/* SMALL_CHUNKS_MAX chunks, SMALL_USES_MAX uses, 2 chunks per schedule step. */
 extern const trace_limits small_limits;
 
-/* The seed decides all. `trace->uses` has room for limits->uses and gets at least one. `slots` hold the
- * largest schedule step, and with small_limits there are 2 or 3. */
+/* Draws a trace by the seed. The caller's `trace->uses` has space for limits->uses; at least one is drawn.
+ * `slots` are enough for the largest schedule step; with small_limits there are 2 or 3. */
 void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace, uint32_t *slots);
 
-/* The same steps for ever, but a step begins `schedule_steps` later. The uses are written to `rotated`. False: a use
- * would last beyond the step. */
+/* Writes the same endless sequence of steps with each step beginning `schedule_steps` later;
+ * `rotated->uses` is the caller's. Returns false if a use would last across the new begin. */
 bool trace_rotate(const tide_use_trace *trace, uint32_t schedule_steps, tide_use_trace *rotated);
 
 typedef struct optimum {
-    uint32_t copies;   /* in and out, in OPTIMUM_PERIOD steps, in the long run */
-    uint32_t at_least; /* any `steps` steps in turn copy so much */
+    uint32_t copies;   /* copies in and out in OPTIMUM_PERIOD steps, in the long run */
+    uint32_t at_least; /* the fewest copies of any `steps` steps in a row */
     uint32_t steps;
 } optimum;
 
-/* At most SMALL_CHUNKS_MAX chunks and 3 slots. False: it has not settled (not seen yet). */
+/* Finds the optimum of a trace with at most SMALL_CHUNKS_MAX chunks, for at most 3 slots. Returns false if
+ * the search does not settle, which has never happened. */
 bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found);
 
-/* The same where a copy in, and one out, count as so much: one way alone if the other is 0. */
+/* Like optimum_find, with `in` as the cost of a copy in and `out` of a copy out; one of them may be 0. */
 bool optimum_find_weighed(const tide_use_trace *trace, uint32_t slots, uint32_t in, uint32_t out,
                           optimum *found);
 
-/* The training step that a manager has recorded and planned, NULL if there is none. The manager's. */
+/* Returns the training step that a manager has recorded and planned, or NULL. The manager owns it. */
 const tide_use_trace *trace_recorded(const tide_manager *manager);
 
 #endif

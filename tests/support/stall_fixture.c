@@ -29,12 +29,12 @@ static int cause_of(const char *reason)
     int cause = 0;
     while (strcmp(reason, tide_stall_cause_name((tide_stall_cause)cause)) != 0) {
         if (++cause == TIDE_STALL_CAUSE_COUNT)
-            abort(); /* perhaps on a stream's thread, where a test can't fail */
+            abort(); /* a stream's thread may call this, where an assertion of cmocka can't fail the test */
     }
     return cause;
 }
 
-/* In virtual time all is called on one thread. */
+/* In virtual time all calls come on one thread. */
 static void trace(void *context, const tide_trace_event *event)
 {
     static _Thread_local uint64_t end_ns;
@@ -172,7 +172,7 @@ uint32_t run(fixture *r, tide_pool_counters taken[STEPS])
         }
     }
     assert_ok(tide_pool_drain(r->pool));
-    assert_true(count >= STEPS - 3); /* updates may end late */
+    assert_true(count >= STEPS - 3); /* updates of the last steps may not have ended */
     return count;
 }
 

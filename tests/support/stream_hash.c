@@ -1,4 +1,3 @@
-/* See stream_hash.h. */
 #include "stream_hash.h"
 
 #include "chunk/manager.h"

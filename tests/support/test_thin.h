@@ -1,12 +1,12 @@
-/* Of long lists of like cases the suite takes every n-th, and fewer where a sanitizer watches, under which everything takes several
- * times as long; all of them where TIDE_TEST_ALL is set (tools/campaign.sh).
+/* Thins out long lists of similar cases: the suite runs every n-th case, and fewer under a sanitizer,
+ * which makes everything several times slower. With TIDE_TEST_ALL set (tools/campaign.sh) all cases run.
  */
 #ifndef TIDE_TESTS_TEST_THIN_H
 #define TIDE_TESTS_TEST_THIN_H
 
 #include <stdlib.h>
 
-/* How far it is from a case to the next: `usual`, or `watched` where a sanitizer watches. */
+/* Returns the distance from one case to the next: `usual`, or `watched` under a sanitizer. */
 static inline unsigned test_every(unsigned usual, unsigned watched)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -19,7 +19,7 @@ static inline unsigned test_every(unsigned usual, unsigned watched)
     return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
 }
 
-/* As far as that where a sanitizer watches alone. */
+/* Returns `n` under a sanitizer, and 1 (every case) without. */
 static inline unsigned test_thin(unsigned n)
 {
     return test_every(1, n);

@@ -82,7 +82,7 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
 {
     tide_trainer_options options;
     tide_trainer_options_default(&options);
-    options.model = model_of_family(test_family(), 6, 96, 4, 64, 257); /* 320 rows in memory */
+    options.model = model_of_family(test_family(), 6, 96, 4, 64, 257); /* 257 is padded to 320 rows */
     options.data = data;
     options.steps = 12;
     options.seq_len = 32;
@@ -206,10 +206,11 @@ static uint64_t model_bytes(const tide_trainer_options *options)
     return each * tide_model_element_count(&options->model);
 }
 
-/* Half or a quarter of the model data where that works, else the next eighth that does. Variants are
- * chosen so that it does work for GPT-2 where matrix products run in the params' own dtype; without AVX-512, and in fp16, they
- * convert their operands in the workspace, which this small model feels, and a quarter becomes three eighths. So it may for
- * Llama's kind in fp32, whose activations are wider; converted in the workspace those take up to six eighths. */
+/* Returns the budget of a half or a quarter of the model data, or where that is too little the next larger
+ * eighth. For GPT-2 the variants fit into it where matmuls run in the params' own dtype. Without AVX-512,
+ * and in fp16, matmuls convert their operands in the workspace; for this small model that raises a quarter
+ * to three eighths. The Llama families in fp32 have wider activations and may also need more; with
+ * converted operands up to six eighths. */
 static uint64_t share_budget(const tide_trainer_options *options, budget memory, uint64_t least)
 {
     const uint64_t eighth = model_bytes(options) / 8, wanted = memory == HALF ? 4 : 2;

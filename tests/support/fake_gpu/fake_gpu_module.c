@@ -1,22 +1,23 @@
-/* A libtidepool_cuda.so that needs neither GPU nor CUDA: what stands between the module's interface and the user is tested with
- * it (the loader, "auto", budgets, the pool, the program). Its devices are host devices that call themselves "cuda"; its
- * kernels are the CPU's, a copy of its own, with one thread.
+/* A libtidepool_cuda.so that needs neither GPU nor CUDA. With it the tests check everything between the
+ * module's interface and the user: the loader, "auto", budgets, the pool, the program. Its devices are
+ * host devices of the kind "cuda"; its kernels are a copy of the CPU's, with one thread.
  *
- * Where the processor has protection keys, device memory may be touched by the device's own threads only: a caller or an
- * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host executor runs
- * may not call kernels of the GPU's table, nor (strict) another stream one that is not of it.
+ * Where the processor has protection keys, only the device's own threads may touch device memory. A caller
+ * or engine that reads a slot or the region, which no CPU can do on a real GPU, dies by SIGSEGV. Functions
+ * on the host executor may not call kernels of the GPU's table; with "strict" the other streams may call
+ * only those.
  *
- * The environment's TIDE_FAKE_GPU says what it should be like, in words:
+ * The environment variable TIDE_FAKE_GPU holds words that change its behaviour:
  *
- *     null version options ops    the entry gives NULL, another version, other sizes
- *     no-driver no-gpu            what gpu_count finds; otherwise 2 GPUs
- *     no-vmm                      GPU 0 has none
- *     unprepared                  no GPU can be made ready
- *     memory=N                    bytes that prepare finds free; 8 GiB otherwise
+ *     null version options ops    the entry function returns NULL, another version, other sizes
+ *     no-driver no-gpu            gpu_count fails, or finds no GPU; without them it finds 2
+ *     no-vmm                      GPU 0 has no virtual memory management
+ *     unprepared                  prepare fails
+ *     memory=N                    free bytes that prepare reports; 8 GiB without it
  *     fail=N                      the N-th call through the interface fails, once
- *     slow                        host memory takes more than a second to pin
- *     strict                      kernels of this file's table only
- *     unasked                     a device must be left to choose its threads
+ *     slow                        pinning host memory takes more than a second
+ *     strict                      other streams than the host executor may run kernels of this module only
+ *     unasked                     opening fails unless the options leave the number of threads to the device
  */
 #include "kernels/cuda/module_status.h"
 #include "kernels/kernels.h"
@@ -35,16 +36,16 @@ TIDE_API const tide_module *tide_cuda_module(const tide_module_host *host, uint3
 enum { GPUS = 2, GRANULARITY_BYTES = 2 << 20 };
 
 static const uint64_t default_available_bytes = UINT64_C(8) << 30;
-static tide_device_ops wrapped; /* the host device's table, with what is below in it */
+static tide_device_ops wrapped; /* the host device's table with some functions replaced */
 static const tide_device_ops *host_ops;
 static tide_kernels kernels;
 static uint64_t chunk_bytes;
-static int key = -1; /* of device memory; -1: the processor has none */
+static int key = -1; /* the protection key of device memory; -1: the processor has none */
 static _Atomic uint64_t calls;
 
-/* --- what it should be like --- */
+/* --- TIDE_FAKE_GPU --- */
 
-/* The text behind the word, NULL if it is not there. */
+/* Returns the text behind the word in TIDE_FAKE_GPU, or NULL if the word is not there. */
 static const char *word(const char *name)
 {
     const char *words = getenv("TIDE_FAKE_GPU");
@@ -58,7 +59,7 @@ static const char *word(const char *name)
     return NULL;
 }
 
-/* Every call through the interface counts. */
+/* Each call through the interface calls this first. */
 static tide_status count_call(const char *what)
 {
     const char *nth = word("fail=");
@@ -124,7 +125,7 @@ static tide_status prepare(uint32_t ordinal, const tide_kernels **table, uint64_
 
 /* --- the device --- */
 
-/* From here on only threads that the device has made reach this memory. */
+/* Restricts the memory to threads that the device has created. */
 static tide_status protect(void *address, uint64_t bytes)
 {
     if (key < 0 || pkey_mprotect(address, bytes, PROT_READ | PROT_WRITE, key) == 0)
@@ -155,7 +156,7 @@ static tide_status map(tide_device *device, uint32_t slot, void *place)
 
 /* --- launches --- */
 
-static _Thread_local bool in_executor; /* this thread runs a function of the host executor now */
+static _Thread_local bool in_executor; /* this thread is running a function of the host executor */
 
 typedef struct executor_args {
     tide_kernel fn;
@@ -181,7 +182,8 @@ static tide_status launch_on_executor(tide_device *device, const tide_work *work
     return host_ops->launch(device, TIDE_STREAM_HOST, work, run_in_executor, &executor, sizeof executor);
 }
 
-/* What the host executor could mistake for the CPU's. */
+/* Kernels of the GPU's table that the host executor could call by mistake instead of the CPU's run through
+ * this function. */
 static tide_status not_in_executor(tide_kernel kernel, const char *name, void *stream, const void *arguments)
 {
     if (in_executor)
@@ -247,8 +249,8 @@ static tide_status options_check(const tide_device_options *options)
     return TIDE_OK;
 }
 
-/* The device's threads are made here and inherit the right to its memory; the caller loses it, and with the caller all
- * threads that it makes later. */
+/* The device creates its threads in here, and they inherit access to its memory. The caller then gives up
+ * its own access, and threads that it creates later inherit that. */
 static tide_status open_protected(const tide_device_options *options, tide_device **device)
 {
     if (key < 0)
