@@ -1,4 +1,5 @@
-/* What control groups leave of the memory, and what the machine has that it does not use yet, on file trees made for it. */
+/* The memory that control groups leave to a process, and the memory that the machine has but does not use
+ * yet. The tests write the system's files into a folder and read them there. */
 #include "offload/cgroup.h"
 #include "offload/topology.h"
 
@@ -15,14 +16,14 @@
 
 static char root[] = "/tmp/test_cgroup_XXXXXX";
 
-/* `path` from the root, its folders made on the way. */
+/* Writes the file `path` below the test's root and makes its folders. */
 static void write_file(const char *path, const char *text)
 {
     char full[512];
     (void)snprintf(full, sizeof full, "%s%s", root, path);
     for (char *slash = strchr(full + strlen(root) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(full, 0700); /* it may be there */
+        (void)mkdir(full, 0700); /* the folder may exist */
         *slash = '/';
     }
     FILE *file = fopen(full, "w");
@@ -98,7 +99,7 @@ static void every_group_above_holds_too(void **state)
     assert_int_equal(tide_cgroup_available_bytes(root), 2000);
 }
 
-/* As a container sees it without a namespace for its groups. */
+/* A container without a cgroup namespace sees the path of its group but only the top group's files. */
 static void group_that_is_not_there_leaves_the_top(void **state)
 {
     (void)state;
@@ -134,7 +135,7 @@ static void what_the_machine_has_and_does_not_count_yet_is_dormant(void **state)
     (void)state;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), present = (4000 + 1000000) * page_bytes;
     char meminfo[64];
-    assert_int_equal(tide_topology_dormant_bytes(root), 0); /* nothing is known */
+    assert_int_equal(tide_topology_dormant_bytes(root), 0); /* no files, so nothing is known */
     write_file("/proc/zoneinfo",
                "Node 0, zone      DMA\n  per-node stats\n      nr_present 7\n  pages free     3840\n"
                "        spanned  4095\n        present  4000\n        managed  3840\n"
@@ -143,7 +144,7 @@ static void what_the_machine_has_and_does_not_count_yet_is_dormant(void **state)
     assert_int_equal(tide_topology_dormant_bytes(root), present - present / 32 - 1048576);
     (void)snprintf(meminfo, sizeof meminfo, "MemTotal:  %llu kB\n",
                    (unsigned long long)(present / 100 * 98 / 1024));
-    write_file("/proc/meminfo", meminfo); /* the rest is tables and the kernel's own */
+    write_file("/proc/meminfo", meminfo); /* the other 2% are page tables and the kernel's own memory */
     assert_int_equal(tide_topology_dormant_bytes(root), 0);
     write_file("/sys/bus/virtio/devices/virtio0/device", "0x0005\n");
     assert_int_equal(tide_topology_dormant_bytes(root), 0);

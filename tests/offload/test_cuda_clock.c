@@ -1,6 +1,6 @@
-/* When a GPU's commands ended, on the host's clock: cuda_clock.c alone, between a GPU whose events end when the test says
- * so, on a clock that may run at another speed, and a host's clock that the test moves. Times are in microseconds here.
- */
+/* The times of a GPU's commands on the host's clock: cuda_clock.c alone, on a fake GPU. The test decides
+ * when events end, sets the times that the GPU stamps, perhaps at another speed, and moves the host's
+ * clock. Times in this file are microseconds. */
 #include "offload/cuda/cuda_clock.h"
 #include "offload/host_link.h"
 #include "tests/support/assert_ok.h"
@@ -15,10 +15,11 @@ struct CUevent_st {
     double gpu_us;
 };
 
-static double now_us, gpu_us; /* the host's clock; what a record that ends now is stamped with */
+static double now_us, gpu_us; /* the host's clock; the GPU's stamp for a record that ends now */
 static uint32_t live_events;
-static cudaError_t record_error; /* of the records from now on */
-static cudaEvent_t awaited;      /* the one asked about last, unfinished: it ends while the host sleeps */
+static cudaError_t record_error; /* returned by all records until the test changes it */
+/* The latest event that was not complete when asked; it completes while the host sleeps. */
+static cudaEvent_t awaited;
 
 uint64_t tide_host_now_ns(void)
 {
@@ -29,7 +30,7 @@ void tide_host_sleep_sharply(void) {}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-    assert_int_equal(flags, cudaEventDefault); /* times, and no interrupt each */
+    assert_int_equal(flags, cudaEventDefault); /* an event with times, and without an interrupt for each */
     *event = calloc(1, sizeof **event);
     live_events += *event != NULL;
     return *event != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -127,12 +128,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **address,
     return cudaErrorNotSupported;
 }
 
-/* --- the scenario's words --- */
+/* --- the test's fixture and its steps --- */
 
 typedef struct fixture {
     tide_cuda_clock clock;
     uint32_t seen;
-    double begin_us, end_us; /* of the command observed last */
+    double begin_us, end_us; /* of the last observed command */
     double flops;
 } fixture;
 
@@ -149,7 +150,7 @@ static void observe(void *context, const tide_observed *command)
     it->flops = command->flops;
 }
 
-/* Opened when the host's clock says 1000 and the GPU's 5000. */
+/* Opens the clock while the host's clock shows 1000 and the GPU's 5000. */
 static fixture *fixture_open(void)
 {
     fixture *it = calloc(1, sizeof *it);
@@ -182,7 +183,7 @@ static void enqueue_at(fixture *it, double at_us)
     enqueue_work(it, at_us, &(tide_work){.label = "fetch", .tag = tag});
 }
 
-/* One of a run that is observed as the first. */
+/* Enqueues a kernel that may coalesce with the one before into a run, which is observed as one command. */
 static void enqueue_of_run(fixture *it, double at_us, double flops)
 {
     enqueue_work(it, at_us, &(tide_work){.label = "fetch", .flops = flops, .may_coalesce = true});
@@ -203,7 +204,7 @@ static void look_at(fixture *it, double at_us)
 
 static void assert_span(const fixture *it, double begin_us, double end_us)
 {
-    assert_float_equal(it->begin_us, begin_us, 0.6); /* CUDA's resolution */
+    assert_float_equal(it->begin_us, begin_us, 0.6); /* twice CUDA's resolution of the begin and the end */
     assert_float_equal(it->end_us, end_us, 0.6);
 }
 
@@ -235,7 +236,7 @@ static void nothing_ends_after_it_was_seen_ended(void **state)
     (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1010);
-    end_next(it, 5900); /* a clock that runs fast */
+    end_next(it, 5900); /* the GPU's clock runs too fast */
     look_at(it, 1100);
     assert_span(it, 1010, 1100);
     fixture_close(it);
@@ -246,7 +247,7 @@ static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
     (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1500);
-    end_next(it, 5001); /* a clock that hardly moves */
+    end_next(it, 5001); /* the GPU's clock hardly moves */
     look_at(it, 1600);
     assert_span(it, 1500, 1500);
     enqueue_at(it, 1700);
@@ -258,7 +259,8 @@ static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
     fixture_close(it);
 }
 
-/* A stream that is never idle for ten thousand commands of 100 us, looked at 2 us before and after each end. */
+/* The stream is busy without a gap for ten thousand commands of 100 us. The test looks 2 us before and
+ * after each end: the error of the GPU's clock must not add up. */
 static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
 {
     (void)state;
@@ -299,7 +301,7 @@ static void full_ring_waits_for_the_oldest(void **state)
     fixture_close(it);
 }
 
-/* Neither the gap in it nor the end of its first kernel is seen. */
+/* A run of kernels is observed as one command; the idle time inside is not visible. */
 static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void **state)
 {
     (void)state;
@@ -331,13 +333,13 @@ static void only_kernels_that_count_as_the_same_join_a_run(void **state)
                                 {.timer = 1, .may_coalesce = true},
                                 {.id = 1, .may_coalesce = true},
                                 {.may_coalesce = false}};
-    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* there is none */
+    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* no run is open */
     enqueue_of_run(it, 1010, 0);
     assert_true(tide_cuda_clock_joins(&it->clock, &of_run));
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         assert_false(tide_cuda_clock_joins(&it->clock, &others[i]));
     assert_ok(tide_cuda_clock_mark(&it->clock));
-    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* it has ended */
+    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* the run has ended */
     fixture_close(it);
 }
 

@@ -1,10 +1,10 @@
-/* The CUDA device on a fake CUDA runtime: what is CUDA's alone. That it keeps what device.h promises to all is tested by
- * test_offload_host.c and test_offload_faults.c, built with TEST_ON_CUDA.
+/* The CUDA device on a fake CUDA runtime, as far as only CUDA is concerned: test_offload_host.c and
+ * test_offload_faults.c, built with TEST_ON_CUDA, test what device.h promises of every device.
  *
- * Here: what it refuses to open; what it asks CUDA for and when; the N-th CUDA call failing for N = 1, 2, 3...; commands that
- * fail while they run; times; many GPUs; and random schedules under adversarial delays against a reference model of contents.
- * After each test nothing is live on the fake GPU and no rule of CUDA's was broken.
- */
+ * The tests check which options it refuses, which CUDA functions it calls and when, failures of the N-th
+ * CUDA call for N = 1, 2, 3..., commands that fail while they run, times, several GPUs, and random
+ * schedules with random delays against a reference model of all contents. After each test nothing may be
+ * left on the fake GPU, and no rule of CUDA's may have been broken. */
 #include "test_offload_fixture.h"
 #include "tests/support/test_thin.h"
 
@@ -43,7 +43,7 @@ static void expect_words(const char *words)
         fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
 }
 
-/* As fixture_close, without a new start. */
+/* Like fixture_close, but does not restart the fake runtime. */
 static void close_and_look(fixture *it)
 {
     it->ops->close(it->device);
@@ -231,16 +231,16 @@ static void unmap_that_is_refused_changes_nothing(void **state)
     assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
     fake_cudart_fail("cuMemUnmap", 1, cudaErrorUnknown, true);
     assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_DEVICE);
-    place(&it, 3)[0] = 7; /* still there */
+    place(&it, 3)[0] = 7; /* the slot is still mapped */
     assert_int_equal(own(&it, TIDE_TIER_DEVICE, 1)[0], 7);
     assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
     assert_ok(it.ops->map(it.device, 0, place(&it, 3)));
     close_and_look(&it);
 }
 
-/* --- what a schedule asks of CUDA --- */
+/* --- CUDA calls of a schedule --- */
 
-/* Fetch, compute at the chunk's place, evict, unmap; events between streams only. Adds `value` to what was fetched. */
+/* Maps a chunk, fetches it, adds `value` in a kernel, evicts and unmaps it. Only events order the streams. */
 static tide_status round_status(fixture *it, uint32_t slot, uint32_t host_slot, uint32_t chunk, int value)
 {
     const tide_device_ops *ops = it->ops;
@@ -312,14 +312,14 @@ static void steady_state_makes_nothing_and_waits_for_no_stream(void **state)
 enum {
     LIFE_ROUNDS = 3,
 #if defined(__SANITIZE_THREAD__)
-    FIRST_CALLS = 1, /* slow */
+    FIRST_CALLS = 1, /* every run is slow here */
 #else
     FIRST_CALLS = 6,
 #endif
     LAST_CALLS = FIRST_CALLS / 2 + 1,
 };
 
-/* What fixture_fill does, up to the first failure. */
+/* Does the same as fixture_fill, but stops at the first failure. */
 static tide_status fill_status(fixture *it)
 {
     const tide_device_ops *ops = it->ops;
@@ -338,7 +338,7 @@ static tide_status fill_status(fixture *it)
     return status;
 }
 
-/* mix, LIFE_ROUNDS times: 3 x + value */
+/* The result of mix_kernel LIFE_ROUNDS times: x = 3 x + round. */
 static int life_result(void)
 {
     unsigned x = 1;
@@ -365,7 +365,8 @@ static tide_status stage_status(fixture *it, tide_device_statistics *statistics)
     return status;
 }
 
-/* A whole life. If all is said to be well, the contents are right. The message of what failed is in `text`. */
+/* Opens a device, uses it and closes it. Returns the first failure and its message in `text`; if there was
+ * none, the contents must be right. */
 static tide_status life(char *text, size_t text_bytes)
 {
     fixture it = {0};
@@ -396,13 +397,14 @@ static tide_status life(char *text, size_t text_bytes)
     return status;
 }
 
-/* An unmap of the schedule that fails has done nothing; of what is given back at the end CUDA says what failed before. */
+/* Whether a failing call does nothing. The schedule's unmaps are like that. At the device's end cuMemUnmap
+ * does its work and returns an earlier command's failure. */
 static bool refuses(const char *name, uint64_t countdown)
 {
     return strcmp(name, "cuMemUnmap") == 0 && countdown <= LIFE_ROUNDS;
 }
 
-/* One call fails; returns false if it never came. */
+/* Runs a life in which one call fails; returns false if there were fewer calls. */
 static bool life_with_fault(const char *name, uint64_t countdown, int error)
 {
     char text[1024];
@@ -419,13 +421,14 @@ static bool life_with_fault(const char *name, uint64_t countdown, int error)
     if (cudaPeekAtLastError() != cudaSuccess)
         fail_msg("%s %d: %s waits for the next launch", name, (int)countdown,
                  cudaGetErrorName(cudaPeekAtLastError()));
-    if (failed && life(text, sizeof text) != TIDE_OK) /* all is as before */
+    if (failed && life(text, sizeof text) != TIDE_OK) /* after the failure a new device must work */
         fail_msg("%s %d, then the next life: \"%s\"", name, (int)countdown, text);
     expect_nothing_left();
     return failed;
 }
 
-/* All calls of a name, or, of those with hundreds, the first and the last few. */
+/* Fails every call of the function in turn; if there are hundreds, only the first and last few. Returns
+ * how many failed. */
 static int name_fails(const char *name, uint64_t count, int error)
 {
     int strikes = 0;
@@ -488,7 +491,7 @@ static void each_command_may_fail_while_it_runs_and_the_device_says_so(void **st
         begin(state);
         fake_cudart_fail_command(i, cudaErrorIllegalAddress);
         assert_int_equal(life(text, sizeof text), TIDE_ERROR_DEVICE);
-        /* the runtime's word, or the driver's where mapping is what meets it first */
+        /* The error's name in the runtime, or in the driver if a mapping call meets the error first. */
         if (strstr(text, "cudaErrorIllegalAddress") == NULL &&
             strstr(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == NULL)
             fail_msg("command %d: \"%s\"", (int)i, text);
@@ -530,7 +533,8 @@ static tide_status failing_function(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_NONFINITE, "gradient of wte is not finite");
 }
 
-/* Of what a launcher enqueued before it failed a part may be there: the stream has lost something, and no other has. */
+/* A launcher may have enqueued a part of its work before it failed. So its stream counts as failed, and no
+ * other does. */
 static void failed_launcher_fails_its_stream_until_recovery(void **state)
 {
     (void)state;
@@ -650,7 +654,8 @@ static void spans_add(void *context, const tide_observed *command)
     pthread_mutex_unlock(&it->lock);
 }
 
-/* Every span lies inside [first_ns, last_ns], and those of a stream follow each other in order of their tags. */
+/* Checks that every span lies within [first_ns, last_ns] and that the spans of the stream follow each
+ * other in order of their tags. */
 static void expect_ordered(const spans *it, tide_stream stream, uint64_t first_ns, uint64_t last_ns)
 {
     uint64_t before_ns = first_ns;
@@ -693,7 +698,7 @@ static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_th
     options.observer_context = &seen;
     fixture it = fixture_open(&options);
     const uint64_t first_ns = it.ops->now_ns(it.device);
-    gate held = {0}; /* all is enqueued before anything runs */
+    gate held = {0}; /* holds the stream until everything is enqueued */
     kernel_nap_ms = 5;
     assert_ok(launch_gate(&it, TIDE_STREAM_IN, &held));
     for (uint32_t i = 0; i < 4; i++) {
@@ -720,7 +725,7 @@ static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_th
         }
     }
     assert_true(napped_until_ns - began_ns >= 4 * 4900000);
-    assert_true(waited_ns >= 4900000); /* for the first nap at least */
+    assert_true(waited_ns >= 4900000); /* compute waits at least for the first nap */
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_COMPUTE], waited_ns);
@@ -748,7 +753,7 @@ static void commands_are_pending_until_they_have_passed(void **state)
     close_and_look(&it);
 }
 
-/* Many times around the ring of time stamps, looked at or not. */
+/* The commands go around the ring of time stamps many times, while the test never looks. */
 static void thousands_of_commands_are_all_told_of_in_order(void **state)
 {
     (void)state;
@@ -787,7 +792,7 @@ static void expect_records(uint64_t *before, uint64_t more)
     *before = now;
 }
 
-/* A timed event keeps the GPU idle for a moment. */
+/* Each timed event keeps the GPU idle for a moment, so kernels that may coalesce share one. */
 static void kernels_that_coalesce_share_an_event_until_something_needs_one(void **state)
 {
     (void)state;
@@ -798,14 +803,15 @@ static void kernels_that_coalesce_share_an_event_until_something_needs_one(void 
     for (int i = 0; i < 10; i++)
         assert_ok(launch_of_run(&it, 1, &ran));
     expect_records(&records, 0);
-    assert_ok(launch_of_run(&it, 2, &ran)); /* counts as something else */
+    assert_ok(launch_of_run(&it, 2, &ran)); /* another timer: a new run begins */
     expect_records(&records, 1);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
     expect_records(&records, 1);
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE)); /* nothing new */
+    /* Nothing was enqueued in between. */
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
     expect_records(&records, 0);
     assert_ok(launch_of_run(&it, 2, &ran));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran)); /* is timed alone */
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran)); /* this kernel may not coalesce */
     expect_records(&records, 2);
     assert_ok(launch_of_run(&it, 2, &ran));
     it.ops->statistics(it.device, &statistics);
@@ -838,7 +844,8 @@ static void event_behind_a_run_waits_for_all_of_it(void **state)
     close_and_look(&it);
 }
 
-/* The launches were told that all is well: the event tells, and a new start is possible. */
+/* The launches returned OK already, so event_record reports the failure; after recover the stream works
+ * again. */
 static void run_that_gets_no_event_fails_the_record_until_recovery(void **state)
 {
     (void)state;
@@ -918,11 +925,11 @@ static void any_thread_reaches_the_devices_own_gpu(void **state)
 
 /* --- random schedules against a reference model of contents --- */
 
-enum { MODEL_STEPS = 400, WORDS = 4 }; /* the first words of every slot are followed */
+enum { MODEL_STEPS = 400, WORDS = 4 }; /* the model follows the first WORDS words of every slot */
 
 typedef struct model {
     int device[DEVICE_SLOTS][WORDS], host[HOST_SLOTS][WORDS];
-    int place_of_slot[DEVICE_SLOTS]; /* chunk; -1: nowhere */
+    int place_of_slot[DEVICE_SLOTS]; /* the chunk at whose place the slot is mapped; -1: none */
     uint64_t random;
 } model;
 
@@ -932,7 +939,8 @@ static uint32_t pick(model *it, uint32_t below)
     return (uint32_t)(it->random >> 33) % below;
 }
 
-/* Any stream may do any of it, so each command waits for all streams that came before: events do all the ordering. */
+/* Any stream may do any of these commands, so each command waits for all streams' last ones; only events
+ * order them. */
 static void order_after_all(fixture *it, tide_stream stream)
 {
     for (uint32_t other = 0; other < 4; other++)
@@ -948,7 +956,7 @@ static void model_move(fixture *it, model *m, uint32_t slot)
 {
     const int chunk = m->place_of_slot[slot];
     if (chunk >= 0) {
-        for (uint32_t other = 0; other < 4; other++) /* seen to be over, then unmapped */
+        for (uint32_t other = 0; other < 4; other++) /* unmapping requires that all commands have ended */
             assert_ok(it->ops->event_wait(it->device, it->events[other], SITE));
         assert_ok(it->ops->unmap(it->device, slot, place(it, (uint32_t)chunk)));
         m->place_of_slot[slot] = -1;

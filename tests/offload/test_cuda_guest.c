@@ -1,6 +1,6 @@
-/* The CUDA device as a guest in somebody's process, on a fake CUDA runtime: beside other users of the GPUs, in threads that
- * are not its own, in processes that fork, on machines whose memory grows, and quick where it is asked often.
- */
+/* The CUDA device inside a foreign process, on a fake CUDA runtime: beside other libraries that use GPUs,
+ * in threads that it did not create, in processes that fork, and on machines whose memory grows. Calls
+ * that a pool makes often must be fast. */
 #include "offload/free_memory.h"
 #include "test_offload_fixture.h"
 
@@ -29,7 +29,7 @@ static void another_librarys_choice_of_gpu_does_not_last(void **state)
     assert_int_equal(current, 0);
     it.ops->synchronize(it.device);
     assert_int_equal(atomic_load(&ran), 1);
-    fixture_close(&it); /* no call was meant for the other GPU */
+    fixture_close(&it); /* fails the test if a call went to the other GPU */
 }
 
 static void gpu_that_is_current_is_not_set_again(void **state)
@@ -66,8 +66,9 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);        /* may meet it already */
-    for (int current; cudaGetDevice(&current) == cudaSuccess;) /* until the stream has come to it */
+    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* this call may report the failure already */
+    /* Waits until the stream has run the failing command. */
+    for (int current; cudaGetDevice(&current) == cudaSuccess;)
         (void)usleep(100);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
     assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
@@ -75,7 +76,8 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture_close(&it);
 }
 
-/* Not counting on times: that the thread's sleeps were made sharp. */
+/* Returns non-NULL if park has set the thread's timer slack to 1 ns, so that its sleeps end in time.
+ * (Measured times would be unreliable.) */
 static void *park_once(void *context)
 {
     fixture *it = context;
@@ -91,14 +93,14 @@ static void thread_that_parks_sleeps_sharply(void **state)
     fixture it = fixture_small();
     pthread_t thread;
     void *sharp = NULL;
-    assert_int_equal(prctl(PR_SET_TIMERSLACK, 50000ul), 0); /* which a new thread inherits */
+    assert_int_equal(prctl(PR_SET_TIMERSLACK, 50000ul), 0); /* a new thread inherits this value */
     assert_int_equal(pthread_create(&thread, NULL, park_once, &it), 0);
     assert_int_equal(pthread_join(thread, &sharp), 0);
     assert_ptr_equal(sharp, &it);
     fixture_close(&it);
 }
 
-/* Waiting by CUDA itself would spin, or take an interrupt for every event there is. */
+/* cudaEventSynchronize would spin, or need an interrupt for every event. */
 static void thread_that_waits_for_an_event_sleeps_between_looks(void **state)
 {
     (void)state;
@@ -121,7 +123,8 @@ static void threads_note(int count)
     atomic_store(&threads_wanted, count);
 }
 
-/* A module that was loaded with names of its own may not see the process's OpenMP. */
+/* A module loaded with RTLD_LOCAL may not see the process's OpenMP, so it gets a function to set the
+ * number of threads. */
 static void host_executor_sets_its_threads_by_the_function_that_it_is_given(void **state)
 {
     (void)state;
@@ -134,11 +137,12 @@ static void host_executor_sets_its_threads_by_the_function_that_it_is_given(void
     fixture_close(&it);
 }
 
-/* A step that waits for the caller or the engine waits for all that Adam's team does meanwhile. */
+/* The caller's and the engine's threads need a processor each; else a step waits for them while Adam runs. */
 static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take(void **state)
 {
     (void)state;
-    const uint32_t teams[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {16, 14}}; /* of so many processors */
+    /* Number of processors, size of Adam's team. */
+    const uint32_t teams[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {16, 14}};
     for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
         assert_int_equal(tide_cuda_executor_threads(0, teams[i][0]), teams[i][1]);
         assert_int_equal(tide_cuda_executor_threads(7, teams[i][0]), 7);
@@ -173,21 +177,21 @@ static void forked_child_has_no_host_slots(void **state)
     fixture_close(&it);
 }
 
-/* --- a machine whose memory grows, or does not --- */
+/* --- a machine whose memory grows, or does not grow --- */
 
 static const uint64_t pinned_bytes = UINT64_C(192) << 20, piece_bytes = UINT64_C(64) << 20;
 
-/* It has room for one piece; and for all of them later, or never. */
+/* A simulated machine with memory for one piece of the host slots; later it has memory for all, or never. */
 typedef struct slow_machine {
-    uint64_t grows_ns; /* UINT64_MAX: never */
+    uint64_t grows_ns; /* when its memory grows; UINT64_MAX: never */
     uint64_t limit_bytes;
-    bool is_whole; /* it has nothing that it does not use yet; else any number may be plugged in */
+    bool is_whole; /* true: the machine uses all its memory already; false: more may be plugged in */
     bool time_stands;
     _Atomic uint64_t ns;
     _Atomic unsigned looks;
 } slow_machine;
 
-static const tide_free_memory_machine *simulated; /* NULL: this one */
+static const tide_free_memory_machine *simulated; /* NULL: the real machine */
 
 const tide_free_memory_machine *__real_tide_free_memory_machine_system(void);
 const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void);
@@ -200,7 +204,7 @@ const tide_free_memory_machine *__wrap_tide_free_memory_machine_system(void)
 static uint64_t slow_available_bytes(void *context)
 {
     slow_machine *it = context;
-    const unsigned looks = atomic_fetch_add(&it->looks, 1); /* the first is before anything is given */
+    const unsigned looks = atomic_fetch_add(&it->looks, 1); /* the first look is before any memory is given */
     if (atomic_load(&it->ns) >= it->grows_ns)
         return 20 * piece_bytes;
     return looks < 2 ? 2 * piece_bytes : 0;
@@ -235,7 +239,7 @@ static void expect_words(const char *words)
         fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
 }
 
-/* Three threads, each with a piece of its own. */
+/* Pins host slots of three pieces with three threads, one piece each, on the simulated machine. */
 static tide_status pin_on(slow_machine *machine, fixture *it)
 {
     const tide_free_memory_machine simulation = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
@@ -253,7 +257,8 @@ static tide_status pin_on(slow_machine *machine, fixture *it)
     return status;
 }
 
-/* A thread that is new to CUDA sets its GPU once. */
+/* A thread that has not used CUDA before sets its GPU once, so the number of calls of cudaSetDevice is the
+ * number of threads. */
 static void as_many_threads_unpin_host_slots_as_pinned_them(void **state)
 {
     (void)state;
@@ -268,7 +273,7 @@ static void as_many_threads_unpin_host_slots_as_pinned_them(void **state)
     fake_cudart_start(&anew);
 }
 
-/* Nothing stays registered, and a machine with enough takes all of it. */
+/* Checks that nothing stays registered, and that the same call succeeds on a machine with enough memory. */
 static void expect_all_undone(fixture *it)
 {
     slow_machine enough = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
@@ -298,7 +303,7 @@ static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **
 typedef struct told {
     unsigned calls;
     uint64_t first_bytes, last_bytes, total_bytes;
-    uint64_t registered; /* at the first */
+    uint64_t registered; /* calls of cudaHostRegister at the first call */
 } told;
 
 static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
@@ -314,7 +319,7 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
     it->total_bytes = total_bytes;
 }
 
-/* Else the program would time what comes behind the first piece. */
+/* Without a call before the first piece, the program would time only the pieces after it. */
 static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last(void **state)
 {
     (void)state;
@@ -387,7 +392,8 @@ static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_p
     expect_all_undone(&it);
 }
 
-/* Else they would wait until they give up by themselves: here, for ever. */
+/* Other threads wait for free memory and would give up only after some time; here the clock stands still,
+ * so they would wait for ever. */
 static void who_waits_for_room_stops_when_another_piece_could_not_be_registered(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* The module's interface (kernels/cuda/module.c) on a CUDA runtime without a GPU: who is let in, and what the others are told. The
- * device and cuBLASLt behind it have tests of their own; here they are counted. */
+/* The module's interface (kernels/cuda/module.c) on a fake CUDA runtime: which GPUs and hosts it accepts,
+ * and its messages for the others. The CUDA device and cuBLASLt have tests of their own; here they are
+ * fakes that count calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version);
 
-/* --- what stands behind the interface --- */
+/* --- fakes behind the interface --- */
 
 static const tide_kernels fake_gpu_kernels = {.name = "fake"};
 static tide_device fake_gpu_device;
@@ -85,7 +86,7 @@ static void assert_says(const char *words)
         fail_msg("\"%s\" does not say \"%s\"", message, words);
 }
 
-/* prepare() is refused so, and changed nothing. */
+/* Checks that prepare() fails with this status and message and sets no output. */
 static void assert_refused(const tide_module *module, uint32_t ordinal, tide_status expected,
                            const char *words)
 {
@@ -97,7 +98,7 @@ static void assert_refused(const tide_module *module, uint32_t ordinal, tide_sta
     assert_says(words);
 }
 
-/* --- finding --- */
+/* --- finding GPUs --- */
 
 static void another_version_is_not_served(void **state)
 {
@@ -202,7 +203,7 @@ static void a_look_up_that_fails_is_no_missing_call(void **state)
     assert_non_null(strstr(message, "cudaErrorUnknown"));
 }
 
-/* The test's build has code for "sm_75 sm_89 ptx_100". */
+/* This test is built with code for "sm_75 sm_89 ptx_100". */
 static void a_gpu_that_no_code_runs_on_is_refused_with_what_there_is(void **state)
 {
     (void)state;
@@ -215,16 +216,16 @@ static void a_gpu_that_no_code_runs_on_is_refused_with_what_there_is(void **stat
         fake_cudart_options options = two_gpus();
         options.capability = cases[i].capability;
         const tide_module *module = module_on(options);
-        matmul_answer = TIDE_ERROR_DEVICE; /* so that none is ever prepared */
+        matmul_answer = TIDE_ERROR_DEVICE; /* makes prepare() fail behind the check of the architecture */
         assert_int_equal(module->prepare(1, NULL, NULL),
                          cases[i].runs ? TIDE_ERROR_DEVICE : TIDE_ERROR_UNSUPPORTED);
         assert_says(cases[i].runs ? "no cuBLASLt today" : "sm_75 sm_89 ptx_100");
     }
 }
 
-/* --- making ready: before this nothing was, and afterwards the process has its GPU --- */
+/* --- prepare: nothing is prepared before these tests; after them the process has its GPU --- */
 
-/* The N-th call fails, for every N until a run meets no fault: that one succeeds. */
+/* The N-th call fails, for N = 1, 2, 3... until a run has no fault and succeeds. */
 static void every_failing_call_is_reported_and_a_later_try_succeeds(void **state)
 {
     (void)state;
@@ -286,7 +287,7 @@ static void opening_prepares_and_gives_the_device(void **state)
 
 int main(void)
 {
-    /* In this order: a process is given a GPU once. */
+    /* The order matters: prepare succeeds once per process. */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_version_is_not_served),
         cmocka_unit_test(a_machine_without_a_driver_is_told_so),

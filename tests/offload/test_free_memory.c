@@ -1,5 +1,5 @@
-/* Room for memory on simulated machines: one that has what it has, one that grows when more is used, one whose host gives
- * more a while later. Time is simulated, too. */
+/* Waiting for free memory on simulated machines: one with fixed memory, one whose kernel adds memory when
+ * little is free, one whose host adds some later. Time is simulated, too. */
 #include "offload/free_memory.h"
 #include "tests/support/assert_ok.h"
 
@@ -12,20 +12,20 @@
 static const uint64_t second_ns = 1000000000, margin_bytes = 256 * MIB, low_zone_bytes = 2 * GIB;
 
 typedef struct fake {
-    uint64_t most_bytes; /* that it will ever have */
-    bool knows_most;     /* what it does not count yet is known */
-    /* its kernel takes so much into use when no more than the low zone is free; 0: nothing */
+    uint64_t most_bytes; /* the largest memory that the machine will ever have */
+    bool knows_most;     /* the machine knows how much more it may get */
+    /* The kernel adds these bytes whenever less than the low zone is free; 0: it adds nothing. */
     uint64_t at_once_bytes;
-    uint64_t late_ns;     /* its host gives 2 GiB more so long after little is left; 0: never */
-    uint64_t limit_bytes; /* of control groups; 0: none */
+    uint64_t late_ns;     /* from the time when little memory is left until the host adds 2 GiB; 0: never */
+    uint64_t limit_bytes; /* limit of control groups; 0: none */
 
-    pthread_mutex_t lock; /* guards the rest */
-    uint64_t total_bytes; /* now */
+    pthread_mutex_t lock; /* guards the fields below */
+    uint64_t total_bytes; /* present size */
     uint64_t used_bytes;
-    uint64_t least_bytes; /* that was ever left */
+    uint64_t least_bytes; /* the smallest size that was ever free */
     uint64_t ns, little_ns;
     unsigned looks;
-    tide_free_memory *stops; /* after ten seconds */
+    tide_free_memory *stops; /* stopped by the fake after ten seconds; may be NULL */
 } fake;
 
 static uint64_t fake_available(const fake *it)
@@ -100,7 +100,7 @@ static void fake_touch(fake *it, uint64_t bytes)
     while (fake_available(it) < low_zone_bytes && it->at_once_bytes > 0 && it->total_bytes < it->most_bytes)
         fake_grow(it, it->at_once_bytes);
     it->least_bytes = fake_available(it) < it->least_bytes ? fake_available(it) : it->least_bytes;
-    it->ns += bytes / 8; /* 8 GB/s */
+    it->ns += bytes / 8; /* touching takes time at 8 GB/s */
     pthread_mutex_unlock(&it->lock);
 }
 
@@ -118,7 +118,7 @@ static tide_free_memory_machine machine_of(fake *it)
                                       fake_now_ns, fake_sleep_until, it};
 }
 
-/* Touch all of it, as one thread does. */
+/* Takes and touches all the memory in one thread. */
 static tide_status fill(tide_free_memory *memory, uint64_t wanted_bytes)
 {
     fake *it = memory->machine->context;
@@ -154,7 +154,7 @@ static void what_is_there_is_given_at_once_and_looked_at_step_by_step(void **sta
     assert_ok(pin(&it, 12 * GIB));
     assert_int_equal(it.used_bytes, 12 * GIB);
     assert_true(it.looks >= 96);
-    assert_true(it.ns < 2 * second_ns); /* of touching alone */
+    assert_true(it.ns < 2 * second_ns); /* touching alone takes 1.6 s */
 }
 
 static void control_groups_limit_refuses_at_once(void **state)
@@ -238,7 +238,7 @@ static void machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows
     assert_true(ends.ns < 20 * second_ns);
 }
 
-/* Each thread would see the same free bytes. */
+/* Threads that each check the free bytes alone would count the same bytes several times. */
 static void
 machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_control_groups(void **state)
 {
@@ -252,9 +252,9 @@ machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_contro
         {8 * GIB, 128 * GIB, 0, true, 128 * GIB},
         {8 * GIB, 128 * GIB, 64 * GIB, true, 64 * GIB},
         {8 * GIB, 128 * GIB, 4 * GIB, true, 4 * GIB},
-        {8 * GIB, 128 * GIB, 0, false, 8 * GIB}, /* any number may be plugged in */
+        {8 * GIB, 128 * GIB, 0, false, 8 * GIB}, /* the machine does not know how much may be plugged in */
         {8 * GIB, 128 * GIB, 64 * GIB, false, 8 * GIB},
-        {UINT64_MAX, UINT64_MAX, 0, true, UINT64_MAX}, /* it does not say */
+        {UINT64_MAX, UINT64_MAX, 0, true, UINT64_MAX}, /* a machine that does not know its memory */
         {GIB, UINT64_MAX, 0, true, UINT64_MAX},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -280,7 +280,7 @@ static void what_is_given_and_not_touched_yet_is_given_once(void **state)
     assert_int_equal(it.ns, 0);
     it.stops = &memory;
     assert_int_equal(tide_free_memory_take(&memory, 128 * MIB, &bytes),
-                     TIDE_ERROR_NO_MEMORY); /* nor given up before */
+                     TIDE_ERROR_NO_MEMORY); /* the call waited until the test stopped it */
     assert_true(it.ns > 10 * second_ns);
     tide_free_memory_close(&memory);
 }

@@ -1,6 +1,5 @@
-/* The hazard checker alone: each race on each pair of streams, and thousands of random programs against a
- * reference model that draws the whole graph of what happens before what and looks for a path.
- */
+/* The hazard checker alone: each kind of race on each pair of streams, and thousands of random programs
+ * against a reference model, which builds the whole graph of happens-before and searches it for paths. */
 #include "offload/hazard.h"
 
 #include <setjmp.h>
@@ -255,7 +254,7 @@ static void refused_command_changes_nothing(void **state)
     tide_access both[] = {tide_writes(TIDE_OBJECT_DEVICE_SLOT, 1), writes_2};
     tide_work work = {.label = "both", .accesses = both, .access_count = 2};
     assert_int_equal(tide_hazard_command(hazard, TIDE_STREAM_OUT, host, &work), TIDE_ERROR_HAZARD);
-    /* had slot 1 been marked as written by "both", this would race with it */
+    /* If the refused command had marked slot 1 as written, this one would race with it. */
     assert_int_equal(command(hazard, TIDE_STREAM_UPDATE, host, "x", 1, both[0]), TIDE_OK);
     both[1].index = OBJECTS;
     assert_int_equal(tide_hazard_command(hazard, TIDE_STREAM_OUT, host, &work), TIDE_ERROR_HAZARD);
@@ -284,10 +283,10 @@ static void named_objects_are_named(void **state)
 
 /* --- the reference model ---
  *
- * Every call is a node of its host thread; what it enqueues is a second node, of the stream. Edges: the
- * previous node of the same thread or stream; from a call to what it enqueued; from a recorded node to what
- * waits for it. Each node keeps the set of all nodes before it.
- */
+ * Each call is a node of its host thread. The command that it enqueues is a second node, of the stream.
+ * There are edges from a node to the next one of the same thread or stream, from a call to its command,
+ * and from a recorded event's node to each node that waits for it. Each node stores the set of all nodes
+ * before it. */
 
 enum { STEPS_MAX = 160, NODES_MAX = 2 * STEPS_MAX, WORDS = NODES_MAX / 64, LANES = TIDE_STREAM_COUNT + 2 };
 
@@ -296,7 +295,7 @@ typedef enum step_kind { STEP_COMMAND, STEP_TOUCH, STEP_RECORD, STEP_STREAM_WAIT
 typedef struct model_step {
     step_kind kind;
     tide_stream stream;
-    uint32_t host; /* 0 or 1 */
+    uint32_t host; /* host thread 0 or 1 */
     tide_event event;
     tide_access accesses[2];
     uint32_t access_count;
@@ -310,13 +309,13 @@ typedef struct model_program {
 typedef struct graph_access {
     int node;
     tide_access access;
-    tide_event event; /* recorded right behind it */
+    tide_event event; /* the event recorded right behind the access */
 } graph_access;
 
 typedef struct model_graph {
     uint64_t before[NODES_MAX][WORDS];
     int node_count;
-    int last[LANES]; /* of each stream, then of each host; -1: none */
+    int last[LANES]; /* the last node of each stream, then of each host thread; -1: none */
     int recorded[STEPS_MAX + 1];
     graph_access accesses[2 * STEPS_MAX];
     int access_count;
@@ -354,7 +353,7 @@ static int node_add(model_graph *graph, int lane)
     return node;
 }
 
-/* The node at which the step's accesses happen. */
+/* Adds the step to the graph and returns the node at which its accesses happen. */
 static int step_draw(model_graph *graph, const model_step *step)
 {
     int call = node_add(graph, TIDE_STREAM_COUNT + (int)step->host);
@@ -371,8 +370,8 @@ static int step_draw(model_graph *graph, const model_step *step)
     return enqueued;
 }
 
-/* The first earlier access that conflicts with one of the step's and has no path to `node`; NULL if there is
- * none. */
+/* Returns the first earlier access that conflicts with one of the step's and has no path to `node`, or
+ * NULL. */
 static const graph_access *graph_conflict(const model_graph *graph, const model_step *step, int node)
 {
     for (int i = 0; i < graph->access_count; i++)
@@ -444,7 +443,7 @@ static int program_add(model_program *program, model_graph *graph, model_step st
     return step_draw(graph, &step);
 }
 
-/* Append `it` with just the waits that its true dependencies ask for, and an event behind it. */
+/* Appends the step, preceded by only the waits that its true dependencies need and followed by an event. */
 static void program_add_ordered(model_program *program, model_graph *graph, model_step it)
 {
     static model_graph probe;
@@ -475,8 +474,8 @@ static void program_make(model_program *program, model_graph *graph)
         program_add_ordered(program, graph, random_access_step());
 }
 
-/* Run checker and model side by side, without the step `removed`; they must agree at every step. Returns the
- * step at which both found a race, -1 if none. */
+/* Runs checker and model side by side without the step `removed`. They must agree at every step. Returns
+ * the step at which both found a race, or -1. */
 static int replay(const model_program *program, int removed)
 {
     static model_graph graph;

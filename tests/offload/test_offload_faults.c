@@ -1,7 +1,6 @@
-/* When things go wrong: kernels that fail, missing waits, uses of memory that is gone, and the N-th call
- * failing for N = 1, 2, 3... - by injection at the device's interface, and by malloc and mmap from outside. With TEST_ON_CUDA the
- * last part, for the CUDA device on a fake runtime.
- */
+/* Failures: kernels that fail, missing waits, uses of memory that is not mapped, and the N-th call failing
+ * for N = 1, 2, 3..., injected at the device's interface and, by malloc and mmap, from outside. Built with
+ * TEST_ON_CUDA only the last part remains, for the CUDA device on a fake runtime. */
 #include "test_offload_fixture.h"
 #include "tests/support/interpose.h"
 
@@ -13,7 +12,9 @@
 
 static const tide_access writes_slot_1 = {TIDE_OBJECT_DEVICE_SLOT, 1, true};
 
-#ifndef TEST_ON_CUDA /* there a failed kernel is for ever, order is not checked, and a fault is the driver's affair */
+/* On CUDA a failed kernel breaks the GPU for good, the order is not checked, and faults are the driver's
+ * matter. */
+#ifndef TEST_ON_CUDA
 /* --- kernels that fail --- */
 
 static tide_status failing_kernel(void *stream, const void *arguments)
@@ -62,7 +63,8 @@ static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
     fixture_close(&it);
 }
 
-/* Between a launch and its record another stream's kernel may fail: what runs is waited for all the same. */
+/* A kernel of another stream may fail between a launch and its record. The event still waits for the
+ * running kernel. */
 static void what_was_enqueued_before_a_failure_can_be_recorded_behind_it(void **state)
 {
     (void)state;
@@ -115,7 +117,7 @@ static void failed_kernel_of_an_op_names_it(void **state)
     tide_work work = work_of("loss", 4);
     work.op = "head";
     (void)it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL,
-                         0); /* a GPU's fails at once */
+                         0); /* on a GPU the launch itself may fail */
     it.ops->synchronize(it.device);
     assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "kernel loss of op head failed: gradient of wte is not finite");
@@ -171,7 +173,8 @@ static void missing_wait_is_named_and_the_command_not_run(void **state)
     store_arguments store = {(int *)(void *)own(&it, TIDE_TIER_DEVICE, 1), 5};
     *(int *)(void *)own(&it, TIDE_TIER_HOST, 0) = 4;
     assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
-    it.ops->event_wait(it.device, it.events[7], SITE); /* never recorded: orders nothing */
+    /* The event was never recorded, so the wait orders nothing. */
+    it.ops->event_wait(it.device, it.events[7], SITE);
     assert_int_equal(
         it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, store_kernel, &store, sizeof store),
         TIDE_ERROR_HAZARD);
@@ -225,7 +228,7 @@ static void skipped_query_says_done_and_unmapping_in_use_is_found(void **state)
                                         "ordered after compute 3 on stream compute, which wrote it");
     atomic_store(&hold.open, true);
     it.ops->synchronize(it.device);
-    place(&it, 2)[0] = 1; /* still mapped */
+    place(&it, 2)[0] = 1; /* the slot is still mapped */
     assert_ok(it.ops->recover(it.device));
     assert_ok(it.ops->unmap(it.device, 1, place(&it, 2)));
     fixture_close(&it);
@@ -301,7 +304,7 @@ static void host_thread_that_reads_too_early_is_found(void **state)
     fixture_close(&it);
 }
 
-/* --- uses of memory that is gone --- */
+/* --- uses of memory that is not mapped --- */
 
 static void describe_chunk(void *context, const void *address, char *text, size_t text_bytes)
 {
@@ -362,7 +365,8 @@ static void touch_elsewhere(fixture *it)
     *(volatile char *)nowhere = 1;
 }
 
-/* In the child: cmocka's own handler is in the way of dying. */
+/* The child's main function. It resets the signal handlers, since cmocka's would keep the crash from
+ * ending the child. */
 static void child_main(crash_step crash, int error_fd)
 {
     (void)signal(SIGSEGV, SIG_DFL);
@@ -380,7 +384,7 @@ static void child_main(crash_step crash, int error_fd)
     _exit(98);
 }
 
-/* Runs `crash` in a child; returns what the child wrote to stderr and how it ended. */
+/* Runs `crash` in a child process; returns its wait status and its output on stderr. */
 static int child_run(crash_step crash, char *text, size_t text_bytes)
 {
     int pipe_fds[2], how = 0;
@@ -455,13 +459,13 @@ static void handler_there_before_is_there_again_afterwards(void **state)
 
 /* --- the N-th call fails --- */
 
-/* One life of a device as a list of calls, each of which can be made again when it failed. */
+/* A life of a device is a list of calls, each of which can be repeated after it failed. */
 typedef tide_status (*life_step)(fixture *it);
 
 typedef struct life_call {
     const char *name;
     life_step step;
-    uint32_t fault; /* which faults it counts as; 0: none */
+    uint32_t fault; /* TIDE_FAULT_* kind of the call; 0: none */
 } life_call;
 
 static tide_status (*open_device)(const tide_device_options *, tide_device **) = device_open;
@@ -546,7 +550,7 @@ static tide_status life_wait(fixture *it)
 static tide_status life_launch(fixture *it)
 {
     tide_work work = work_on("compute", 3, &writes_slot_1);
-    store_arguments mix = {(int *)(void *)place(it, 3), 5}; /* on what was fetched: zeros */
+    store_arguments mix = {(int *)(void *)place(it, 3), 5}; /* the chunk was fetched with zeros */
     return it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, mix_kernel, &mix, sizeof mix);
 }
 
@@ -583,7 +587,8 @@ static tide_memory_usage used(const fixture *it, tide_tier tier)
     return usage;
 }
 
-/* A step that fails is to leave the ledgers as they were and to succeed when made again. */
+/* Makes a call. If it fails, the memory accounts must be unchanged and a second try must succeed. Returns
+ * false then. */
 static bool step_make(fixture *it, const life_call *call)
 {
     tide_memory_usage before[] = {used(it, TIDE_TIER_DEVICE), used(it, TIDE_TIER_HOST)};
@@ -598,7 +603,7 @@ static bool step_make(fixture *it, const life_call *call)
     return false;
 }
 
-/* A whole life; returns the name of the step that failed (and then succeeded), NULL if none did. */
+/* Runs a whole life. Returns the name of the call that failed (and then succeeded), or NULL if none did. */
 static const char *life_run(int first_fault_countdown, uint32_t mask)
 {
     fixture it = {0};
@@ -641,7 +646,7 @@ static void each_injected_fault_fails_its_call_once(void **state)
             expected_step++;
         assert_string_equal(failed, lives[expected_step++].name);
     }
-    assert_int_equal(countdown, 13); /* twelve steps count as a fault */
+    assert_int_equal(countdown, 13); /* twelve of the calls can fail by injection */
     assert_int_equal(open_files(), files_before);
 }
 
@@ -663,15 +668,15 @@ static void null_device_fails_alike(void **state)
     open_device = device_open;
 }
 
-/* Every malloc (or mmap) of a whole life fails once; nothing is leaked, and the call that failed then
- * succeeds. */
+/* Fails each malloc (or mmap) of a whole life once. Nothing may leak, and the call that failed must then
+ * succeed. */
 static void system_fails(uint32_t mask, int at_least)
 {
     if (!interpose_active()) {
         print_message(INTERPOSE_SKIPPED);
         skip();
     }
-    assert_null(life_run(0, 0)); /* the C library keeps its threads' stacks from now on */
+    assert_null(life_run(0, 0)); /* the C library caches thread stacks; this life fills that cache */
     int files_before = open_files(), strikes = 0;
     for (uint64_t countdown = 1;; countdown++) {
         interpose_arm();
@@ -699,7 +704,8 @@ static void each_mmap_may_fail(void **state)
 {
     (void)state;
 #ifdef TEST_ON_CUDA
-    system_fails(INTERPOSE_MMAP, 2); /* host slots and the buffer; the driver's own are not ours to fail */
+    /* Host slots and the buffer; the driver's own mappings can't fail here. */
+    system_fails(INTERPOSE_MMAP, 2);
 #else
     system_fails(INTERPOSE_MMAP, 6);
 #endif

@@ -1,6 +1,6 @@
-/* What the device tests share: a small device with every check on, and kernels that are easy to observe. The device is the
- * host device, or, with TEST_ON_CUDA, the CUDA device on the fake runtime (fake_cudart.h).
- */
+/* Shared by the device tests: a small device with all checks on, and kernels with results that are easy to
+ * check. The device is the host device or, with TEST_ON_CUDA, the CUDA device on the fake runtime
+ * (fake_cudart.h). */
 #ifndef TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
 #define TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
 
@@ -52,7 +52,7 @@ static inline tide_device_options options_small(void)
         .host_memory_bytes = HOST_SLOTS * CHUNK_BYTES + 8192,
         .chunk_bytes = CHUNK_BYTES,
         .threads = 1,
-#ifndef TEST_ON_CUDA /* the host device is where order is proven */
+#ifndef TEST_ON_CUDA /* only the host device checks the order of commands */
         .hazard_check = true,
         .guard = true,
 #endif
@@ -68,7 +68,7 @@ static inline tide_status device_open(const tide_device_options *options, tide_d
 #endif
 }
 
-/* Exactly fills both budgets. */
+/* Creates slots, region, buffer and events that exactly fill both budgets. */
 static inline void fixture_fill(fixture *it)
 {
     const tide_device_ops *ops = it->ops;
@@ -111,7 +111,7 @@ static inline void fixture_close(fixture *it)
     if (fake_cudart_misuse(text, sizeof text) > 0)
         fail_msg("CUDA misused: %s", text);
     const fake_cudart_options options = fake_cudart_defaults();
-    fake_cudart_start(&options); /* what failed is whole again */
+    fake_cudart_start(&options); /* restarts the fake runtime without failures */
 #endif
 }
 
@@ -135,8 +135,9 @@ static inline tide_work work_on(const char *label, uint32_t tag, const tide_acce
     return (tide_work){.label = label, .tag = tag, .accesses = access, .access_count = 1};
 }
 
-/* TEST_KERNEL(name, type) makes the kernel `name` of tide_status name_work(const type *). As a GPU's launchers do, it
- * enqueues the work on the stream that it is given; on the host device and the host executor, which give none, it does it. */
+/* TEST_KERNEL(name, type) defines the kernel `name` by the function tide_status name_work(const type *).
+ * Given a stream, the kernel enqueues the work there, as a GPU's launchers do. Without one (host device,
+ * host executor) it does the work itself. */
 #ifdef TEST_ON_CUDA
 typedef struct enqueued_work {
     tide_status (*work)(const void *arguments);
@@ -178,7 +179,7 @@ static inline tide_status work_run(void *stream, tide_status (*work)(const void 
         return work_run(stream, name##_any, arguments, sizeof(type));                                        \
     }
 
-/* A kernel that says that it began, and goes on when the gate is opened. */
+/* A kernel that reports that it has begun and then runs until the gate is opened. */
 typedef struct gate {
     atomic_bool began;
     atomic_bool open;
@@ -200,7 +201,7 @@ static inline tide_status launch_gate(fixture *it, tide_stream stream, gate *hel
     return it->ops->launch(it->device, stream, &work, gate_kernel, &held, sizeof held);
 }
 
-/* Adds one to an atomic counter. */
+/* A kernel that adds one to an atomic counter. */
 static inline tide_status count_kernel_work(atomic_int *const *arguments)
 {
     atomic_fetch_add(*arguments, 1);
@@ -214,7 +215,7 @@ static inline tide_status launch_count(fixture *it, tide_stream stream, atomic_i
     return it->ops->launch(it->device, stream, &work, count_kernel, &counter, sizeof counter);
 }
 
-/* Sets an int in memory: memory = value. */
+/* A kernel that sets an int in memory. */
 typedef struct store_arguments {
     int *memory;
     int value;
@@ -227,7 +228,8 @@ static inline tide_status store_kernel_work(const store_arguments *it)
 }
 TEST_KERNEL(store_kernel, store_arguments)
 
-/* memory = 3 * memory + value: no two orders of such steps give the same. */
+/* A kernel that computes memory = 3 * memory + value, so that any other order of such kernels gives
+ * another result. */
 static inline tide_status mix_kernel_work(const store_arguments *it)
 {
     *it->memory = (int)(3u * (unsigned)*it->memory + (unsigned)it->value);

@@ -1,6 +1,6 @@
-/* A device keeps what device.h promises: memory and budgets, places, streams, events, sleep. Built for the host device, and
- * with TEST_ON_CUDA for the CUDA device on a fake runtime; what is the host device's alone is left out there.
- */
+/* Tests of device.h's promises: memory and budgets, places, streams, events, sleep. Built for the host
+ * device and, with TEST_ON_CUDA, for the CUDA device on a fake runtime; that build leaves out the tests of
+ * the host device's own features. */
 #include "offload/host/host_device.h"
 #include "test_offload_fixture.h"
 #include "tests/support/interpose.h"
@@ -127,7 +127,7 @@ static void memory_the_machine_does_not_have_is_refused_before_it_is_touched(voi
     tide_device *device;
     assert_ok(device_open(&options, &device));
     assert_int_equal(device->ops->slots_create(device, TIDE_TIER_DEVICE, 1 << 16), TIDE_ERROR_NO_MEMORY);
-#ifndef TEST_ON_CUDA /* whose host memory may grow: on machines of test_cuda_guest.c's making, never this one */
+#ifndef TEST_ON_CUDA /* on CUDA host memory may grow; test_cuda_guest.c tests that on simulated machines */
     assert_int_equal(device->ops->slots_create(device, TIDE_TIER_HOST, 1 << 16), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(tide_message(), "available"));
 #endif
@@ -230,7 +230,8 @@ static tide_status lose(tide_device *device, uint32_t slot, void *place)
     return tide_fail(TIDE_ERROR_INTERNAL, "the place was lost");
 }
 
-/* The system took a place away and did not give it back: no test can make it do so. */
+/* A place is lost if the system unmaps it and can't map it again. Tests can't cause that, so a fake
+ * reports it. */
 static void a_lost_place_fails_the_device_for_good(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void a_lost_place_fails_the_device_for_good(void **state)
 }
 
 #ifndef TEST_ON_CUDA
-/* What the system says to a read there; a use would end the test. */
+/* Whether the address can be read. A system call finds out, since a read would end the test. */
 static bool is_accessible(const char *address)
 {
     int ends[2];
@@ -263,7 +264,7 @@ static bool is_accessible(const char *address)
     return accessible;
 }
 
-/* Also where the system does not move mappings. */
+/* The test runs both with mremap and without it, as on systems that can't move such mappings. */
 static void a_slot_goes_from_place_to_place_in_one_call(void **state)
 {
     (void)state;
@@ -317,7 +318,7 @@ static void guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone(void **sta
     assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
     atomic_store(&late.open, true);
     it.ops->synchronize(it.device);
-    place(&it, 3)[0] = 1; /* would fault */
+    place(&it, 3)[0] = 1; /* faults if the guard took effect */
     assert_int_equal(it.ops->guard(it.device, TIDE_STREAM_COMPUTE, place(&it, 4), false),
                      TIDE_ERROR_ARGUMENT);
     fixture_close(&it);
@@ -334,7 +335,7 @@ static void launch_returns_before_its_kernel_has_started(void **state)
     assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &first));
     assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &second));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_false(atomic_load(&second.began)); /* it can't have: the first holds the stream */
+    assert_false(atomic_load(&second.began)); /* the first kernel holds the stream */
     assert_false(is_done(&it, it.events[0]));
     atomic_store(&first.open, true);
     atomic_store(&second.open, true);
@@ -346,7 +347,7 @@ static void launch_returns_before_its_kernel_has_started(void **state)
 
 typedef struct wide_arguments {
     _Alignas(16) unsigned char bytes[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - 16];
-    unsigned *sum; /* 1000000 if misaligned */
+    unsigned *sum; /* set to 1000000 if the arguments are misaligned */
 } wide_arguments;
 
 static tide_status sum_kernel_work(const wide_arguments *it)
@@ -393,7 +394,7 @@ static void launches_that_cannot_be_meant_are_refused(void **state)
                      TIDE_ERROR_ARGUMENT);
     assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_COUNT, &work, count_kernel, bytes, 1),
                      TIDE_ERROR_ARGUMENT);
-#ifndef TEST_ON_CUDA /* accesses are the checker's */
+#ifndef TEST_ON_CUDA /* only the checker looks at accesses */
     tide_access nowhere = tide_reads(TIDE_OBJECT_DEVICE_SLOT, DEVICE_SLOTS);
     work = work_on("w", 3, &nowhere);
     assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, count_kernel, NULL, 0),
@@ -479,7 +480,8 @@ static void *capacity_waiter_main(void *argument)
     return NULL;
 }
 
-/* Commands behind a closed gate until has_capacity() says no; as many as it speaks of must still go in without anybody sleeping. */
+/* Enqueues commands behind a closed gate until has_capacity() returns false. TIDE_CAPACITY_COMMANDS more
+ * must still fit without a wait. */
 static void fill_until_no_capacity(fixture *it, tide_stream stream, atomic_int *ran)
 {
     int launched = 0;
@@ -488,7 +490,7 @@ static void fill_until_no_capacity(fixture *it, tide_stream stream, atomic_int *
         assert_in_range(++launched, 1, FLOOD_LAUNCHES);
     }
     assert_true(launched > TIDE_CAPACITY_COMMANDS);
-    for (int i = 1; i < TIDE_CAPACITY_COMMANDS; i++) /* one less: the last launch took one */
+    for (int i = 1; i < TIDE_CAPACITY_COMMANDS; i++) /* one less, since the last launch above took one */
         assert_ok(launch_count(it, stream, ran));
 }
 
@@ -573,8 +575,8 @@ static void copies_outside_slots_region_and_buffers_are_refused(void **state)
     fixture_close(&it);
 }
 
-#ifndef TEST_ON_CUDA /* a GPU has a link of its own */
-/* Nanoseconds that `count` copies each way take, both ways at the same time. */
+#ifndef TEST_ON_CUDA /* a GPU's link has its own rate */
+/* Returns the time of `count` copies each way, with both ways at the same time. */
 static uint64_t copies_ns(fixture *it, int count)
 {
     tide_work work = work_of("copy", 0);
@@ -587,7 +589,8 @@ static uint64_t copies_ns(fixture *it, int count)
     return it->ops->now_ns(it->device) - begin_ns;
 }
 
-/* The fewest nanoseconds of some tries: a machine with other work is late now and then, a link that adds up is always. */
+/* Returns the shortest time of several tries. On a busy machine some tries are late; a link whose lateness
+ * adds up is late in all. */
 static uint64_t copies_least_ns(fixture *it, int count, uint64_t enough_ns)
 {
     uint64_t least_ns = UINT64_MAX;
@@ -602,17 +605,18 @@ static void link_carries_its_rate_each_way(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
-    options.link_bytes_per_second = 10.0 * CHUNK_BYTES; /* 100 ms a chunk */
+    options.link_bytes_per_second = 10.0 * CHUNK_BYTES; /* 100 ms per chunk */
     fixture it = fixture_open(&options);
-    const uint64_t enough_ns = 590000000; /* 600 ms if the ways shared it */
+    const uint64_t enough_ns = 590000000; /* with a link shared by both ways: 600 ms */
     assert_in_range(copies_least_ns(&it, 3, enough_ns), 299000000, enough_ns);
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
-    assert_true(statistics.busy_ns[TIDE_STREAM_IN] >= 200000000); /* late to begin under load */
+    /* Under load the first copy may begin late. */
+    assert_true(statistics.busy_ns[TIDE_STREAM_IN] >= 200000000);
     fixture_close(&it);
 }
 
-/* Senders that come 5 ms late on average, between copies of 10 ms each. */
+/* The link's thread wakes up 5 ms late on average; each copy takes 10 ms. */
 static void link_goes_on_while_its_sender_sleeps_in(void **state)
 {
     (void)state;
@@ -621,12 +625,13 @@ static void link_goes_on_while_its_sender_sleeps_in(void **state)
     options.delay_seed = 1;
     options.delay_max_us = 10000;
     fixture it = fixture_open(&options);
-    const uint64_t enough_ns = 500000000; /* 600 ms if lateness added up */
+    const uint64_t enough_ns = 500000000; /* if lateness added up: 600 ms */
     assert_in_range(copies_least_ns(&it, 40, enough_ns), 399000000, enough_ns);
     fixture_close(&it);
 }
 
-/* Nanoseconds from the gate's opening to the end of a copy of 50 ms that was enqueued 60 ms before. */
+/* Returns the time from the gate's opening to the end of a copy of 50 ms that was enqueued 60 ms before
+ * the opening. */
 static uint64_t held_copy_ns(fixture *it, tide_stream gated)
 {
     gate held = {0};
@@ -668,13 +673,14 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     assert_ok(launch_gate(&it, TIDE_STREAM_OUT, &out));
     assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_IN));
     assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, event, SITE, 0));
-    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_OUT)); /* the wait is not concerned */
+    /* This record does not concern the wait. */
+    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_OUT));
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_COMPUTE));
     atomic_store(&in.open, true);
     assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
     assert_int_equal(atomic_load(&ran), 1);
-    assert_false(is_done(&it, event)); /* but a query is: the out stream is still held */
+    assert_false(is_done(&it, event)); /* a query sees the new record, and the out stream is still held */
     atomic_store(&out.open, true);
     assert_ok(it.ops->event_wait(it.device, event, SITE));
     fixture_close(&it);
@@ -682,7 +688,8 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
 
 enum { LINKS = 6 };
 
-/* gate 0, event 0, gate 1, event 1, ... on one stream; waiter i sleeps for event i and opens gate i + 1. */
+/* On one stream: gate 0, event 0, gate 1, event 1, and so on. Waiter i waits for event i and then opens
+ * gate i + 1. */
 typedef struct chain {
     fixture *it;
     gate gates[LINKS + 1];
@@ -714,7 +721,7 @@ static void whoever_waits_for_a_moment_wakes_at_it(void **state)
         assert_ok(launch_gate(&it, TIDE_STREAM_IN, &all.gates[i]));
         assert_ok(it.ops->event_record(it.device, it.events[i], TIDE_STREAM_IN));
     }
-    for (int i = LINKS - 1; i >= 0; i--) { /* the last moment's first */
+    for (int i = LINKS - 1; i >= 0; i--) { /* the waiter of the last event waits first */
         waiters[i] = (chain_waiter){&all, i};
         assert_int_equal(pthread_create(&threads[i], NULL, chain_waiter_main, &waiters[i]), 0);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
@@ -815,7 +822,8 @@ static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
     assert_int_equal(pthread_create(&thread, NULL, ring_main, &it), 0);
     assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_ok(it.ops->park(it.device, ticket, true)); /* rung since: at once */
+    /* Somebody has rung since the ticket, so park returns at once. */
+    assert_ok(it.ops->park(it.device, ticket, true));
 
     atomic_int ran = 0;
     ticket = it.ops->doorbell(it.device);
@@ -824,7 +832,7 @@ static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
     assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(atomic_load(&ran), 1);
 
-    ticket = it.ops->doorbell(it.device); /* an event that completes by being recorded */
+    ticket = it.ops->doorbell(it.device); /* an event that is complete as soon as it is recorded */
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
     assert_ok(it.ops->park(it.device, ticket, true));
     fixture_close(&it);
@@ -881,7 +889,8 @@ static void who_parks_without_events_is_woken_by_rings_and_failures_alone(void *
     const int unused = 0;
     const tide_status launched =
         it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, &unused, sizeof unused);
-    assert_true(launched == TIDE_OK || it.device->ops->kind[0] == 'c'); /* a GPU may have failed by then */
+    /* On a GPU the launch may return the failure. */
+    assert_true(launched == TIDE_OK || it.device->ops->kind[0] == 'c');
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(other.status);
     assert_int_not_equal(it.ops->failure(it.device), TIDE_OK);
@@ -928,8 +937,8 @@ static void observer_sees_commands_and_waits(void **state)
 
 /* --- results do not depend on timing --- */
 
-/* One chunk's life, `round` after round: fetch into a slot, compute on it at its place, evict, unmap. Two
- * slots take turns, so fetches run ahead of the computation; every wait is on one chunk's event. */
+/* Fetches a chunk into a slot, computes on it at its place and enqueues its eviction. Two slots take
+ * turns, so fetches run ahead of the computation. Every wait is for an event of one chunk. */
 static void chunk_round(fixture *it, uint32_t round)
 {
     uint32_t slot = round % 2, host_slot = round % 3, chunk = round % RANGE_CHUNKS;
@@ -938,12 +947,12 @@ static void chunk_round(fixture *it, uint32_t round)
     tide_work fetch = work_of("fetch", chunk), evict = work_of("evict", chunk);
     tide_work compute = work_on("compute", chunk, &access);
     store_arguments mix = {(int *)(void *)place(it, chunk), (int)round};
-    if (round >= 2) { /* the slot's last life is over when its eviction is */
+    if (round >= 2) { /* the eviction ends the slot's use two rounds before */
         assert_ok(it->ops->event_wait(it->device, evicted, SITE));
         assert_ok(it->ops->unmap(it->device, slot, place(it, (round - 2) % RANGE_CHUNKS)));
     }
     assert_ok(it->ops->map(it->device, slot, place(it, chunk)));
-    for (uint32_t other = 0; other < 2; other++) /* host slots were last written by an eviction */
+    for (uint32_t other = 0; other < 2; other++) /* an eviction wrote the host slot last */
         assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[4 + other], OTHER_SITE, 0));
     assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, slot, host_slot,
                                  CHUNK_BYTES));
@@ -1018,7 +1027,8 @@ static void steady_state_allocates_nothing(void **state)
 #ifdef TEST_ON_CUDA
     const unsigned calls = 0;
 #else
-    const unsigned calls = tide_host_device_of(it.device)->memory.moves ? 3 : 2; /* of mmap and mremap */
+    /* Calls of mmap and mremap per round. */
+    const unsigned calls = tide_host_device_of(it.device)->memory.moves ? 3 : 2;
 #endif
     assert_int_equal(counts.fixed_maps, calls * 190);
     assert_int_equal(before.allocations, after.allocations);
@@ -1041,7 +1051,7 @@ static long mappings_allowed(void)
     return allowed;
 }
 
-/* Mappings until there can't be more. */
+/* Makes mappings until the system allows no more. */
 static char *fill_mappings(void)
 {
     char *all =
@@ -1187,7 +1197,7 @@ static void interposer_counts_all_threads_but_the_exempt(void **state)
     }
     pthread_t thread;
     const char *name;
-    void *volatile kept; /* or the compiler removes the pair */
+    void *volatile kept; /* volatile keeps the compiler from removing malloc and free */
     interpose_arm();
     kept = malloc(100);
     interpose_counts one = interpose_read(), none = {.allocations = 1};

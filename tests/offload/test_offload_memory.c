@@ -1,6 +1,5 @@
-/* Where memory comes from: extents, host slots, the arena of buffers, the machine's topology. Built twice: with
- * jemalloc in the process and without, as a test of its own says.
- */
+/* Sources of memory: extents, host slots, the arena of buffers, the machine's topology. Built twice, with
+ * jemalloc in the process and without; one of the tests checks which. */
 #include "offload/host/host_slots.h"
 #include "offload/host_arena.h"
 #include "offload/host_extent.h"
@@ -16,7 +15,7 @@
 
 enum { KIB = 1024, MIB = 1024 * KIB };
 
-/* Pages of [address, address + bytes) that are in memory. */
+/* Returns how many pages of [address, address + bytes) are in memory. */
 static size_t pages_present(void *address, size_t bytes)
 {
     size_t pages = bytes / 4096, present = 0;
@@ -33,7 +32,7 @@ static void extent_is_present_aligned_zeroed_and_exact(void **state)
 {
     (void)state;
     void *address;
-    size_t bytes = 70 * MIB + 4096; /* pieces for three threads, and not a whole huge page */
+    size_t bytes = 70 * MIB + 4096; /* enough for three threads' pieces, and no multiple of a huge page */
     assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, &(tide_first_touch){.threads = 4}, &address));
     assert_int_equal((uintptr_t)address % (2 * MIB), 0);
     assert_int_equal(pages_present(address, bytes), bytes / 4096);
@@ -42,10 +41,10 @@ static void extent_is_present_aligned_zeroed_and_exact(void **state)
     tide_host_extent_destroy(address, bytes);
 }
 
-/* What a touch told. */
+/* Records the calls of a touch's progress function. */
 typedef struct told {
     uint64_t calls, done_bytes, total_bytes;
-    atomic_int inside; /* calls at this moment */
+    atomic_int inside; /* threads in the function now */
     bool in_order;
 } told;
 
@@ -76,7 +75,8 @@ static void touching_tells_from_nothing_to_all_one_call_at_a_time(void **state)
     tide_host_extent_destroy(address, bytes);
 }
 
-/* Behind the last page of a file a touch kills, were it not for the system's telling (since Linux 5.14). */
+/* A touch behind the last page of a file would raise SIGBUS. Since Linux 5.14 madvise reports that as an
+ * error instead. */
 static void touching_what_is_not_there_is_a_status(void **state)
 {
     (void)state;
@@ -198,10 +198,10 @@ static void arenas_give_their_memory_back(void **state)
     assert_true(address_space_bytes() < settled_bytes + 20 * MIB); /* a leak would be 19 x 8 MiB */
 }
 
-/* What a pinned arena was asked to pin, page by page. */
+/* Counts the pins of an arena. */
 typedef struct pins {
     uint64_t bytes, pins;
-    int refuse; /* the n-th pin from now; 0: none */
+    int refuse; /* this pin fails, counted from now; 0: none */
 } pins;
 
 static tide_status pin(void *context, const char *what, void *address, uint64_t bytes)
@@ -209,7 +209,7 @@ static tide_status pin(void *context, const char *what, void *address, uint64_t 
     pins *it = context;
     assert_string_equal(what, "buffer");
     assert_int_equal((uintptr_t)address % 4096, 0);
-    assert_int_equal(pages_present(address, bytes), bytes / 4096); /* pinning is not what makes them */
+    assert_int_equal(pages_present(address, bytes), bytes / 4096); /* the pages are present before the pin */
     if (it->refuse > 0 && --it->refuse == 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no more pins");
     it->bytes += bytes;
@@ -300,8 +300,8 @@ static void topology_agrees_with_the_system(void **state)
         node_processors += topology.nodes[i].processors;
         assert_true(topology.nodes[i].free_bytes <= topology.nodes[i].memory_bytes);
     }
-    assert_in_range(node_bytes, 1,
-                    topology.memory_bytes); /* virtual machines that grew count less per node */
+    /* Nodes may have less than all: virtual machines whose memory grew count less per node. */
+    assert_in_range(node_bytes, 1, topology.memory_bytes);
     assert_in_range(node_processors, topology.processors, (uintmax_t)sysconf(_SC_NPROCESSORS_CONF));
     assert_true(strlen(topology.processor) > 0 && strchr(topology.processor, '\n') == NULL);
     assert_true(strlen(topology.transparent_huge_pages) > 0);
@@ -314,8 +314,8 @@ static void binding_is_never_in_the_way(void **state)
     assert_ok(tide_host_extent_reserve(MIB, 4096, &address));
     tide_topology topology;
     assert_ok(tide_topology_read(&topology));
-    (void)tide_topology_bind_memory(address, MIB,
-                                    TIDE_TOPOLOGY_NODES_MAX + 1); /* there is no such node: a wish */
+    /* There is no such node, and binding is only a wish. */
+    (void)tide_topology_bind_memory(address, MIB, TIDE_TOPOLOGY_NODES_MAX + 1);
     if (topology.node_count == 1) {
         assert_true(tide_topology_bind_memory(address, MIB, TIDE_NODE_NEAREST));
         assert_true(tide_topology_bind_thread(TIDE_NODE_NEAREST));

@@ -1,4 +1,5 @@
-/* The null device: virtual times of schedules worked out by hand, and a clock that moves only when somebody waits. */
+/* The null device: virtual times of schedules that were worked out by hand. Its clock moves only while
+ * somebody waits. */
 #include "test_offload_fixture.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ static void observer(void *context, const tide_observed *command)
         (span){command->stream, command->label, command->tag, command->begin_ns / MS, command->end_ns / MS};
 }
 
-/* 1 GFLOP/s, 1 GB/s device memory, 0.5 GB/s host memory; a chunk crosses the link in 2 ms; mapping takes 1 ms. */
+/* Options of 1 GFLOP/s, 1 GB/s device memory, 0.5 GB/s host memory; a chunk crosses the link in 2 ms, and
+ * mapping takes 1 ms. */
 static tide_device_options options_null(span_log *log)
 {
     tide_device_options options = options_small();
@@ -79,7 +81,7 @@ static uint64_t now_ms(const fixture *it)
     return now_ns / MS;
 }
 
-/* The n-th that was told of the stream. */
+/* Checks the n-th span (from 0) that the observer got of the stream. */
 static void assert_span(const span_log *log, int n, tide_stream stream, const char *label, uint64_t begin_ms,
                         uint64_t end_ms)
 {
@@ -148,7 +150,7 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
     tide_device_options machine = options_null(NULL);
     machine.link_out_bytes_per_second = CHUNK_BYTES * 250.0;
     machine.unmap_ns = 5 * MS;
-    copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST); /* before the machine changes: 2 ms, and so it stays */
+    copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST); /* enqueued before the machine changes, so it takes 2 ms */
     assert_ok(tide_device_null_imitate(it.device, &machine));
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
     copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
@@ -256,7 +258,8 @@ static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void 
     assert_int_equal(now_ms(&it), 4);
     assert_true(is_done(&it, it.events[1]));
     assert_false(is_done(&it, it.events[0]));
-    assert_ok(it.ops->park(it.device, ticket, true)); /* something completed since the ticket: at once */
+    /* Something has completed since the ticket, so park returns at once. */
+    assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(now_ms(&it), 4);
     ticket = it.ops->doorbell(it.device);
     assert_ok(it.ops->park(it.device, ticket, true));
@@ -268,7 +271,7 @@ static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void 
     assert_ok(it.ops->park(it.device, ticket, false));
     assert_int_equal(now_ms(&it), 9);
 
-    ticket = it.ops->doorbell(it.device); /* an event that completes is no ring */
+    ticket = it.ops->doorbell(it.device); /* the completion of an event is no ring */
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
     assert_int_equal(it.ops->park(it.device, ticket, false), TIDE_ERROR_STATE);
     assert_ok(it.ops->park(it.device, ticket, true));
@@ -345,8 +348,10 @@ static void a_hundred_thousand_chunks_cost_little(void **state)
 
 /* --- streams that slow each other --- */
 
-/*   compute   [alone 0-2: 2 of 6][half beside a copy 2-6: 2][alone 6-8: 2]
- *   in            wait 0-2       [half 2-6: 2 ms of copying]
+/* The two streams below run at half speed while both are busy:
+ *
+ *   compute   [alone 0-2: 2 of 6][half speed beside a copy 2-6: 2][alone 6-8: 2]
+ *   in            wait 0-2       [half speed 2-6: 2 ms of copying]
  */
 static void streams_go_as_fast_as_what_runs_beside_them_lets_them(void **state)
 {
@@ -359,7 +364,7 @@ static void streams_go_as_fast_as_what_runs_beside_them_lets_them(void **state)
     tide_device_options machine = options_null(NULL);
     machine.slowdowns = &slowdowns;
     assert_ok(tide_device_null_imitate(it.device, &machine));
-    launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6); /* 2 ms, beside which nobody is slower */
+    launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6); /* 2 ms that slow no other stream */
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
     launch(&it, TIDE_STREAM_COMPUTE, "block", 6e6, 0);
     assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
@@ -400,10 +405,10 @@ static void kernels_last_what_is_known_of_them(void **state)
     fixture_close(&it);
 }
 
-/* --- against streams whose times are worked out when something is enqueued --- */
+/* --- against times computed at enqueueing --- */
 
-/* Where nothing slows anything an end is known at once: the later of the present and the end of what stands before, and what it
- * lasts. */
+/* Without slowdowns the end of a command is known when it is enqueued: the later of the present and the
+ * end of the command before it in its stream, plus its duration. */
 static void ends_are_those_that_are_worked_out_at_once(void **state)
 {
     (void)state;
