@@ -1,10 +1,10 @@
-/* Damaged and hostile input to everything that parses: config.json, the manifest, the safetensors headers of checkpoints and of
- * weights, the weights' index, a folder of weights, the shard header. A small deterministic fuzzer: sound input, mutated by seed a
- * few thousand times; run under AddressSanitizer and UBSan it finds what the eye does not.
+/* A small deterministic fuzzer for everything that parses files: config.json, the manifest, the
+ * safetensors headers of checkpoints and weights, the index of weights, folders of weights, shard headers.
+ * It mutates valid input by a seed a few thousand times; the suite also runs it under AddressSanitizer and
+ * UBSan.
  *
- * What must hold: a status of the documented set, one line of message, outputs untouched on failure and valid on
- * success. More rounds: FUZZ_ROUNDS=1000000.
- */
+ * The parser must return a documented status with a message of one line; on failure its outputs must be
+ * unchanged, on success valid. FUZZ_ROUNDS=1000000 sets more rounds. */
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
@@ -31,7 +31,7 @@ static void assert_refusal(tide_status status)
         fail_msg("status %s: %s", tide_status_name(status), tide_message());
 }
 
-/* Every family, both forms of rotary positions and every kind of them. */
+/* Configs of every family, with both JSON forms and all kinds of rotary positions. */
 static const char *const sound_configs[] = {
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,\"n_ctx\":128,"
     "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-"
@@ -65,7 +65,7 @@ static const char *const sound_configs[] = {
 
 enum { SOUND_CONFIGS = sizeof sound_configs / sizeof sound_configs[0] };
 
-/* A config that was accepted has frequencies between 0 and 1. */
+/* An accepted config is valid, and its rotary frequencies are between 0 and 1. */
 static void assert_config(const tide_model_config *config)
 {
     assert_true(tide_model_config_is_valid(config));
@@ -104,7 +104,7 @@ static void configs(void **unused)
     assert_true(in_positions > 10);
 }
 
-/* Half of the rounds get a right checksum, to reach what lies behind it. */
+/* Gives half of the rounds a correct checksum, so that the parser reads on behind it. */
 static void reseal(fuzz *run)
 {
     char crc[9];
@@ -259,7 +259,8 @@ static void weights_indices(void **unused)
     assert_true(accepted > 0 && refused > 0);
 }
 
-/* A whole file in its folder, with lengths and offsets that lie: what is accepted can be read to its end. */
+/* A whole file in its folder, with false lengths and offsets: every tensor of an accepted file can be
+ * read. */
 static void weights_folders(void **unused)
 {
     (void)unused;
@@ -305,7 +306,7 @@ static void weights_folders(void **unused)
     assert_true(accepted > 0 && refused > 0);
 }
 
-/* Whatever stands around them, dtypes are exchanged and nothing else is. */
+/* Whatever the mutated text contains, only the dtypes are replaced. */
 static void config_texts(void **unused)
 {
     (void)unused;
@@ -317,7 +318,8 @@ static void config_texts(void **unused)
         static const char *const keys[] = {"dtype", "torch_dtype"};
         fuzz_mutate(&run, round, sound, sizeof sound - 1);
         json_t *was = json_loadb(run.text, run.bytes, JSON_REJECT_DUPLICATES, NULL);
-        if (!json_is_object(was) || memmem(run.text, run.bytes, "\\u", 2) != NULL) { /* not looked through */
+        /* With \u escapes keys can't be compared as text. */
+        if (!json_is_object(was) || memmem(run.text, run.bytes, "\\u", 2) != NULL) {
             json_decref(was);
             continue;
         }
@@ -354,8 +356,8 @@ static void shards(void **unused)
     (void)unused;
     char path[] = "/tmp/tidepool-fuzz-XXXXXX";
     enum { NARROW, WIDE, HEADERLESS, KINDS };
-    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {
-        {0}}; /* of uint16, of uint32, without a header */
+    /* A shard of uint16 tokens, a shard of uint32 tokens, uint32 tokens without a header. */
+    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}};
     static const size_t sound_bytes[KINDS] = {TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40,
                                               TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40, 4 * 40};
     const uint32_t headers[2][3] = {{TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40},
@@ -374,7 +376,7 @@ static void shards(void **unused)
         fuzz_mutate(&run, round, sound[kind], sound_bytes[kind]);
         if (kind == HEADERLESS)
             options.encoding = fuzz_draw(&run, 2) == 0 ? TIDE_DATA_ENCODING_U16 : TIDE_DATA_ENCODING_U32;
-        if (round % 4 == 1) /* aim at the fields */
+        if (round % 4 == 1) /* changes a byte of the header's fields */
             run.text[fuzz_draw(&run, 12)] = (char)fuzz_draw(&run, 256);
         assert_int_equal(ftruncate(descriptor, 0), 0);
         assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);

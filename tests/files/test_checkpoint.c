@@ -1,6 +1,6 @@
-/* Checkpoints: what is saved comes back, what is damaged or foreign is refused before anything is loaded, and
- * every fault of a file operation or a memory request ends in a clear status with nothing lost and nothing
- * leaked. */
+/* Checkpoints: a load returns the saved values; a damaged or foreign checkpoint is refused before any
+ * value is loaded; every failing file operation or memory request gives a clear status, and nothing is
+ * lost or leaked. */
 #include "tests/files/test_checkpoint.h"
 
 #include "src/checkpoint/crc32c.h"
@@ -97,7 +97,8 @@ static void a_tensor_larger_than_the_buffer_comes_back(void **state)
     assert_int_equal(sink.pushed, TIDE_CHECKPOINT_FILES * tide_checkpoint_tensor_elements(&tensor));
 }
 
-/* The range that is asked for, and the value of it that comes next. */
+/* Checks the order in which a save or load asks for values: range by range, and in each range all kinds of
+ * values. */
 typedef struct asked_range {
     size_t tensor;
     uint64_t first;
@@ -174,7 +175,7 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
     assert_int_equal(found.skipped, wanted.skipped);
 }
 
-/* Read with nothing but the format's description: length, JSON, contiguous fp32. */
+/* Reads a file by the description of the format alone: length, JSON, contiguous fp32. */
 static void tensor_files_are_valid_safetensors(void **unused)
 {
     (void)unused;
@@ -230,7 +231,7 @@ static void another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed(voi
     assert_int_equal(access(own, F_OK), -1);
 }
 
-/* The child saves one step after another, keeping two, from where the newest one stands. */
+/* The child's main function: saves one step after another, from the newest one on, and keeps two. */
 static void save_for_ever(const char *dir)
 {
     tide_checkpoint_found found;
@@ -242,7 +243,7 @@ static void save_for_ever(const char *dir)
     }
 }
 
-/* However long a save takes here. */
+/* Waits until the child has saved a step later than `newest`, however long that takes on this machine. */
 static void wait_for_a_later_one(pid_t child, const char *dir, uint64_t newest)
 {
     tide_checkpoint_found found = {0};
@@ -267,7 +268,8 @@ static void a_killed_process_leaves_a_newest_checkpoint_that_loads(void **state)
         usleep((useconds_t)(tide_random_uniform(round, TIDE_RANDOM_USE_TEST, 2, 0) * 30000));
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* not a failure of its own */
+        /* The kill has ended the child, which had not failed before. */
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
         assert_true(found.step > newest);
         newest = found.step;
@@ -584,7 +586,7 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
     assert_string_equal(changes.lines[0], "loss_scale_fixed 0 -> 1024");
 }
 
-/* So that checkpoints look as they did before there was fp16. */
+/* A manifest without fp16 has the same keys as before tidepool knew fp16. */
 static void the_manifest_of_another_dtype_has_no_loss_scale(void **state)
 {
     const scratch *at = *state;
@@ -701,8 +703,7 @@ static void crc32c_matches_its_published_vectors(void **unused)
 
 /* ---- faults ---- */
 
-/* Whatever met the fault: the earlier checkpoints load, no file stays open, and the same call succeeds
- * afterwards. */
+/* After a fault the earlier checkpoints load, no file is open, and the same save succeeds. */
 static void assert_as_before(fake_files *disk, unsigned operation)
 {
     const tide_files *files = fake_files_table(disk);
@@ -717,7 +718,7 @@ static void assert_as_before(fake_files *disk, unsigned operation)
     assert_false(fake_files_exists(disk, "ckpt/.tmp-3-1000"));
 }
 
-/* Fault every operation of a save in turn; returns how many faults ended in a failure. */
+/* Makes every operation of a save fail in turn; returns how many of these saves failed. */
 static unsigned fail_every_operation(fake_fault fault, const char *reason)
 {
     fake_files *before = disk_with_two();
@@ -748,8 +749,8 @@ static unsigned fail_every_operation(fake_fault fault, const char *reason)
 static void every_failing_operation_of_a_save_is_survived(void **unused)
 {
     (void)unused;
-    /* Four files are created, written, synced and closed, a folder made, synced and renamed, one synced, one
-     * listed. */
+    /* A save creates, writes, syncs and closes four files; makes, syncs and renames a folder; syncs
+     * another folder and lists one. */
     assert_true(fail_every_operation(FAKE_FAULT_EIO, "Input/output error") >= 20);
 }
 
@@ -788,7 +789,8 @@ static void tidying_up_that_fails_is_a_warning_only(void **unused)
         assert_true(loads_as(fake_files_table(disk), "ckpt/step-2", 2));
         fake_files_free(disk);
     }
-    /* step-1's rename, the sync after it, the listing, four files, the folder */
+    /* These fail only with a warning: the rename of step-1, the sync behind it, the listing, the removal
+     * of four files and of the folder. */
     assert_int_equal(warnings, 8);
     fake_files_free(before);
 }
@@ -812,8 +814,8 @@ static void every_failing_operation_of_a_load_is_reported(void **unused)
             assert_int_equal(status, TIDE_ERROR_IO);
         assert_true(loads_as(files, "ckpt/step-2", 2));
     }
-    /* four opens and sizes, one manifest read, three of each file before the push, nine tensors: all but the
-     * closes */
+    /* All operations but the closes fail the load: 4 opens and 4 sizes, 1 read of the manifest, 3 reads of
+     * each tensor file before the first push, and 9 reads of tensors. */
     assert_int_equal(refused, 8 + 1 + 3 * 3 + 9);
     fake_files_free(disk);
 }

@@ -1,5 +1,5 @@
-/* A model of three small tensors whose every value is a function of (step, value, tensor, element), so that
- * any loaded value tells whether it is the right one. Shared by the checkpoint's tests. */
+/* A model of three small tensors for the checkpoint tests. Each value is a function of (step, kind of
+ * value, tensor, element), so that a test can check any loaded value. */
 #ifndef TIDE_TESTS_TEST_CHECKPOINT_H
 #define TIDE_TESTS_TEST_CHECKPOINT_H
 
@@ -41,7 +41,7 @@ static inline tide_status pull_values(void *context, size_t tensor, tide_value v
 }
 
 typedef struct value_sink {
-    uint64_t step; /* whose values are expected */
+    uint64_t step; /* the step whose values are expected */
     uint64_t pushed, wrong;
 } value_sink;
 
@@ -94,7 +94,7 @@ static inline tide_status load_small(const tide_files *files, const char *path, 
     return tide_checkpoint_load(files, path, NULL, &small_model, push_values, NULL, sink, &state, NULL);
 }
 
-/* Everything is there and is that step's. */
+/* Whether the checkpoint loads with all values of that step. */
 static inline bool loads_as(const tide_files *files, const char *path, uint64_t step)
 {
     value_sink sink = {.step = step};

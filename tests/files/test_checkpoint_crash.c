@@ -1,11 +1,13 @@
-/* Crashes: a save is cut short before every one of its operations, and the disk keeps any subset of what was
- * not synced.
+/* Crashes of a save: it stops before each of its operations in turn, and the disk keeps any subset of the
+ * changes that were not synced.
  *
- * The promise, after a cut at any instant:
- *   - the newest checkpoint loads, bit for bit; it is the old one or the new one, and the new one if save had returned
+ * After a stop at any instant:
+ *   - the newest checkpoint loads, bit for bit; it is the old or the new one, and if the save had returned,
+ *     the new one
  *   - every folder called step-N loads
  *
- * The proof that each sync is needed: with sync k silently ignored, some cut breaks the promise, for every k.
+ * To prove that every sync is needed, the test lets the disk ignore sync k; for every k some stop must
+ * then break one of these promises.
  */
 #include "tests/files/test_checkpoint.h"
 
@@ -13,9 +15,9 @@ enum { SEEDS = 16, PROOF_SEEDS = 64, STEPS_MAX = 6, NEVER = 100000 };
 
 typedef struct schedule {
     const fake_files *before; /* the disk that the save finds */
-    uint64_t step;            /* what is saved */
+    uint64_t step;            /* the step that is saved */
     unsigned keep;
-    uint64_t oldest; /* the oldest that may be found after a cut; 0: none need be there */
+    uint64_t oldest; /* after a crash the newest step is at least this; 0: there may be none */
 } schedule;
 
 /* ---- the promise ---- */
@@ -49,9 +51,9 @@ static bool promise_holds(const fake_files *disk, const schedule *plan, bool ret
     return newest_is_right(disk, plan, returned) && every_named_one_loads(disk);
 }
 
-/* ---- cutting ---- */
+/* --- stopping --- */
 
-/* Save up to operation `cut`. Says whether the save returned success. */
+/* Saves up to operation `cut`; *returned is whether the save returned success. */
 static fake_files *save_until(const schedule *plan, unsigned cut, unsigned ignored_sync, bool *returned)
 {
     fake_files *disk = fake_files_clone(plan->before);
@@ -72,7 +74,7 @@ static unsigned save_operations(const schedule *plan, unsigned *syncs)
     return operations;
 }
 
-/* Cuts of one save, at one point, that break the promise. */
+/* Returns how many of `seeds` power cuts before operation `cut` break the promises. */
 static unsigned broken_at(const schedule *plan, unsigned cut, unsigned ignored_sync, unsigned seeds)
 {
     unsigned broken = 0;
@@ -98,7 +100,7 @@ static void assert_no_cut_breaks(const schedule *plan)
     }
 }
 
-/* With any one sync ignored, some cut breaks the promise. */
+/* Checks that, for each sync that the disk ignores, some power cut breaks the promises. */
 static void assert_every_sync_is_needed(const schedule *plan, unsigned expected_syncs)
 {
     unsigned syncs;
@@ -131,7 +133,7 @@ static void the_first_save_survives_every_cut_or_never_was(void **unused)
     fake_files *disk = fake_files_new();
     schedule plan = {.before = disk, .step = 1, .keep = 2, .oldest = 0};
     assert_no_cut_breaks(&plan);
-    /* three tensor files, manifest, .tmp folder, DIR, DIR's parent */
+    /* The syncs of three tensor files, the manifest, the .tmp folder, DIR, and DIR's parent. */
     assert_every_sync_is_needed(&plan, 7);
     fake_files_free(disk);
 }
@@ -142,7 +144,8 @@ static void a_later_save_leaves_the_earlier_one_or_itself(void **unused)
     fake_files *disk = disk_with(1, 2);
     schedule plan = {.before = disk, .step = 3, .keep = 2, .oldest = 2};
     assert_no_cut_breaks(&plan);
-    /* three tensor files, manifest, .tmp folder, DIR, DIR before step-1's files go */
+    /* The syncs of three tensor files, the manifest, the .tmp folder, DIR, and DIR once more before
+     * step-1's files are removed. */
     assert_every_sync_is_needed(&plan, 7);
     fake_files_free(disk);
 }
@@ -156,7 +159,7 @@ static void keeping_one_never_leaves_none(void **unused)
     fake_files_free(disk);
 }
 
-/* The first process is killed, the second one saves, and then the power goes. */
+/* The first process is killed, the second one saves, and then the power is cut. */
 static void a_kill_and_then_a_cut_keep_the_promise(void **unused)
 {
     (void)unused;
@@ -180,8 +183,9 @@ static void a_kill_and_then_a_cut_keep_the_promise(void **unused)
     fake_files_free(disk);
 }
 
-/* The kill comes between the renaming of step-1 for its removal and the sync after it: only the sync before a
- * stale folder's removal then stands between a power cut and a step-1 with holes. */
+/* The kill comes after step-1 was renamed for its removal and before the sync behind that. Then only the
+ * sync before the removal of a stale folder keeps a power cut from leaving a step-1 without some of its
+ * files. */
 static void the_sync_before_a_stale_removal_is_needed(void **unused)
 {
     (void)unused;
@@ -197,7 +201,8 @@ static void the_sync_before_a_stale_removal_is_needed(void **unused)
         bool stale_was_named = fake_files_exists(found, "ckpt/.tmp-1-1000");
         unsigned operations = stale_was_named ? save_operations(&second, &syncs) : 0;
         for (unsigned cut = 0; cut < operations && proven == 0; cut++)
-            proven = broken_at(&second, cut, 0, PROOF_SEEDS); /* sync 0 is the one before the stale removal */
+            /* Sync 0 is the one before the removal of the stale folder. */
+            proven = broken_at(&second, cut, 0, PROOF_SEEDS);
         fake_files_free(found);
         fake_files_free(killed);
     }
@@ -228,7 +233,7 @@ static int temporary_visit(void *visitor, const char *name)
     return 0;
 }
 
-/* Folders and locks. */
+/* Counts the names of temporary folders and their locks. */
 static unsigned temporary_names(const fake_files *disk)
 {
     const tide_files *files = fake_files_table(disk);
@@ -258,7 +263,8 @@ static void what_a_kill_at_any_instant_left_goes_with_the_next_save(void **unuse
     fake_files_free(disk);
 }
 
-/* Of machines that share the disk: a process number says nothing there, a lock does. */
+/* Between machines that share a disk, process numbers mean nothing. A lock shows whether the save's
+ * process lives. */
 static void a_lock_tells_a_living_save_from_a_dead_one(void **unused)
 {
     (void)unused;
@@ -270,7 +276,7 @@ static void a_lock_tells_a_living_save_from_a_dead_one(void **unused)
     assert_int_equal(files->lock(files->context, "ckpt/.tmp-9-5000.lock", true, &dead), 0);
     assert_int_equal(files->make_folder(files->context, "ckpt/.tmp-9-5000"), 0);
     assert_int_equal(files->make_folder(files->context, "ckpt/.tmp-8-5000"),
-                     0); /* without a lock: the number decides */
+                     0); /* without a lock the process number decides */
     assert_int_equal(files->close(files->context, dead), 0);
     assert_false(files->process_is_alive(files->context, 7));
     assert_true(files->process_is_alive(files->context, 5000));

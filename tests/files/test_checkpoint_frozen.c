@@ -1,5 +1,6 @@
-/* Checkpoints of frozen tensors: what their files hold, and what becomes of moments that are not there: a set that changed
- * is named, anything else is damage. */
+/* Checkpoints of frozen tensors: which files hold which tensors, and which moments a load gives where the
+ * set of frozen tensors has changed. Such a change is reported by name; any other missing moment is
+ * damage. */
 #include "tests/files/test_checkpoint.h"
 
 #include "src/checkpoint/crc32c.h"
@@ -27,9 +28,9 @@ static tide_status save_frozen(const tide_files *files, uint64_t step, const mod
     return tide_checkpoint_save(files, "ckpt", &state, &of->tensors, 0, pull_values, &step, NULL);
 }
 
-/* What was pushed, by value. */
+/* Counts the pushed values that are as saved, and the zeros, by tensor and kind. */
 typedef struct pushed {
-    uint64_t step; /* whose values are expected */
+    uint64_t step; /* the step whose values are expected */
     uint64_t values[3][TIDE_VALUE_COUNT], zeros[3][TIDE_VALUE_COUNT], told, total;
 } pushed;
 
@@ -61,7 +62,7 @@ static tide_status load_frozen(const tide_files *files, const char *path, const 
 
 static const uint64_t elements[] = {15, 7, 8};
 
-/* All of a tensor's MASTER; of each moment the saved values, or zeros, or nothing. */
+/* Checks that all of a tensor's MASTER was pushed, and of each moment the saved values, zeros or nothing. */
 static void assert_pushed(const pushed *to, size_t tensor, bool moments, bool zeros)
 {
     assert_int_equal(to->values[tensor][TIDE_VALUE_MASTER], elements[tensor]);
@@ -115,7 +116,8 @@ static void assert_manifest_says(fake_files *disk, const char *version, const ch
         assert_null(memmem(text, bytes, "frozen", strlen("frozen")));
 }
 
-/* So that programs that know nothing of frozen tensors read all that they can, and refuse the others. */
+/* Older programs read every checkpoint without frozen tensors (version 1) and refuse the others (version
+ * 2). */
 static void the_manifest_names_them_and_is_of_version_2_for_them_alone(void **unused)
 {
     (void)unused;
@@ -192,7 +194,8 @@ static void another_set_is_named_in_one_line(void **unused)
     fake_files_free(disk);
 }
 
-/* The hyperparameters' lines come first, and without a run to compare with it is the only one. */
+/* The lines about hyperparameters come first. A load without a run to compare with reports only the line
+ * about frozen tensors. */
 static void another_set_is_named_behind_the_hyperparameters(void **unused)
 {
     (void)unused;
@@ -216,7 +219,7 @@ static void another_set_is_named_behind_the_hyperparameters(void **unused)
 
 /* ---- damage ---- */
 
-/* Another manifest for the same files: as sound as any, but what it calls frozen. */
+/* Replaces the manifest by a valid one with another list of frozen tensors. */
 static void rewrite_manifest(fake_files *disk, const char **frozen, size_t count)
 {
     const tide_files *files = fake_files_table(disk);
@@ -239,7 +242,7 @@ static void rewrite_manifest(fake_files *disk, const char **frozen, size_t count
     free(text);
 }
 
-/* Whoever wants to load it, with whatever frozen. */
+/* The checkpoint with this list is refused, whatever tensors the loading run has frozen. */
 static void assert_refused(const fake_files *whole, const char **frozen, size_t count, tide_status wanted,
                            const char *message)
 {
@@ -279,7 +282,7 @@ static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
     fake_files_free(disk);
 }
 
-/* The order of the manifest's names is of no matter. */
+/* The manifest may list the names in any order. */
 static void names_in_any_order_are_read(void **unused)
 {
     (void)unused;
@@ -309,7 +312,7 @@ static tide_status parse_sealed(const char *text)
     return status;
 }
 
-/* The manifest's text with other words in place of some of it. */
+/* Parses the manifest's text with `others` in place of `words`. */
 static tide_status parse_with(const char *text, const char *words, const char *others)
 {
     char changed[4096];
@@ -344,7 +347,7 @@ static void a_list_that_is_missing_empty_or_no_list_of_names_is_refused(void **u
         assert_message_has("its list of frozen tensors is missing or malformed");
     }
     assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 3"),
-                     TIDE_ERROR_CORRUPT); /* weights alone */
+                     TIDE_ERROR_CORRUPT); /* version 3 has the weights alone */
     assert_message_has("6 members instead of 5");
     assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 4"), TIDE_ERROR_UNSUPPORTED);
     assert_message_has("format version 4, this tidepool knows versions 1 to 3");

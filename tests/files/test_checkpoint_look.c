@@ -1,5 +1,5 @@
-/* Looking at checkpoints: every damaged file is told of by itself; a damaged one is set aside without loss; and the room that a
- * run's saves need is what they take. */
+/* Checks of whole checkpoints: each damaged file is reported by itself; a damaged checkpoint is moved
+ * aside without loss; and the disk space that a run's saves need is computed right. */
 #include "tests/files/test_checkpoint.h"
 
 #include "src/checkpoint/check.h"
@@ -118,7 +118,7 @@ static void what_is_set_aside_is_no_checkpoint_any_more(void **unused)
     fake_files_free(disk);
 }
 
-/* What the disk would hold at most, played with the real saves. */
+/* The expected values are the largest growth of the disk, with `keep` checkpoints kept and three present. */
 static void the_room_that_is_needed_is_what_saves_take(void **unused)
 {
     (void)unused;
@@ -133,11 +133,11 @@ static void the_room_that_is_needed_is_what_saves_take(void **unused)
     } cases[] = {
         {ONE, 0, 2, 0},
         {ONE, 1, 2, ONE},
-        {there, 5, 2, there},     /* two of three go before the second save */
-        {there, 5, 5, 3 * there}, /* the folder fills up to five, and one more */
+        {there, 5, 2, there},     /* two of the three are removed before the second save */
+        {there, 5, 5, 3 * there}, /* the folder fills up to five, and one more during a save */
         {there, 2, 5, 2 * there},
-        {ONE, 7, 0, 7 * ONE},               /* all stay */
-        {UINT64_MAX / 2, 7, 0, UINT64_MAX}, /* no sum wraps */
+        {ONE, 7, 0, 7 * ONE},               /* none is removed */
+        {UINT64_MAX / 2, 7, 0, UINT64_MAX}, /* the sum saturates */
         {UINT64_MAX / 2, 7, 4, UINT64_MAX - there * 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -186,7 +186,7 @@ static void a_checkpoint_takes_no_more_than_is_said(void **unused)
     fake_files_free(disk);
 }
 
-/* MASTER as it was saved, all else zero. */
+/* Expects MASTER as saved and zeros for all other values. */
 typedef struct weights_sink {
     uint64_t step;
     uint64_t masters, moments, wrong;

@@ -1,4 +1,5 @@
-/* Training data: what is opened and what is refused, the order of training, the validation split, the vocabulary. */
+/* Training data: which files are opened and which refused, the order of training, the validation split,
+ * the vocabulary. */
 #include "src/data/data.h"
 
 #include "src/data/random.h"
@@ -23,7 +24,7 @@ enum { SEQ_LEN = 8 };
 
 typedef struct scratch {
     char root[64];
-    char path[128]; /* the file a test makes; or a folder */
+    char path[128]; /* the file or folder that a test makes */
 } scratch;
 
 static int scratch_make(void **state)
@@ -53,7 +54,7 @@ static void write_bytes(const char *path, const void *bytes, size_t count)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Text whose byte at i tells i, modulo 251. */
+/* Writes a text whose byte at i is i modulo 251. */
 static void write_text(const char *path, size_t count)
 {
     unsigned char *text = malloc(count);
@@ -64,7 +65,7 @@ static void write_text(const char *path, size_t count)
     free(text);
 }
 
-/* A shard whose tokens count up from `first`. */
+/* Writes a shard whose tokens count up from `first`. */
 static void write_shard(const char *path, uint32_t magic, uint32_t version, uint32_t claimed, size_t count,
                         uint16_t first)
 {
@@ -86,7 +87,7 @@ static void write_good_shard(const char *path, size_t count, uint16_t first)
     write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, (uint32_t)count, count, first);
 }
 
-/* Likewise, of uint32 tokens. */
+/* Writes a shard of uint32 tokens that count up from `first`. */
 static void write_wide_shard(const char *path, uint32_t version, uint32_t claimed, size_t count,
                              uint32_t first)
 {
@@ -163,7 +164,7 @@ static void shards_of_a_folder_are_taken_in_name_order(void **state)
     snprintf(path, sizeof path, "%s/a.bin", at->root);
     write_good_shard(path, 10 * SEQ_LEN + 1, 0);
     snprintf(path, sizeof path, "%s/aa.bin", at->root);
-    write_good_shard(path, 2, 500); /* no sequence in it */
+    write_good_shard(path, 2, 500); /* too short for a sequence */
     snprintf(path, sizeof path, "%s/readme.txt", at->root);
     write_text(path, 10);
     tide_data *data = open_data(at->root, 50257, 1);
@@ -186,7 +187,8 @@ static void a_shard_is_known_by_its_magic_whatever_its_name(void **state)
     tide_data_close(data);
 }
 
-/* Its vocabulary is larger than what 16 bits hold. It has its own magic, and stands beside others in a folder. */
+/* Such a shard has its own magic, serves vocabularies above 65536, and may stand beside shards of 16 bits
+ * in a folder. */
 static void a_shard_may_have_tokens_of_32_bits(void **state)
 {
     const scratch *at = *state;
@@ -216,7 +218,7 @@ static void a_shard_may_have_tokens_of_32_bits(void **state)
     tide_data_close(data);
 }
 
-/* A sparse file: 1.1 x 2^30 + 40 tokens, 2.2 GiB, with tokens that are not 0 only at its end. */
+/* A sparse file of 1.1 x 2^30 + 40 tokens, 2.2 GiB, whose tokens are zeros up to its end. */
 static void a_shard_over_two_gib_is_read_to_its_end(void **state)
 {
     const scratch *at = *state;
@@ -241,7 +243,8 @@ static void a_shard_over_two_gib_is_read_to_its_end(void **state)
                      TIDE_OK);
     assert_int_equal(targets[SEQ_LEN - 1], mark);
     assert_int_equal(inputs[SEQ_LEN - 1], 0);
-    assert_int_equal(tide_data_fingerprint(data), 0x336bf20265e1b547); /* of its windows, in any version */
+    /* Checkpoints store this fingerprint, so no version may change it. */
+    assert_int_equal(tide_data_fingerprint(data), 0x336bf20265e1b547);
     tide_data_close(data);
 }
 
@@ -323,7 +326,7 @@ static void no_memory_is_reported(void **state)
     assert_true(request >= 7);
 }
 
-/* Descriptors that this process has open. */
+/* Counts this process's open descriptors. */
 static unsigned open_files(void)
 {
     unsigned count = 0;
@@ -417,7 +420,7 @@ static void the_fingerprint_covers_the_format(void **state)
     for (int i = 0; i < 4; i++) {
         options.encoding = (tide_data_encoding)i;
         if (i == 3) {
-            options.encoding = TIDE_DATA_ENCODING_AUTO; /* the same tokens, in a shard */
+            options.encoding = TIDE_DATA_ENCODING_AUTO; /* the same tokens in a shard */
             write_wide_shard(at->path, 7, 100, 100, 0);
         }
         tide_data *data = open_with(&options);
@@ -437,7 +440,8 @@ static void write_in(const scratch *at, const char *name, size_t count, uint16_t
     write_good_shard(path, count, first);
 }
 
-/* An epoch has `count` sequences, which begin with tokens `first`, `first` + SEQ_LEN, ..., each once. */
+/* Checks that an epoch has `count` sequences, which begin with tokens `first`, `first` + SEQ_LEN, ...,
+ * each once. */
 static void assert_trains(tide_data *data, uint32_t first, uint32_t count)
 {
     int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
@@ -535,7 +539,7 @@ static void validation_data_may_be_named_and_then_all_else_trains(void **state)
     snprintf(eval, sizeof eval, "%s/a.bin", at->root);
     tide_data_options options = {
         .path = at->root, .eval_path = folder, .vocab_size = 50257, .seq_len = SEQ_LEN};
-    tide_data *data = open_with(&options); /* of a split folder what is called val */
+    tide_data *data = open_with(&options); /* validates with the files named val alone */
     assert_int_equal(tide_data_count(data).split, TIDE_DATA_SPLIT_GIVEN);
     assert_int_equal(tide_data_count(data).validation_sequences, 10);
     assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
@@ -544,7 +548,7 @@ static void validation_data_may_be_named_and_then_all_else_trains(void **state)
     tide_data_close(data);
     options.path = folder;
     options.eval_path = eval;
-    data = open_with(&options); /* and its val files are still not trained on */
+    data = open_with(&options); /* training leaves out the val files here too */
     assert_int_equal(tide_data_count(data).validation_sequences, 40);
     assert_trains(data, 2000, 20);
     tide_data_close(data);
@@ -582,7 +586,8 @@ static void validation_data_is_checked_as_training_data_is(void **state)
 
 /* ---- the order ---- */
 
-/* Sequence numbers of a step's batch, from text whose two first bytes of a sequence tell its number. */
+/* Returns the numbers of the sequences in a step's batch. The first two bytes of each sequence are its
+ * number. */
 static void batch_sequences(tide_data *data, uint64_t step, uint32_t count, unsigned *sequences)
 {
     int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN];
@@ -655,7 +660,8 @@ static void a_batch_may_span_epochs_and_be_larger_than_one(void **state)
     const scratch *at = *state;
     unsigned sequences[16], seen[16] = {0};
     tide_data *data = open_numbered(at->path, 6, 1); /* 5 for training */
-    batch_sequences(data, 1, 16, sequences);         /* positions 16 .. 31: epochs 3 (rest) to 6 */
+    /* Positions 16 to 31: the rest of epoch 3, up to epoch 6. */
+    batch_sequences(data, 1, 16, sequences);
     for (int i = 0; i < 16; i++)
         seen[sequences[i]]++;
     for (int i = 0; i < 5; i++)
@@ -689,8 +695,8 @@ static void a_permutation_of_any_size_is_one(void **unused)
     assert_true(tide_permutation_at(&huge, (1ull << 62) - 1) < 1ull << 62);
 }
 
-/* Over many epochs each place of the order gets each sequence equally often: chi-square of 7 x 7 cells, 36 degrees of
- * freedom, under 80 (p = 3e-5) for this fixed seed. */
+/* Over many epochs each place gets each sequence about equally often: chi-square of 7 x 7 cells with 36
+ * degrees of freedom is below 80 (p = 3e-5) for this fixed seed. */
 static void epochs_shuffle_evenly(void **unused)
 {
     (void)unused;
@@ -727,7 +733,7 @@ static void validation_batches_come_in_order_and_wrap_around(void **state)
 {
     const scratch *at = *state;
     int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
-    tide_data *data = open_numbered(at->path, 60, 1); /* 57 and 3 */
+    tide_data *data = open_numbered(at->path, 60, 1); /* 57 for training, 3 for validation */
     assert_int_equal(tide_data_validation_batch(data, 1, 4, inputs, targets), TIDE_OK);
     static const int32_t wanted[4] = {58, 59, 57, 58};
     for (int i = 0; i < 4; i++)
@@ -748,7 +754,8 @@ static void a_token_outside_is_refused_at_open_with_its_place(void **state)
     tide_data_close(open_data(path, 1000, 1));
 }
 
-/* A sparse shard with a bad token behind what open checks: in its last sequence, which is for validation. */
+/* A sparse shard whose last sequence, which is for validation, has a bad token. Opening does not check so
+ * many tokens. */
 static void a_token_outside_that_open_did_not_see_never_leaves_a_batch(void **state)
 {
     const scratch *at = *state;
@@ -797,7 +804,7 @@ static void a_token_of_32_bits_may_be_outside_any_vocabulary(void **state)
 
 /* ---- files that change under a run ---- */
 
-/* The training batch, the validation batch and the entropy all say so. */
+/* The training batch, the validation batch and the entropy all fail with this message. */
 static void assert_changed(tide_data *data, const char *path, const char *message)
 {
     int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
@@ -813,7 +820,7 @@ static void assert_changed(tide_data *data, const char *path, const char *messag
     }
 }
 
-/* Batch 0 of the data, as it was. */
+/* Checks that batch 0 still reads the same. */
 static void assert_batch(tide_data *data, const int32_t truth[SEQ_LEN])
 {
     int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
@@ -822,7 +829,7 @@ static void assert_batch(tide_data *data, const int32_t truth[SEQ_LEN])
     assert_memory_equal(inputs, truth, sizeof inputs);
 }
 
-/* Write a byte, again and again until the file's clock has seen it: its ticks are milliseconds. */
+/* Writes the byte until the file's time of modification changes; that clock ticks in milliseconds. */
 static void write_until_seen(const char *path, off_t at, unsigned char byte)
 {
     struct stat before, now;
@@ -849,7 +856,7 @@ static void another_size_is_told_with_both_and_the_old_content_goes_on(void **st
                  "it had 801 bytes when it was opened and has %zu now; a data file must stay", sizes[i]);
         assert_int_equal(truncate(at->path, (off_t)sizes[i]), 0);
         assert_changed(data, at->path, message);
-        write_text(at->path, 801); /* in place, as a shell's > does */
+        write_text(at->path, 801); /* in place, as > does in a shell */
         assert_batch(data, truth);
     }
     tide_data_close(data);
@@ -871,7 +878,8 @@ static void other_content_of_the_same_size_is_refused_and_the_same_content_goes_
     tide_data_close(data);
 }
 
-/* Up to 64 MiB: not once a sequence. */
+/* A file of up to 64 MiB is hashed again only once after its times have changed, and not for each
+ * sequence. */
 static void the_same_content_is_read_again_once_a_change_of_times(void **state)
 {
     const scratch *at = *state;
@@ -890,13 +898,14 @@ static void the_same_content_is_read_again_once_a_change_of_times(void **state)
     tide_token_file_close(&file);
 }
 
-/* Beyond 64 MiB its content is a sample: a byte beside it must not go unnoticed; a look at its mode changes nothing. */
+/* Above 64 MiB the fingerprint is of samples. So any write is refused, since it may lie between the
+ * samples; a change of the mode is not. */
 static void a_large_file_that_is_written_to_is_refused(void **state)
 {
     const scratch *at = *state;
     int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     write_text(at->path, 801);
-    assert_int_equal(truncate(at->path, 70 << 20), 0); /* a hole behind the text: no room is taken */
+    assert_int_equal(truncate(at->path, 70 << 20), 0); /* a hole behind the text, which takes no disk space */
     tide_data *data = open_data(at->path, 256, 1);
     assert_int_equal(chmod(at->path, 0640), 0);
     assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
@@ -940,9 +949,9 @@ static void a_file_that_is_removed_or_replaced_is_read_on_as_it_was(void **state
     tide_data_close(data);
 }
 
-/* ---- what it is ---- */
+/* ---- fingerprints and entropy ---- */
 
-/* Fingerprints stand in checkpoints. */
+/* Checkpoints store fingerprints, so no version may change them. */
 static void the_fingerprint_is_the_same_in_every_version(void **state)
 {
     const scratch *at = *state;
@@ -963,7 +972,7 @@ static void the_fingerprint_is_the_same_in_every_version(void **state)
         .path = at->root, .eval_path = at->root, .vocab_size = 50257, .seq_len = SEQ_LEN};
     data = open_with(&options);
     const uint64_t all_train = tide_data_fingerprint(data);
-    assert_int_not_equal(all_train, held_out); /* another order of training */
+    assert_int_not_equal(all_train, held_out); /* the order of training differs */
     assert_int_equal(tide_data_was_split_otherwise(data, held_out, &was), TIDE_OK);
     assert_true(was);
     assert_int_equal(tide_data_was_split_otherwise(data, held_out + 1, &was), TIDE_OK);
@@ -982,7 +991,7 @@ static void the_fingerprint_is_the_same_in_every_version(void **state)
     data = open_data(at->root, 50257, 1);
     const uint64_t named = tide_data_fingerprint(data);
     assert_int_equal(tide_data_was_split_otherwise(data, 0xd30ca81966cca5fe, &was), TIDE_OK);
-    assert_true(was); /* when there were no splits all three were trained on */
+    assert_true(was); /* a tidepool without splits trained on all three files */
     tide_data_close(data);
     write_in(at, "x_val_0.bin", 12 * SEQ_LEN + 1, 3000);
     data = open_data(at->root, 50257, 1);
@@ -1028,7 +1037,8 @@ static void the_unigram_entropy_is_that_of_the_validation_targets(void **state)
     tide_data_close(data);
 }
 
-/* Of sequences that are longer than what is counted at once: 20 x 2500 + 1 different tokens, 2500 targets. */
+/* The sequences are longer than the block in which tokens are counted: 20 x 2500 + 1 different tokens,
+ * 2500 targets. */
 static void each_token_of_a_large_vocabulary_has_a_counter(void **state)
 {
     const scratch *at = *state;

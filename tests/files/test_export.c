@@ -1,5 +1,5 @@
-/* Exports: what a folder holds to the byte, sidecar files, what is refused; that the folder is there whole or not at all,
- * whatever fails, and that nothing else is left behind. */
+/* Exports of a model to a Hugging Face folder: the exact bytes of its files, sidecar files, refusals.
+ * Whatever fails, the folder is there complete or not at all, and nothing else is left behind. */
 #include "kernels/fp16.h"
 #include "kernels/kernels.h"
 #include "src/checkpoint/check.h"
@@ -17,7 +17,7 @@
 
 enum { STEP = 3, SEEDS = 12, PROOF_SEEDS = 64, NEVER = 100000 };
 
-/* ---- a disk with a run's checkpoint, and a folder that it began with ---- */
+/* ---- a disk with a run's checkpoint and the source folder that the run began with ---- */
 
 static tide_model_config model(void)
 {
@@ -51,7 +51,7 @@ static void assert_text(fake_files *disk, const char *path, const char *expected
         fail_msg("%s:\n%.*s\nnot\n%s", path, (int)bytes, (const char *)text, expected);
 }
 
-/* A checkpoint of the model after step 3, in run/; values are expected_value's. */
+/* Writes a checkpoint of the model after step 3 into run/; its values are expected_value's. */
 static void put_checkpoint(fake_files *disk, const tide_model_config *of)
 {
     tide_checkpoint_tensor tensors[32];
@@ -92,7 +92,7 @@ static const char *const left[] = {"pytorch_model.bin", "README.md", ".tokenizer
 
 enum { SIDECARS = sizeof sidecars / sizeof sidecars[0], LEFT = sizeof left / sizeof left[0] };
 
-/* A Hugging Face folder: config.json, sidecar files, and others. */
+/* Makes a Hugging Face folder with config.json, sidecar files, and other files that an export leaves out. */
 static void put_source(fake_files *disk, const char *path, const char *config)
 {
     char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
@@ -164,7 +164,7 @@ static size_t count_in(const fake_files *disk, const char *path)
     return names_in(disk, path, &list) ? list.count : 0;
 }
 
-/* The same files with the same bytes. */
+/* Whether both folders have the same files with the same bytes. */
 static bool is_same(fake_files *disk, const char *path, fake_files *truth, const char *true_path)
 {
     names list;
@@ -215,7 +215,7 @@ static void a_config_is_made_where_there_was_none(void **unused)
     fake_files_free(disk);
 }
 
-/* A model whose numbers need all 17 digits is given back to the bit. */
+/* Numbers that need all 17 digits are written and read back to the bit. */
 static void a_made_config_gives_its_numbers_back(void **unused)
 {
     (void)unused;
@@ -367,7 +367,8 @@ static void assert_values(fake_files *disk, const char *path, tide_weights_dtype
     tide_weight_list_free(&list);
 }
 
-/* The checkpoint has the family's usual names, and remembers that the folder's were the others. */
+/* A checkpoint has the family's usual names and notes whether the source folder had the other form of
+ * names. The export writes the folder's form. */
 static void a_folders_names_come_out_again(void **unused)
 {
     (void)unused;
@@ -500,7 +501,7 @@ static void a_name_that_is_taken_is_refused(void **unused)
     fake_files_free(disk);
 }
 
-/* Runs take these away, or the checkpoint that they lie in. */
+/* Later runs remove these names, or the checkpoint folder in which they lie. */
 static void names_that_runs_take_away_are_refused(void **unused)
 {
     (void)unused;
@@ -523,7 +524,7 @@ static void names_that_runs_take_away_are_refused(void **unused)
     fake_files_free(disk);
 }
 
-/* ---- the two ends of a run ---- */
+/* ---- the begin and the end of a run's export ---- */
 
 static fake_files *reference(bool source)
 {
@@ -532,7 +533,7 @@ static fake_files *reference(bool source)
     return disk;
 }
 
-/* A lock that can't be removed stays without its folder, which costs nothing. */
+/* A lock that could not be removed may stay alone, which does no harm. This removes it. */
 static void remove_lone_lock(fake_files *disk)
 {
     const tide_files *files = fake_files_table(disk);
@@ -540,7 +541,7 @@ static void remove_lone_lock(fake_files *disk)
         assert_int_equal(files->remove_file(files->context, "out.tmp-1000.lock"), 0);
 }
 
-/* Nothing but the run and its folder, a temporary folder and its lock. */
+/* Checks that only the run, its source folder, the temporary folder and its lock are there. */
 static void assert_nothing_left_but(const fake_files *disk, const char *temporary)
 {
     char lock[64];
@@ -551,7 +552,7 @@ static void assert_nothing_left_but(const fake_files *disk, const char *temporar
     assert_true(fake_files_exists(disk, temporary) && fake_files_exists(disk, lock));
 }
 
-/* Without a lock beside them nobody has claimed them: a person's, say. */
+/* A folder without a lock beside it may be a person's, so it stays. */
 static void others_folders_of_like_names_stay(void **unused)
 {
     (void)unused;
@@ -579,7 +580,7 @@ static tide_status export_begin_ones(const fake_files *disk, const tide_model_co
     return tide_export_begin(&to, place);
 }
 
-/* However often a run is killed, its last folder alone is left, and the next begin removes that. */
+/* However often a run is killed, only its last temporary folder is left, and the next begin removes that. */
 static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
 {
     (void)unused;
@@ -599,7 +600,7 @@ static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
     fake_files_free(disk);
 }
 
-/* A kill before any operation of an export leaves what the next one removes. */
+/* A kill before any operation of an export leaves only files that the next export removes. */
 static void what_a_kill_at_any_instant_left_goes(void **unused)
 {
     (void)unused;
@@ -612,7 +613,8 @@ static void what_a_kill_at_any_instant_left_goes(void **unused)
         fake_files *after = fake_files_after_kill(disk);
         if (!fake_files_exists(after, "out"))
             assert_ok(export_run(after));
-        remove_lone_lock(after); /* killed between name and release */
+        /* The kill came after the folder got its name and before the lock was removed. */
+        remove_lone_lock(after);
         assert_true(is_same(after, "out", truth, "out"));
         assert_nothing_left(after, 3);
         fake_files_free(after);
@@ -622,8 +624,8 @@ static void what_a_kill_at_any_instant_left_goes(void **unused)
     fake_files_free(truth);
 }
 
-/* A lock that is held proves its owner alive on another machine, where its number says nothing here; a lock
- * that is free proves it gone, though its number is a living process's by now. */
+/* On a shared disk a process number means nothing. A lock that is held shows that its owner lives; a lock
+ * that is free shows that it is gone, even if a living process has its number now. */
 static void a_lock_tells_the_living_from_the_dead(void **unused)
 {
     (void)unused;
@@ -651,7 +653,7 @@ static int no_locks(void *context, const char *path, bool create, int *handle)
     return create ? files->create(context, path, handle) : ENOLCK;
 }
 
-/* Where the file system has no locks the process number decides. */
+/* On a file system without locks the process number decides. */
 static void without_locks_the_number_decides(void **unused)
 {
     (void)unused;
@@ -693,7 +695,7 @@ static tide_export export_of(const fake_files *disk, const tide_model_config *of
     return to;
 }
 
-/* The folder that the run began with may go while it trains. */
+/* The sidecar files are copied before training, since the source folder may be gone at its end. */
 static void sidecar_files_are_there_before_the_run(void **unused)
 {
     (void)unused;
@@ -729,7 +731,7 @@ static void remove_file(fake_files *disk, const char *path)
     assert_int_equal(files->remove_file(files->context, path), 0);
 }
 
-/* One byte more. */
+/* Appends a zero byte to the file. */
 static void put_longer(fake_files *disk, const char *path)
 {
     size_t bytes = 0;
@@ -742,7 +744,7 @@ static void put_longer(fake_files *disk, const char *path)
     free(longer);
 }
 
-/* Begin where `out` may be there, and finish. */
+/* Exports with `out` permitted to exist already. */
 static tide_status export_again(const fake_files *disk, tide_export *to, tide_weights_get get)
 {
     tide_export_place place;
@@ -761,7 +763,7 @@ static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
         tide_export to = export_of(disk, &of);
         to.max_shard_bytes = sharded ? 1200 : 0;
         assert_ok(tide_export_write(&to, get_ones, NULL));
-        put(disk, "out/README.md", "mine"); /* what an export does not write does not count */
+        put(disk, "out/README.md", "mine"); /* files that an export does not write don't matter */
         fake_files *truth = fake_files_clone(disk);
         assert_ok(export_again(disk, &to, get_ones));
         assert_true(is_same(disk, "out", truth, "out"));
@@ -773,8 +775,8 @@ static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
     }
 }
 
-/* Another value of one tensor, every byte that is another one, a file that lacks or ends early. Nothing is
- * overwritten. */
+/* The folder differs by one value of a tensor, by any byte of a file, or by a missing or short file. It is
+ * refused and stays unchanged. */
 static void a_folder_that_differs_is_refused_and_stays(void **unused)
 {
     (void)unused;
@@ -816,7 +818,7 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
     fake_files_free(before);
 }
 
-/* A comparison that can't be made is a failure, not a success; nothing changes. */
+/* A comparison that fails must not count as equal; nothing changes. */
 static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
 {
     (void)unused;
@@ -842,7 +844,8 @@ static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
     fake_files_free(before);
 }
 
-/* Somebody tidies up while the run trains, and the source may be gone, too: then there is a config.json, which is made. */
+/* While the run trains, somebody may remove the source folder, the temporary folder, or both. Without a
+ * source folder config.json is made from the model. */
 static void what_went_meanwhile_is_made_again(void **unused)
 {
     (void)unused;
@@ -995,7 +998,7 @@ static void a_damaged_checkpoint_is_refused(void **unused)
     fake_files_free(sound);
 }
 
-/* Moments are no part of a model; that they are there with their sizes is asked all the same. */
+/* An export does not read the moments' values, but it checks that their files have the right sizes. */
 static void depths_see_as_far_as_they_say(void **unused)
 {
     (void)unused;
@@ -1020,7 +1023,8 @@ static void depths_see_as_far_as_they_say(void **unused)
 
 /* ---- faults ---- */
 
-/* Of an export that failed: nothing, unless its weights were complete. Then the message says where all of it is. */
+/* A failed export leaves nothing. Only if its weights were complete it keeps the folder, and the message
+ * names it. */
 static void assert_nothing_lost(fake_files *disk, fake_files *truth)
 {
     const char *whole = strstr(tide_message(), "the model is whole in ");
@@ -1098,9 +1102,9 @@ static void every_lack_of_memory_leaves_nothing(void **unused)
     fake_files_free(truth);
 }
 
-/* ---- cuts ---- */
+/* ---- power cuts ---- */
 
-/* What is done to a disk, and what may be found there after a cut. */
+/* An act on a disk, and the check of the disk after a power cut. */
 typedef struct scenario {
     fake_files *before;
     tide_status (*act)(const fake_files *disk);
@@ -1143,7 +1147,7 @@ static void assert_no_cut_breaks(const scenario *of, unsigned *operations, unsig
             fail_msg("the cut before operation %u of %u breaks the promise", cut, *operations);
 }
 
-/* How many of the syncs are such that without them some cut breaks the promise. */
+/* Counts the syncs that are needed: if the disk ignores them, some power cut breaks the promise. */
 static unsigned syncs_needed(const scenario *of, unsigned operations, unsigned syncs)
 {
     unsigned needed = 0;
@@ -1170,21 +1174,23 @@ static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
     const scenario of = {.before = disk_new(true), .act = export_run, .is_right = out_is_whole_or_absent};
     unsigned operations, syncs;
     assert_no_cut_breaks(&of, &operations, &syncs);
-    /* each file; the folder, by the weights' writer and once more; its parent */
+    /* One sync for each file, two for the folder (by the writer of the weights and at the end), one for its
+     * parent. */
     assert_int_equal(syncs, SIDECARS + 2 + 3);
     assert_int_equal(syncs_needed(&of, operations, syncs), syncs - 2);
     fake_files_free(of.before);
     fake_files_free(cut_truth);
 }
 
-/* The last operations put the folder in its place: one that fails is undone, and a cut meanwhile breaks nothing either. */
+/* The last operations give the folder its name. If one fails, the export undoes them, and a power cut
+ * during that must do no harm. */
 static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **unused)
 {
     (void)unused;
     cut_truth = reference(true);
     fake_files *before = disk_new(true);
     const unsigned operations = fake_files_operations(cut_truth) - fake_files_operations(before);
-    /* the last are the lock's removal and close, and the checkpoint's close */
+    /* Behind these come only the lock's removal and close, and the checkpoint's close. */
     for (unsigned fault = operations - 6; fault < operations - 3; fault++)
         for (unsigned cut = fault + 1; cut < operations + 20; cut++) {
             fake_files *disk = fake_files_clone(before);
@@ -1203,7 +1209,7 @@ static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **un
     fake_files_free(cut_truth);
 }
 
-/* ---- the source that is kept ---- */
+/* ---- the source folder kept beside the checkpoints ---- */
 
 static tide_status keep_new(const fake_files *disk)
 {
@@ -1215,7 +1221,7 @@ static tide_status keep_none(const fake_files *disk)
     return tide_export_keep_source(fake_files_table(disk), "run", NULL);
 }
 
-/* A disk on which run/tidepool-origin is of hf, and new/ is another folder. */
+/* Makes a disk on which run/tidepool-origin was copied from hf/; new/ is another source folder. */
 static fake_files *disk_to_replace(void)
 {
     fake_files *disk = disk_new(true);
@@ -1271,7 +1277,7 @@ static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_
     fake_files_free(disk);
 }
 
-/* A folder of that name that someone else made, or put something into: it stays, whatever the run wants. */
+/* A folder of that name that somebody else has made or changed stays, whatever the run wants. */
 static void what_no_run_has_kept_is_not_replaced(void **unused)
 {
     (void)unused;
@@ -1350,7 +1356,7 @@ static void a_power_cut_keeps_the_old_one_the_new_one_or_none(void **unused)
     fake_files_free(of.before);
 }
 
-/* What a killed process left is cleaned, and a cut meanwhile breaks nothing either. */
+/* A save after a kill removes the leftovers, and a power cut during it does no harm. */
 static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 {
     (void)unused;
@@ -1377,7 +1383,7 @@ static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
     fake_files_free(disk);
 }
 
-/* ---- small files whole ---- */
+/* ---- reading and writing small files ---- */
 
 static void files_are_read_and_written_whole(void **unused)
 {
@@ -1409,7 +1415,7 @@ static void files_are_read_and_written_whole(void **unused)
     fake_files_free(disk);
 }
 
-/* A file that could not be written is not there. */
+/* A file that could not be written completely is removed. */
 static void a_file_that_fails_is_taken_back(void **unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-/* Text out of files, made fit for messages. */
+/* Text from files, made printable for messages. */
 #include "src/files/printable.h"
 
 #include <setjmp.h>
@@ -16,13 +16,14 @@ static void control_characters_become_question_marks(void **unused)
     (void)unused;
     static const char *const cases[][2] = {
         {"", ""},
-        {"plain \xc3\xa9", "plain \xc3\xa9"}, /* as it is */
+        {"plain \xc3\xa9", "plain \xc3\xa9"}, /* unchanged */
         {"a\nb\r\tc\x7f", "a?b??c?"},
         {"evil\x1b[31m", "evil?[31m"},
         {"\xc2\x9b"
          "31m\xc2\x80\xc2\x9f",
          "?31m??"},
-        {"\xc2\xa0\xc3\x80\xc3\x9f", "\xc2\xa0\xc3\x80\xc3\x9f"}, /* no control characters */
+        /* Letters of two bytes, not control characters. */
+        {"\xc2\xa0\xc3\x80\xc3\x9f", "\xc2\xa0\xc3\x80\xc3\x9f"},
         {"\xc2", "\xc2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -44,9 +45,9 @@ static void long_text_is_cut_at_a_character(void **unused)
     assert_int_equal(strlen(cut.text), MOST);
     assert_memory_equal(cut.text, text, MOST - 3);
     assert_string_equal(cut.text + MOST - 3, "...");
-    memcpy(text + MOST - 5, "\xe2\x82\xac", 3); /* its last byte is where the dots begin */
+    memcpy(text + MOST - 5, "\xe2\x82\xac", 3); /* this letter's last byte is where the dots begin */
     assert_string_equal(tide_printable(text).text + MOST - 5, "...");
-    memset(text, '\x80', MOST + 1); /* no text at all */
+    memset(text, '\x80', MOST + 1); /* not UTF-8 */
     assert_int_equal(strlen(tide_printable(text).text), MOST - 3);
 }
 

@@ -1,5 +1,5 @@
-/* The training state of every family, to JSON and back; what another model is refused for; GPT-2's as the first checkpoints
- * have it. */
+/* The training state of every family, written as JSON and read back; the differences for which another
+ * model is refused; and GPT-2's state as the first checkpoints have it. */
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/train_state_json.h"
 #include "tests/support/fake_memory.h"
@@ -70,7 +70,7 @@ static tide_train_state state_of(const char *family, const tide_rope *rope)
     return state;
 }
 
-/* Through text, as a manifest is. */
+/* Converts the state to JSON through text, as a manifest does. */
 static json_t *to_json(const tide_train_state *state)
 {
     json_t *object = tide_train_state_to_json(state);
@@ -122,7 +122,7 @@ static void the_state_of_every_family_comes_back_with_the_same_bits(void **unuse
     }
 }
 
-/* All keys in their order, one after another. */
+/* Checks all keys in their order. */
 static void assert_keys(const tide_train_state *state, const char *expected)
 {
     char keys[2048] = "";
@@ -146,7 +146,7 @@ static void assert_keys(const tide_train_state *state, const char *expected)
     "model.kv_heads model.head_width model.mlp_width model.norm_epsilon model.tied model.attention_bias "    \
     "model.mlp_bias model.rope_theta model.rope_type "
 
-/* Of a GPT-2, by a tidepool that had no other family and padded no rows. */
+/* The manifest of a GPT-2, written by a tidepool that knew no other family and padded no rows. */
 static const char first_manifest[] =
     "{\"crc32c\":\"1c96743c\",\n \"format\": \"tidepool-checkpoint\",\n \"version\": 1,\n \"files\": [\n"
     "  {\n   \"name\": \"model.safetensors\",\n   \"bytes\": 5072,\n   \"crc32c\": \"d7f68ca4\"\n  },\n"
@@ -177,7 +177,8 @@ static void a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byt
     free(text);
 }
 
-/* A config.json's padding token, and how the files' names are written, are there where they are not as in older checkpoints. */
+/* A state stores the padding token and the form of the tensors' names only if they are set, so that a state
+ * without them has the same keys as in older checkpoints. */
 static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **unused)
 {
     (void)unused;
@@ -197,7 +198,7 @@ static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **un
     }
 }
 
-/* It is no other model by that: the run goes on, and says so. */
+/* Another padding token is no other model: the run goes on and reports it. */
 static void another_padding_token_is_taken_and_named(void **unused)
 {
     (void)unused;
@@ -212,7 +213,7 @@ static void another_padding_token_is_taken_and_named(void **unused)
         tide_train_changes changes;
         saved.model.padding_row = cases[i].saved;
         current.model.padding_row = cases[i].current;
-        saved.model.names_otherwise = true; /* which a run does not know before it has looked */
+        saved.model.names_otherwise = true; /* a run does not know this before it has looked at the files */
         assert_int_equal(tide_train_state_compare(&saved, &current, "there", &changes), TIDE_OK);
         assert_int_equal(changes.count, 1);
         assert_string_equal(changes.lines[0], cases[i].line);
@@ -318,7 +319,7 @@ static void another_model_is_refused_by_its_field(void **unused)
     assert_mismatch(&gpt2, &other, "model.layer_norm_epsilon 1.0000001e-05, this run has 1e-06");
 }
 
-/* With `key` set to `value`, or without it: NULL. */
+/* Reads the state with `key` set to `value`, or (NULL) without it, and expects this failure. */
 static void assert_refused(const tide_train_state *state, const char *key, json_t *value, tide_status status,
                            const char *what)
 {
@@ -346,7 +347,7 @@ static void assert_unknown(const tide_train_state *state, const char *key, json_
     assert_refused(state, key, value, TIDE_ERROR_UNSUPPORTED, line);
 }
 
-/* Every key once missing and once of another type. */
+/* Each key is missing once, and has another type once. */
 static void every_key_must_be_there_and_well_formed(void **unused)
 {
     (void)unused;
@@ -360,7 +361,7 @@ static void every_key_must_be_there_and_well_formed(void **unused)
             assert_non_null(value);
             snprintf(line, sizeof line, "training state field \"%s\" is malformed", key);
             assert_malformed(&state, key, json_array(), line);
-            if (strcmp(key, "model.family") == 0) /* it is then a GPT-2's */
+            if (strcmp(key, "model.family") == 0) /* without a family the state is a GPT-2's */
                 snprintf(line, sizeof line, "training state field \"model.layer_norm_epsilon\" is missing");
             else
                 snprintf(line, sizeof line, "training state field \"%s\" is missing", key);
@@ -396,7 +397,7 @@ static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
 {
     (void)unused;
     const tide_train_state llama = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
-    assert_unknown(&llama, "model.rope_factor", json_real(2)); /* of no such model */
+    assert_unknown(&llama, "model.rope_factor", json_real(2)); /* this model has no such field */
     assert_unknown(&gpt2, "model.kv_heads", json_integer(8));
     assert_unknown(&gpt2, "lr_max", json_real(1));
     assert_unknown(&gpt2, "", json_null());
@@ -461,7 +462,7 @@ static void a_later_field_must_be_well_formed(void **unused)
                      "training state field \"decay_steps\" is malformed");
     assert_malformed(&state, "data_first_step", json_integer(-1),
                      "training state field \"data_first_step\" is malformed");
-    assert_malformed(&state, "data_first_step", json_integer(10), /* behind the steps done */
+    assert_malformed(&state, "data_first_step", json_integer(10), /* later than the steps done */
                      "the training state describes no valid model");
 }
 

@@ -1,4 +1,5 @@
-/* Folders of weights: what is sound is read to the bit, and every damage, fault and lack of memory ends in a status. */
+/* Folders of weights: valid ones are read to the bit, and every damage, fault and lack of memory ends in a
+ * status. */
 #include "tests/files/test_weights.h"
 #include "kernels/cpu/team.h"
 #include "kernels/fp16.h"
@@ -6,7 +7,7 @@
 #include "tests/support/fake_files.h"
 #include "tests/support/fake_memory.h"
 
-/* ---- what is read ---- */
+/* ---- values ---- */
 
 static void mixed_dtypes_in_one_file_are_read_to_the_bit(void **state)
 {
@@ -72,14 +73,14 @@ static void every_value_of_16_bits_is_widened(void **state)
     tide_weights_close(weights);
 }
 
-enum { LARGE = 5000007 }; /* more than a round of slices, twice */
+enum { LARGE = 5000007 }; /* more than two rounds of slices */
 
 static uint64_t draw(uint64_t round, uint64_t what, uint64_t sides)
 {
     return (uint64_t)(tide_random_uniform(round, TIDE_RANDOM_USE_TEST, 1, what) * (double)sides);
 }
 
-/* `raw` is what the file has, `expected` the same as fp32. */
+/* Reads random ranges of tensor 0 as fp32 (`expected`) and as stored in the file (`raw`). */
 static void assert_ranges(const tide_weights *weights, const uint32_t *expected, const char *raw,
                           size_t element_bytes, uint32_t *bits)
 {
@@ -196,8 +197,8 @@ static void names_may_have_the_prefix_and_ignored_ones_are_passed_over(void **st
                    "/model.safetensors: tensor transformer.embed.weight is none of the model's 3");
 }
 
-/* As of Llama: the model's own names have the prefix, but for the head's. transformers loads such a file into either of its classes
- * (core_model_loading.py, rename_source_key). */
+/* A file may leave out the prefix of all tensors that have one; the head's name never has it. transformers
+ * loads both kinds of file into the same classes (core_model_loading.py, rename_source_key). */
 static void names_may_lack_the_prefix(void **state)
 {
     const scratch *at = *state;
@@ -256,7 +257,8 @@ static void a_tensor_with_and_without_its_prefix_is_refused(void **state)
         "/model.safetensors: tensor norm.bias is there twice, with and without transformer. in front");
 }
 
-/* More than a slice, in another dtype; the last value decides. A file cut short meanwhile is told. */
+/* The tensor has several slices and its duplicate another dtype; only the last value differs. A file that
+ * somebody truncates meanwhile gives an error. */
 static void a_tied_duplicate_must_have_its_tensors_values(void **state)
 {
     const scratch *at = *state;
@@ -291,7 +293,7 @@ static void a_tied_duplicate_must_have_its_tensors_values(void **state)
     }
 }
 
-/* safetensors' save_model keeps one of two names. */
+/* safetensors' save_model stores only one of two names of the same tensor. */
 static void a_tied_duplicate_may_be_there_instead_of_its_tensor(void **state)
 {
     const scratch *at = *state;
@@ -447,7 +449,7 @@ static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
             fake_files_clear_fault(disk);
             assert_ok(open_and_read(files, "w"));
             fake_files_fault(disk, FAKE_FAULT_SHORT_WRITE, fake_files_operations(disk));
-            assert_ok(open_and_read(files, "w")); /* reads of a few bytes each */
+            assert_ok(open_and_read(files, "w")); /* each read returns a few bytes */
             fake_files_free(disk);
         }
         assert_true(refused >= (shards ? 14 : 7));
@@ -474,7 +476,7 @@ static void every_lack_of_memory_ends_in_its_status(void **state)
             met = fake_memory_failed();
             const bool in_parser = fake_memory_failed_in_jansson();
             fake_memory_clear();
-            /* jansson reports some of its own lacks as a fault of the text, and cuts keys short. */
+            /* For some failed requests jansson reports a fault of the text, or cuts keys short. */
             if (!in_parser)
                 assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
             else

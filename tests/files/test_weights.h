@@ -1,4 +1,4 @@
-/* Folders of weights for tests: files put into a folder of their own, and a small model in one file or in shards. */
+/* Folders of weights for tests: writes files into a folder, and a small model in one file or in shards. */
 #ifndef TIDE_TESTS_TEST_WEIGHTS_H
 #define TIDE_TESTS_TEST_WEIGHTS_H
 
@@ -59,7 +59,7 @@ static inline void put_text(const char *dir, const char *name, const char *text)
     put(tide_files_posix(), dir, name, text, strlen(text));
 }
 
-/* A safetensors file of this header and these data; NULL: zeros. */
+/* Writes a safetensors file with this header and these data; NULL: zeros. */
 static inline void put_tensors(const tide_files *files, const char *dir, const char *name, const char *header,
                                const void *data, size_t data_bytes)
 {
@@ -139,7 +139,7 @@ static inline void put_shards(const tide_files *files, const char *dir)
     put_tensors(files, dir, SHARD_TWO, TWO, small_values.head, 6);
 }
 
-/* The folder is refused with this status and line; DIR stands for the folder. */
+/* Opening the folder fails with this status and message; the message begins with "weights" and the folder. */
 static inline void assert_refused(const char *dir, const tide_weights_names *names, tide_status wanted,
                                   const char *line)
 {

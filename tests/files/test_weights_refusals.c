@@ -1,5 +1,5 @@
-/* Folders of weights that are not sound or not the model's are refused when they are opened, in one line that names the file and
- * the tensor. */
+/* Folders of weights that are damaged or another model's are refused at opening, in one line that names
+ * the file and the tensor. */
 #include "tests/files/test_weights.h"
 
 #include <sys/stat.h>

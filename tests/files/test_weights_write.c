@@ -1,5 +1,5 @@
-/* Folders of weights, written: what was written is read again, the files are those that safetensors and transformers write, and
- * every fault ends in a status. */
+/* Writing folders of weights: they can be read again, they have the bytes that safetensors and
+ * transformers write, and every fault ends in a status. */
 #include "kernels/cpu/team.h"
 #include "kernels/fp16.h"
 #include "src/data/random.h"
@@ -15,14 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a model whose values tell where they belong ---- */
+/* ---- a model whose values depend on tensor and element ---- */
 
 static const tide_weights_tensor small_tensors[] = {
     {"wte.weight", 2, {3, 4}}, {"h.10.bias", 1, {5}}, {"h.2.weight", 2, {2, 6}}, {"ln_f.bias", 1, {3}}};
 enum { SMALL_COUNT = 4, SMALL_ELEMENTS = 32 };
 static const tide_weights_names small_names = {.tensors = small_tensors, .count = SMALL_COUNT};
 
-/* Some of no exact place in 16 bits, some special. */
+/* The first values are special ones, such as infinities and numbers between two of 16 bits; the others are
+ * random. */
 static uint32_t value_bits(size_t tensor, uint64_t element)
 {
     static const uint32_t special[] = {0x00000001, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
@@ -48,13 +49,13 @@ static uint32_t rounded_bits(tide_weights_dtype dtype, uint32_t bits)
     return bits;
 }
 
-/* What the writer asked for last, and which element fails or is huge. */
+/* The range that the writer has asked for last, and the faults that `get` makes. */
 typedef struct asked {
     size_t tensor;
     uint64_t next;
     unsigned asks;
     bool fails;
-    uint64_t huge; /* of tensor 0; UINT64_MAX: none */
+    uint64_t huge; /* element of tensor 0 that is too large for fp16; UINT64_MAX: none */
 } asked;
 
 static tide_status get(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
@@ -150,7 +151,7 @@ static void assert_header(fake_files *disk, const char *name, const char *text)
         assert_int_equal(file[8 + i], ' ');
 }
 
-/* ---- what is written ---- */
+/* ---- files ---- */
 
 static void what_is_written_is_read_again(void **unused)
 {
@@ -183,7 +184,8 @@ static void one_file_is_as_safetensors_writes_it(void **unused)
     fake_files_free(disk);
 }
 
-/* In the model's order 24, 10, 24 and 6 bytes: the first and third are larger than 20. */
+/* In the model's order the tensors have 24, 10, 24 and 6 bytes: the first and the third exceed the limit
+ * of 20. */
 static void shards_are_as_transformers_deals_them(void **unused)
 {
     (void)unused;
@@ -224,7 +226,7 @@ static void a_shard_is_filled_to_its_limit(void **unused)
                  {63, "model-00002-of-00002.safetensors"}, /* 24 + 10 + 24, 6 */
                  {58, "model-00002-of-00002.safetensors"},
                  {57, "model-00002-of-00002.safetensors"}, /* 24 + 10, 24 + 6 */
-                 {33, "model-00003-of-00003.safetensors"}, /* 24, 10, 24 + 6: no, 10 + 24 is too much */
+                 {33, "model-00003-of-00003.safetensors"}, /* 24, 10, 24 + 6, since 24 + 10 is too much */
                  {24, "model-00004-of-00004.safetensors"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fake_files *disk = disk_new();
@@ -285,7 +287,7 @@ static void a_large_tensor_goes_through_a_small_buffer(void **unused)
         tide_team_configure(1 + dtype);
         assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
         assert_int_equal(large.asks, dtype == TIDE_WEIGHTS_F32 ? 3 : 4);
-        tide_team_configure(1); /* the simulated disk knows one thread */
+        tide_team_configure(1); /* the simulated disk supports one thread */
         assert_ok(tide_weights_open_on(fake_files_table(disk), "w", &names, &weights));
         assert_ok(tide_weights_read(weights, 0, 0, LARGE, (float *)(void *)bits));
         for (uint64_t i = 0; i < LARGE; i++)
@@ -371,7 +373,7 @@ static void rounding_is_that_of_the_kernels(void **unused)
     }
 }
 
-/* Every fp16 number, its neighbours in fp32, and the ties between it and the next with their neighbours. */
+/* Every fp16 number, the ties between neighbours, and the neighbours of both in fp32. */
 static void rounding_is_that_of_the_kernels_around_every_fp16_number(void **unused)
 {
     (void)unused;
@@ -466,7 +468,7 @@ static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
             if (fault == FAKE_FAULT_EIO)
                 assert_int_equal(status, met ? TIDE_ERROR_IO : TIDE_OK);
             else if (fault == FAKE_FAULT_SHORT_WRITE || status != TIDE_ERROR_IO)
-                assert_int_equal(status, TIDE_OK); /* a disk that is full when all is written */
+                assert_int_equal(status, TIDE_OK); /* the disk became full after the last write */
             assert_int_equal(fake_files_open_count(disk), 0);
             fake_files_clear_fault(disk);
             if (status == TIDE_OK)
@@ -477,7 +479,7 @@ static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
     }
 }
 
-/* Two shards, the index, the folder: four syncs. */
+/* Two shards, the index and the folder need four syncs. */
 static void what_is_written_survives_a_power_cut_and_needs_every_sync(void **unused)
 {
     (void)unused;
