@@ -1,5 +1,5 @@
-/* What predicts runs: courses of steps, machines, their files and clocks, predictions against the trainer itself, the
- * search. */
+/* Predictions of runs: when a sequence of steps repeats, machine profiles and their files, the times of
+ * kernels, predictions compared with the trainer itself, and the search for good settings. */
 #include "src/perf/microbenchmark.h"
 #include "src/perf/performance_model.h"
 #include "src/perf/slowdown.h"
@@ -40,7 +40,7 @@ static bool is_near(double a, double b, double part)
     return fabs(a - b) <= part * fmax(fabs(a), fabs(b));
 }
 
-/* --- courses --- */
+/* --- sequences of steps (tide_course) --- */
 
 static tide_course course_of(const double *seconds, uint32_t count, uint32_t enough, uint32_t most)
 {
@@ -51,7 +51,7 @@ static tide_course course_of(const double *seconds, uint32_t count, uint32_t eno
     return course;
 }
 
-/* Steps that go round: `period` different ones. */
+/* Makes steps that repeat with this period. */
 static tide_course course_round(uint32_t period, uint32_t count)
 {
     double seconds[TIDE_COURSE_STEPS_MAX];
@@ -86,7 +86,7 @@ static void a_pause_on_the_way_is_no_period(void **state)
         assert_int_equal(tide_course_period(&course), 0);
     }
     const double slow[] = {1,      1.0011, 1.0022, 1.0033,
-                           1.0044, 1.0055, 1.0066}; /* each by more than a thousandth */
+                           1.0044, 1.0055, 1.0066}; /* each is slower by more than a thousandth */
     const tide_course creeping = course_of(slow, 7, 4, TIDE_COURSE_STEPS_MAX);
     assert_int_equal(tide_course_period(&creeping), 0);
 }
@@ -137,7 +137,7 @@ static void the_mean_is_of_the_last_cycle(void **state)
     assert_int_equal(mean.device_bytes_peak, 10);
 }
 
-/* After a dozen steps; of fewer than two dozen the last half. */
+/* The mean leaves out the first dozen steps, or the first half of fewer than two dozen. */
 static void without_a_cycle_the_mean_is_of_all_that_have_settled(void **state)
 {
     (void)state;
@@ -156,7 +156,8 @@ static void without_a_cycle_the_mean_is_of_all_that_have_settled(void **state)
     }
 }
 
-/* The least period for which the last steps, two cycles and `enough` at least, are as those a period before. */
+/* Returns the least period for which the last steps (two periods, and at least `enough`) are as long as
+ * those one period before; 0: none. */
 static uint32_t period_reference(const double *seconds, uint32_t count, uint32_t enough)
 {
     for (uint32_t period = 1; period <= 8; period++) {
@@ -282,7 +283,7 @@ static void adam_goes_by_the_threads_that_were_measured(void **state)
 
 /* --- published machines --- */
 
-/* Two machines whose every field is the same. */
+/* Checks that two machine profiles agree in every field. */
 static void assert_same_profile(const tide_machine_profile *a, const tide_machine_profile *b)
 {
     assert_string_equal(a->name, b->name);
@@ -427,7 +428,7 @@ static bool is_alone(unsigned set)
     return (set & (set - 1)) == 0;
 }
 
-/* More beside a stream slow it more, each stream by a part of its own. */
+/* The more streams are busy, the slower each of them is, by factors of its own. */
 static void slowdowns_make(tide_slowdowns *slowdowns)
 {
     const unsigned all = streams_all();
@@ -491,8 +492,8 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
     (void)state;
     const char *path = path_of("new/folders/machine.json");
     tide_machine_profile profile = profile_made(), read = {0};
-    for (int round = 0; round < 2; round++) { /* the second replaces the first */
-        profile.is_here = true;               /* not in files */
+    for (int round = 0; round < 2; round++) { /* the second file replaces the first */
+        profile.is_here = true;               /* not stored in files */
         profile.threads++;
         assert_ok(tide_machine_profile_write(path, &profile));
         assert_ok(tide_machine_profile_read(path, &read));
@@ -507,7 +508,7 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
     while (readdir(listing) != NULL)
         entries++;
     closedir(listing);
-    assert_int_equal(entries, 3); /* with "." and ".." */
+    assert_int_equal(entries, 3); /* including "." and ".." */
 }
 
 static void what_can_not_be_written_or_read_is_an_io_error(void **state)
@@ -532,7 +533,7 @@ static void what_can_not_be_written_or_read_is_an_io_error(void **state)
     assert_int_equal(read.threads, 7);
 }
 
-/* The machine as JSON, to be spoilt. */
+/* Returns a valid machine as JSON, which a test then spoils. */
 static json_t *json_made(void)
 {
     json_error_t fault;
@@ -544,7 +545,8 @@ static json_t *json_made(void)
     return root;
 }
 
-/* Refused, with a message that names the file and, unless NULL, `what`; the machine is as it was. */
+/* Reading fails with a message that names the file and (unless NULL) `what`, and leaves the profile
+ * unchanged. */
 static void refused(const char *what)
 {
     tide_machine_profile profile = profile_made(), before = profile;
@@ -558,7 +560,7 @@ static void refused(const char *what)
     tide_machine_profile_destroy(&profile);
 }
 
-/* `root` is freed. */
+/* Frees `root`. */
 static void refused_json(json_t *root, const char *what)
 {
     assert_int_equal(json_dump_file(root, path_of("spoilt.json"), JSON_REAL_PRECISION(17)), 0);
@@ -566,7 +568,7 @@ static void refused_json(json_t *root, const char *what)
     refused(what);
 }
 
-/* A field with another value, NULL: without it. */
+/* Sets a field to another value, or removes it (NULL), and expects the refusal. */
 static void refused_field(const char *name, json_t *value, const char *what)
 {
     json_t *root = json_made();
@@ -643,7 +645,7 @@ static json_t *adam_json(int threads, double rate)
     return json_pack("{s:i, s:f}", "threads", threads, "bytes_per_second", rate);
 }
 
-/* A list with one entry more. */
+/* Appends an entry to a list and expects the refusal. */
 static void refused_entry(const char *list, json_t *entry)
 {
     json_t *root = json_made();
@@ -664,7 +666,7 @@ static void a_list_that_is_wrong_is_named(void **state)
         refused_entry(lists[i], json_object());
     }
     refused_field("host_adam", json_array(), "host_adam");
-    refused_entry("host_adam", adam_json(7, 1)); /* as the last one's */
+    refused_entry("host_adam", adam_json(7, 1)); /* the same number of threads as the last entry */
     refused_entry("host_adam", adam_json(8, -1));
     refused_entry("host_adam", json_pack("{s:i}", "threads", 8));
     refused_field("host_adam", json_pack("[o]", adam_json(0, 1)), "host_adam");
@@ -821,11 +823,13 @@ static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_doe
     }
     assert_true(is_near(compute_ns(clock, "product", 2e6, 1e3), 2007, 1e-12));   /* twice the small one */
     assert_true(is_near(compute_ns(clock, "product", 5e8, 1e5), 200007, 1e-12)); /* half the large one */
-    assert_true(is_near(compute_ns(clock, "product", 2e6, 2e3), 2007, 1e-12));   /* operations count first */
-    assert_true(
-        is_near(compute_ns(clock, "copy", 0, 3e6), 2707, 1e-12)); /* bytes, where there are no others */
-    assert_true(is_near(compute_ns(clock, "call", 1e6, 1e6), 57, 1e-12)); /* nothing to go by */
-    char other_place[] = "product";                                       /* a label is what it says */
+    /* Operations count before bytes. */
+    assert_true(is_near(compute_ns(clock, "product", 2e6, 2e3), 2007, 1e-12));
+    assert_true(is_near(compute_ns(clock, "copy", 0, 3e6), 2707, 1e-12)); /* without operations bytes count */
+    /* With neither, the measured time. */
+    assert_true(is_near(compute_ns(clock, "call", 1e6, 1e6), 57, 1e-12));
+    /* Labels are compared as text, not as pointers. */
+    char other_place[] = "product";
     assert_true(is_near(compute_ns(clock, other_place, 1e6, 1e3), 1007, 1e-12));
     tide_machine_profile_clock_free(clock);
     tide_machine_profile_clock_free(NULL);
@@ -873,7 +877,7 @@ static void what_was_measured_is_told_from_what_was_inferred(void **state)
     tide_machine_profile profile = timed_profile();
     tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, 0);
     double all = 0, measured = 0;
-    for (int i = 0; i < 20000; i++) { /* more than are kept at once */
+    for (int i = 0; i < 20000; i++) { /* more than the clock stores at once */
         all += 1e-9 * compute_ns(clock, "product", 1e6 + i % 9000, 1e3);
         measured += i % 9000 == 0 ? 1007e-9 : 0;
     }
@@ -916,7 +920,7 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
     tide_machine_profile profile = timed_profile();
     slowdowns_make(&profile.slowdowns);
     tide_machine_profile_clock *clock =
-        clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of in, half of out */
+        clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of the rate in, half of the rate out */
     const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_slowdowns *held = machine.slowdowns;
     assert_true(machine.link_bytes_per_second == 4e9 && machine.link_out_bytes_per_second == 4e9);
@@ -944,7 +948,7 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
     tide_machine_profile_destroy(&profile);
 }
 
-/* --- memory, as the trainer itself plans it --- */
+/* --- memory, compared with the trainer's own plan --- */
 
 static tide_trainer_options nano_options(const char *model)
 {
@@ -987,7 +991,7 @@ static tide_trainer_options random_options(void)
     return options;
 }
 
-/* Of the host device's plan and of the performance's, all that may differ is where the name of an op is kept. */
+/* The two plans must agree in all but the pointer to the name of the largest op. */
 static void assert_same_plan(const tide_trainer_plan *run, const tide_performance *performance,
                              unsigned long number)
 {
@@ -1080,7 +1084,7 @@ static tide_performance performance_of(const tide_trainer_options *options,
     return performance;
 }
 
-/* Budgets that just hold the run that recomputes hold the one that may choose, too. */
+/* If a run with recompute all just fits into its budgets, a run with recompute auto fits too. */
 static void what_fits_when_it_recomputes_is_never_refused(void **state)
 {
     (void)state;
@@ -1161,7 +1165,7 @@ static void twice_the_flops_halve_what_is_resident(void **state)
     const tide_trainer_options options = nano_options("gpt2-nano");
     const tide_performance one = performance_of(&options, &slow), other = performance_of(&options, &fast);
     assert_int_equal(one.step.h2d_bytes, 0);
-    const double seconds = one.plan.step_flops / 1e11; /* and the norm's, which are the pool's own */
+    const double seconds = one.plan.step_flops / 1e11; /* the pool's own kernels for the norm come on top */
     assert_true(one.busy_seconds[TIDE_RESOURCE_COMPUTE] >= seconds * (1 - 1e-6));
     assert_true(one.busy_seconds[TIDE_RESOURCE_COMPUTE] <= seconds * 1.005);
     assert_true(is_near(one.busy_seconds[TIDE_RESOURCE_COMPUTE],
@@ -1169,7 +1173,7 @@ static void twice_the_flops_halve_what_is_resident(void **state)
     assert_true(other.step.seconds < one.step.seconds);
 }
 
-/* --- the search, against all there is --- */
+/* --- the search, compared with all choices --- */
 
 enum { CHUNKS = 10, RECOMPUTES = 3, PLACEMENTS = 3, TABLE = CHUNKS * RECOMPUTES * PLACEMENTS * 2 };
 
@@ -1215,7 +1219,8 @@ static void table_fill(const tide_trainer_options *options, const tide_machine_p
     }
 }
 
-/* The best of a chunk size with which the search goes on: each recompute and placement, and prefetch turned. */
+/* Returns the best time of the choices that the search tries for one chunk size: each recompute and
+ * placement, and the other prefetch. */
 static double refined_best(const known_choice *table, const tide_choice *from)
 {
     double best = HUGE_VAL;
@@ -1229,8 +1234,9 @@ static double refined_best(const known_choice *table, const tide_choice *from)
     return best;
 }
 
-/* The best that the search can reach: of all chunk sizes with the rest as given it goes on with two, that which is
- * given, if it is about as good as the best, and the best others. */
+/* Returns the best time that the search can reach. It first tries all chunk sizes with the other settings
+ * as given. Then it refines two of them: the given one if it is nearly as good as the best, and the best
+ * others. */
 static double reachable_best(const known_choice *table, const tide_choice *given)
 {
     double seconds[CHUNKS], best = HUGE_VAL;
@@ -1365,7 +1371,8 @@ static void the_search_stops_when_it_is_told_to(void **state)
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
     uint32_t before = 0, cut = 0;
-    for (uint32_t most = 0; most < 24; most++) { /* asked before each prediction and its steps */
+    /* `go_on` is called before each prediction and before its steps. */
+    for (uint32_t most = 0; most < 24; most++) {
         go_count calls = {.most = most};
         uint32_t count = 99;
         assert_ok(tide_tune(&options, &profile, &(tide_tune_options){.go_on = go_on, .context = &calls},
@@ -1374,7 +1381,7 @@ static void the_search_stops_when_it_is_told_to(void **state)
         assert_true(count == before || count == before + 1);
         for (uint32_t i = 0; i < count; i++)
             assert_true(!candidates[i].fits || candidates[i].performance.steps_played > 0);
-        cut += count == before; /* within a prediction: it tells nothing */
+        cut += count == before; /* a stop within a prediction adds no candidate */
         before = count;
     }
     assert_true(before >= 2 && cut > 2 * before);
@@ -1399,15 +1406,15 @@ static void where_nothing_fits_the_runs_own_message_says_so(void **state)
     assert_int_equal(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count),
                      TIDE_ERROR_BUDGET);
     assert_string_equal(tide_message(), message);
-    options.seq_len = 1000; /* what is wrong anyway is no answer */
+    options.seq_len = 1000; /* a run that is invalid anyway gets no other answer */
     assert_int_equal(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count),
                      TIDE_ERROR_ARGUMENT);
 }
 
-/* --- what runs here --- */
+/* --- runs on this machine --- */
 
 typedef struct watched {
-    double flops; /* of the model's kernels; the compute stream's thread writes */
+    double flops; /* of the model's kernels; the compute stream's thread writes it */
     uint64_t kernels;
 } watched;
 
@@ -1421,7 +1428,8 @@ static void flops_seen(void *context, const tide_observed *command)
     seen->kernels++;
 }
 
-/* All but the norm's, which are the pool's own; its zeroing and rounding declare none. */
+/* All flops of a step but the norm's: the norm's kernels are the pool's own. The pool's kernels that zero
+ * and round declare no flops. */
 static void a_step_tells_of_all_its_flops(void **state)
 {
     (void)state;
@@ -1459,7 +1467,8 @@ static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
     assert_ok(tide_microbenchmark_needed(&options, &profile, &needed));
     assert_true(needed);
     assert_ok(tide_microbenchmark_run(&options, &profile));
-    /* What no microbenchmark measures, chunks that the link's stream zeroes, takes long by such rates. */
+    /* No microbenchmark measures the zeroing of chunks on the link's stream, which takes long at this
+     * rate. */
     profile.device_bytes_per_second = 1e6;
     assert_ok(tide_microbenchmark_needed(&options, &profile, &needed));
     assert_false(needed);
@@ -1494,7 +1503,7 @@ static void streams_keep_a_part_of_their_speed(void **state)
         }
 }
 
-/* --- what papers count with --- */
+/* --- memory as papers count it --- */
 
 static double bytes_at(tide_accounting of, double params, uint64_t ranks, tide_dtype dtype, uint32_t index)
 {
