@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINKS_MAX = 40 /* as the system has it */ };
+enum { LINKS_MAX = 40 /* the limit of Linux */ };
 
 static tide_status look_fail(const char *name, const char *path, int error)
 {
@@ -24,16 +24,19 @@ static tide_status look_fail(const char *name, const char *path, int error)
     return tide_fail(TIDE_ERROR_IO, "%s %s: can't be looked at: %s", name, path, strerror(error));
 }
 
-/* ---- where a path leads ---- */
+/* ---- the place that a path leads to ---- */
 
 typedef struct place {
     const tide_file_use *use;
     bool exists;
-    struct stat about; /* if it exists */
-    char *made;        /* if not: where it would be made; NULL: nowhere, its folder is not there either */
+    struct stat about; /* only if the file exists */
+    /* only if the file does not exist: the path at which it would be created; NULL: its folder does not exist
+     * either */
+    char *made;
 } place;
 
-/* 0, or an errno value. */
+/* Replaces a path whose last name is a symbolic link by the path that the link names. Returns 0 or an errno
+ * value; ENOENT: the last name is no link, or does not exist. */
 static int link_follow(char **path)
 {
     char target[PATH_MAX];
@@ -52,7 +55,7 @@ static int link_follow(char **path)
     return followed != NULL ? 0 : ENOMEM;
 }
 
-/* The folder with links followed, and the last name: 0, or an errno value. */
+/* Resolves all links in the folder part of the path and keeps the last name. Returns 0 or an errno value. */
 static int folder_follow(char **path)
 {
     size_t length = strlen(*path);
@@ -73,7 +76,8 @@ static int folder_follow(char **path)
     return joined != NULL ? 0 : ENOMEM;
 }
 
-/* Where a file of this name would be made. *made is NULL where its folder is not there. 0, or an errno value. */
+/* Finds the path at which opening `path` would create a file. Leaves *made as it is if the folder does not
+ * exist. Returns 0 or an errno value. */
 static int made_find(const char *path, char **made)
 {
     char *at = strdup(path);
@@ -101,7 +105,7 @@ static tide_status place_find(const tide_file_use *use, place *found)
     int error = found->exists ? 0 : errno;
     if (tide_files_is_absent(error))
         error = made_find(use->path, &found->made);
-    if (error == ENAMETOOLONG) /* whoever opens it says so */
+    if (error == ENAMETOOLONG) /* the code that opens the file reports this */
         error = 0;
     return error == 0 ? TIDE_OK : look_fail(use->name, use->path, error);
 }
@@ -139,14 +143,15 @@ tide_status tide_file_is_same(const char *a, const char *b, bool *same)
     return TIDE_OK;
 }
 
-/* ---- what a folder has ---- */
+/* ---- the files in a folder ---- */
 
 static bool is_number(const char *text)
 {
     return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
 }
 
-/* Whether the command takes a file of that name from there. `base`: the trace's last name. */
+/* Whether a command that is given the folder (or the trace called `base`) also reads or writes the file
+ * `name` in it. */
 static bool takes(tide_file_kind kind, const char *base, const char *name)
 {
     static const char middle[] = ".step-";
@@ -166,7 +171,8 @@ static bool takes(tide_file_kind kind, const char *base, const char *name)
     }
 }
 
-/* A folder of a run that counts as a whole. */
+/* Whether a run's folder of checkpoints holds an entry of this name that the run uses as a whole: a
+ * checkpoint, or the copy of the source model's files. */
 static bool is_runs_own(const char *name)
 {
     uint64_t step;
@@ -175,10 +181,10 @@ static bool is_runs_own(const char *name)
 
 typedef struct looking {
     const char *command;
-    const place *places; /* what is read, then what is written */
+    const place *places; /* the places that the command reads, then those that it writes */
     size_t read_count, count;
-    size_t first;               /* of the places that `owner` is compared with */
-    const tide_file_use *owner; /* whose folder is looked through */
+    size_t first;               /* index of the first place that is compared with the files of `owner` */
+    const tide_file_use *owner; /* the use whose folder is searched */
     const char *folder, *base;
     tide_file_kind kind;
 } looking;
@@ -189,7 +195,7 @@ static tide_status refuse(const looking *it, const tide_file_use *other, const c
                      other->name, other->path, it->owner->name, path);
 }
 
-/* An entry of the folder that the command takes: has it another use? */
+/* Refuses a file of the folder that the command also uses under another option. */
 static tide_status entry_check(const looking *it, int folder, const char *name)
 {
     char path[PATH_MAX];
@@ -203,7 +209,8 @@ static tide_status entry_check(const looking *it, int folder, const char *name)
     return TIDE_OK;
 }
 
-/* What would be made there, and then be taken for a part of what is read. */
+/* Refuses an output that the command would create in this folder under a name that it later takes for one of
+ * the folder's files. */
 static tide_status newcomers_check(const looking *it)
 {
     char *folder = realpath(it->folder, NULL);
@@ -258,11 +265,11 @@ static tide_status folder_check(const looking *it)
         else if (takes(it->kind, it->base, name))
             status = entry_check(it, dirfd(folder), name);
     }
-    closedir(folder); /* opened for reading: nothing can be lost */
+    closedir(folder); /* the folder was only read, so closing loses nothing */
     return status;
 }
 
-/* The files that belong to what is read or written under one name. */
+/* Checks the files that belong to the place `owner`: a trace's segments, a folder's shards. */
 static tide_status parts_check(looking it, const place *owner)
 {
     char folder[TIDE_CHECKPOINT_PATH_BYTES];
@@ -284,7 +291,7 @@ static tide_status parts_check(looking it, const place *owner)
     return folder_check(&it);
 }
 
-/* ---- all of it ---- */
+/* ---- all uses together ---- */
 
 static tide_status place_check(looking it, const place *one)
 {

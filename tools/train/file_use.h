@@ -1,8 +1,11 @@
-/* What a command reads and what it writes: nothing that it writes may be something that it reads, or something else that it writes.
+/* Checks the files that a command line names: the command must not write a file that it also reads, nor write
+ * one file twice.
  *
- * Two paths are one file if they lead, links followed, to the same device and inode; where nothing is there yet, to the same name in
- * the same folder. What is no file and no folder (/dev/null, a pipe, a terminal) keeps no content that could be lost: it may be named
- * twice. A folder that is read counts with the files in it that the command takes from there.
+ * Two paths name one file if, after links are resolved, they lead to the same device and inode. Files that do
+ * not exist yet are one file if they would be created under the same name in the same folder. A path may be
+ * given twice if it is neither a regular file nor a folder (/dev/null, a pipe, a terminal), because no
+ * content can be lost there. For a folder that the command reads, the check includes the files that the
+ * command reads from it.
  */
 #ifndef TIDE_TOOLS_FILE_USE_H
 #define TIDE_TOOLS_FILE_USE_H
@@ -13,29 +16,32 @@
 #include <stddef.h>
 
 typedef enum tide_file_kind {
-    TIDE_FILE_PLAIN = 0, /* a file, or a folder that is made */
-    TIDE_FILE_TRACE,     /* a file, and PATH.step-N beside it */
+    TIDE_FILE_PLAIN = 0, /* a file, or a folder that the command creates */
+    TIDE_FILE_TRACE,     /* a file, and its segments PATH.step-N beside it */
     TIDE_FILE_DATA,      /* a file, or a folder of shards */
     TIDE_FILE_MODEL,     /* a file, or a folder with a model */
-    TIDE_FILE_RUN,       /* a folder of checkpoints: what is in them, and what a run keeps beside them */
-    TIDE_FILE_WHOLE,     /* a folder, and all files in it */
+    /* a folder of checkpoints: the files in each of them, and the source model's files that a run keeps
+     * beside them */
+    TIDE_FILE_RUN,
+    TIDE_FILE_WHOLE, /* a folder, and all files in it */
 } tide_file_kind;
 
 typedef struct tide_file_use {
-    const char *name; /* in messages: "--data" */
-    const char *path; /* NULL: not given */
+    const char *name; /* the option, for messages: "--data" */
+    const char *path; /* NULL: the option is not given */
     tide_file_kind kind;
 } tide_file_use;
 
-enum { TIDE_FILE_USES_MAX = 8 }; /* that are read, and that are written */
+enum { TIDE_FILE_USES_MAX = 8 }; /* most uses that a command may read; as many again may be written */
 
-/* Look, before anything is opened for writing. A run's folder may be read and written; what is in its parts may not.
- * ARGUMENT: two are one; the message names both. IO: something can't be looked at. NO_MEMORY. */
+/* Compares all files that `command` reads and writes. Call it before anything is opened for writing. The same
+ * run folder may be both read and written, but no single file in its checkpoints may. ARGUMENT: two uses name
+ * one file; the message names both. IO: a path can't be examined. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_file_uses_check(const char *command, const tide_file_use *reads,
                                                 size_t read_count, const tide_file_use *writes,
                                                 size_t write_count);
 
-/* Whether both paths are there and lead to one file or folder. IO: that can't be found out. */
+/* Sets *same: do both paths exist and lead to one file or folder? IO: a path can't be examined. */
 TIDE_NODISCARD tide_status tide_file_is_same(const char *a, const char *b, bool *same);
 
 #endif

@@ -1,8 +1,9 @@
-/* Options that a run and a plan of it have in common, one text for both tables. `at` is where the value goes. */
+/* Entries of option tables that `tidepool train`, `plan` and `tune` share, so that each has one help text.
+ * The parameter `at` is the offset of the member that gets the option's value. */
 #ifndef TIDE_TOOLS_RUN_OPTIONS_H
 #define TIDE_TOOLS_RUN_OPTIONS_H
 
-/* Bounds of sizes: below a byte and beyond any machine. */
+/* Bounds of the sizes that a user may give; the upper one is more than any machine has. */
 #define TIDE_SIZE_LEAST 1.0
 #define TIDE_SIZE_MOST  1152921504606846976.0 /* 1024 PiB */
 
@@ -155,7 +156,8 @@
         .help = "memory of the machine, of which a run takes 80% where no --host-memory is given"            \
     }
 
-/* What `tidepool plan` and `tidepool tune` ask of a run, whose tide_train_settings lie at `at`. */
+/* The entries that describe a run to `tidepool plan` and `tidepool tune`. `at` is the offset of a
+ * tide_train_settings in their own settings. */
 #define TIDE_RUN_AT(at, field) ((at) + offsetof(tide_train_settings, field))
 
 #define TIDE_PLANNED_STEP(at)                                                                                \

@@ -6,11 +6,11 @@
 #include <time.h>
 
 static volatile sig_atomic_t end_seen, end_count, save_seen;
-/* of the first SIGINT or SIGTERM; set and read in the handler, which blocks both */
+/* Time of the first SIGINT or SIGTERM. Only the handler uses it, while both signals are blocked. */
 static struct timespec first_at;
 static volatile sig_atomic_t first_seen;
 
-/* Whether a signal comes so long after the first that somebody means it as the second. */
+/* Whether this signal comes a second or more after the first: then the user has sent it on purpose. */
 static bool is_second(void)
 {
     struct timespec now;
@@ -30,7 +30,7 @@ static void on_end(int number)
     end_count++;
     if ((number == SIGINT || number == SIGTERM) && is_second()) {
         (void)signal(number, SIG_DFL);
-        (void)raise(number); /* it comes when this handler returns */
+        (void)raise(number); /* the process gets it when this handler returns */
     }
     errno = kept;
 }

@@ -1,28 +1,32 @@
-/* Signals that ask something of a command: to come to an end, or to save.
+/* Signals that ask a command to end or to save. The handlers only set flags, which the command reads.
  *
- *   INT, TERM        end; one that comes a second or more after the first ends the process at once. Not sooner: who passes a signal
- *                    on (timeout) sends it to the process and to its group, so that it comes twice
- *   HUP, XCPU        end, too: a terminal that closed, processor time that is used up. Neither ever ends the process at once:
- *                    both are sent again and again. A HUP that was ignored at start (nohup) stays ignored
- *   USR1, USR2       save now and go on: what batch systems send some time before they kill
- *   PIPE             whoever writes gets the error, as of XFSZ, which main ignores in every command
+ *   INT, TERM     end. A second one ends the process at once, if it comes at least a second after the first:
+ *                 programs such as timeout send a signal to the process and to its group, so that it arrives
+ *                 twice
+ *   HUP, XCPU     end (a terminal was closed; the processor time is used up). These never end the process at
+ *                 once, because the system sends them repeatedly. A HUP that was ignored at start (nohup)
+ *                 stays ignored
+ *   USR1, USR2    save now and go on: batch systems send them some time before they kill
+ *   PIPE          ignored, so that the write fails with an error. main ignores XFSZ in every command, for the
+ *                 same reason
  */
 #ifndef TIDE_TOOLS_STOP_H
 #define TIDE_TOOLS_STOP_H
 
 #include <stdbool.h>
 
-/* Note the signals that ask for the end from here on. */
+/* Install the handlers of the signals that ask for the end. */
 void tide_stop_install(void);
 
 bool tide_stop_wanted(void);
-const char *tide_stop_name(void); /* of the first one, "SIGINT", where it is wanted */
-unsigned tide_stop_count(void);   /* signals so far that ask for the end */
+const char *tide_stop_name(void); /* name of the first signal that asked for the end, "SIGINT", if one did */
+unsigned tide_stop_count(void);   /* signals so far that asked for the end */
 
-/* Note also the signals that ask for a save, and survive a reader that left. */
+/* Install those handlers and the ones that ask for a save, and ignore SIGPIPE. */
 void tide_stop_install_run(void);
 
-/* The name of a signal that has asked for a save since the last call, "SIGUSR1"; NULL: none has. */
+/* Returns the name of the latest signal that has asked for a save since the last call, "SIGUSR1"; NULL: none
+ * has. */
 const char *tide_stop_save_take(void);
 
 #endif

@@ -1,19 +1,21 @@
 /* tidepool train: from a command line to a trained model.
  *
- *   1. command line -> device and trainer options
- *   2. outputs must be neither inputs nor each other; those that could fail are tried before anything is measured or trained:
- *      checkpoint folder, metrics, trace; then the machine that the null device plays on, or what --auto chooses
- *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
- *   4. step by step: evaluation, save; a signal ends the loop after the step
- *   5. last lines, summary, save, evaluation, sample
+ *   1. Turn the command line into options of the device and of the trainer.
+ *   2. Refuse an output that is also an input or another output. Open the outputs that could fail (checkpoint
+ *      folder, metrics, trace) before anything is measured or trained. Then find the machine that the null
+ *      device imitates, or let --auto choose.
+ *   3. Create the trainer; print where every byte goes; only now empty the old metrics and trace.
+ *   4. Run step after step, with evaluations and saves between them; a signal ends the loop after the step.
+ *   5. Print the last lines and the summary, save, export, evaluate, sample.
  *
- * A step's updates may run inside the next step, so its line, on the console and in the metrics, is written
- * when both halves are known: the trainer's report, and the step's share of the pool's counters. Before an
- * evaluation, a save or a sample the pool is drained, which ends the step's share: their time and moves are
- * in no step's line.
+ * The updates of a step may run inside the next step. So the command writes a step's line, on the console and
+ * in the metrics, when it has both the trainer's report and the pool's counters of that step. It drains the
+ * pool before an evaluation, a save or a sample. This ends the step's counters, so that no step's line
+ * includes their time and moves.
  *
- * Signals only set flags (tools/train/stop.h). A run that has begun is never lost to its outputs: one that can't be written is told,
- * and the run goes on. A run that fails otherwise saves its last complete step before it ends.
+ * Signals only set flags (tools/train/stop.h). If an output of a run that has begun can't be written, a line
+ * on standard error says so and the run goes on. A run that fails for another reason saves its last complete
+ * step before it ends.
  */
 #include "src/checkpoint/folder.h"
 #include "src/train/metrics.h"
@@ -40,34 +42,38 @@
 
 static const char command_name[] = "tidepool train";
 
-/* Steps that wait for their counters: the last one, and one whose updates run on. */
+/* Most steps whose reports wait for their counters: the last one, and one whose updates still run. */
 enum { WAITING_STEPS_MAX = 8 };
 
 typedef struct train_run {
     tide_train_settings settings;
     tide_trainer_options options;
     tide_trainer *trainer;
-    tide_metrics *metrics; /* NULL: none wanted */
-    tide_trace *trace;     /* NULL: none wanted */
+    tide_metrics *metrics; /* NULL: no --metrics */
+    tide_trace *trace;     /* NULL: no --trace */
     char device[TIDE_DEVICE_FACTORY_NAME_BYTES];
-    char no_gpu[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
-    char *freeze;                                  /* --freeze's patterns, blanks between them */
+    char no_gpu[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why --device auto chose the host; "" otherwise */
+    char *freeze;                                  /* --freeze's patterns, separated by blanks */
     tide_making making;
     tide_progress progress;
     tide_train_folder folder;
     tide_export_place exporting;
-    tide_train_prediction prediction; /* on the null device */
+    tide_train_prediction prediction; /* used with --device null */
     tide_train_saves saves;
-    uint64_t first_step;                            /* done before this run */
-    tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
+    uint64_t first_step; /* steps that were done before this run */
+    /* report n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
+    tide_trainer_report waiting[WAITING_STEPS_MAX];
     uint64_t reported;
-    uint64_t lined; /* have their line */
-    double unigram; /* entropy of the validation split, the mark to beat; NAN if not known yet */
+    uint64_t lined; /* steps whose line is written */
+    /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
+     * computed */
+    double unigram;
 } train_run;
 
 /* ---- 2: outputs ---- */
 
-/* The folder whose config.json and tokenizer are this run's: its own, or what the checkpoint that it goes on from has kept. */
+/* The folder from which this run's exports copy config.json and the tokenizer: the one that the model was
+ * loaded from, or the copy that the checkpoint which the run resumes from has kept. NULL: none. */
 static const char *source_of(const train_run *run)
 {
     if (run->options.weights != NULL)
@@ -75,7 +81,7 @@ static const char *source_of(const train_run *run)
     return run->folder.source[0] != '\0' ? run->folder.source : NULL;
 }
 
-/* What --export writes, and where: as the run's params are. */
+/* The export that --export asks for, in the dtype of the run's params. */
 static tide_export export_of(train_run *run)
 {
     return (tide_export){.files = tide_files_posix(),
@@ -91,7 +97,8 @@ static tide_export export_of(train_run *run)
 static tide_status export_open(train_run *run)
 {
     tide_export export = export_of(run);
-    export.may_be_there = run->settings.resume && run->folder.finished; /* a restart of a run that is done */
+    /* a run that was done is started again */
+    export.may_be_there = run->settings.resume && run->folder.finished;
     return run->settings.export != NULL ? tide_export_begin(&export, &run->exporting) : TIDE_OK;
 }
 
@@ -100,7 +107,8 @@ static tide_status outputs_open(train_run *run)
     const tide_train_settings *settings = &run->settings;
     const tide_export export = export_of(run);
     if (settings->export != NULL)
-        tide_export_tidy(export.files, export.out); /* before anything asks how much is free there */
+        /* so that the checks of free space count the removed files as free */
+        tide_export_tidy(export.files, export.out);
     tide_status status = tide_train_folder_check(settings, &run->options,
                                                  settings->export != NULL ? &export : NULL, &run->folder);
     if (status == TIDE_OK)
@@ -116,7 +124,7 @@ static tide_status outputs_open(train_run *run)
     return status;
 }
 
-/* A run that failed leaves no folder without a checkpoint behind. */
+/* Removes the checkpoint folder that this run created, if the run failed before its first checkpoint. */
 static void folder_withdraw(const train_run *run)
 {
     const tide_files *files = tide_files_posix();
@@ -137,8 +145,8 @@ static tide_status trace_begin(train_run *run)
                                   machine);
 }
 
-/* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them
- * already, unless it saves to another folder than it began in. */
+/* Copies the model's config.json and tokenizer beside the checkpoints, for later exports of them. A run that
+ * resumes has the copy already, unless it saves to another folder than it resumes from. */
 static tide_status source_keep(const train_run *run)
 {
     char source[TIDE_CHECKPOINT_PATH_BYTES];
@@ -154,8 +162,9 @@ static tide_status source_keep(const train_run *run)
     return tide_export_keep_source(tide_files_posix(), folder, source_of(run));
 }
 
-/* The lines of steps that this run takes again go; what the null device predicts takes none again. Where they can't be cut, on a full
- * disk, say, they stay: a run that is started again by a batch system must not end for that. */
+/* Removes from the metrics file the lines of steps that this run computes again (none on the null device,
+ * which computes nothing). If a run that resumes can't remove them, because the disk is full, say, it warns
+ * and goes on: else a batch system that restarts the run could never continue it. */
 static tide_status metrics_begin(train_run *run)
 {
     const uint64_t step = tide_train_settings_predict(&run->settings) ? UINT64_MAX : run->first_step;
@@ -203,7 +212,7 @@ static tide_status trainer_open(train_run *run)
 
 /* ---- 4: steps ---- */
 
-/* A step's line, on the console and in the metrics: both halves are there. */
+/* Writes a step's line to the console and to the metrics, and its end to the trace. */
 static void step_line(train_run *run, const tide_trainer_report *report, const tide_pool_counters *counters)
 {
     const uint64_t tokens = tide_trainer_plan_get(run->trainer)->batch_tokens;
@@ -217,8 +226,9 @@ static void step_line(train_run *run, const tide_trainer_report *report, const t
         tide_progress_warn(&run->progress, "%s; the run goes on without it", tide_message());
 }
 
-/* Write the lines of the steps whose last update has ended, oldest first; the pool keeps 8 of them, so this is
- * called every step. Counters without a report are a step's that failed. */
+/* Writes the lines of the steps whose last update has ended, the oldest first. Called after every step,
+ * because the pool keeps the counters of 8 steps only. Counters without a report belong to a step that
+ * failed. */
 static void counters_take(train_run *run)
 {
     uint64_t step;
@@ -228,15 +238,15 @@ static void counters_take(train_run *run)
         step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
 }
 
-/* Where this run's params are from; NULL: they are initial values. */
+/* The file or folder that this run's params were loaded from; NULL: the run began with initial values. */
 static const char *beginning_of(const train_run *run)
 {
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
     return resumed->resumed ? resumed->from.path : run->options.weights;
 }
 
-/* Of gradients that are not finite: what may be the cause, and what helps. As long as no update was made the
- * learning rate has no part in it. */
+/* Adds to the message about gradients that are not finite: a likely cause and a remedy. Before the first
+ * update the cause can't be the learning rate, so the loaded values are to blame. */
 static tide_status nonfinite_advise(const train_run *run, tide_status status)
 {
     char message[1024], kept[96] = "";
@@ -269,7 +279,7 @@ static tide_status step_run(train_run *run)
     return TIDE_OK;
 }
 
-/* End the last step's share of the counters here: what follows is no step's. */
+/* Waits for the last step's updates and writes its line, so that later work counts in no step. */
 static tide_status steps_settle(train_run *run)
 {
     const tide_status status = tide_pool_drain(tide_trainer_pool(run->trainer));
@@ -299,7 +309,8 @@ static bool is_every(uint64_t every, uint64_t step)
     return every != 0 && step % every == 0;
 }
 
-/* A folder that somebody has removed is made again, and gets what an export copies, if the run began with it. */
+/* Saves. If somebody has removed the checkpoint folder, the save creates it again, and this function copies
+ * the model's config.json and tokenizer to it again. */
 static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 {
     const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
@@ -309,7 +320,7 @@ static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
     return status;
 }
 
-/* Whether a signal has asked for a save that can be made. */
+/* Whether a signal has asked for a save that is possible; if it is not possible, a line says why. */
 static bool save_asked(train_run *run)
 {
     const char *signal_name = tide_stop_save_take();
@@ -324,7 +335,7 @@ static bool save_asked(train_run *run)
     return signal_name != NULL && tide_train_saves_pending(&run->saves);
 }
 
-/* What is due after a step. */
+/* Evaluates and saves after a step, if it is time for either. */
 static tide_status between_steps(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
@@ -401,10 +412,13 @@ static tide_status export(train_run *run)
         tide_progress_line(&run->progress, "exported %s in %s", export.out,
                            tide_weights_dtype_name(export.dtype));
     return status == TIDE_ERROR_ARGUMENT && !compares ? TIDE_ERROR_STATE
-                                                      : status; /* values are wrong, not the command line */
+                                                      /* the trained values can't be exported; the command
+                                                       * line is right */
+                                                      : status;
 }
 
-/* The model that a save has failed to keep may still be exported, to another disk, say. */
+/* Exports although the last save has failed, since --export may be on another disk. Returns the save's
+ * failure. */
 static tide_status export_in_spite(train_run *run, tide_status failure)
 {
     char message[1024];
@@ -437,7 +451,8 @@ static tide_status ending_run(train_run *run)
     return status;
 }
 
-/* Before anything is opened for writing: no output is an input or another output. ARGUMENT names both; IO, NO_MEMORY. */
+/* Refuses an output that is an input or another output; the message names both options. Called before
+ * anything is opened for writing. ARGUMENT, IO, NO_MEMORY. */
 static tide_status files_check(const tide_train_settings *settings)
 {
     char run[TIDE_CHECKPOINT_PATH_BYTES];
@@ -491,14 +506,15 @@ static tide_status train(train_run *run)
     return status == TIDE_OK ? ending_run(run) : status;
 }
 
-/* After the failure has been told: steps that did finish get their lines, and the last of them is saved, as far as the pool
- * still can. Not after a loss or norm that is no number: what such a step leaves is worth less than the checkpoint that --keep
- * would remove for it. */
+/* Called when the failure has been printed: writes the lines of the steps that finished and saves the last of
+ * them, if the pool still works. After a loss or norm that is not finite it saves nothing, because --keep
+ * would remove an older, good checkpoint for this one. */
 static void steps_rescue(train_run *run, tide_status failure)
 {
     if (run->trainer == NULL || run->progress.out == NULL)
         return;
-    const bool settled = steps_settle(run) == TIDE_OK; /* not on a device that failed, which has been told */
+    /* false if the device failed, which has been printed */
+    const bool settled = steps_settle(run) == TIDE_OK;
     if (!settled)
         counters_take(run);
     if (settled && failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
@@ -507,7 +523,7 @@ static void steps_rescue(train_run *run, tide_status failure)
     tide_progress_close(&run->progress);
 }
 
-/* A line at the end for metrics that were lost on the way. */
+/* Prints at the end how many metrics lines were lost; false if any. */
 static bool metrics_arrived(const train_run *run)
 {
     bool reader_left = false;
@@ -520,8 +536,8 @@ static bool metrics_arrived(const train_run *run)
     return false;
 }
 
-/* Closing can fail too (a full disk shows itself late). One failure, one line: what is lost beside a failure
- * goes unsaid. */
+/* Closes trace and metrics. Closing can fail, too (a full disk is noticed late). After one failure has been
+ * printed, later ones are not. */
 static int outputs_close(train_run *run, int exit_status)
 {
     const bool lines_arrived = tide_progress_arrived(&run->progress), metrics_did = metrics_arrived(run);
@@ -559,10 +575,12 @@ int tide_command_train(int count, char *const *arguments)
         exit_status = tide_command_failed(command_name, status);
         steps_rescue(&run, status);
     }
-    tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
+    /* the trainer reports its last events to the trace, so the trace is closed later */
+    tide_trainer_destroy(run.trainer);
     tide_train_predict_close(&run.prediction);
     exit_status = outputs_close(&run, exit_status);
-    tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
+    /* removes the temporary folder of an export that did not finish */
+    tide_export_abandon(tide_files_posix(), &run.exporting);
     if (exit_status != TIDE_EXIT_OK)
         folder_withdraw(&run);
     tide_train_folder_close(&run.folder);

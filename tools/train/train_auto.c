@@ -16,7 +16,7 @@ static bool go_on(void *context, uint32_t done, uint32_t total)
     return !tide_stop_wanted();
 }
 
-/* The candidate that is the run as it was given. */
+/* The candidate with the choices of the command line; NULL: none. */
 static const tide_candidate *given_of(const tide_candidate *list, uint32_t count, const tide_choice *given)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -5,10 +5,11 @@
 #include "src/train/trainer.h"
 #include "tools/train/train_options.h"
 
-/* Choose chunk size, recompute, the optimizer's place and prefetch, as far as they are not on the command line, by prediction: at
- * most ten seconds of it, and what it takes to measure this machine and the model's kernels once. Nothing chosen changes a bit.
- * Tells what and why on stdout. A wanted stop, or the time, ends the search with the best so far, if that is nothing
- * with the run as given. BUDGET: nothing fits; statuses of measuring and of tide_tune. */
+/* Choose chunk size, recompute, optimizer placement and prefetch, except those that the command line gives,
+ * by predicting the step time of each candidate. Prints the choice and the reason on stdout. The search takes
+ * at most ten seconds; before it the machine and the model's kernels are measured, once. No choice changes a
+ * bit of the results. A signal, or the end of the time, ends the search with the best candidate so far; if
+ * none has fit yet, the run stays as given. BUDGET: nothing fits; statuses of measuring and of tide_tune. */
 TIDE_NODISCARD tide_status tide_train_auto(const tide_train_settings *settings,
                                            tide_trainer_options *options);
 

@@ -1,13 +1,16 @@
-/* The checkpoint folder of `tidepool train`, before anything is trained.
+/* Checks of the checkpoint folder that `tidepool train` makes before it trains.
  *
- *   1  refuse a folder that is a checkpoint itself, or has the place of one; make the folder, make a file in it and remove it: what
- *      can't be written is found now, not at the first save. Lock it: the saves of two runs would stand in each other's way
- *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound, or
- *      have a later checkpoint's name and be no folder
- *   3  play the run's saves through, and compare the space that they need with the free space
+ *   1  Refuse a folder that is a checkpoint itself, or has a checkpoint's name in a run's folder. Create the
+ *      folder if necessary, then create a file in it and remove it, so that a folder that can't be written is
+ *      found now and not at the first save. Lock the folder, because the saves of two runs would disturb each
+ *      other.
+ *   2  Find the checkpoint to resume from. Refuse a folder that holds another run's checkpoints, a later
+ *      checkpoint that is not damaged, or a file that has the name of a later checkpoint.
+ *   3  Simulate the run's saves, and compare the space that they need with the free space.
  *
- * With --resume-from a later checkpoint is never lost: a sound one ends the run here, a damaged one is renamed, and that only
- * when the one to begin from has been loaded. So a newest checkpoint that is damaged costs one command.
+ * With --resume-from no later checkpoint is ever lost. A sound one ends the run here; a damaged one is
+ * renamed, and only after the checkpoint to resume from has been loaded. So a user whose newest checkpoint is
+ * damaged needs one command to go on.
  */
 #include "tools/train/train_folder.h"
 
@@ -27,9 +30,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- 1: can it be written? ---- */
+/* ---- 1: can the folder be written? ---- */
 
-/* Does a folder of checkpoints hold `path`, called step-N? `run`: that folder. */
+/* Sets *is: is `path`, called step-N, in a folder of checkpoints? Sets `run` to that folder. */
 static tide_status is_in_run(const char *path, char run[TIDE_CHECKPOINT_PATH_BYTES], bool *is)
 {
     tide_folder held;
@@ -60,7 +63,8 @@ static tide_status itself_refuse(const char *dir, const char *path, const char *
         dir, run, from);
 }
 
-/* A checkpoint in a folder's place: what was saved inside would go with it. */
+/* Refuses a --checkpoint folder that is a checkpoint itself: whoever removes that checkpoint would remove
+ * this run's, too. */
 static tide_status itself_check(const char *dir)
 {
     char run[TIDE_CHECKPOINT_PATH_BYTES];
@@ -68,7 +72,7 @@ static tide_status itself_check(const char *dir)
     uint64_t step;
     bool is_step = false;
     if (strlen(dir) + 64 > sizeof run)
-        return TIDE_OK; /* whoever makes it says so */
+        return TIDE_OK; /* the call that creates the folder reports this */
     const tide_status peeked = tide_checkpoint_peek(tide_files_posix(), dir, &state);
     if (peeked == TIDE_ERROR_IO || peeked == TIDE_ERROR_NO_MEMORY)
         return peeked;
@@ -103,7 +107,8 @@ static tide_status folder_probe(const tide_files *files, const char *dir, bool *
     return TIDE_OK;
 }
 
-/* The lock ends with the process, however that ends. Where a file system has no locks (some that are shared), there is none. */
+/* Locks the folder; the system removes the lock when the process ends, however that happens. On file systems
+ * without locks (some shared ones) the run goes on without a lock. */
 static tide_status folder_lock(const char *dir, tide_train_folder *folder)
 {
     const int descriptor = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -119,7 +124,7 @@ static tide_status folder_lock(const char *dir, tide_train_folder *folder)
     return TIDE_OK;
 }
 
-/* ---- 2: does what it holds stand in the way? ---- */
+/* ---- 2: does the folder hold checkpoints that forbid this run? ---- */
 
 static tide_status refuse_used(const char *dir, const char *held)
 {
@@ -142,7 +147,8 @@ static void check_show(void *making, uint64_t done_bytes, uint64_t total_bytes)
     tide_making_show(making, "checksums of a later checkpoint", done_bytes, total_bytes);
 }
 
-/* A later checkpoint than the one to begin from. */
+/* Verifies all checksums of a checkpoint that is later than the one to resume from: a sound one is refused, a
+ * damaged one is listed. */
 static tide_status later_check(const tide_folder *held, uint64_t step, tide_train_folder *folder)
 {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
@@ -197,7 +203,8 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
     const tide_status status = tide_checkpoint_newest(files, settings->checkpoint, from);
     if (status == TIDE_OK && from->exists && !settings->resume)
         return refuse_used(settings->checkpoint, from->path);
-    if (status == TIDE_OK && from->weights_only && from->step < settings->steps) /* where steps are left */
+    /* a run without steps left needs no moments */
+    if (status == TIDE_OK && from->weights_only && from->step < settings->steps)
         return tide_fail(TIDE_ERROR_STATE,
                          "--resume: %.900s holds weights alone, and --resume goes on to the last bit; "
                          "--resume-from %.900s begins "
@@ -206,7 +213,8 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
     return settings->resume ? tide_train_folder_advise(settings, status) : status;
 }
 
-/* Checkpoints of the steps after `from` need their names. */
+/* Refuses a file in the folder that has the name of a checkpoint that the run will save, after step
+ * `from`. */
 static tide_status way_check(const tide_train_settings *settings, uint64_t from)
 {
     tide_folder held;
@@ -218,9 +226,9 @@ static tide_status way_check(const tide_train_settings *settings, uint64_t from)
     return status;
 }
 
-/* ---- 3: is there space? ---- */
+/* ---- 3: is there enough free space? ---- */
 
-/* After step `from`: when --save-every says so, and at the end. */
+/* The number of saves after step `from`: those of --save-every, and the last one. */
 static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
 {
     if (from >= settings->steps)
@@ -231,7 +239,7 @@ static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
            (settings->steps % settings->save_every != 0);
 }
 
-/* "--keep 1, which needs 2.0 GiB, or " where so much is free, else "". */
+/* Writes "--keep 1, which needs 2.0 GiB, or " to `advice` if `free_bytes` suffice for that, else "". */
 static tide_status advise(const char *dir, const tide_checkpoint_saves *saves, const char *option,
                           uint64_t free_bytes, char *advice, size_t size)
 {
@@ -249,7 +257,7 @@ static uint64_t at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What the export takes of the same disk. */
+/* Sets *bytes to the size of the export if it goes to the same disk as `dir`; else leaves it. */
 static tide_status beside(const char *dir, const tide_export *export, uint64_t *bytes)
 {
     char parent[TIDE_CHECKPOINT_PATH_BYTES];
@@ -309,13 +317,14 @@ static tide_status free_space_check(const tide_train_settings *settings, const t
     const int error = files->free_space(files->context, settings->checkpoint, &free_bytes);
     free_bytes -= at_most(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
-        return TIDE_OK; /* where the system does not tell, a save will */
+        return TIDE_OK; /* if the system can't tell the free space, a save that fails will */
     return space_refuse(settings, options, &saves, needed, free_bytes, beside_bytes > 0);
 }
 
-/* ---- is --export out of its way? ---- */
+/* ---- does --export keep out of the folder? ---- */
 
-/* tide_export_begin sees to this where checkpoints are there already. */
+/* Refuses an --export in the checkpoint folder under a name that runs use. tide_export_begin checks the same
+ * only once checkpoints exist. */
 static tide_status export_check(const tide_train_settings *settings, const tide_export *export)
 {
     char parent[TIDE_CHECKPOINT_PATH_BYTES];
@@ -331,7 +340,8 @@ static tide_status export_check(const tide_train_settings *settings, const tide_
                      export->out);
 }
 
-/* What the checkpoint to go on from has kept. */
+/* Sets folder->source to the copy of the source model's files beside the checkpoint to resume from, and
+ * folder->elsewhere. */
 static tide_status source_find(const tide_checkpoint_found *from, tide_train_folder *folder)
 {
     char dir[TIDE_CHECKPOINT_PATH_BYTES];
@@ -349,7 +359,7 @@ static tide_status source_find(const tide_checkpoint_found *from, tide_train_fol
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- all checks ---- */
 
 tide_status tide_train_folder_check(const tide_train_settings *settings, const tide_trainer_options *options,
                                     const tide_export *export, tide_train_folder *folder)
@@ -395,7 +405,7 @@ tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out)
     return status;
 }
 
-/* The newest one before the first that its sizes and manifest do not speak against. */
+/* Finds the newest checkpoint before the last one whose manifest and file sizes are right. */
 static bool earlier_find(const char *dir, tide_checkpoint_found *found)
 {
     tide_folder held;
@@ -434,7 +444,7 @@ tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_s
 void tide_train_folder_close(tide_train_folder *folder)
 {
     if (folder->locked)
-        (void)close(folder->lock); /* nothing was written through it */
+        (void)close(folder->lock); /* nothing was written through this descriptor */
     folder->locked = false;
     free(folder->damaged);
     folder->damaged = NULL;

@@ -1,4 +1,5 @@
-/* A run's checkpoint folder, before anything is trained: can it be written, is there room, does what it holds stand in the way? */
+/* Checks of a run's checkpoint folder before training: can it be written, is there enough free space, and
+ * does it hold checkpoints that forbid this run? */
 #ifndef TIDE_TOOLS_TRAIN_FOLDER_H
 #define TIDE_TOOLS_TRAIN_FOLDER_H
 
@@ -7,33 +8,41 @@
 #include <stdio.h>
 
 typedef struct tide_train_folder {
-    bool made;   /* it did not exist */
-    bool locked; /* by `lock`, a descriptor of the folder */
+    bool made;   /* the check created it */
+    bool locked; /* `lock`, a descriptor of the folder, holds a lock */
     int lock;
-    const char *path;  /* --checkpoint's; set where `damaged` is */
-    uint64_t *damaged; /* [damaged_count]: steps after that of --resume-from */
+    const char *path;  /* of --checkpoint; set if `damaged` is */
+    uint64_t *damaged; /* [damaged_count]: steps of damaged checkpoints later than that of --resume-from */
     size_t damaged_count;
-    bool finished;  /* the checkpoint to go on from is of the run's last step */
-    bool elsewhere; /* the checkpoint to go on from lies in another folder than `path` */
+    bool finished;  /* the checkpoint to resume from is of the run's last step */
+    bool elsewhere; /* the checkpoint to resume from is in another folder than `path` */
     char source
-        [TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
+        /* the copy of the source model's files beside the checkpoint to resume from (export.h); "": none */
+        [TIDE_CHECKPOINT_PATH_BYTES];
 } tide_train_folder;
 
-/* No other run of this host may save to the folder until it is closed. Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With
- * --resume-from it must be the folder of that checkpoint, or hold none; and what is later there must be damaged, which reads
- * every byte of it. Room must be there for every checkpoint that the run makes, beside what --keep removes and what
- * `export` (NULL: none) needs on the same disk; and that must not have a name in the folder that runs use.
- * STATE, IO, CORRUPT (the checkpoint to resume from), ARGUMENT, NO_MEMORY, UNSUPPORTED. Nothing is changed but that the folder
- * is made. *folder begins zeroed and is closed in any case. */
+/* Checks the folder and locks it: no other run on this host can save to it until tide_train_folder_close.
+ *
+ * Without --resume and --resume-from the folder must hold no checkpoint, because it would be another run's.
+ * With --resume-from the folder must hold that checkpoint or none; later checkpoints in it must be damaged,
+ * which the call finds out by reading every byte of them. The free space must suffice for every checkpoint
+ * that the run saves, minus those that --keep removes, plus `export` (NULL: none) if it is on the same disk.
+ * The export's path must not be a name that runs use in the folder.
+ *
+ * Creates the folder if it does not exist and changes nothing else. *folder must be zeroed before, and closed
+ * after success and failure alike. STATE, IO, CORRUPT (the checkpoint to resume from), ARGUMENT, NO_MEMORY,
+ * UNSUPPORTED.
+ */
 TIDE_NODISCARD tide_status tide_train_folder_check(const tide_train_settings *settings,
                                                    const tide_trainer_options *options,
                                                    const tide_export *export, tide_train_folder *folder);
 
-/* The checkpoint is loaded: set the damaged later ones aside, and say so. IO. */
+/* Rename the later damaged checkpoints and print their new names. Call it when the checkpoint to resume from
+ * is loaded. IO. */
 TIDE_NODISCARD tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out);
 
-/* `status`. Of a damaged checkpoint that --resume found its message then names an earlier one; of other data
- * than the checkpoint's, the option that takes it. */
+/* Returns `status` and may add advice to its message: if --resume found a damaged checkpoint, the name of an
+ * earlier one; if the data differ from the checkpoint's, the option that allows it. */
 tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_status status);
 
 void tide_train_folder_close(tide_train_folder *folder);

@@ -4,7 +4,7 @@
 #include "tools/train/train_report.h"
 #include "tools/units.h"
 
-enum { BYTES_VOCABULARY = 257 /* a byte, and an end of text */ };
+enum { BYTES_VOCABULARY = 257 /* the 256 bytes and an end of text */ };
 
 bool tide_train_gpu_find(const char *device, tide_gpu *gpu)
 {

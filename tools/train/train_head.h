@@ -1,4 +1,5 @@
-/* What `tidepool train` says before its first step: device, model, how and on what it trains, what it goes on from. */
+/* The lines that `tidepool train` prints before its first step: device, model, settings, data, and the
+ * checkpoint that the run resumes from. */
 #ifndef TIDE_TOOLS_TRAIN_HEAD_H
 #define TIDE_TOOLS_TRAIN_HEAD_H
 
@@ -9,14 +10,14 @@ typedef struct tide_train_head {
     const tide_train_settings *settings;
     const tide_trainer_options *options;
     tide_trainer *trainer;
-    const char *device; /* the one that --device names or "auto" took */
-    const char *no_gpu; /* why "auto" took the host; "" otherwise */
-    const char *freeze; /* --freeze's patterns, blanks between them */
+    const char *device; /* named by --device, or chosen by "auto" */
+    const char *no_gpu; /* why --device auto chose the host; "" otherwise */
+    const char *freeze; /* --freeze's patterns, separated by blanks */
 } tide_train_head;
 
 void tide_train_head_print(const tide_train_head *head, FILE *out);
 
-/* Whether `device` is a GPU; then what it is. */
+/* Whether `device` is a GPU that works; if so, sets *gpu to its properties. */
 bool tide_train_gpu_find(const char *device, tide_gpu *gpu);
 
 #endif

@@ -1,4 +1,4 @@
-/* `tidepool train`'s command line: how one option stands to another, and what they mean to the trainer. */
+/* `tidepool train`'s command line: checks between options, and the trainer's options made from them. */
 #include "tools/train/train_options.h"
 
 #include "src/checkpoint/loss_scale.h"
@@ -32,7 +32,7 @@ static bool device_is_known(const char *device)
            tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK;
 }
 
-/* What was asked for that only the emulated device has; NULL if nothing. */
+/* The first option given that only the emulated device can fulfil; NULL: none. */
 static const char *emulated_only(const tide_train_settings *settings)
 {
     if (settings->checks)
@@ -58,7 +58,7 @@ void tide_train_settings_device(const tide_train_settings *settings,
     }
 }
 
-/* What only makes sense beside another option. */
+/* Refuses an option that makes sense only together with another one. */
 static tide_status needs_check(const bool *given, const char *option, const char *needed)
 {
     if (was_given(given, option) && !was_given(given, needed))
@@ -97,7 +97,7 @@ static tide_dtype dtype_of(const tide_train_settings *settings)
     return dtypes[settings->dtype];
 }
 
-/* 0: dynamic, or none where the dtype has none. */
+/* Sets *scale to the fixed loss scale; 0: dynamic, or no loss scale in this dtype. */
 static tide_status loss_scale_of(const tide_train_settings *settings, double *scale)
 {
     const char *text = settings->loss_scale;
@@ -176,7 +176,8 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     return status;
 }
 
-/* What is usual for a model that has been trained before, where nothing else is asked for. */
+/* If the run starts from a trained model, sets the usual fine-tuning values of options that were not
+ * given. */
 static tide_status weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
 {
     tide_status status = TIDE_OK;
@@ -214,7 +215,7 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     return status;
 }
 
-/* A run of which nothing is said, as `tidepool train` would have it. */
+/* The settings of a run with no option given but --model. */
 static tide_status run_default(char *model, tide_train_settings *run)
 {
     char model_option[] = "--model", device_option[] = "--device", null[] = "null";
@@ -290,7 +291,8 @@ static void pool_options_fill(const tide_train_settings *settings, const char *d
     pool->dtype = dtype_of(settings);
     pool->prefetch = settings->prefetch;
     pool->predict =
-        settings->metrics != NULL && !tide_train_settings_predict(settings); /* null: it is one itself */
+        /* a run on the null device is a prediction itself */
+        settings->metrics != NULL && !tide_train_settings_predict(settings);
     pool->placement = placements[settings->placement];
     pool->link_bytes_per_second = settings->link_bytes_per_second;
     pool->threads = (uint32_t)settings->threads;

@@ -1,4 +1,5 @@
-/* `tidepool train`'s command line: what a user may say, and what it means to the trainer. */
+/* `tidepool train`'s command line: the settings that a user gives, and the trainer's options made from
+ * them. */
 #ifndef TIDE_TOOLS_TRAIN_OPTIONS_H
 #define TIDE_TOOLS_TRAIN_OPTIONS_H
 
@@ -12,7 +13,7 @@
 
 typedef struct tide_train_settings {
     const char *model;
-    bool from_weights; /* --model names a folder: the run begins with its weights */
+    bool from_weights; /* --model names a folder with weights, with which the run begins */
     const char *data;
     const char *eval_data; /* NULL: not given */
     int data_format;       /* auto, u16, u32 */
@@ -34,7 +35,7 @@ typedef struct tide_train_settings {
     int dtype;              /* bf16, fp16, fp32 */
     const char *loss_scale; /* NULL: not given */
     uint64_t vocab_size;
-    tide_option_texts freeze; /* globs */
+    tide_option_texts freeze; /* glob patterns */
     int recompute;            /* auto, none, all */
 
     const char *device;
@@ -45,7 +46,7 @@ typedef struct tide_train_settings {
     int placement; /* auto, host, device */
     double link_bytes_per_second;
     uint64_t threads;
-    bool automatic; /* choose what is not given of chunk size, recompute, placement and prefetch */
+    bool automatic; /* --auto: choose chunk size, recompute, placement and prefetch, except those given */
     bool chunk_given, recompute_given, placement_given, prefetch_given;
 
     const char *metrics;
@@ -63,7 +64,7 @@ typedef struct tide_train_settings {
     uint64_t eval_every;
     uint64_t sample;
 
-    const char *machine; /* that the null device plays on: "this", a file, a preset */
+    const char *machine; /* the one that the null device imitates: "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */
 
     bool checks;
@@ -72,33 +73,35 @@ typedef struct tide_train_settings {
 
 extern const tide_option_table tide_train_table;
 
-/* Steps that --trace keeps, 0: all. */
+/* The number of steps that --trace keeps; 0: all. */
 uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 
-/* Read the command line, then check what one option says against another. ARGUMENT: the message is complete.
- */
+/* Read the command line, then check each option against the others. ARGUMENT: the message is complete. */
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
                                                      tide_train_settings *settings);
 
-/* Of another command's run, which says what changes memory and time and a device: all else as `tidepool train` has it. The model's
- * folder is looked at. ARGUMENT. */
+/* Fill in the settings that `tidepool plan` and `tune` have no option for, with the defaults of `tidepool
+ * train`. Reads the model's folder. ARGUMENT. */
 TIDE_NODISCARD tide_status tide_train_settings_complete(tide_train_settings *settings);
 
-/* What such a command says of device, link and chunks. ARGUMENT: the message is complete, and names the command. */
+/* Check device, link and chunk size as `command` ("tidepool plan") was given them. ARGUMENT: the message is
+ * complete and names the command. */
 TIDE_NODISCARD tide_status tide_train_settings_plan_check(const tide_train_settings *settings,
                                                           const char *command);
 
-/* The device meant: of "auto" the one that can do what is asked for, with the reason if that is no GPU (else ""). */
+/* Sets `name` to the device to use. For --device auto that is one that supports the other options; if it is
+ * no GPU, sets `reason` to why (else ""). */
 void tide_train_settings_device(const tide_train_settings *settings,
                                 char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
                                 char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
 
-/* Open the model and fill in the trainer's options, for that device. `settings` and `device` must outlive them. IO,
- * CORRUPT, UNSUPPORTED, ARGUMENT. */
+/* Open the model and fill in the trainer's options for this device. `settings` and `device` must outlive
+ * them. IO, CORRUPT, UNSUPPORTED, ARGUMENT. */
 TIDE_NODISCARD tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
                                                      tide_trainer_options *options);
 
-bool tide_train_settings_predict(const tide_train_settings *settings); /* the device is null */
+/* whether the device is null, which predicts a run */
+bool tide_train_settings_predict(const tide_train_settings *settings);
 
 void tide_train_help(FILE *out);
 

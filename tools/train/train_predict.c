@@ -17,7 +17,8 @@ static void machine_print(const tide_plan_machine *machine, const tide_device_op
            tide_size_format((uint64_t)rates->link_out_bytes_per_second, out), profile->source);
 }
 
-/* What a trace tells of the machine, too; kernels and how streams slow each other come with the clock. */
+/* Fills in the rates that a trace records as the machine's. The kernels' times and the streams' slowdown
+ * factors come with the clock (tide_train_predict_begin). */
 static void options_fill(const tide_device_options *rates, tide_pool_options *pool)
 {
     pool->link_bytes_per_second = rates->link_bytes_per_second;
@@ -34,7 +35,7 @@ tide_status tide_train_predict_open(const tide_train_settings *settings, tide_tr
 {
     tide_train_settings run = *settings;
     tide_plan_machine *machine = &prediction->machine;
-    run.device = "auto"; /* of this machine the device that trains */
+    run.device = "auto"; /* this machine is measured with the device that a real run would use */
     tide_status status = tide_plan_machine_find(settings->machine, &run, options, machine);
     if (status == TIDE_OK)
         status =

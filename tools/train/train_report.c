@@ -1,5 +1,5 @@
-/* The table of bytes is a tree of sums: every line with parts is checked to be exactly their sum, so a byte
- * that the plan forgets or counts twice ends the run before step 1. */
+/* The table of bytes is a tree of sums. Every line with parts is checked to be exactly their sum, so that a
+ * byte which the plan forgets or counts twice ends the run before step 1. */
 #include "tools/train/train_report.h"
 
 #include "chunk/layout.h"
@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double waited_seconds_least = 0.1; /* else it was for the looks alone */
+/* shorter waits are not printed: they are the time of the checks alone */
+static const double waited_seconds_least = 0.1;
 
 /* ---- where every byte goes ---- */
 
@@ -27,7 +28,7 @@ static void plan_line(FILE *out, int indent, const char *name, uint64_t bytes, c
             tide_size_format(bytes, human), *note != '\0' ? "   " : "", note);
 }
 
-/* The parts are what the whole is made of: exactly. */
+/* INTERNAL if the whole is not exactly the sum of its parts. */
 static tide_status sum_check(const char *whole_name, uint64_t whole, const uint64_t *parts, size_t count)
 {
     uint64_t sum = 0;
@@ -69,7 +70,7 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
     return TIDE_OK;
 }
 
-/* What the PARAM space holds, told where some of it is not trained. */
+/* Prints the two parts of the PARAM space if some params are frozen. */
 static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->trained_bytes, plan->frozen_bytes};
@@ -83,7 +84,8 @@ static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
     return sum_check("space param", plan->pool.space_bytes[TIDE_SPACE_PARAM], parts, 2);
 }
 
-/* What the ACTIVATION space holds: residual inputs, and the activations of blocks that do not recompute. */
+/* Prints the two parts of the ACTIVATION space: each block's input, and the saved activations of blocks that
+ * are not recomputed. */
 static tide_status activations_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->residual_bytes, plan->saved_bytes};
@@ -153,7 +155,8 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     return status;
 }
 
-/* A budget is slots, one other part (whose lines come in between), and what is left of it. */
+/* Prints the first lines of a budget. The caller then prints the lines of the budget's other part (`other`
+ * bytes), and budget_end prints the rest. */
 static tide_status budget_begin(const char *tier, uint64_t budget, bool by_default, uint32_t slots,
                                 uint64_t chunk_bytes, uint64_t other, FILE *out)
 {
@@ -250,7 +253,7 @@ void tide_report_data(const tide_data_counts *counts, const char *data, const ch
     }
 }
 
-/* ---- how it is trained ---- */
+/* ---- how the run trains ---- */
 
 static void schedule_print(const tide_train_state *state, FILE *out)
 {
@@ -287,7 +290,7 @@ void tide_report_optimizer(const tide_train_state *state, FILE *out)
     fputc('\n', out);
 }
 
-/* What all threads together did in `sum_ns` of all of them. */
+/* The rate of all threads together, from the sum of their times. */
 static const char *rate_format(const tide_pinning_times *times, uint64_t sum_ns,
                                char text[TIDE_UNITS_TEXT_BYTES])
 {
@@ -315,20 +318,21 @@ void tide_report_pinning(const tide_pinning_times *times, FILE *out)
 
 static const char progress_command[] = "tidepool train";
 
-/* A pipe, a socket or a terminal with nobody at its other end. */
+/* Whether the output is a pipe, socket or terminal whose other end is closed. */
 static bool reader_left(int descriptor)
 {
     struct pollfd output = {.fd = descriptor, .events = POLLOUT};
     return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Send a line out. What can't be written is dropped here, lest it come out later as a part of another line. */
+/* Flushes a line. If it can't be written, drops it from stdio's buffer, so that it does not come out later as
+ * a part of another line. */
 static void line_end(tide_progress *progress)
 {
     const bool failed_before = ferror(progress->out) != 0;
     struct pollfd output = {.fd = fileno(progress->out), .events = POLLOUT};
     while (output.fd >= 0 && poll(&output, 1, -1) < 0 && errno == EINTR)
-        continue; /* a full pipe that does not wait: stdio would drop the rest */
+        continue; /* waits while a non-blocking pipe is full: stdio would drop the rest */
     const int error = fflush(progress->out) == 0 ? 0 : errno;
     if (error == 0 && !failed_before)
         return;
@@ -372,7 +376,7 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                                 .scales = tide_trainer_state(trainer)->dtype == TIDE_DTYPE_FP16,
                                 .steps = tide_trainer_state(trainer)->steps,
                                 .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
-    line_end(progress); /* what was said before the first step */
+    line_end(progress); /* flush the lines that were printed before the first step */
 }
 
 enum { STALL_TEXT_BYTES = 128 };
@@ -385,7 +389,8 @@ static int largest(const double seconds[TIDE_STALL_CAUSE_COUNT])
     return found;
 }
 
-/* "12% (update 11, norm 1)": of it, each cause that takes at least half a percent of the time, the largest first. */
+/* "12% (update 11, norm 1)": the time that compute stood still, and each cause of at least half a percent,
+ * the largest first. */
 static const char *stall_format(const tide_pool_counters *of, int digits, char text[STALL_TEXT_BYTES])
 {
     const double percent = of->seconds > 0 ? 100 / of->seconds : 0;
@@ -430,7 +435,7 @@ static void sum_add(tide_progress *progress, const tide_pool_counters *counters)
         sum->stall_seconds_by[cause] += counters->stall_seconds_by[cause];
     sum->h2d_bytes += counters->h2d_bytes;
     sum->d2h_bytes += counters->d2h_bytes;
-    sum->device_bytes_peak = counters->device_bytes_peak; /* peaks are the run's so far */
+    sum->device_bytes_peak = counters->device_bytes_peak; /* these peaks are of the whole run so far */
     sum->host_bytes_peak = counters->host_bytes_peak;
 }
 
@@ -505,7 +510,7 @@ bool tide_progress_arrived(const tide_progress *progress)
     return false;
 }
 
-/* ---- what takes seconds at start ---- */
+/* ---- tasks that take seconds at start ---- */
 
 static const double silent_seconds = 1, redraw_seconds = 0.1;
 

@@ -1,5 +1,6 @@
-/* A try writes the whole checkpoint, as far as there is room. So after the first one that fails nothing is written while the
- * room that is free is known, less than a checkpoint, and no more than it was at the last try. */
+/* Each try writes a whole checkpoint, as far as there is space. So after the first try that fails, the next
+ * one waits until the free space suffices for a checkpoint, or has at least grown since the last try. If the
+ * system can't tell the free space, every try writes. */
 #include "tools/train/train_saves.h"
 
 #include "tools/train/stop.h"
@@ -57,7 +58,7 @@ static tide_status save_once(tide_train_saves *saves)
     return TIDE_OK;
 }
 
-/* What a pause may mend: room, a disk, memory. */
+/* Whether the cause (space, a disk, memory) may be gone after a pause. */
 static bool may_pass(tide_status status)
 {
     return status == TIDE_ERROR_IO || status == TIDE_ERROR_NO_MEMORY;
@@ -65,7 +66,7 @@ static bool may_pass(tide_status status)
 
 typedef char kept_text[TIDE_CHECKPOINT_PATH_BYTES + 32];
 
-/* "run/step-4 is kept" */
+/* "run/step-4 is kept", for messages */
 static const char *kept_tell(const tide_train_saves *saves, kept_text text)
 {
     if (saves->kept[0] == '\0')
@@ -93,13 +94,13 @@ tide_status tide_train_save(tide_train_saves *saves)
 
 typedef struct tide_patience {
     tide_train_saves *saves;
-    double begin_s, told_s; /* of the first failure, and of the latest line */
-    unsigned stops;         /* signals before it */
+    double begin_s, told_s; /* times of the first failure and of the latest line */
+    unsigned stops;         /* signals that had asked for the end before this save */
     uint64_t free_at_try;
     char message[1024]; /* of the latest try */
 } tide_patience;
 
-/* UINT64_MAX where the system does not tell. */
+/* UINT64_MAX if the system can't tell. */
 static uint64_t free_bytes(const tide_train_saves *saves)
 {
     const tide_files *files = tide_files_posix();
@@ -133,7 +134,7 @@ static void wait_tell(tide_patience *patience, const char *how)
     patience->told_s = tide_clock_seconds();
 }
 
-/* False: patience is over first. */
+/* False if the patience ended before the pause did. */
 static bool pause_for(tide_patience *patience, double seconds)
 {
     const double end_s = tide_clock_seconds() + seconds;
@@ -150,7 +151,7 @@ static tide_status try_again(tide_patience *patience)
 {
     const uint64_t free_space = free_bytes(patience->saves);
     if (free_space < patience->saves->bytes && free_space <= patience->free_at_try)
-        return TIDE_ERROR_IO; /* the message of the latest try stands */
+        return TIDE_ERROR_IO; /* the message of the latest try stays */
     const tide_status status = save_once(patience->saves);
     patience->free_at_try = free_space;
     snprintf(patience->message, sizeof patience->message, "%s", tide_message());

@@ -1,5 +1,5 @@
-/* The table of `tidepool train`: names, kinds, ranges, defaults and help in one place; and what its man page says beside
- * them. Linked with the program and with what makes the pages, which has no trainer. */
+/* The option table of `tidepool train` (names, kinds, ranges, defaults, help) and the rest of its man page.
+ * The program that generates the pages links this file, too, without a trainer. */
 #include "tools/page.h"
 #include "tools/train/run_options.h"
 #include "tools/train/train_options.h"

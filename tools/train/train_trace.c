@@ -41,7 +41,7 @@ static void add_switch(settings_list *list, const char *name, bool value)
     add(list, name, value ? "on" : "off");
 }
 
-/* Named as the options are. */
+/* The settings that the trace's head records, under the names of the options. */
 static void fill(settings_list *list, const tide_train_settings *from, const tide_trainer_options *options,
                  const tide_trainer *trainer, const char *freeze)
 {
