@@ -1,4 +1,5 @@
-/* Bytes of model data a rank, in closed form: what papers count with. Activations and buffers are not in it. */
+/* Bytes of model data on each rank, by the closed formulas of papers. Activations and buffers are not
+ * included. */
 #ifndef TIDE_TOOLS_ACCOUNTING_H
 #define TIDE_TOOLS_ACCOUNTING_H
 
@@ -9,12 +10,15 @@
 
 typedef enum tide_accounting {
     TIDE_ACCOUNTING_NONE = 0,
-    TIDE_ACCOUNTING_ZERO,     /* Rajbhandari et al. 2020, figure 1: 2 + 2 + 12 bytes a param, stages 0 to 3 */
-    TIDE_ACCOUNTING_TIDEPOOL, /* gradients reuse params: 2 + 12 (fp32: 4 + 12); on every rank, or divided */
-    TIDE_ACCOUNTING_PATRICKSTAR, /* Fang et al. 2022: 2 (param, then gradient) + 12; likewise */
+    TIDE_ACCOUNTING_ZERO, /* Rajbhandari et al. 2020, figure 1: 2 + 2 + 12 bytes a param, stages 0 to 3 */
+    /* gradients reuse the params' memory: 2 + 12 bytes a param (fp32: 4 + 12), on every rank or divided among
+     * ranks */
+    TIDE_ACCOUNTING_TIDEPOOL,
+    /* Fang et al. 2022: 2 (param, then gradient) + 12 bytes a param, on every rank or divided among ranks */
+    TIDE_ACCOUNTING_PATRICKSTAR,
 } tide_accounting;
 
-/* The n-th line of a table: what is divided, and the bytes that a rank then holds. False past the last. */
+/* One line of a table: which data are divided among the ranks, and the bytes on each rank. */
 typedef struct tide_accounting_line {
     const char *what;
     double bytes;

@@ -20,7 +20,8 @@ const char *tide_model_text(const tide_model_config *config, char text[TIDE_MODE
     return text;
 }
 
-/* transformers' own fine-tuning drops; its answers, and this training, do not. */
+/* Warns about dropout rates in config.json: transformers would apply them in fine-tuning, tidepool does
+ * not. */
 static void dropout_note(const tide_model_config *config, FILE *out)
 {
     const char *between = "transformers would train this model with dropout (";

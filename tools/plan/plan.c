@@ -1,8 +1,9 @@
-/* tidepool plan: from a run's command line to what it will be like.
+/* tidepool plan: predicts a run's memory and step time from its command line.
  *
- *   1. command line -> options of the run, as tidepool train makes them; the machine, measured if it is this one
- *   2. the run is made and played on the null device (src/perf)
- *   3. it is told, then what would help, as it is found
+ *   1. Turn the command line into the run's options, as tidepool train does, and find the machine; measure it
+ *      if it is this one.
+ *   2. Create the run on the null device, and let that simulate steps (src/perf).
+ *   3. Print the prediction, then the proposals, as they are found.
  */
 #include "src/model/family.h"
 #include "src/model/params.h"
@@ -21,7 +22,7 @@ static const char command_name[] = "tidepool plan";
 typedef struct planning {
     tide_plan_settings settings;
     tide_plan_machine machine;
-    tide_trainer_options options; /* of the run, defaults that do not depend on memory resolved */
+    tide_trainer_options options; /* the run's; the defaults that do not depend on memory are filled in */
 } planning;
 
 /* ---- 1: run and machine ---- */
@@ -51,7 +52,7 @@ static tide_plan plan_of(const planning *run)
                        .no_gpu = run->machine.no_gpu};
 }
 
-/* BUDGET is an answer; what else fails is a failure. */
+/* Predicts the run. A run that does not fit its budgets is an answer; any other error is a failure. */
 static tide_status performance(const tide_trainer_options *options, const tide_machine_profile *profile,
                                tide_plan *plan)
 {
@@ -92,16 +93,16 @@ static tide_status one_print(const planning *run, tide_plan *plan)
     if (status != TIDE_OK)
         return status;
     tide_plan_print_time(plan, stdout);
-    fflush(stdout); /* the rest takes a while */
+    fflush(stdout); /* finding the proposals takes a while */
     advise(run, plan);
     tide_plan_print_advice(plan, stdout);
     return TIDE_OK;
 }
 
-/* *fits: the exit status says so, too. */
+/* Prints the plan of one run. Sets *fits, which also becomes the exit status. */
 static tide_status one_plan(planning *run, bool *fits)
 {
-    static tide_plan plan; /* large */
+    static tide_plan plan; /* too large for the stack */
     plan = plan_of(run);
     tide_status status = performance(&run->options, &run->machine.profile, &plan);
     if (status == TIDE_OK)
@@ -110,7 +111,7 @@ static tide_status one_plan(planning *run, bool *fits)
     return status;
 }
 
-/* ---- several ---- */
+/* ---- several budgets ---- */
 
 static tide_status row_print(const planning *run, const char *name, const tide_plan *plan, bool *begun)
 {
@@ -124,7 +125,7 @@ static tide_status row_print(const planning *run, const char *name, const tide_p
     return TIDE_OK;
 }
 
-/* "8GiB" or "8GiB+64GiB". */
+/* Parses "8GiB" or "8GiB+64GiB". */
 static tide_status budgets_parse(const char *text, uint64_t *device, uint64_t *host)
 {
     char first[64];
@@ -143,7 +144,7 @@ static tide_status budgets_parse(const char *text, uint64_t *device, uint64_t *h
 
 static tide_status compared_print(const planning *run, const char *text, bool *begun, bool *fits)
 {
-    static tide_plan plan; /* large */
+    static tide_plan plan; /* too large for the stack */
     tide_trainer_options options = run->options;
     uint64_t device, host;
     tide_status status = budgets_parse(text, &device, &host);
@@ -159,7 +160,7 @@ static tide_status compared_print(const planning *run, const char *text, bool *b
     return status == TIDE_OK ? row_print(run, text, &plan, begun) : status;
 }
 
-/* Do it with each budget of --compare. */
+/* Calls compared_print, or only checks the syntax if not `play`, for each budget of --compare. */
 static tide_status budgets_visit(const planning *run, bool play, bool *fits)
 {
     char *list = strdup(run->settings.compare), *rest = list;
@@ -174,9 +175,9 @@ static tide_status budgets_visit(const planning *run, bool play, bool *fits)
     return status;
 }
 
-/* ---- the largest of a family ---- */
+/* ---- the largest model of a family ---- */
 
-/* Presets of the model's family by params, the smallest first. */
+/* Lists the presets of the model's family by number of params, the smallest first. */
 static uint32_t family_list(const tide_model_config *model, const tide_model_config *list[], uint32_t most)
 {
     uint32_t count = 0;
@@ -201,14 +202,16 @@ static tide_trainer_options options_with(const planning *run, const tide_model_c
     options.model.layers = layers;
     if (run->settings.run.vocab_size != 0)
         options.model.vocab_size = (uint32_t)run->settings.run.vocab_size;
-    if (options.seq_len > options.model.context) { /* as many sequences, as long as they can be */
+    /* keep the number of sequences, as long as this model allows */
+    if (options.seq_len > options.model.context) {
         options.batch_tokens = options.batch_tokens / options.seq_len * options.model.context;
         options.seq_len = options.model.context;
     }
     return options;
 }
 
-/* The most of the model's blocks that fit, 0: not even one. What but memory refuses is a failure. */
+/* Sets *fitting to the largest number of the model's blocks that fit; 0: not even one. An error other than
+ * too little memory is a failure. */
 static tide_status layers_fitting(const planning *run, const tide_model_config *model, uint32_t *fitting)
 {
     uint32_t refused = model->layers + 1;
@@ -228,7 +231,7 @@ static tide_status layers_fitting(const planning *run, const tide_model_config *
 static tide_status largest_print(const planning *run, const tide_model_config *model, uint32_t layers,
                                  bool *begun)
 {
-    static tide_plan plan; /* large */
+    static tide_plan plan; /* too large for the stack */
     tide_trainer_options options = options_with(run, model, layers);
     char name[96], whole[64] = "";
     if (layers < model->layers)
@@ -243,7 +246,7 @@ static tide_status largest_print(const planning *run, const tide_model_config *m
 
 static tide_status none_print(const planning *run)
 {
-    static tide_plan plan; /* large */
+    static tide_plan plan; /* too large for the stack */
     plan = plan_of(run);
     snprintf(plan.refusal, sizeof plan.refusal, "no model of the family %s fits",
              run->options.model.family->name);
@@ -253,7 +256,8 @@ static tide_status none_print(const planning *run)
     return TIDE_OK;
 }
 
-/* Every preset that fits, and of the first that doesn't the most blocks that do. */
+/* Prints every preset of the family that fits and, for the first one that does not, its largest number of
+ * blocks that fit. */
 static tide_status largest(const planning *run, bool *fits)
 {
     enum { PRESETS_MAX = 32 };
@@ -325,7 +329,7 @@ static tide_status plan(planning *run, bool *fits)
 
 int tide_command_plan(int count, char *const *arguments)
 {
-    static planning run; /* large */
+    static planning run; /* too large for the stack */
     bool fits = true;
     if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
         tide_options_help(&tide_plan_table, stdout);

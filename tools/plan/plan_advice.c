@@ -14,7 +14,7 @@ enum { FREE_FACTOR_MOST = 16, FREEZE_DECADES = 10 };
 
 /* ---- changes ---- */
 
-/* A run on a machine, one thing changed. */
+/* A run on a machine, with one thing changed. */
 typedef struct variant {
     tide_trainer_options options;
     tide_machine_profile profile;
@@ -34,11 +34,11 @@ typedef struct tide_search {
     const tide_trainer_options *options;
     const tide_machine_profile *profile;
     const tide_performance *given;
-    tide_proposal *best; /* [TIDE_PROPOSALS] */
+    tide_proposal *best; /* [TIDE_PROPOSALS], the largest gain first */
     uint32_t count;
 } search;
 
-/* Keep it among the best. */
+/* Inserts the proposal into the list of the best, unless all of those are better. */
 static void keep(search *of, const tide_proposal *proposal)
 {
     uint32_t place = of->count;
@@ -73,13 +73,13 @@ static void try(search *of, variant *changed)
         keep(of, proposal);
 }
 
-/* So much is more than this GPU has. */
+/* Whether these bytes are more than the GPU has. */
 static bool on_larger_gpu(const tide_machine_profile *profile, uint64_t device_bytes)
 {
     return profile->gpu_bytes != 0 && device_bytes > profile->gpu_bytes;
 }
 
-/* A GPU that is not here, with so much to use. */
+/* A copy of the machine with a GPU of `gpu_bytes`, which exists only in the prediction. */
 static tide_machine_profile with_memory(const tide_machine_profile *profile, uint64_t gpu_bytes)
 {
     tide_machine_profile other = *profile;
@@ -200,7 +200,7 @@ static void machine_try(search *of)
     try(of, &changed);
 }
 
-/* What changes results. */
+/* Tries the changes that alter the training's results. */
 static void results_try(search *of)
 {
     batch_try(of);
@@ -237,14 +237,14 @@ uint32_t tide_plan_other_results(const tide_trainer_options *options, const tide
     return of.count;
 }
 
-/* ---- the batch in which offloading costs nothing ---- */
+/* ---- the batch from which offloading costs nothing ---- */
 
 static bool costs_nothing(const tide_performance *performance)
 {
     return performance->step.seconds <= (1 + free_part) * performance->step.compute_seconds;
 }
 
-/* False too where it can't be had. */
+/* False also if a run with that batch is not possible. */
 static bool is_free_at(const tide_trainer_options *options, const tide_machine_profile *profile,
                        const tide_performance *given, uint64_t tokens)
 {
@@ -271,7 +271,7 @@ uint64_t tide_plan_free_batch(const tide_trainer_options *options, const tide_ma
     return 0;
 }
 
-/* ---- ways out ---- */
+/* ---- ways to make a run fit ---- */
 
 typedef struct exits {
     const tide_trainer_options *options;
@@ -280,7 +280,7 @@ typedef struct exits {
     uint32_t count;
 } exits;
 
-/* To a size that people write. */
+/* Sizes are rounded to multiples of this, so that they look as if a person had written them. */
 static uint64_t step_of(uint64_t bytes)
 {
     return bytes < UINT64_C(4) << 30 ? UINT64_C(1) << 20 : UINT64_C(256) << 20;
@@ -323,7 +323,8 @@ static void chunk_way(exits *of)
     }
 }
 
-/* The least host budget that fits, found by trying. What a run takes of a machine's memory is four fifths. */
+/* Finds the smallest host budget that fits, by bisection. By default a run takes four fifths of the machine's
+ * memory. */
 static void host_memory_way(exits *of)
 {
     tide_trainer_options changed = *of->options;
@@ -332,7 +333,8 @@ static void host_memory_way(exits *of)
     const bool by_default = changed.pool.host_memory_bytes == 0 && changed.free_memory_bytes != 0;
     uint64_t too_little = 0, enough = UINT64_C(1) << 20;
     for (; enough < UINT64_C(1) << 44;
-         enough *= 2) { /* not from above: page tables for it may leave a GPU nothing */
+         /* doubles from below: the page tables for a huge host budget may leave a GPU no memory */
+         enough *= 2) {
         changed.pool.host_memory_bytes = enough;
         if (fits(&changed, of->profile, &performance))
             break;
@@ -353,7 +355,8 @@ static void host_memory_way(exits *of)
     way_add(of, false, what, option);
 }
 
-/* Where both budgets are of one memory more for the device leaves less for the host: what fits is looked for step by step. */
+/* Finds a device budget that fits if host and device share one memory. More for the device leaves less for
+ * the host, so bisection would not work: this tries one size after the other. */
 static uint64_t shared_device_fitting(const exits *of, tide_trainer_options *changed)
 {
     enum { PARTS = 32 };
@@ -366,7 +369,7 @@ static uint64_t shared_device_fitting(const exits *of, tide_trainer_options *cha
     return 0;
 }
 
-/* The least that fits of a GPU's memory, or of a larger one's; 0: none does. */
+/* The smallest device budget that fits, even if only a larger GPU has it; 0: none. */
 static uint64_t gpu_memory_fitting(const exits *of, tide_trainer_options *changed)
 {
     const tide_machine_profile ample = with_memory(of->profile, UINT64_C(1) << 50);
@@ -416,7 +419,8 @@ static void batch_way(exits *of)
     }
 }
 
-/* Blocks 0 to 9, to 19, ...: with patterns that a shell user would write. */
+/* Tries to freeze blocks 0 to 9, then 0 to 19, and so on, by patterns as a user would write them in a
+ * shell. */
 static void freeze_way(exits *of)
 {
     const tide_model_config *model = &of->options->model;

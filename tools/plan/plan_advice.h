@@ -1,4 +1,4 @@
-/* What to change about a run: for more speed, or that it may fit. Each proposal has been tried on the null device. */
+/* Proposals to change a run: to make it faster, or to make it fit. Each has been tried on the null device. */
 #ifndef TIDE_TOOLS_PLAN_ADVICE_H
 #define TIDE_TOOLS_PLAN_ADVICE_H
 
@@ -7,29 +7,32 @@
 enum { TIDE_PROPOSALS = 3, TIDE_PROPOSAL_TEXT_BYTES = 160, TIDE_PROPOSAL_OPTION_BYTES = 640 };
 
 typedef struct tide_proposal {
-    char what[TIDE_PROPOSAL_TEXT_BYTES];     /* "a batch twice as large" */
-    char option[TIDE_PROPOSAL_OPTION_BYTES]; /* "--batch-tokens 65536"; "" where it is another machine */
-    bool changes_bits;                       /* of what is trained */
-    double step_seconds, tokens_per_second;  /* 0 where only memory was asked */
-    double gain;                             /* of tokens a second: 0.1 is a tenth more */
+    char what[TIDE_PROPOSAL_TEXT_BYTES]; /* "a batch twice as large" */
+    /* "--batch-tokens 65536"; "" if the proposal is another machine */
+    char option[TIDE_PROPOSAL_OPTION_BYTES];
+    bool changes_bits;                      /* the proposal changes the training's results */
+    double step_seconds, tokens_per_second; /* 0 if only the memory was predicted */
+    double gain;                            /* of tokens a second: 0.1 is a tenth more */
 } tide_proposal;
 
-/* The changes that give the most tokens a second, the best first, if each gives a hundredth at least. `given` is the performance of
- * the run as it is. What can't be tried is left out, and what is left when a stop is
- * wanted (stop.h). Returns how many. */
+/* Finds the changes that gain the most tokens a second, at least a hundredth each, the best first. `given` is
+ * the performance of the run as it is. Skips changes that are not possible; stops trying when a signal asks
+ * for the end (stop.h). Returns how many it found. */
 uint32_t tide_plan_changes(const tide_trainer_options *options, const tide_machine_profile *profile,
                            const tide_performance *given, tide_proposal best[TIDE_PROPOSALS]);
 
-/* Of them those that change what is computed. */
+/* Finds the best of those changes that alter the training's results. */
 uint32_t tide_plan_other_results(const tide_trainer_options *options, const tide_machine_profile *profile,
                                  const tide_performance *given, tide_proposal best[TIDE_PROPOSALS]);
 
-/* Of a run that does not fit: ways out of which each by itself is enough, the least intrusive first. Returns how many. */
+/* For a run that does not fit, finds changes of which each alone makes it fit, the least intrusive first.
+ * Returns how many. */
 uint32_t tide_plan_ways_out(const tide_trainer_options *options, const tide_machine_profile *profile,
                             tide_proposal ways[TIDE_PROPOSALS]);
 
-/* The least batch, by doubling or halving the run's, in which offloading costs nothing: a step takes at most a fiftieth longer
- * than its compute. 0: none up to 16 times the run's batch, or none that fits. */
+/* The smallest batch, in tokens, from which offloading costs nothing: a step takes at most a fiftieth longer
+ * than its compute. Only doublings and halvings of the run's batch are tried. 0: none up to 16 times the
+ * run's batch that fits. */
 uint64_t tide_plan_free_batch(const tide_trainer_options *options, const tide_machine_profile *profile,
                               const tide_performance *given);
 

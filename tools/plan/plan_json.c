@@ -107,7 +107,7 @@ tide_status tide_plan_print_json(const tide_plan *plan, FILE *out)
     } else {
         tide_json_text(&line, "refusal", plan->refusal);
     }
-    if (plan->has_free_batch || !plan->fits) /* else nobody has looked for any */
+    if (plan->has_free_batch || !plan->fits) /* otherwise tide_plan_changes was not called */
         proposals_json(&line, plan);
     tide_json_close(&line, '}');
     if (!tide_json_end(&line))

@@ -13,10 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Chunks that rates are measured with: a machine has one file for all of them. */
+/* Rates are measured with chunks of this size only, so that each machine needs one file. */
 static const uint64_t measured_chunk_bytes = UINT64_C(64) << 20;
 
-/* Free now, of both; what the file says was then. */
+/* Sets the profile's free device and host memory to the present values; the file has those of the time of
+ * measuring. */
 static void memory_ask(tide_machine_profile *profile)
 {
     tide_device_factory target;
@@ -28,19 +29,19 @@ static void memory_ask(tide_machine_profile *profile)
     profile->memory_bytes = bytes != UINT64_MAX ? bytes : 0;
 }
 
-/* A failure that costs no more than what could not be done. */
+/* Reports a failure that does not end the command. */
 static void warn(const char *what)
 {
     fprintf(stderr, "tidepool: %s: %s\n", what, tide_message());
 }
 
-/* What can't be looked at is there: reading it tells why. */
+/* True also if the path can't be examined: reading the file then reports why. */
 static bool is_there(const char *path)
 {
     return access(path, F_OK) == 0 || !tide_files_is_absent(errno);
 }
 
-/* The kept file, if it is of this machine as it is; else it is measured anew. */
+/* Reads the stored profile if it describes this machine as it is now; else measures the machine. */
 static tide_status rates_find(uint32_t threads, tide_plan_machine *machine, bool *changed)
 {
     tide_machine_profile *profile = &machine->profile;
@@ -60,7 +61,8 @@ static tide_status rates_find(uint32_t threads, tide_plan_machine *machine, bool
     return tide_machine_profile_measure(machine->device, threads, measured_chunk_bytes, profile);
 }
 
-/* Kernels of the run's model, as far as they are not known yet. Without them the rates say. */
+/* Measures the kernels of the run's model that the profile lacks. If that fails, the prediction uses the
+ * general rates. */
 static void kernels_find(const tide_trainer_options *options, tide_machine_profile *profile, bool *changed)
 {
     bool needed = false;
@@ -85,7 +87,7 @@ static tide_status this_find(const tide_train_settings *run, const tide_trainer_
     tide_train_settings_device(run, machine->device, machine->no_gpu);
     tide_trainer_options whole = *options;
     tide_status status =
-        tide_performance_resolve(&whole); /* before anything is measured: may the run be at all? */
+        tide_performance_resolve(&whole); /* before anything is measured: is the run possible at all? */
     if (status == TIDE_OK)
         status = rates_find((uint32_t)run->threads, machine, &changed);
     if (status != TIDE_OK)
@@ -125,7 +127,7 @@ void tide_plan_machine_memory(const tide_plan_machine *machine, uint64_t ram_byt
                               tide_trainer_options *options)
 {
     options->free_memory_bytes = ram_bytes != 0 ? ram_bytes : machine->profile.memory_bytes;
-    /* The emulated device shares the machine's memory; of an unknown size there is enough. */
+    /* The emulated device shares the host's memory. If its size is unknown, plan as if it were enough. */
     if (machine->profile.gpu_bytes == 0 && options->free_memory_bytes == 0)
         options->free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
 }

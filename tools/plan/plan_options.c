@@ -6,14 +6,14 @@
 
 static const tide_option_table *const table = &tide_plan_table;
 
-/* --largest may name a family in place of one of its models: the last of its presets stands for it then. */
+/* If --largest comes with a family instead of a model, replaces it by the family's last preset. */
 static void model_resolve(tide_plan_settings *settings)
 {
-    enum { SEQUENCE_MOST = 4096 /* as with weights */ };
+    enum { SEQUENCE_MOST = 4096 /* as for a model from a folder */ };
     tide_train_settings *run = &settings->run;
     const tide_family *family = run->model != NULL ? tide_model_family_find(run->model) : NULL;
     if (run->model == NULL)
-        run->model = "gpt2-nano"; /* nothing is asked of it */
+        run->model = "gpt2-nano"; /* any model: --accounting with --params does not use it */
     if (!settings->largest || family == NULL || family->presets->family == NULL ||
         tide_model_is_preset(run->model))
         return;

@@ -10,7 +10,7 @@
 
 enum { SECONDS_TEXT_BYTES = 24 };
 
-/* "18.6 s", "93.2 ms", "0 s": three digits that count. */
+/* "18.6 s", "93.2 ms", "0 s": three significant digits. */
 static const char *seconds_format(double seconds, char text[SECONDS_TEXT_BYTES])
 {
     if (seconds <= 0)

@@ -1,4 +1,4 @@
-/* The table of `tidepool plan`, and what its man page says beside it; see train_table.c. */
+/* The option table of `tidepool plan`, and the rest of its man page. */
 #include "tools/page.h"
 #include "tools/plan/plan_options.h"
 #include "tools/train/run_options.h"
