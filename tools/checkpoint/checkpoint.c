@@ -1,7 +1,8 @@
-/* tidepool checkpoint: what a folder of checkpoints holds, what is in one of them, and whether it is whole.
+/* tidepool checkpoint: lists the checkpoints in a folder, and checks whether one of them is complete.
  *
- * All are listed, by manifest and sizes. One is looked at, byte by byte unless --quick says otherwise; if it is damaged, the
- * earlier ones are looked at in the same way until one is whole, for that is the next that its owner wants to know.
+ * The list shows all checkpoints, checked by manifest and file sizes. One of them is checked byte by byte
+ * (not with --quick). If it is damaged, the command checks the earlier ones in the same way until it finds a
+ * complete one, because the user wants to resume from that.
  */
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
@@ -22,14 +23,15 @@ enum { JSON_BYTES = 16384, JSON_LISTED_BYTES = 1024 };
 typedef struct view {
     tide_checkpoint_settings settings;
     const tide_files *files;
-    tide_folder folder;                    /* without steps where DIR is a checkpoint itself */
-    tide_checkpoint_check *listed;         /* [folder.step_count], quick */
-    char path[TIDE_CHECKPOINT_PATH_BYTES]; /* of the one that is looked at */
+    tide_folder folder;                    /* has no steps if DIR is a checkpoint itself */
+    tide_checkpoint_check *listed;         /* [folder.step_count], checked by sizes only */
+    char path[TIDE_CHECKPOINT_PATH_BYTES]; /* of the checkpoint that is checked in full */
     tide_checkpoint_check looked;
-    char earlier[TIDE_CHECKPOINT_PATH_BYTES]; /* a whole one before it, if it is damaged; "": none */
+    /* if that is damaged, an earlier one that is complete; "": none */
+    char earlier[TIDE_CHECKPOINT_PATH_BYTES];
 } view;
 
-/* ---- looking ---- */
+/* ---- checking ---- */
 
 static void show_progress(void *making, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -47,7 +49,8 @@ static tide_status look(const view *it, const char *path, bool quick, tide_check
     return status;
 }
 
-/* A manifest that can't be opened is there: looking at it tells why. */
+/* Whether the folder is a checkpoint. True also if its manifest exists but can't be opened: the check then
+ * reports why. */
 static bool is_checkpoint(const view *it, const char *path)
 {
     char manifest[TIDE_CHECKPOINT_PATH_BYTES + 32];
@@ -70,7 +73,7 @@ static bool has_step(const tide_folder *folder, uint64_t step)
     return is_there;
 }
 
-/* The one that is looked at: DIR itself, or step-N in it. */
+/* Chooses the checkpoint to check: DIR itself, or step-N in it. */
 static tide_status choose(view *it)
 {
     const tide_checkpoint_settings *settings = &it->settings;
@@ -112,7 +115,7 @@ static tide_status list_all(view *it)
     return status;
 }
 
-/* The newest whole one before the one that is looked at. */
+/* If the chosen checkpoint is damaged, finds the newest complete one before it. */
 static tide_status earlier_find(view *it)
 {
     char parent[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
@@ -135,7 +138,7 @@ static tide_status earlier_find(view *it)
     return status;
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static const char *state_of(const tide_checkpoint_check *check)
 {
@@ -222,7 +225,7 @@ static void people_print(const view *it)
                it->earlier);
 }
 
-/* ---- for programs ---- */
+/* ---- JSON ---- */
 
 static void list_json(tide_json_line *line, const view *it)
 {
@@ -327,9 +330,9 @@ static tide_status json_print(const view *it)
                 : tide_fail(TIDE_ERROR_INTERNAL, "%zu bytes are too few for this checkpoint", capacity);
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
-/* The first fault that was seen, of the one that is looked at or of another in the list. */
+/* Returns the first fault, of the chosen checkpoint or, if that has none, of another in the list. */
 static tide_status verdict(const view *it)
 {
     const tide_checkpoint_file_check *first = tide_checkpoint_check_first(&it->looked);

@@ -1,4 +1,4 @@
-/* `tidepool checkpoint`'s command line. */
+/* The command line of `tidepool checkpoint`. */
 #ifndef TIDE_TOOLS_CHECKPOINT_OPTIONS_H
 #define TIDE_TOOLS_CHECKPOINT_OPTIONS_H
 

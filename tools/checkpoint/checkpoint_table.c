@@ -1,4 +1,4 @@
-/* The table of `tidepool checkpoint`, and what its man page says beside it; see train_table.c. */
+/* The option table of `tidepool checkpoint`, and the rest of its man page. */
 #include "tools/checkpoint/checkpoint_options.h"
 #include "tools/page.h"
 

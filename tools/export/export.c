@@ -1,7 +1,7 @@
-/* tidepool export: a checkpoint's model as a Hugging Face folder.
+/* tidepool export: writes a checkpoint's model as a Hugging Face folder.
  *
- * SIGINT and SIGTERM let every later read and write fail: so the export ends as with any failure, and leaves nothing. A second
- * one ends the process at once.
+ * After a SIGINT or SIGTERM every read and write fails. So the export ends as with any other failure and
+ * leaves no files. A second signal ends the process at once.
  */
 #include "src/export/export.h"
 #include "src/checkpoint/folder.h"
@@ -17,9 +17,9 @@
 
 static const char command_name[] = "tidepool export";
 
-/* ---- until it is stopped ---- */
+/* ---- files that fail after a signal ---- */
 
-static bool was_stopped; /* something was not read or written for that */
+static bool was_stopped; /* a read or write has failed because of a signal */
 
 static bool stops(void)
 {
@@ -53,7 +53,7 @@ static tide_status stopped_fail(const char *out)
 
 /* ---- the export ---- */
 
-/* DIR itself where it is step-N, else the newest in it. */
+/* Finds the checkpoint: DIR itself if it is called step-N, else the newest in it. */
 static tide_status choose(const tide_export_settings *settings, tide_checkpoint_found *found)
 {
     uint64_t step;

@@ -1,4 +1,4 @@
-/* `tidepool export`'s command line. */
+/* The command line of `tidepool export`. */
 #ifndef TIDE_TOOLS_EXPORT_OPTIONS_H
 #define TIDE_TOOLS_EXPORT_OPTIONS_H
 
@@ -10,11 +10,11 @@
 typedef struct tide_export_settings {
     const char *checkpoint;
     const char *out;
-    int dtype; /* as the run, bf16, fp16, fp32 */
+    int dtype; /* run's, bf16, fp16, fp32 */
     uint64_t max_shard_bytes;
 } tide_export_settings;
 
-/* Of a shard where nothing else is said: transformers' own. */
+/* The default size of a shard, as in transformers. */
 #define TIDE_EXPORT_SHARD_TEXT  "5GB"
 #define TIDE_EXPORT_SHARD_BYTES UINT64_C(5000000000)
 

@@ -1,4 +1,4 @@
-/* The table of `tidepool export`, and what its man page says beside it; see train_table.c. */
+/* The option table of `tidepool export`, and the rest of its man page. */
 #include "tools/export/export_options.h"
 #include "tools/page.h"
 

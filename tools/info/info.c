@@ -1,5 +1,5 @@
-/* tidepool info: the machine, its NUMA nodes, GPUs (or why there are none), measured rates, and what this build has;
- * for people or as one line of JSON with the same facts. */
+/* tidepool info: prints the machine, its NUMA nodes, its GPUs (or why there are none), measured rates, and
+ * the libraries of this build, as text or as one line of JSON with the same facts. */
 #include "kernels/kernels.h"
 #include "offload/topology.h"
 #include "src/files/json_line.h"
@@ -34,12 +34,12 @@ static const feature features[] = {
 
 enum { FEATURES = sizeof features / sizeof features[0], CHUNK_BYTES = 64 << 20, JSON_BYTES = 65536 };
 
-/* What the CUDA module says of this machine. */
+/* The GPUs of this machine, as the CUDA module finds them. */
 typedef struct gpu_list {
-    const char *architectures; /* NULL: no module */
+    const char *architectures; /* those that the module has kernels for; NULL: no module */
     tide_gpu gpus[TIDE_GPUS_MAX];
     uint32_t count;
-    char why[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* there are none that can be used; "" if one can */
+    char why[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why no GPU can be used; "" if one can */
 } gpu_list;
 
 typedef struct machine_info {
@@ -47,10 +47,12 @@ typedef struct machine_info {
     gpu_list gpus;
     const tide_cpu_info *cpu;
     tide_rates rates;
-    char no_rates[TIDE_DEVICE_FACTORY_REASON_BYTES]; /* why nothing was measured; "": it was */
+    /* why nothing was measured; "": the rates are measured */
+    char no_rates[TIDE_DEVICE_FACTORY_REASON_BYTES];
 } machine_info;
 
-/* "5.3.0", or "" without it. Asking keeps the linker from dropping a library that only replaces malloc. */
+/* Returns "5.3.0", or "" without jemalloc. The call also keeps the linker from dropping jemalloc, from which
+ * the program needs no other symbol. */
 static const char *jemalloc_version(void)
 {
     const char *version = "";
@@ -62,7 +64,8 @@ static const char *jemalloc_version(void)
     return version;
 }
 
-/* Every GPU that the driver sees, those too that can't be used. Nothing here is an error: `why` has it. */
+/* Lists every GPU that the driver sees, also those that can't be used. No error ends the command: `why` gets
+ * its message. */
 static void gpus_read(gpu_list *list)
 {
     const tide_module *module;
@@ -83,7 +86,7 @@ static void gpus_read(gpu_list *list)
         snprintf(list->why, sizeof list->why, "%s", tide_message());
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void gpu_print(const tide_gpu *gpu)
 {
@@ -170,7 +173,7 @@ static void people_print(const machine_info *info)
     printf("%s%.*s\n", *jemalloc != '\0' ? " " : "", (int)strcspn(jemalloc, "-"), jemalloc);
 }
 
-/* ---- for programs ---- */
+/* ---- JSON ---- */
 
 static void machine_json(tide_json_line *line, const tide_topology *topology)
 {
@@ -299,8 +302,8 @@ static tide_status json_print(const machine_info *info)
     return TIDE_OK;
 }
 
-/* A GPU that "auto" does not take is told of where all of them are. Too little memory to measure in is a fact
- * of this machine. */
+/* Measures the rates. If "auto" passes over a GPU, the reason is printed with the list of GPUs. Too little
+ * memory to measure is no error: info->no_rates gets the message. */
 static tide_status rates_measure(const tide_info_settings *settings, machine_info *info)
 {
     char chosen[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];

@@ -1,4 +1,4 @@
-/* `tidepool info`'s command line. */
+/* The command line of `tidepool info`. */
 #ifndef TIDE_TOOLS_INFO_OPTIONS_H
 #define TIDE_TOOLS_INFO_OPTIONS_H
 

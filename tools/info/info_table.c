@@ -1,4 +1,4 @@
-/* The table of `tidepool info`, and what its man page says beside it; see train_table.c. */
+/* The option table of `tidepool info`, and the rest of its man page. */
 #include "tools/info/info_options.h"
 #include "tools/page.h"
 

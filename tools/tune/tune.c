@@ -1,11 +1,12 @@
-/* tidepool tune: predictions of all ways to run, real steps of the best, and the command that trains so.
+/* tidepool tune: predicts all choices for a run, measures real steps of the best ones, and prints the command
+ * that trains with the best.
  *
- *   1. command line -> the run's options; the machine, measured if it is this one
- *   2. the search (src/perf/tune.h), a bar below
- *   3. real steps of the best few
- *   4. table, command, what would change results, plot
+ *   1. Turn the command line into the run's options, and find the machine; measure it if it is this one.
+ *   2. Search (src/perf/tune.h); on a terminal a bar shows the progress.
+ *   3. Measure real steps of the best few choices.
+ *   4. Print the table and the command, predict changes that alter the training's results, and draw the plot.
  *
- * A signal ends 2, 3, and of 4 the search for what would change results; the rest is made of what there is.
+ * A signal ends 2, 3 and the predictions in 4; the command then prints its findings so far.
  */
 #include "offload/module.h"
 #include "tools/command.h"
@@ -35,12 +36,12 @@ static const double noise_part = 0.02;
 typedef struct tuning {
     tide_tune_settings settings;
     tide_plan_machine machine;
-    tide_trainer_options options; /* of the run */
+    tide_trainer_options options; /* the run's */
     tide_candidate candidates[TIDE_CANDIDATES_MAX];
     tide_confirmed confirmed[TIDE_CANDIDATES_MAX];
     uint32_t count;
-    uint32_t best; /* the chosen candidate */
-    bool bar;      /* stderr is a terminal */
+    uint32_t best; /* index of the chosen candidate */
+    bool bar;      /* stderr is a terminal, so the bar is drawn */
 } tuning;
 
 /* ---- the bar ---- */
@@ -105,7 +106,8 @@ static tide_status search(tuning *run)
 
 /* ---- 3: real steps ---- */
 
-/* The first by prediction whose real steps are as fast as any, but for what two measurements differ by anyway. */
+/* Chooses the first candidate, by prediction, whose real steps are as fast as the fastest ones, within the
+ * noise of measuring. */
 static void best_choose(tuning *run)
 {
     double least = 0;
@@ -134,7 +136,7 @@ static tide_status confirm(tuning *run)
         status = tide_tune_confirm(&real, &run->candidates[i].choice, (uint32_t)run->settings.confirm_steps,
                                    &run->confirmed[i]);
         if (status == TIDE_ERROR_BUDGET ||
-            status == TIDE_ERROR_NO_MEMORY) { /* others have taken memory since */
+            status == TIDE_ERROR_NO_MEMORY) { /* other processes have taken memory since the prediction */
             bar_clear(run);
             fprintf(stderr, "%s: not confirmed: %s\n", command_name, tide_message());
             status = TIDE_OK;
@@ -145,7 +147,7 @@ static tide_status confirm(tuning *run)
     return status;
 }
 
-/* ---- 4: what was found ---- */
+/* ---- 4: the results ---- */
 
 static void head_print(const tuning *run)
 {
@@ -192,7 +194,7 @@ static void table_print(const tuning *run)
         printf("  ... and %u slower ones\n", fitting - shown);
 }
 
-/* The command that trains as the best does; NULL: no memory. */
+/* The command line that trains with the best choice; NULL: no memory. */
 static char *command_of(const tuning *run, int count, char *const *arguments)
 {
     char *text = NULL;
@@ -215,7 +217,7 @@ static void found_print(const tide_tuned *found, const tuning *run)
     table_print(run);
     printf("the best%s:\n  %s\n", run->confirmed[run->best].steps > 0 ? ", in real steps" : " by prediction",
            found->command);
-    fflush(stdout); /* the rest takes a while */
+    fflush(stdout); /* predicting the changes takes a while */
 }
 
 static void others_print(const tide_tuned *found)
@@ -236,7 +238,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of each chunk size its best choice; candidates are sorted. */
+/* Draws the best choice of each chunk size. The candidates are sorted, the best first. */
 static tide_status plot(const tuning *run)
 {
     tide_tune_point points[TIDE_TUNE_POINTS_MAX];
@@ -258,7 +260,7 @@ static tide_status plot(const tuning *run)
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
-/* With the best choice, what would be faster and changes numerics. */
+/* Predicts, for the best choice, the changes that are faster but alter the training's results. */
 static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSALS])
 {
     const tide_candidate *best = &run->candidates[run->best];
@@ -267,7 +269,7 @@ static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSA
     return tide_plan_other_results(&options, &run->machine.profile, &best->performance, others);
 }
 
-/* Before anything that fits was found. */
+/* Reports that the search ended before it found a choice that fits. */
 static tide_status nothing_tell(const tuning *run, const tide_tuned *found)
 {
     if (run->settings.json)
@@ -307,7 +309,7 @@ static tide_status found_tell(const tuning *run, int count, char *const *argumen
     return status == TIDE_OK && run->settings.plot != NULL ? plot(run) : status;
 }
 
-/* Before anything is searched: may the plot be written? Nothing is made yet. */
+/* Checks before the search that the plot can be written, without creating the file. */
 static tide_status plot_check(const tide_tune_settings *settings)
 {
     const char *path = settings->plot, *model = settings->run.model;

@@ -16,7 +16,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Steps whose updates are over. */
+/* Takes the times of the steps whose updates have ended. */
 static void take(tide_pool *pool, timed *list, uint32_t *count)
 {
     uint64_t step;

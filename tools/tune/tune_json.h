@@ -1,4 +1,4 @@
-/* What `tidepool tune --json` tells. */
+/* The output of `tidepool tune --json`. */
 #ifndef TIDE_TOOLS_TUNE_JSON_H
 #define TIDE_TOOLS_TUNE_JSON_H
 
@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-/* All that a search found. `candidates` and `confirmed` are [count], the best prediction first; what does not fit comes last. */
+/* The results of a search. `candidates` and `confirmed` are [count], the best prediction first; choices that
+ * do not fit come last. */
 typedef struct tide_tuned {
     const char *model;
     const tide_plan_machine *machine;
@@ -16,12 +17,12 @@ typedef struct tide_tuned {
     const tide_candidate *candidates;
     const tide_confirmed *confirmed;
     uint32_t count, best;
-    const char *command;         /* that trains as `best` does; NULL: nothing fits */
-    const tide_proposal *others; /* what would be faster and changes numerics */
+    const char *command;         /* the command that trains with `best`; NULL: no choice fits */
+    const tide_proposal *others; /* changes that are faster but alter the training's results */
     uint32_t other_count;
 } tide_tuned;
 
-/* One line. NO_MEMORY; INTERNAL: it is too long. */
+/* Print the results as one line of JSON. NO_MEMORY; INTERNAL: the line is too long. */
 TIDE_NODISCARD tide_status tide_tune_print_json(const tide_tuned *tuned, FILE *out);
 
 #endif

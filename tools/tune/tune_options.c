@@ -36,7 +36,7 @@ tide_status tide_tune_settings_parse(int count, char *const *arguments, tide_tun
     return TIDE_OK;
 }
 
-/* ---- the command ---- */
+/* ---- the command that trains ---- */
 
 static const tide_option *option_named(const tide_option_table *of, const char *argument)
 {
@@ -49,7 +49,7 @@ static const tide_option *option_named(const tide_option_table *of, const char *
     return NULL;
 }
 
-/* As a shell reads it back. */
+/* Writes a word, quoted for a shell if necessary. */
 static void word_write(const char *word, FILE *out)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,%@";
@@ -64,7 +64,8 @@ static void word_write(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-/* What the choice says, or the search alone asks. */
+/* Whether the printed command leaves the option out, because the chosen one replaces it or only the search
+ * uses it. */
 static bool is_left_out(const char *name)
 {
     return strcmp(name, "--machine") == 0 || strcmp(name, "--ram") == 0 ||

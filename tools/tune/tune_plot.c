@@ -14,10 +14,10 @@ typedef struct canvas {
     FILE *out;
     const tide_tune_point *points;
     uint32_t count;
-    double most; /* seconds at the top */
+    double most; /* seconds at the top of the plot */
 } canvas;
 
-/* Sizes stand one beside the other, each twice the one before. */
+/* Chunk sizes are equally spaced; each is twice the one before. */
 static double x_of(const canvas *of, uint32_t point)
 {
     const double span = WIDTH - LEFT - RIGHT;
@@ -29,7 +29,7 @@ static double y_of(const canvas *of, double seconds)
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * seconds / of->most;
 }
 
-/* 1, 2 or 5 times a power of ten, so that there are no more than TICKS_MOST. */
+/* Distance of the ticks: 1, 2 or 5 times a power of ten, so that there are at most TICKS_MOST. */
 static double tick_of(double most)
 {
     static const double steps[] = {1, 2, 5, 10};

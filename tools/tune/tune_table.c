@@ -1,4 +1,4 @@
-/* The table of `tidepool tune`, and what its man page says beside it; see train_table.c. */
+/* The option table of `tidepool tune`, and the rest of its man page. */
 #include "tools/page.h"
 #include "tools/train/run_options.h"
 #include "tools/tune/tune_options.h"
