@@ -1,5 +1,5 @@
-/* The program's subcommands. Each gets the arguments after its name and returns the exit status: 0, 1 for a
- * failure, 2 for a command line that makes no sense. */
+/* The program's subcommands. Each gets the arguments after its name and returns the exit status: 0 for
+ * success, 1 for a failure, 2 for a wrong command line. */
 #ifndef TIDE_TOOLS_COMMAND_H
 #define TIDE_TOOLS_COMMAND_H
 
@@ -15,7 +15,8 @@ int tide_command_checkpoint(int count, char *const *arguments);
 int tide_command_export(int count, char *const *arguments);
 int tide_command_info(int count, char *const *arguments);
 
-/* Print this thread's message as the command's one line on stderr; returns the exit status for `status`. */
+/* Print this thread's error message as one line on stderr, after the command's name. Returns the exit status
+ * that belongs to `status`. */
 int tide_command_failed(const char *command, tide_status status);
 
 #endif

@@ -1,4 +1,5 @@
-/* tidepool: trains models larger than GPU memory. Chooses the subcommand; each has a file of its own. */
+/* tidepool: trains models larger than GPU memory. This file chooses the subcommand; each subcommand has a
+ * folder of its own. */
 #include "base/write_error.h"
 #include "tide_config.h"
 #include "tools/command.h"
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 typedef struct command {
-    const tide_page *page; /* has its name */
+    const tide_page *page; /* also gives the command's name */
     int (*run)(int count, char *const *arguments);
 } command;
 
@@ -81,8 +82,8 @@ static int command_run(int count, char **arguments)
     return unknown_command(arguments[1]);
 }
 
-/* What was said must have arrived: a full disk or a closed stdout shows itself here at the latest. A command
- * that failed has told why already. */
+/* Fails the command if its output was lost: a full disk or a closed stdout may be noticed only when the last
+ * of the output is flushed. Prints nothing if the command has failed already, because it has said why. */
 static int output_check(int exit_status)
 {
     bool lost_before = ferror(stdout) != 0;
@@ -95,8 +96,8 @@ static int output_check(int exit_status)
     return TIDE_EXIT_FAILURE;
 }
 
-/* A standard stream that was closed at start is taken, by a descriptor that can't be written to: else the next file that is
- * opened would have its number, and what is printed would go into it. */
+/* Opens /dev/null, for reading, in place of each standard stream that was closed at start. Otherwise the next
+ * file that is opened would get the stream's descriptor, and printed text would go into that file. */
 static void standard_streams_take(void)
 {
     int taken;
@@ -107,7 +108,8 @@ static void standard_streams_take(void)
         (void)close(taken);
 }
 
-/* A run keeps every shard of its data open. Where the limit can't be raised it stays, and what it forbids is told then. */
+/* Raises the limit of open files as far as the system permits, because a run keeps every shard of its data
+ * open. A failure is ignored here: opening the shard that is one too many reports it. */
 static void open_files_raise(void)
 {
     struct rlimit limit;
@@ -127,6 +129,7 @@ int main(int count, char **arguments)
         return TIDE_EXIT_USAGE;
     }
     open_files_raise();
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
+    /* a write beyond the file size limit then fails, and its caller reports that */
+    (void)signal(SIGXFSZ, SIG_IGN);
     return output_check(command_run(count, arguments));
 }

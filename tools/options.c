@@ -1,4 +1,4 @@
-/* How a command line is read: see options.h. */
+/* Parsing of command lines and help texts; the contract is in options.h. */
 #include "tools/options.h"
 
 #include "tools/units.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- near words ---- */
+/* ---- similar words ---- */
 
 enum { WORD_MAX = 63 };
 
@@ -41,13 +41,13 @@ size_t tide_word_distance(const char *a, const char *b)
     return last[b_length];
 }
 
-/* Dashes are no part of a name: all options would be two letters nearer to each other. */
+/* Strips leading dashes: with them all options would look more similar to each other than they are. */
 static const char *bare_word(const char *word)
 {
     return word + strspn(word, "-");
 }
 
-/* One slip, and one more for every six letters; farther is another word. */
+/* How many letters may differ from a name for a word to count as a misspelling of it. */
 static size_t slips_most(const char *bare)
 {
     return 1 + strlen(bare) / 6;
@@ -88,7 +88,7 @@ static bool has_range(const tide_option *option)
     return option->least != 0 || option->most != 0;
 }
 
-/* Beyond this a bound only keeps numbers inside their type; people need not read it. */
+/* A larger upper bound only keeps numbers inside their type; help and messages do not mention it. */
 #define TELLING_BOUND 1e12
 
 enum { RANGE_TEXT_BYTES = 3 * TIDE_UNITS_TEXT_BYTES };
@@ -247,7 +247,7 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
 
 /* ---- the command line ---- */
 
-/* The option that an argument names, up to a "=". */
+/* Finds the option that an argument names; the name ends at "=". NULL: none. */
 static const tide_option *option_find(const tide_option_table *table, const char *argument)
 {
     size_t length = strcspn(argument, "=");
@@ -268,13 +268,14 @@ static bool has_operands(const tide_option_table *table)
     return false;
 }
 
-/* Whether the argument is an operand's value. Without operands it is a mistake that unknown_option tells. */
+/* Whether the argument is a value of an operand. In a command without operands it is a mistake, which
+ * unknown_option reports. */
 static bool is_operand(const tide_option_table *table, const char *argument)
 {
     return (argument[0] != '-' || argument[1] == '\0') && has_operands(table);
 }
 
-/* Give the first operand that has no value yet this one. */
+/* Stores the argument as the value of the first operand that has none yet. */
 static tide_status operand_read(const tide_option_table *table, const char *argument, void *values,
                                 bool *given)
 {
@@ -305,7 +306,7 @@ static tide_status unknown_option(const tide_option_table *table, const char *ar
                      nearest);
 }
 
-/* Read the option at arguments[*at]; *at moves to its last argument. */
+/* Reads the option at arguments[*at]. If its value is the next argument, increments *at. */
 static tide_status option_read(const tide_option_table *table, int count, char *const *arguments, int *at,
                                void *values, bool *given)
 {

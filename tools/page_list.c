@@ -1,10 +1,10 @@
-/* The pages that are made: the program's, and one of each command. A new command is a line here, one in main.c, and its name in
- * pages/meson.build. */
+/* The list of all man pages: the program's and one for each command. A new command needs a line here, a line
+ * in main.c, and its name in pages/meson.build. */
 #include "tools/page.h"
 
 #include <stdbool.h>
 
-/* main.c reads these by itself; --help is every command's. */
+/* main.c reads these options without the table; every command reads --help. */
 static const tide_option options[] = {
     {.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print the version, and do no more"},
     {.name = "--generate",

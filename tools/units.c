@@ -1,5 +1,5 @@
-/* Sizes are read with their decimals as integers, so that "0.1GB" is exactly 100000000 and a fraction of a
- * byte is seen as the mistake it is; doubles would hide both. */
+/* Sizes with decimals are parsed as integers, so that "0.1GB" is exactly 100000000 and a size that includes a
+ * fraction of a byte is refused. With doubles neither would hold. */
 #include "tools/units.h"
 
 #include <assert.h>
@@ -37,8 +37,8 @@ static const unit *unit_find(const char *name, size_t length)
     return NULL;
 }
 
-/* Digits with at most one point: *number / 10^*decimals. Returns where they end, NULL if there are none or
- * too many. */
+/* Reads digits with at most one point: the value is *number / 10^*decimals. Returns the end of the digits;
+ * NULL if there are none or too many. */
 static const char *decimal_read(const char *text, uint64_t *number, unsigned *decimals)
 {
     unsigned digits = 0;
@@ -57,7 +57,7 @@ static const char *decimal_read(const char *text, uint64_t *number, unsigned *de
     return digits > 0 ? text : NULL;
 }
 
-/* A size in the first `length` characters. */
+/* Reads a size from the first `length` characters. */
 static bool size_read(const char *text, size_t length, uint64_t *bytes)
 {
     uint64_t number = 0;

@@ -1,5 +1,6 @@
-/* What bash completes: a function that knows which words a command takes, and which of them are there already. It needs nothing
- * of the package bash-completion, which finds the file by its name. */
+/* Writes bash's completion: a function that knows the words that each command takes, and which of them are on
+ * the line already. It does not need the package bash-completion, which, if it is installed, finds the file
+ * by its name. */
 #include "tools/pages/pages.h"
 
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static bool has_value(const tide_option *option)
     return tide_option_is_named(option) && option->kind != TIDE_OPTION_FLAG;
 }
 
-/* An option whose values, or some of them, can be offered. */
+/* Writes the values of an option, if all or some of them are known; returns whether they are. */
 static bool values_write(const tide_option *option, FILE *out)
 {
     char *words = tide_option_words(option);
@@ -71,7 +72,8 @@ static bool values_write(const tide_option *option, FILE *out)
     return known;
 }
 
-/* Of an option that has a value nothing else comes next; most values are the user's to think of. */
+/* Writes the values of all options. Nothing is completed for an option with unknown values, since only the
+ * user knows them. */
 static void all_values_write(const tide_option_table *table, FILE *out)
 {
     bool known[TIDE_OPTIONS_MAX] = {false};
@@ -113,7 +115,7 @@ static void table_write(const tide_option_table *table, FILE *out)
     option_names_write(table, out);
 }
 
-/* Where a command of the program, or of the page, is to come. */
+/* Completes a command of the program or, of a page with subcommands, a subcommand. */
 static void command_names_write(const tide_page *page, FILE *out)
 {
     fprintf(out, "    '%s')\n        if [[ $word != -* ]]; then\n            _tidepool_words", page->name);
@@ -130,7 +132,7 @@ static void command_names_write(const tide_page *page, FILE *out)
         fprintf(out, "        _tidepool_words %s\n        ;;\n", tide_help_option.name);
 }
 
-/* Which command it is: of two words, where the first has commands. */
+/* Finds the command on the line: two words if the first has subcommands. */
 static void command_find_write(FILE *out)
 {
     fputs("    command=${COMP_WORDS[1]}\n    ((COMP_CWORD > 1)) || command=\n    case $command in\n", out);

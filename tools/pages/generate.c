@@ -1,4 +1,4 @@
-/* tidepool --generate: which page is written. */
+/* tidepool --generate: chooses the writer of the page. */
 #include "tools/pages/pages.h"
 
 #include <string.h>

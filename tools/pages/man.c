@@ -1,5 +1,5 @@
-/* A man page in roff's man macros. Running text is filled here too, so that no line of the file is long and each sentence begins
- * one: roff knows a sentence's end by that. */
+/* Writes a man page with roff's man macros. Paragraphs are filled here, so that no line of the file is long
+ * and every sentence begins a line, which is how roff recognizes the end of a sentence. */
 #include "tide_config.h"
 #include "tools/pages/pages.h"
 
@@ -13,9 +13,10 @@ enum { LINE_WIDTH = 66, LETTER_BYTES = 8 };
 #define ITALIC "\\fI"
 #define ROMAN  "\\fR"
 
-/* ---- letters ---- */
+/* ---- characters ---- */
 
-/* As it is typed, and not what roff makes of it for print: a dash is a minus, quotes are straight. */
+/* Escapes a character that roff would otherwise replace by a typographic one: a dash stays a minus, quotes
+ * stay straight. */
 static const char *letter_escape(char letter, char text[LETTER_BYTES])
 {
     switch (letter) {
@@ -49,7 +50,8 @@ static void plain_write(const char *text, FILE *out)
     letters_write(text, strlen(text), out);
 }
 
-/* What stands in a command line: capitals stand for something, the rest is typed. */
+/* Writes a command line: words in capitals are placeholders, in italics; the rest is typed as it is, in
+ * bold. */
 static void usage_write(const char *text, FILE *out)
 {
     while (*text != '\0') {
@@ -69,15 +71,15 @@ static void usage_write(const char *text, FILE *out)
     fputs(ROMAN, out);
 }
 
-/* ---- running text ---- */
+/* ---- paragraphs ---- */
 
 typedef struct filling {
     FILE *out;
-    size_t column; /* of the line that is written; 0: it begins */
+    size_t column; /* in the current line; 0: at its beginning */
     bool quoted;   /* inside backquotes */
 } filling;
 
-/* How much of the word, from here on, is an option or the name of a page. */
+/* Length of the option or page name at the beginning of the word; 0: there is none. */
 static size_t name_length(const char *word, size_t length)
 {
     size_t name = 0;
@@ -110,7 +112,7 @@ static void word_write(filling *line, const char *word, size_t length)
     line->column += length;
 }
 
-/* One paragraph, to the end of its line. */
+/* Writes one paragraph, filled, and ends its last line. */
 static void paragraph_write(const char *text, size_t length, FILE *out)
 {
     filling line = {.out = out};
@@ -142,7 +144,7 @@ static void item_write(const char *line, size_t length, FILE *out)
     if (name == NULL)
         abort();
     fputs(".TP\n", out);
-    if (strchr(name, '_') != NULL) { /* of the environment: typed in capitals */
+    if (strchr(name, '_') != NULL) { /* the name of an environment variable */
         fputs(BOLD, out);
         plain_write(name, out);
         fputs(ROMAN, out);
@@ -154,7 +156,7 @@ static void item_write(const char *line, size_t length, FILE *out)
     free(name);
 }
 
-/* Lines that all begin with four blanks, which the page's own indentation replaces. */
+/* Writes lines that all begin with four blanks; the page's own indentation replaces those. */
 static void code_write(const char *lines, size_t length, FILE *out)
 {
     const char *end = lines + length;
@@ -179,7 +181,7 @@ static bool line_is_item(const char *line)
     return line[strcspn(line, "\t\n")] == '\t';
 }
 
-/* To the end of an item's line, or of the last line of a paragraph or a command. */
+/* The length of the next part: an item's line, or all lines of a paragraph or of a block of commands. */
 static size_t part_length(const char *text)
 {
     size_t length = strcspn(text, "\n");
@@ -191,7 +193,8 @@ static size_t part_length(const char *text)
     return length;
 }
 
-/* Texts as page.h describes them. The first paragraph of a section needs no macro. */
+/* Writes a text in the form that page.h describes. The first paragraph of a section needs no macro before
+ * it. */
 static void text_write(const char *text, bool begins, FILE *out)
 {
     while (*text != '\0') {
@@ -219,7 +222,7 @@ static void section_write(const char *title, const char *text, FILE *out)
     text_write(text, true, out);
 }
 
-/* The usage of a table, from its summary. */
+/* Writes the usage line of a table, which is in its summary. */
 static void synopsis_write(const tide_option_table *table, FILE *out)
 {
     static const char begin[] = "usage: ";

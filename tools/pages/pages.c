@@ -1,4 +1,4 @@
-/* What man.c, bash.c and zsh.c ask of the tables. */
+/* Questions about option tables that man.c, bash.c and zsh.c have in common. */
 #include "tools/pages/pages.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ bool tide_option_is_named(const tide_option *option)
     return option->name != NULL && !option->operand;
 }
 
-/* Alternatives in capitals stand for something; of a counted one the first can be typed. */
+/* Adds an alternative to the words. Its capitals are placeholders for numbers, as in cuda:N, and become 0. */
 static void alternative_add(const char *text, size_t length, FILE *words)
 {
     fputc(' ', words);

@@ -1,4 +1,4 @@
-/* What zsh completes: a function for every table, in the words of zsh's _arguments. */
+/* Writes zsh's completion: a function for each table, in the notation of zsh's _arguments. */
 #include "tools/pages/pages.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 /* ---- quoting ---- */
 
-/* In quotes, and with a backslash before each of `marks`, which mean something to who reads it. */
+/* Writes text inside single quotes, with a backslash before each of `marks`, which are special to zsh's
+ * completion functions. */
 static void text_write(const char *text, const char *marks, FILE *out)
 {
     for (; *text != '\0'; text++) {
@@ -17,7 +18,7 @@ static void text_write(const char *text, const char *marks, FILE *out)
     }
 }
 
-/* A function's name: "trace summary" is _tidepool_trace_summary. */
+/* Writes a function's name: for "trace summary", _tidepool_trace_summary. */
 static void function_write(const char *words, FILE *out)
 {
     fputs("_tidepool_", out);
@@ -27,7 +28,7 @@ static void function_write(const char *words, FILE *out)
 
 /* ---- an option ---- */
 
-/* What is offered as a value: nothing, words, files, or words and files. */
+/* Writes the completion of an option's value: nothing, words, files, or words and files. */
 static void action_write(const tide_option *option, FILE *out)
 {
     char *words = tide_option_words(option);
@@ -46,11 +47,11 @@ static void action_write(const tide_option *option, FILE *out)
     free(words);
 }
 
-/* An argument of _arguments. One that is `alone` makes the rest of the line moot. */
+/* Writes an argument of _arguments. After an option that is `alone` zsh completes nothing else. */
 static void option_write(const tide_option *option, bool alone, FILE *out)
 {
     bool value = option->kind != TIDE_OPTION_FLAG;
-    bool longer = strncmp(option->name, "--", 2) == 0; /* takes its value behind = too */
+    bool longer = strncmp(option->name, "--", 2) == 0; /* the value may also follow "=" */
     fprintf(out, " \\\n        '%s%s%s%s[", alone ? "(- : *)" : "",
             option->kind == TIDE_OPTION_TEXTS ? "*" : "", option->name, value && longer ? "=" : "");
     text_write(option->help, "[]\\", out);
@@ -100,7 +101,7 @@ static void command_list_write(const tide_page *page, FILE *out)
     fputs("        )\n        _describe -t commands command commands\n        ;;\n", out);
 }
 
-/* A command, then what its own function completes. */
+/* Writes the function that completes a command and then calls the command's own function. */
 static void commands_write(const tide_page *page, FILE *out)
 {
     bool program = page == &tide_program_page;
