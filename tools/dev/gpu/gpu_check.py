@@ -1,33 +1,42 @@
 #!/usr/bin/env python3
-"""usage: tools/gpu_check.sh [--minutes N] [--limit PART=SECONDS ...] [--only PART ...] [--resume] [--out FOLDER] [--build FOLDER]
-                          [--architecture N] [--quick]
+"""usage: tools/gpu_check.sh [--minutes N] [--limit PART=SECONDS ...] [--only PART ...] [--resume]
+                          [--out FOLDER] [--build FOLDER] [--architecture N] [--quick]
 
-Parts, in this order; the time that one leaves over goes to those behind it, and one that runs late is cut, not those:
-  environment  what the machine is: GPU, clocks, power, memory, huge pages, cgroup; where nvcc, cuBLASLt and NCCL are; whether the
-               driver is new enough for the toolkit: if not, what was built by nvcc is neither built nor run
-  probe        what mappings, copies, launches and pinning take (tools/dev/gpu)
-  build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on; then what
-               each kernel consists of: spills, widths of stores and loads (tools/dev/kernel_counts.py), where the toolkit can tell
-  test         suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel, small ones first
-  resident     gpt2, gpt2-xl and Llama 3.2 1B with everything on the device: tokens a second
-  kernels      bench_gpu: copies, events, matmuls and every candidate for them, attention, what memory bounds
-  budget       gpt2-xl on a quarter and a half of its model data: the step against that run's own limits, the same bits
-  streamed     Llama 3.1 8B on a quarter of its model data: tokens a second
-  largest      the largest GPT that fits, as `tidepool plan` says: it must train
-  peers        PyTorch compiled, and FSDP2 with CPU offload, on the same GPU; figures that others published, beside ours
-  sanitize     the small tests under compute-sanitizer: memcheck, then racecheck
-  deps         only when named: where there is a network and apt, fetches Debian packages into .deps/, for a machine without
+Builds tidepool for this machine's GPU, tests it and measures it. The parts run in this order. A part that
+runs longer than its limit is ended; time that a part does not use goes to the later parts:
+  environment  describes the machine: GPU, clocks, power, memory, huge pages, cgroup, the places of nvcc,
+               cuBLASLt and NCCL. If the driver is too old for the toolkit, the parts that need nvcc's code
+               are skipped
+  probe        times mappings, copies, launches and pinning (tools/dev/gpu)
+  build        builds the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture,
+               with assertions; then counts each kernel's spills and widths of stores and loads
+               (tools/dev/kernel_counts.py), if the toolkit has the programs for that
+  test         runs suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel,
+               small tests first
+  resident     trains gpt2, gpt2-xl and Llama 3.2 1B with everything on the device: tokens a second
+  kernels      runs bench_gpu: copies, events, matmuls and every algorithm for them, attention, memory-bound
+               kernels
+  budget       trains gpt2-xl with a quarter and a half of its model data on the device: step time against
+               limits measured in the same run, and the same bits
+  streamed     trains Llama 3.1 8B with a quarter of its model data on the device: tokens a second
+  largest      trains the largest GPT that fits according to `tidepool plan`
+  peers        measures PyTorch, compiled, and FSDP2 with CPU offload on the same GPU; lists figures that
+               others published
+  sanitize     runs the small tests under compute-sanitizer: memcheck, then racecheck
+  deps         only if named: downloads Debian packages into .deps/, for a machine without network; needs a
+               network and apt
 
-  --minutes N        for all of it (9): what is not done by then is not begun
-  --limit PART=SECONDS ...   for these parts, instead of their share of what is left
-  --only PART ...    these parts; results of the others stay, if they are of the same sources
-  --resume           leave out what has passed with the same sources
-  --out FOLDER       gpu_check.json, gpu_check.md and gpu_check.log, written anew after each step (build-gpu/report)
-  --build FOLDER     where it is built (build-gpu)
+  --minutes N        time for all parts (9); no part begins later
+  --limit PART=SECONDS ...   limits for these parts, instead of their share of the time that is left
+  --only PART ...    run these parts; results of the others are kept if the sources are the same
+  --resume           skip the parts that have passed with the same sources
+  --out FOLDER       folder of gpu_check.json, gpu_check.md and gpu_check.log, replaced after each step
+                     (build-gpu/report)
+  --build FOLDER     build folder (build-gpu)
   --architecture N   90 for compute capability 9.0; with it `--only build` needs no GPU
   --quick            tiny sizes, to see that everything runs
 
-Exit status 0 if everything that ran was right, 1 if not, 2 for usage or where there is no GPU."""
+Exit status: 0 if everything that ran was right, 1 if not, 2 for a wrong command line or without a GPU."""
 import argparse
 import hashlib
 import json
@@ -46,10 +55,10 @@ import gpu_report
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("base", "chunk", "include", "kernels", "offload", "src", "tests", "tools", "meson.build", "meson_options.txt")
-SKIPPED = 77  # a test's exit status where it has nothing to run on
+SKIPPED = 77  # exit status of a test that skips itself
 UNKILLABLE_SECONDS = 5
 STEP_HEAD_BYTES, STEP_TAIL_BYTES, LOG_BYTES = 256 << 10, 64 << 10, 12 << 20
-OUTPUT_BYTES = 4 << 20  # of a command, read for what it found
+OUTPUT_BYTES = 4 << 20  # most of a command's output that is searched for JSON results
 
 
 class Usage(Exception):
@@ -61,10 +70,11 @@ class Parser(argparse.ArgumentParser):
         raise Usage(message)
 
 
-# --- what a command printed ---
+# --- commands and their output ---
 
 class Log:
-    """All parts' output in one file: of each command the beginning, at once, and the end."""
+    """A file with the output of all parts: the beginning of each command's output, written at once, and its
+    end."""
 
     def __init__(self, path, keep):
         self.path = path
@@ -95,7 +105,7 @@ class Log:
 
 
 class Command:
-    """A command with all that it starts, its output so far, and how it ended."""
+    """A running command with its child processes, and its output so far."""
 
     def __init__(self, arguments, environment, log):
         self.began, self.log = time.monotonic(), log
@@ -111,7 +121,7 @@ class Command:
         return data
 
     def wait(self, limit):
-        """Its exit status; None if it was cut."""
+        """Returns the command's exit status; None if it did not end within `limit` seconds."""
         deadline = self.began + limit
         with selectors.DefaultSelector() as pipes:
             pipes.register(self.process.stdout, selectors.EVENT_READ, "out")
@@ -122,14 +132,15 @@ class Command:
                     if not self.take(key):
                         pipes.unregister(key.fileobj)
                 if not ready and self.process.poll() is not None:
-                    break  # it has ended, and what holds its pipes is none of ours
+                    break  # the command has ended; another process holds its pipes open
         try:
             return self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return None
 
     def kill(self):
-        """It and all that it started; a process that waits inside a driver may outlive this, and is left to itself."""
+        """Kills the command and its child processes. A process that waits inside a driver can't be killed: it
+        is left behind."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(timeout=UNKILLABLE_SECONDS)
@@ -142,14 +153,14 @@ class Command:
 # --- parts ---
 
 class Part:
-    """One part while it runs: its limit, its steps, and what it found. All of it is in `result`, a part of the report."""
+    """A running part: its limit, its steps and its findings. `result` is its entry in the report."""
 
     def __init__(self, check, name, limit):
         self.check, self.name = check, name
         self.options, self.environment = check.options, check.environment
         self.began = time.monotonic()
         self.deadline = self.began + limit
-        self.output = ""  # of the last step, its stdout
+        self.output = ""  # stdout of the last step
         self.result = {"status": "running", "why": "", "seconds": 0.0, "limit_seconds": round(limit, 1), "steps": [], "figures": [],
                        "rows": []}
 
@@ -157,8 +168,9 @@ class Part:
         return self.deadline - time.monotonic()
 
     def step(self, name, arguments, limit=None, environment=None, fatal=True):
-        """Run a command and keep what it found: of its output, each line that is a JSON object. True if it was right. Not
-        `fatal`: what goes wrong in it, or that it is cut, does not fail the part."""
+        """Runs a command and adds each line of its output that is a JSON object to the findings. Returns
+        whether the command succeeded. If not `fatal`, a failure or a timeout counts as skipped and does not
+        fail the part."""
         left = min(self.seconds_left(), limit or float("inf"))
         if left <= 0:
             return self.note(name, "cut" if fatal else "skipped", "no time was left for it")
@@ -173,7 +185,7 @@ class Part:
         self.output = command.out.decode(errors="replace")
         self.take(self.output)
         if status == 0 and re.search("^not ok", self.output, re.M):
-            status = 1  # a TAP stream's own word
+            status = 1  # the TAP output names a failed case
         told = {0: "passed", SKIPPED: "skipped", None: "cut"}.get(status, "failed")
         why = f"no end after {left:.0f} s" if status is None else "" if status == 0 else self.last_words(command, status)
         self.check.log.end(f"{told} {why}")
@@ -181,7 +193,7 @@ class Part:
 
     @staticmethod
     def last_words(command, status):
-        """The line that says why, where there is one: the last, or the one that says SKIP."""
+        """The line of the output that explains the status: the last one, or the one that says SKIP."""
         err, out = ([line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
                     for said in (command.err, command.out))
         told = [line for line in err + out if "SKIP" in line] or err or out or ["(silent)"]
@@ -190,11 +202,11 @@ class Part:
 
     def take(self, output):
         for line in output.splitlines():
-            text = line.strip().rstrip(",")  # of a list, too, an object a line
+            text = line.strip().rstrip(",")  # an object may be a line of a JSON list
             try:
                 row = json.loads(text) if text.startswith("{") else None
             except ValueError:
-                row = None  # it was cut there
+                row = None  # the command was killed within this line
             if isinstance(row, dict):
                 self.found(row)
 
@@ -207,7 +219,8 @@ class Part:
         return status == "passed"
 
     def end(self):
-        """Failed if a step failed; else cut if one was; else passed if one was."""
+        """Sets the part's status: "failed" if a step failed, else "cut" if one timed out, else "passed" if
+        one passed, else "skipped"."""
         statuses = [step["status"] for step in self.result["steps"]]
         worst = next((status for status in ("failed", "cut", "passed") if status in statuses), "skipped")
         whose = [step for step in self.result["steps"] if step["status"] == worst and step["why"]]
@@ -217,19 +230,21 @@ class Part:
 
 
 class Check:
-    """The whole of it: options, where time is, and the report, which after each step is on the disk."""
+    """The whole check: its options, its deadline, and its report, which is written to the disk after each
+    step."""
 
     def __init__(self, options):
         self.options, self.began = options, time.monotonic()
         self.deadline = self.began + options.minutes * 60
         self.environment = dict(os.environ)
         self.running = None
-        self.cuda, self.too_old = {}, ""  # versions of the driver and of the toolkit; why nothing built by the one runs on the other
+        self.cuda, self.too_old = {}, ""  # versions of driver and toolkit; the reason, if the driver is too old
         self.report = self.report_begin()
         self.log = Log(options.out / "gpu_check.log", bool(self.report["parts"]))
 
     def report_begin(self):
-        """The one that is there, if it is of these sources and is to be gone on with; else an empty one."""
+        """Returns the earlier report if --resume or --only continues it and the sources are the same; else an
+        empty report."""
         fresh = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "commit": commit_of_tree(), "sources": digest_of_sources(),
                  "command": "tools/gpu_check.sh " + shlex.join(sys.argv[1:]), "parts": {}}
         if not (self.options.resume or self.options.only):
@@ -253,14 +268,14 @@ class Check:
         return Command(arguments, self.environment, self.log)
 
     def ask(self, arguments, seconds):
-        """A command's exit status, None if it was cut, and all that it said."""
+        """Runs a command. Returns its exit status (None: it did not end in time) and its output."""
         command = self.begin(arguments)
         status = command.wait(seconds)
         command.kill()
         return status, (command.out + command.err).decode(errors="replace").strip()
 
     def wanted(self):
-        """The parts to run, in their order."""
+        """The names of the parts to run, in order."""
         names = [name for name in gpu_parts.PARTS if name != "deps" and not self.options.only or name in self.options.only]
         passed = [name for name in names if self.options.resume and self.report["parts"].get(name, {}).get("status") == "passed"]
         for name in passed:
@@ -286,7 +301,7 @@ class Check:
             spec.run(part)
         except gpu_parts.Missing as missing:
             part.note(part.name, "skipped", str(missing))
-        except Exception as error:  # a part that is wrong must not take the others along
+        except Exception as error:  # a fault in one part must not end the others
             part.note(part.name, "failed", f"{type(error).__name__}: {error}")
         part.end()
         self.write()
@@ -294,7 +309,7 @@ class Check:
         self.say(f"{part.name}: {part.result['status']} after {part.result['seconds']:.0f} s{': ' + why if why else ''}")
 
     def interrupt(self, number, _frame):
-        """SIGINT, SIGTERM: end what runs, say so in the report."""
+        """Handles SIGINT and SIGTERM: kills the running command and marks its part in the report."""
         if self.running is not None:
             self.running.kill()
         for result in self.report["parts"].values():
@@ -305,7 +320,7 @@ class Check:
         os._exit(1)
 
 
-# --- what was checked ---
+# --- the sources that are checked ---
 
 def commit_of_tree():
     try:
@@ -316,7 +331,8 @@ def commit_of_tree():
 
 
 def digest_of_sources():
-    """Of everything that is built or run here: a tree may be a copy without a history, or changed since its commit."""
+    """A digest of all files that the check builds or runs. The commit does not suffice: the tree may be a
+    copy without git's history, or changed since the commit."""
     digest = hashlib.sha256()
     for name in SOURCES:
         paths = [ROOT / name] if (ROOT / name).is_file() else sorted((ROOT / name).rglob("*"))

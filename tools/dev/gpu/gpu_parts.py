@@ -1,5 +1,5 @@
-"""The parts of tools/gpu_check.sh: what each runs. Their order here is theirs there; a part may take its weight's share of the time
-that is left."""
+"""The parts of tools/gpu_check.sh, in the order in which they run. PARTS gives each a weight: a part may take
+that share of the time that is left for it and the parts after it."""
 import dataclasses
 import json
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPS = ROOT / ".deps"
-DEPS_LIMIT_BYTES = 60 << 20  # what can be carried, with the tree
+DEPS_LIMIT_BYTES = 60 << 20  # most bytes of packages that can be copied to a machine together with the tree
 DEBIAN_PACKAGES = """libhwloc-dev libhwloc15 libjansson-dev libjansson4 libjemalloc-dev libjemalloc2 libdnnl-dev libdnnl2
     ocl-icd-libopencl1 libcmocka-dev libcmocka0 libudev1 libcap2 pkgconf pkgconf-bin libpkgconf3""".split()
 NVIDIA_SMI_SECONDS = 15
@@ -22,25 +22,25 @@ GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.tot
               "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
               "ecc.mode.current", "persistence_mode", "temperature.gpu"]
 LOAD_FIELDS = ["pcie.link.gen.current", "power.draw", "pcie.link.width.current", "clocks.sm"]
-THROTTLE_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # older drivers know the latter alone
+THROTTLE_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # older drivers have only the second
 HUGE_PAGES = {"enabled": "/sys/kernel/mm/transparent_hugepage/enabled", "nr_hugepages": "/proc/sys/vm/nr_hugepages",
               "shmem_enabled": "/sys/kernel/mm/transparent_hugepage/shmem_enabled"}
-BENCH_SECTIONS = ("copies", "launches", "matmuls", "attention", "memory", "candidates")  # the most wanted first
+BENCH_SECTIONS = ("copies", "launches", "matmuls", "attention", "memory", "candidates")  # the most important first
 MEMCHECK = "memcheck gpu_small_device"
 FIRST_TESTS = ("gpu_device", "gpu_program", MEMCHECK, "gpu_tile")
 SANITIZE_SECONDS, MEMCHECK_SECONDS = 120, 60
 
 
 class Missing(Exception):
-    """Something that is needed is not there: the message is for the reader."""
+    """A program or file that a part needs does not exist. The message is shown to the user."""
 
 
-# --- what the machine has ---
+# --- the machine ---
 
 def deps_use(check):
-    """What the system lacks comes from .deps, if it is there: packages of Debian 12, which run on any newer system. And from beside
-    this Python, whose environment may have meson and ninja. The packages are unpacked in the build folder: unpacked, they would be
-    too much to carry with .deps."""
+    """Adds to the environment the Debian 12 packages in .deps, if any, which run on newer systems, too, and
+    the folder of this Python, whose environment may have meson and ninja. The packages are unpacked into the
+    build folder, because .deps with unpacked packages would be too large to copy to another machine."""
     root = check.options.build / "deps-root"
     libraries = root / "usr/lib/x86_64-linux-gnu"
     check.environment["PATH"] = f"{check.environment.get('PATH', '')}:{Path(sys.executable).parent}"
@@ -67,7 +67,8 @@ def nvidia_smi(fields):
 
 
 def machine_read(check):
-    """The GPU's name and architecture. A nvidia-smi that hangs is noted, and the rest is tried all the same."""
+    """Finds the GPU's name and architecture. If nvidia-smi hangs, the report says so and the check goes on.
+    """
     options, gpu = check.options, ["no GPU", "", ""]
     check.report["gpu"] = ", ".join(filter(None, gpu))
     needs_none = options.only == ["deps"] or (options.only == ["build"] and options.architecture is not None)
@@ -88,12 +89,13 @@ def machine_read(check):
 
 
 def driver_read(check):
-    """Code of a toolkit runs with drivers of its CUDA's major version and of later ones: with an older one parts are not run."""
+    """Finds the CUDA versions of the driver and of the toolkit. Code that a toolkit compiles needs a driver
+    with at least the same major version; with an older driver the parts that run such code are skipped."""
     told = {"driver": check.ask(["nvidia-smi"], NVIDIA_SMI_SECONDS)[1], "toolkit": ""}
     try:
         told["toolkit"] = check.ask([nvcc_find(check), "--version"], NVIDIA_SMI_SECONDS)[1]
     except Missing:
-        pass  # parts that need it say so
+        pass  # the parts that need nvcc report that it is missing
     found = {name: re.search(r"(?:CUDA (?:UMD )?Version *:|release) *(\d+)\.(\d+)", said) for name, said in told.items()}
     check.cuda = {name: f"{version[1]}.{version[2]}" if version else "unknown" for name, version in found.items()}
     if all(found.values()) and int(found["driver"][1]) < int(found["toolkit"][1]):
@@ -123,19 +125,20 @@ def nvcc_find(part):
 
 @dataclasses.dataclass
 class Library:
-    """A library of NVIDIA's that is no part of every toolkit: its file and its header's folder."""
+    """A library of NVIDIA's that not every toolkit contains: its file and the folder of its header."""
     file: Path
     include: Path
     where: str
 
     @property
     def can_be_linked(self):
-        """As the build looks for it: in the toolkit, by a name without a version."""
+        """Whether the build finds the library: it must be in the toolkit, under a name without a version."""
         return self.where == "toolkit" and self.file.suffix == ".so"
 
 
 def library_places(part):
-    """Folders of libraries and of headers that belong together: the toolkit's, the system's, those of Python's wheels."""
+    """Pairs of a folder of libraries and the folder of their headers: those of the toolkit, of the system and
+    of Python's wheels."""
     try:
         toolkit = nvcc_find(part).resolve().parent.parent
         for folder in (toolkit, toolkit / "targets/x86_64-linux"):
@@ -222,7 +225,8 @@ def probe(part):
 # --- build ---
 
 def cublas_options(part):
-    """A wheel has no name to link by: a folder of links has."""
+    """meson's option for a cuBLASLt that the build does not find. A Python wheel has only versioned file
+    names, so this makes a folder of links with the names that the linker needs."""
     library = library_find(part, "cublasLt", "cublasLt.h")
     if library is None or library.can_be_linked:
         return []
@@ -244,7 +248,8 @@ def introspected(part, what):
 
 
 def is_needed(file):
-    """The program, the module (not that of tests/gpu/fake), the GPU's tests and its benchmark."""
+    """Whether the check needs this target: the program, the CUDA module (not that of tests/gpu/fake), the
+    GPU's tests and its benchmark."""
     return str(file) in ("tools/tidepool", "kernels/cuda/libtidepool_cuda.so", "tests/bench/bench_gpu") or (
         str(file.parent) == "tests/gpu" and file.name.startswith("gpu_") and not file.suffix)
 
@@ -263,7 +268,8 @@ def build(part):
 
 
 def kernels_count(part):
-    """What the kernels that were built consist of; not every toolkit has what reads that."""
+    """Counts the instructions and spills of the kernels. Skipped if the toolkit lacks the programs for that.
+    """
     objects = sorted(part.options.build.glob("kernels/cuda/*.cu.o"))
     if objects:
         path = f"{part.environment['PATH']}:{cuda_home(part)}/bin"
@@ -283,7 +289,8 @@ def built(part, name):
 # --- tests ---
 
 def step_built(part, name, command, **more):
-    """One program of a build that may have failed in parts is not there, and the others are."""
+    """Runs a program of the build, or skips it if it does not exist: some targets may have failed to build.
+    """
     if os.access(command[0], os.X_OK):
         part.step(name, command, **more)
     else:
@@ -291,7 +298,8 @@ def step_built(part, name, command, **more):
 
 
 def test_rank(entry):
-    """The device and the whole program first, each with half of the time that is left; small tests; then large ones."""
+    """Sorts the tests: first those of the device and the whole program, each of which may take half of the
+    time that is left; then the small tests; then the large ones."""
     name = entry["name"]
     return FIRST_TESTS.index(name) if name in FIRST_TESTS else len(FIRST_TESTS) + ("small" not in " ".join(entry["cmd"]))
 
@@ -313,7 +321,7 @@ def sanitized(part, tool, path):
 
 
 def memcheck_entry(part):
-    """The device's test under compute-sanitizer, where both are there."""
+    """The device's test under compute-sanitizer, or none if either does not exist."""
     try:
         return [{"name": MEMCHECK, "cmd": sanitized(part, "memcheck", built(part, "tests/gpu/gpu_small_device")), "env": {},
                  "timeout": MEMCHECK_SECONDS / 4}]
@@ -338,7 +346,8 @@ def sanitize(part):
 # --- benchmarks ---
 
 def kernels(part):
-    """A section at a time: one that hangs leaves half of the time to those behind it."""
+    """Runs bench_gpu section by section. Each section may take half of the time that is left, so that one
+    that hangs leaves time to the later ones."""
     for i, section in enumerate(BENCH_SECTIONS):
         last = i + 1 == len(BENCH_SECTIONS)
         command = [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else []), "--only", section]
@@ -351,7 +360,8 @@ def number(text):
 
 
 def link_under_load(part, command):
-    """The copies once more, unmeasured, and nvidia-smi's answer at their busiest instant: an idle link rests at generation 1."""
+    """Repeats the copies, unmeasured, to ask nvidia-smi for the link's speed under load, because an idle link
+    falls back to PCIe generation 1. Keeps the answer with the fastest link and the highest power."""
     answers, end = [], time.monotonic() + min(10, part.seconds_left() / 2)
     load = part.check.running = part.check.begin(command)
     while not answers or load.process.poll() is None and time.monotonic() < end:
@@ -391,7 +401,7 @@ def deps(part):
 class Spec:
     weight: int
     run: object
-    on_gpu: bool = True  # it runs code of the toolkit's there
+    on_gpu: bool = True  # the part runs code on the GPU that the toolkit compiled
 
 
 PARTS = {"deps": Spec(120, deps, False), "environment": Spec(25, environment, False), "probe": Spec(45, probe), "build": Spec(130, build),

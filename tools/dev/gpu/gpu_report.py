@@ -1,20 +1,23 @@
-"""The report of tools/gpu_check.sh: one JSON file with all that was found, one table for the reader. Both are replaced whole, so
-that whatever instant the check is killed at, what is there can be read."""
+"""The report of tools/gpu_check.sh: a JSON file with all results, and a table in Markdown for people.
+
+Each write replaces both files as a whole, so that they are readable at whatever instant the check is killed.
+"""
 import json
 import os
 
-# What bf16 matmuls without sparsity do at most on an H100 or H200 (SXM), by NVIDIA's data sheet: for shares of a peak that others
-# can compare with. What this GPU's largest product reaches stands beside, where it was measured.
+# The peak rate of bf16 matmuls without sparsity on an H100 or H200 (SXM), by NVIDIA's data sheet. The report
+# gives shares of this peak, so that others can compare them, and beside them shares of the rate that this
+# GPU's largest matmul reached, if that was measured.
 SHEET_PEAK = 989e12
-XL_SHARE = 0.45  # of the measured product's rate, by gpt2-xl
-PEAK_FIGURE = "limit: product"  # of bench_gpu, TFLOP/s
+XL_SHARE = 0.45  # gpt2-xl must reach this share of the measured matmul's rate
+PEAK_FIGURE = "limit: product"  # name of bench_gpu's figure for that matmul, in TFLOP/s
 EXPECTED = {"gpt2, resident: tokens a second": "350k to 420k on an H100; an H200 reached 460k",
             "gpt2-xl, resident: tokens a second": "38k to 43k on an H100; an H200 reached 46k to 48k",
             "llama-3.2-1b, resident: tokens a second": "an H200 reached 70.6k"}
 TORCH = ("gpt2, resident: tokens a second", "gpt2, resident: tokens a second of PyTorch, compiled")
 
-# LLMQ (C++ and CUDA, Apache-2.0), as its authors published: one H100, bf16, 524,288 tokens a step.
-# name, params in billions, tokens a second
+# Figures that the authors of LLMQ (C++ and CUDA, Apache-2.0) published for one H100, bf16 and 524,288 tokens
+# a step: name, params in billions, tokens a second.
 PUBLISHED = (("LLMQ 1.5 B", 1.54, 59_000), ("LLMQ 7 B", 7.62, 13_800), ("LLMQ 14 B, optimizer on the host", 14.77, 6_300))
 
 
@@ -27,7 +30,7 @@ def value_of(rows, name):
 
 
 def bounded(row):
-    """A row of tests/support/bench.h's in the words of tests/bench/gpu/train.py."""
+    """Gives a row that tests/support/bench.h printed the keys that tests/bench/gpu/train.py uses."""
     for key, right in (("at_least", lambda value, bound: value >= bound), ("at_most", lambda value, bound: value <= bound)):
         if key in row:
             return {**row, "bound": row[key], "met": row["value"] is not None and right(row["value"], row[key])}
@@ -35,7 +38,7 @@ def bounded(row):
 
 
 def derived(rows):
-    """Figures that need those of two parts."""
+    """Figures computed from the figures of two parts."""
     found = []
     peak = value_of(rows, PEAK_FIGURE)
     for row in rows:
@@ -55,7 +58,7 @@ def derived(rows):
 
 
 def all_figures(report):
-    """What the table shows: each of a product's candidates is in the JSON alone."""
+    """The figures in the table. The candidate algorithms of each matmul are in the JSON file alone."""
     rows = [bounded(row) for row in figures(report) if "candidate" not in row]
     return rows + derived(rows)
 
@@ -86,7 +89,8 @@ def parts_table(report):
 
 
 def rows_table(report):
-    """What is short; the whole of `tidepool info` and each kernel's counts are in the JSON alone."""
+    """A table of the short rows. The output of `tidepool info` and each kernel's counts are in the JSON file
+    alone."""
     rows = [row for result in report["parts"].values() for row in result["rows"]]
     found = [(row["what"], ", ".join(f"{key} {value}" for key, value in row.items() if key != "what")) for row in rows if "what" in row]
     kernels = [row for row in rows if "spill" in row]
@@ -107,7 +111,8 @@ def figures_table(report):
 
 
 def published_table(report):
-    """Others' figures, on other machines, beside ours: only shares of the peak by one formula compare at all."""
+    """A table of figures that others published for other machines. Only the shares of the peak, all by the
+    same formula, can be compared with ours."""
     if not any(row.get("flops_a_token") for row in figures(report)):
         return []
     lines = ["Published by others, on an H100 (not measured here); share = tokens a second x 6 N / 989 TFLOP/s, as above:", "",
