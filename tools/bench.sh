@@ -1,17 +1,18 @@
 #!/bin/sh
-# Measures tidepool against limits taken in the same run: installs what it needs, builds a release in build-bench/
-# (TIDE_BENCH_BUILD to move it), runs the benchmarks of tests/bench one after the other, writes one JSON file and prints a
-# table of all figures.
+# Measures tidepool against limits that it measures in the same run: installs the packages that it needs,
+# builds a release in build-bench/ (or TIDE_BENCH_BUILD), runs the benchmarks of tests/bench one after the
+# other, writes one JSON file and prints a table of all figures.
 #
 # usage: tools/bench.sh [--peers] [--quick] [--out FILE] [NAME ...]
-#   NAME     adam, copy, manager, policy, step, trace, weights; none: all that exist
-#   --peers  Adam also against DeepSpeed's and PyTorch's (tests/bench/adam_peers.py; needs PyPI)
-#   --quick  fewer rounds and rows: to see that all runs, not for figures; two minutes on two cores, once it is built
-#   --out    the JSON file (build-bench/bench.json); `tests/bench/assemble.py --markdown FILE` makes a table of it for docs
+#   NAME     adam, copy, manager, policy, step, trace, weights; without a name all of them
+#   --peers  compare Adam also with DeepSpeed's and PyTorch's (tests/bench/adam_peers.py; needs PyPI)
+#   --quick  fewer rounds and rows, to see that everything runs; two minutes on two cores, after the build
+#   --out    the JSON file (build-bench/bench.json); `tests/bench/assemble.py --markdown FILE` makes a table
+#            of it
 #
-# Exit status: 0 if every requirement is met, 1 if a figure is missed or a benchmark did not finish, 2 for usage. With
-# --quick figures are not judged: 0 if every benchmark finished and what it printed is well-formed. Use a machine that
-# does nothing else: the load average before the run is in the file.
+# Exit status: 0 if every requirement is met, 1 if one is missed or a benchmark did not finish, 2 for a wrong
+# command line. With --quick no figure is judged: 0 if every benchmark finished and its output is well-formed.
+# The machine should run nothing else; the JSON file records the load average before the run.
 set -u
 here=$PWD
 cd "$(dirname "$0")/.." || exit 1
@@ -68,7 +69,7 @@ targets=""
 for name in $names; do targets="$targets tests/bench/bench_$name"; done
 [ -z "$peers" ] || [ -n "$wants_adam" ] || targets="$targets tests/bench/bench_adam"
 
-# Without assertions: figures are of what users run.
+# Builds without assertions, as users do.
 build_all() {
     tide_build_folder "$build" || return 1
     if [ -f "$build/build.ninja" ]; then
@@ -91,7 +92,7 @@ build_all $targets >"$build/bench.log" 2>&1 || {
 }
 
 results=""
-measure() { # NAME COMMAND...: its object and what it complains about
+measure() { # NAME COMMAND...: run a benchmark; keep its JSON object and its errors in files
     name=$1
     shift
     say "$name"

@@ -1,14 +1,18 @@
 #!/bin/sh
-# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, predictions against
-# real steps and memory, long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's
-# kernels compiled for every architecture, all cases of what tools/test.sh thins under sanitizers, and the suite under each condition
-# of tools/dev/conditions.sh. Writes a dated result into docs/measurements/.
+# Runs the tests that take too long for every change: bit-identity in all settings (bf16 and fp32), 50 kills,
+# predictions against real steps and memory, long fuzzing, adversarial delays, faults of CUDA, long random
+# tests of manager and pool, the GPU's kernels compiled for every architecture, the tests that tools/test.sh
+# leaves out or shortens under sanitizers, and the suite under each condition of tools/dev/conditions.sh.
+# Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING]      default 1000000
-# TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
-# --quick takes a slice of each part, in minutes, to see that the campaign itself works; its result stays in the build folder.
-# --only runs these parts alone, named as in the result's table, which then has no others.
-# Build folders: build-test/campaign* (TIDE_TEST_BUILD to move them). Exit status 1 if anything failed, 2 for usage.
+# TIDE_OLD_PROGRAM=FILE: an older build of the program; its results are compared with this one's
+# (compare_programs.py).
+# --quick runs a small part of each test, in minutes, to see that the campaign works; its result stays in the
+# build folder.
+# --only runs only these parts. Their names are those in the result's table.
+# Build folders are build-test/campaign* (or in TIDE_TEST_BUILD). Exit status 1 if anything failed, 2 for a
+# wrong command line.
 # shellcheck disable=SC2086 # words are meant to split
 set -u
 old_program=${TIDE_OLD_PROGRAM:+$(realpath "$TIDE_OLD_PROGRAM")}
@@ -47,7 +51,7 @@ else
     conditions_targets="tests/test_trainer tests/test_checkpoint"
 fi
 
-wants() { # PATTERN of parts' names
+wants() { # PATTERN: whether a part whose name matches is to run
     [ -z "$only" ] || echo "$only" | grep -qE ",($1),"
 }
 
@@ -68,23 +72,23 @@ tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
 build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
     tests/test_pool_random
-# Where there is a CUDA toolkit: the module, and the module of the tests.
+# If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
 module="" fake=""
 if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
 if wants ".*cuda.*|.*_on_cpu" && has_target "$build" tests/gpu/fake/libtidepool_cuda.so; then fake=tests/gpu/fake/libtidepool_cuda.so; fi
 [ -z "$module$fake" ] || ninja -C "$build" $module $fake >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
 
-run() { # NAME COMMAND...: TAP into a log, counted
+run() { # NAME COMMAND...: run a part, write its TAP output into a log and count its cases
     name=$1; shift
     wants "$name" || return 0
     echo "== $name"
     began=$(date +%s)
     "$@" >"$build/$name.tap" 2>"$build/$name.err"
     status=$?
-    # cmocka says "not ok" of a case that it skips.
+    # cmocka prints "not ok" for a case that it skips.
     skipped=$(grep -cE '^(not )?ok .*# SKIP' "$build/$name.tap")
     passed=$(grep '^ok ' "$build/$name.tap" | grep -cv '# SKIP'); failed=$(grep '^not ok ' "$build/$name.tap" | grep -cv '# SKIP')
-    [ $status -eq 0 ] && [ $((passed + failed + skipped)) -gt 0 ] || failed=$((failed + 1)) # no case is no success
+    [ $status -eq 0 ] && [ $((passed + failed + skipped)) -gt 0 ] || failed=$((failed + 1)) # a part without cases fails
     grep '^not ok' "$build/$name.tap" | grep -v '# SKIP'
     echo "| $name | $passed | $failed | $skipped | $(($(date +%s) - began)) |" >>"$build/rows"
     total_failed=$((total_failed + failed))
@@ -106,15 +110,15 @@ run plan_check tools/dev/plan_check.py "$program" $judged
 [ -n "$quick" ] || run program_plan tests/program/test_program_plan.py "$program" 500
 [ -n "$quick" ] || run performance_model env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_performance_model" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
-# It was compiled above, without a warning, as warnings are errors; it loads without a driver.
+# The module was compiled above, with warnings as errors. Here it must load on a machine without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
 [ -n "$quick" ] || run gpu_check tests/program/test_gpu_check.py "$program"
 [ -z "$fake" ] || run on_cuda tests/program/test_program_on_cuda.py "$program" "$build/tests/gpu/fake" fake
 [ -z "$fake" ] || run cuda_faults tests/program/test_program_cuda_faults.py "$program" "$build/tests/gpu/fake"
 run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $scenarios
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
-# A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
-# tools/test.sh does not compile with a sanitizer.
+# The fuzzers are deterministic and print TAP; they run under ASan and UBSan, and more rounds test more
+# inputs. The GPU's kernels on the CPU run here under a sanitizer because tools/test.sh leaves them out.
 [ -n "$fake" ] || on_cpu=""
 ! wants '(sanitized|fuzz)_[a-z0-9_]+' || build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false \
     -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
@@ -126,7 +130,7 @@ export LSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $sanitized; do
     run "sanitized_$name" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
 done
-# tools/test.sh leaves trainer_bits and trainer_golden to this one, and of trainer_faults Llama, all of which Qwen3 has.
+# Families for which tools/test.sh does not run these tests under a sanitizer.
 [ -n "$quick" ] || for family in llama qwen3; do
     for name in trainer_bits trainer_faults trainer_frozen; do
         run "sanitized_${name}_$family" env TIDEPOOL_TEST_FAMILY=$family CMOCKA_MESSAGE_OUTPUT=TAP \
@@ -138,7 +142,7 @@ for name in $on_cpu; do
 done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"
-if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the slice of it
+if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh runs only some of these under ThreadSanitizer
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_misuse tests/test_pool_mixed tests/test_pool_random \
         tests/test_trainer_weights

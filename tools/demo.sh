@@ -1,9 +1,9 @@
 #!/bin/sh
-# tidepool in ten minutes: on a fresh Debian 12 machine this installs what a build needs, builds, and trains gpt2-nano on
-# this machine's own C headers with a device budget of at most a quarter of the model data.
+# A demo of ten minutes: on a fresh Debian 12 machine it installs the packages for a build, builds, and trains
+# gpt2-nano on the machine's own C headers with a device budget of at most a quarter of the model data.
 #
-# usage: tools/demo.sh      everything it makes stays in .demo/ (TIDE_DEMO_FOLDER to move it)
-# TIDE_DEMO_STEPS=40 makes it short; CC=clang builds with clang.
+# usage: tools/demo.sh      writes everything into .demo/ (or TIDE_DEMO_FOLDER)
+# TIDE_DEMO_STEPS=40 makes the demo short; CC=clang builds with clang.
 set -eu
 [ $# -eq 0 ] || { echo "tools/demo.sh: takes no arguments (given: $*)" >&2; exit 2; }
 cd "$(dirname "$0")/.."
@@ -23,7 +23,8 @@ echo "building in $folder/build"
     { tail -n 20 "$folder/build.log"; exit 1; }
 ninja -C "$folder/build" >"$folder/build.log" 2>&1 || { tail -n 40 "$folder/build.log"; exit 1; }
 
-# The same machine gives the same text: every header, in the C locale's order, whole files up to 4 MiB.
+# All headers in the C locale's order, up to the first whole file beyond 4 MiB: the same machine gives the
+# same text.
 find /usr/include -type f -name '*.h' -print0 | LC_ALL=C sort -z | python3 -c '
 import sys
 text = bytearray()

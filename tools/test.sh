@@ -1,27 +1,31 @@
 #!/bin/sh
-# Builds and tests everything, warnings being errors, on a fresh Debian 12 or a machine like it: installs what it needs, then
+# Builds and tests everything, with warnings as errors, on Debian 12 or a similar system. Installs the
+# packages that it needs, then builds and tests these configurations:
 #
-#   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
-#             toolkit also the CUDA module, for one GPU (nothing of it runs without: those tests say so). Beside it, once more as on
-#             another machine: what names bytes, slots or budgets, with kernels held to SSE4.1, on one processor
+#   full      the whole suite, with the hazard checker; the program; the example consumer against the
+#             installed library; with a CUDA toolkit also the CUDA module, for one GPU architecture (without a
+#             GPU its tests skip themselves). At the same time the tests that name bytes, slots or budgets run
+#             a second time as on another machine: with kernels limited to SSE4.1, on one processor
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
-#   bare      without CUDA, oneDNN, hwloc, jemalloc and OpenMP: builds, and one test of each part passes
+#   bare      a build without CUDA, oneDNN, hwloc, jemalloc and OpenMP, and one test of each part
 #
-# usage: tools/test.sh [--list] [CONFIGURATION ...]      build folders: build-test/ (TIDE_TEST_BUILD to move them)
-# --list names the configurations that would run, a line each, and does no more. CC=clang builds with clang.
-# The last line counts what really ran: "N passed, N failed[, N skipped]". Exit status 0 only if nothing failed, 2 for usage.
+# usage: tools/test.sh [--list] [CONFIGURATION ...]      build folders are in build-test/ (or TIDE_TEST_BUILD)
+# --list only prints the configurations that would run. CC=clang builds with clang. The last line counts the
+# test cases that ran: "N passed, N failed[, N skipped]". Exit status 0 only if nothing failed, 2 for a wrong
+# command line.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/dev/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}
-logs=$build/logs # of all that ran, for test_count.py
+logs=$build/logs # the list of all test logs, for test_count.py
 started=$(date +%s)
-# Twice as many programs at once as there are processors: many wait most of their time, for teams and streams and sleeping parts (a
-# third of the whole suite's time).
+# Run twice as many programs at once as there are processors, because many of them wait for threads most of
+# their time: this saves a third of the suite's time.
 at_once=$((2 * $(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)))
 CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
-# Several programs share the processors: a team that spins at its end takes them from another (a tenth to a fifth of the time).
+# OpenMP threads that wait must sleep: if they spin, they take the processors from the other programs (a tenth
+# to a fifth of the time).
 OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY
 
 say() { echo "== $(($(date +%s) - started)) s: $*"; }
@@ -37,7 +41,7 @@ for configuration in $wanted; do
 done
 [ -z "$list" ] || exit 0
 
-fail_count() { # LABEL: what could not even run counts as one failure
+fail_count() { # LABEL: count one failure for a configuration whose tests can't run
     echo "$1:1=$build/did-not-run" >>"$logs"
 }
 
@@ -46,18 +50,19 @@ configure() { # LABEL OPTIONS...
     say "$label: building"
     tide_build_folder "$build/$label" || return 1
     if [ -f "$build/$label/build.ninja" ]; then verb=configure; else verb=setup; fi
-    # No debugger reads these builds; a sanitizer's report names lines.
+    # Without debug information builds are faster; the sanitizers' configurations add the line numbers for
+    # reports.
     meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Ddebug=false "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
-compile() { # LABEL [TARGET ...]: ninja speaks only when it fails
+compile() { # LABEL [TARGET ...]: print ninja's output only if it fails
     label=$1; shift
     rm -f "$build/$label.built"
     ninja --quiet -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
     : >"$build/$label.built"
 }
 
-programs_of() { # LABEL PATTERN: the programs of the tests that match and what those load, for ninja
+programs_of() { # LABEL PATTERN: ninja's targets for the matching tests: their programs and the modules that those load
     meson introspect --tests --targets "$build/$1" | python3 -c '
 import json, os, re, sys
 told = json.load(sys.stdin)
@@ -69,20 +74,21 @@ for test in told["tests"]:
                 print(os.path.relpath(path, sys.argv[1]))' "$(realpath "$build/$1")" "$2" | sort -u
 }
 
-# In meson's order, by priority: it runs what it is given in the order in which it is given.
-tests_named() { # LABEL PATTERN: the names of tests that match
+# Keeps meson's order, which is by priority, because meson runs tests in the order in which it is given their
+# names.
+tests_named() { # LABEL PATTERN: the names of the tests that match
     meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* [-/] //; s/^tidepool://' | grep -E "$2" | awk '!seen[$0]++'
 }
 
-# meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log of an earlier
-# run. What $under says comes before the command.
+# test_count.py gets meson's exit status, too, so that a meson that died does not look like tests that passed.
+# For the same reason the log of an earlier run is removed first. $under is a command prefix, such as taskset.
 under=""
 check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     label=$1 folder=$2
     log=$build/$folder/meson-logs/$label.json
     rm -f "$log"
     names=$(tests_named "$folder" "$3")
-    if [ -z "$names" ]; then # meson would take no name for every test
+    if [ -z "$names" ]; then # without a name meson would run every test
         say "$label: no test is named like $3"
         fail_count "$label"
         return
@@ -93,15 +99,17 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     echo "$label:$?=$log" >>"$logs"
 }
 
-# What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
-# orderings away on purpose, so that its races are real. The GPU's kernels on the CPU, whose shared memory and order are watched in
-# every configuration, and what is long, trainer_bits of every family, golden and frozen runs and kernels at large sizes, are left
-# to tools/campaign.sh.
+# The tests that run under a sanitizer: those in C. Left out are tests of the program, which is tested as
+# users build it, and pool_sites, which removes orderings on purpose and so has real races. tools/campaign.sh
+# runs, under a sanitizer, the GPU's kernels on the CPU (their emulation checks shared memory and order in
+# every configuration) and the long tests: trainer_bits of every family, golden and frozen runs, kernels at
+# large sizes.
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|check_words|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
-# PyPI's perfetto reads what `tidepool trace perfetto` writes; where it can't be had that test reads with a parser of its own alone.
-# cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
+# Installs packages from PyPI for two tests. Perfetto's own reader reads the output of `tidepool trace
+# perfetto`; without it the test uses only its own parser. cuobjdump and nvdisasm, which not every toolkit
+# has, read the kernels' machine code for kernel_counts.
 pypi_install() {
     TIDE_PYPI=$build/pypi; export TIDE_PYPI
     pypi_package perfetto perfetto==0.59.1 protobuf==7.36.2
@@ -109,7 +117,7 @@ pypi_install() {
         pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
     fi
 }
-pypi_package() { # WHAT-IT-BRINGS PACKAGE...
+pypi_package() { # FILE-THAT-THE-PACKAGES-INSTALL PACKAGE...
     [ ! -e "$TIDE_PYPI/$1" ] || return 0
     shift
     say "PyPI: $* for one test, into $TIDE_PYPI"
@@ -117,8 +125,8 @@ pypi_package() { # WHAT-IT-BRINGS PACKAGE...
         "$@" >"$build/pypi.log" 2>&1 || say "PyPI: not to be had: $(tail -n 1 "$build/pypi.log")"
 }
 
-# Kernels with other workspaces, threads that wait for one another: what a budget holds, and what is said of it, must not change.
-# tools/dev/conditions.sh has more such machines.
+# Tests that must give the same budgets and messages on a machine with one processor and kernels for SSE4.1,
+# which need other workspaces. tools/dev/conditions.sh has more such machines.
 narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|preset|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
@@ -134,7 +142,7 @@ run_full() {
 }
 
 run_sanitize() {
-    # jemalloc would take malloc away from the sanitizer.
+    # Without jemalloc, which would replace the sanitizer's malloc.
     configure sanitize -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
         -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
     pattern="^($(units sanitize)|$more_units)\$"
@@ -144,7 +152,7 @@ run_sanitize() {
         check sanitize sanitize "$pattern" 6
 }
 
-# Of what tools/campaign.sh has whole, pool_random is enough of a slice.
+# tools/campaign.sh runs more tests under ThreadSanitizer, and longer.
 run_threads() {
     pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
@@ -155,7 +163,7 @@ run_threads() {
 
 run_bare() {
     pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager(_pieces)?|pool(_states)?|data|program_(options|output|report|preset))$'
-    # The kernels, too, are compiled at 2 here.
+    # -O2 for the kernels, too, which have a higher level by default.
     configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djemalloc=disabled -Dopenmp=disabled \
         && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
     check bare bare "$pattern" 3

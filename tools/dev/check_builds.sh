@@ -1,10 +1,11 @@
 #!/bin/sh
-# Compiles the product as users may, warnings being errors: with gcc and with clang, as debugoptimized and as release, with and
-# without assertions; with each compiler once all tests and benchmarks, too. Each program then trains two steps. Last, a tree
-# with one deliberate warning: these builds must refuse it, and a release build by hand must accept it. Where there is nvcc, the
-# CUDA module without assertions, too (tools/test.sh compiles it with them).
+# Compiles the product as users may, with warnings as errors: with gcc and clang, as debugoptimized and
+# release, with and without assertions; the release builds include all tests and benchmarks. Each program then
+# trains two steps. If there is nvcc, the CUDA module is compiled without assertions, too (tools/test.sh
+# compiles it with them). Last, a tree with one deliberate warning is compiled: a build as in CI must refuse
+# it, a user's release build must accept it.
 #
-# usage: tools/dev/check_builds.sh      build folders: build-builds/ (TIDE_BUILDS_FOLDER to move them)
+# usage: tools/dev/check_builds.sh      build folders are in build-builds/ (or TIDE_BUILDS_FOLDER)
 # Prints TAP; the last line counts: "N passed, N failed". Exit status 0 only if nothing failed.
 set -u
 [ $# -eq 0 ] || { echo "tools/dev/check_builds.sh: takes no arguments (given: $*)" >&2; exit 2; }
@@ -24,7 +25,7 @@ ok() { # STATUS DESCRIPTION [LOG]
     fi
 }
 
-in_ci() { # FOLDER SOURCE OPTION...: configured as CI does
+in_ci() { # FOLDER SOURCE OPTION...: configure a build as CI does
     build=$1 from=$2
     shift 2
     rm -rf "$build"
@@ -46,7 +47,7 @@ compile() { # COMPILER TYPE NDEBUG TESTS
     ok $? "trains: $words" "$log"
 }
 
-cuda_module() { # as PTX for one architecture, which is quick
+cuda_module() { # compile the CUDA module as PTX for one architecture, which is quick
     export CC=gcc CXX=g++
     command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "# no nvcc: the CUDA module is not compiled"; return; }
     log=$folder/cuda.log
@@ -73,7 +74,7 @@ deliberate_warning() {
     ok $? "a release build by hand takes it, and warns" "$folder/warned.log"
 }
 
-# What either compiler needs.
+# Install the packages that each compiler needs.
 for CC in gcc clang; do
     . tools/dev/packages.sh
     # shellcheck disable=SC2086 # words are meant to split

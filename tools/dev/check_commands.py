@@ -1,28 +1,34 @@
 #!/usr/bin/env python3
-"""Runs every command that the pages show, as their reader would, and looks for dead links: what users run is what is tested.
+"""Runs every command that the documentation pages show, as a reader would, and looks for dead links.
 
 usage: check_commands.py [--keep] FOLDER [PAGE.md ...]
 
-The pages, where none is given, are README.md, which installs the program, CONTRIBUTING.md and all of docs/*.md, in this order.
-FOLDER (made anew) gets a clean copy of the tree: what git tracks and what it does not ignore. A page's indented blocks are
-its commands, one a line (a backslash at the end goes on); what follows "  #" is for the reader. Other text in a block of its
-own is fenced; a page whose commands can't all be seen so is refused. Commands run in the copy's root, page after page, with a
-home folder of their own in FOLDER, whose .local/bin comes first in PATH. A command that stood on an earlier page too is not
-run again. All have to end with status 0. What is changed, so that it ends in minutes and needs no GPU:
+The default pages are README.md, which installs the program, CONTRIBUTING.md and all of docs/*.md, in this
+order. FOLDER is created anew and gets a clean copy of the tree: all files that git tracks or does not ignore.
+The indented blocks of a page are its commands, one a line (a backslash continues a line); text after "  #" is
+a comment for the reader. Blocks of other text must be fenced; the check refuses a page with a command in a
+fence, or with indented text that is no block of its own. The commands run in the root of the copy, page after
+page, with a home folder in FOLDER whose .local/bin comes first in PATH. A command that an earlier page has
+shown, too, is not run again. Each must end with status 0. So that all end within minutes and need no GPU,
+some are changed:
 
-    --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
-    tidepool ... --model gpt2     gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores five minutes a step
-    meson setup                   builds the CUDA module for one architecture: the line's, or as PTX; tests by name need none
-    tools/test.sh                 gets --list: the whole suite is what .ci/run has run before
+    --steps N                     becomes --steps 2; the demo runs 40 steps (TIDE_DEMO_STEPS)
+    tidepool ... --model gpt2     gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores
+                                  five minutes a step
+    meson setup                   builds the CUDA module for the line's architecture, or else as PTX; not
+                                  before tests by name
+    tools/test.sh                 gets --list, because .ci/run has run the whole suite before
     "# ... hours", "# ... figures"   gets --quick
-    "# ... downloads PyTorch"     gets --list: some GB for every change would be too much
-    "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
-    "# ... needs nvcc"            may end with words about nvcc where there is none, but not for its options
+    "# ... downloads PyTorch"     gets --list, because some GB for every change would be too much
+    "# ... needs a GPU"           may fail with one line that says that there is no GPU, but not with an error
+                                  in its options
+    "# ... needs nvcc"            may fail with a message about nvcc if there is none, but not with an error
+                                  in its options
 
-What stands fenced behind a plan for a preset machine is what it prints, word for word. The installed program is then called
-from another folder. It makes sure that it can fail (wrong options, a wrong configuration, wrong lines for a GPU) and that no
-script under tools/ is one that neither CI nor these pages run. Prints TAP; the last line counts: "N passed, N failed".
---keep leaves FOLDER.
+A fenced block after a plan for a preset machine must be the plan's output, word for word. After the pages,
+the check calls the installed program from another folder. It runs wrong commands, to prove that it notices a
+failure, and it fails if there is a script under tools/ that neither CI nor a page runs. Prints TAP; the last
+line counts: "N passed, N failed". --keep leaves FOLDER.
 """
 import os
 import re
@@ -43,7 +49,7 @@ TEXT = "a reader who follows these lines should find that each of them works.\n"
 
 
 def commands(page):
-    """(line number, command, comment) of each command of a page."""
+    """Returns (line number, command, comment) for each command of a page."""
     found, fenced, before, held = [], False, "", ""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -71,14 +77,14 @@ def commands(page):
 
 
 def dead_links(page):
-    """What a page links to that is not in the tree."""
+    """The files that a page links to and that are not in the tree."""
     links = re.findall(r'\]\(([^)\s]+)\)|\b(?:src|srcset|href)="([^"]+)"', page.read_text(encoding="utf-8"))
     names = [(first or second).partition("#")[0] for first, second in links]
     return [name for name in names if name and "://" not in name and not (page.parent / name).exists()]
 
 
 def shown(page, number):
-    """What stands fenced behind the command of that line, "" without."""
+    """The fenced block that follows the command of that line; "" if there is none."""
     lines = page.read_text(encoding="utf-8").splitlines()[number:]
     if len(lines) < 2 or lines[0].strip() or not lines[1].startswith("```"):
         return ""
@@ -86,7 +92,7 @@ def shown(page, number):
 
 
 def adapted(command, comment):
-    """What is run."""
+    """The command that the check runs in place of a page's command."""
     given = re.sub(r"--steps \d+", "--steps 2", command)
     given = re.sub(r"(tidepool (?:train|tune|plan)\b.*--model gpt2)(?= )(?!.*--seq-len)", r"\1 --seq-len 128", given)
     if "meson setup" in given and "-Dgpu_architectures" not in given:
@@ -102,11 +108,11 @@ def adapted(command, comment):
 
 
 class Copy:
-    """A clean copy of the tree, and a reader's shell in it."""
+    """A clean copy of the tree in which commands run as in a reader's shell."""
 
     def __init__(self, folder):
         self.folder, self.tree, self.home = folder, folder / "tree", folder / "home"
-        self.runs = {}  # of each command that has run
+        self.runs = {}  # result of each command that has run
         shutil.rmtree(folder, ignore_errors=True)
         self.tree.mkdir(parents=True)
         (self.home / ".local/bin").mkdir(parents=True)
@@ -127,13 +133,14 @@ class Copy:
             try:
                 out, err = shell.communicate(timeout=TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
-                os.killpg(shell.pid, signal.SIGKILL)  # and all that it started
+                os.killpg(shell.pid, signal.SIGKILL)  # the shell and its child processes
                 out, err = shell.communicate()
                 late = f"\nno end after {TIMEOUT_SECONDS} s"
         return subprocess.CompletedProcess(command, shell.returncode, out, err + late)
 
     def works(self, command, comment=""):
-        """Whether a line does what its page says, as far as it goes here; what was run, and the run."""
+        """Returns whether a page's command works, as far as this machine allows; the command that ran; its
+        result."""
         given = adapted(command, comment)
         run = self.runs[given] = self.runs.get(given) or self.run(given)
         no_gpu = "needs a GPU" in comment and NO_GPU.match(run.stderr) is not None
@@ -180,7 +187,8 @@ def check_that_it_can_fail(copy, tap):
 
 
 def check_scripts(ran, tap):
-    """A script under tools/ is run by a page, by .ci/run, or by one that is, or imported there."""
+    """Each script under tools/ must be run by a page, by .ci/run or by another script that is run, or be
+    imported by one."""
     scripts = {path.name: path.read_text(encoding="utf-8") for path in [*(ROOT / "tools").iterdir(), *(ROOT / "tools/dev").rglob("*")]
                if path.suffix in (".sh", ".py") and path.is_file()}
     reached, texts = set(), [(ROOT / ".ci/run").read_text(encoding="utf-8"), *ran]
@@ -190,7 +198,7 @@ def check_scripts(ran, tap):
             called = rf'(\btools|\$\(dirname "\$0"\))(/dev(/gpu)?)?/{re.escape(name)}\b|(?m:^import {re.escape(Path(name).stem)}$)'
             if name not in reached and re.search(called, text):
                 reached.add(name)
-                if name != Path(__file__).name:  # which names the others, to see wrong lines refused
+                if name != Path(__file__).name:  # this script names others in its wrong commands
                     texts.append(re.sub(r"(?m)^\s*#.*$", "", scripts[name]))
     for name in sorted(scripts):
         tap.ok(name in reached, f"{name} is run by CI")

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Counts per folder how far the code is from the house rules of CONTRIBUTING.md. No number may grow.
+"""Counts, for each folder, breaches of the house rules of CONTRIBUTING.md. No number may grow.
 
 usage: check_words.py                      exit status 1 if a number is over its bound in check_words.txt
-       check_words.py --write              writes check_words.txt
-       check_words.py --list KIND [FOLDER] prints file:line and text of each hit
+       check_words.py --write              writes the present numbers to check_words.txt
+       check_words.py --list KIND [FOLDER] prints file, line and text of each breach
 
-Folders are FOLDERS and, in src, tools and tests, those below. KIND:
+The folders are FOLDERS; those in src, tools and tests are counted one by one. KIND is one of
 
     comments  habits that make a comment in C or CUDA hard to read (HABITS)
-    words     identifiers in C or CUDA with a word that the field has another for (WORDS), each once a file
+    words     identifiers in C or CUDA with a word for which the field has another (WORDS); each counts once a
+              file
     lines     lines of more than 110 characters in C, CUDA, Python and shell
     format    files in C or CUDA that clang-format 14 would change; not counted where that is not installed
 """
@@ -27,27 +28,29 @@ FOLDERS = ["base", "chunk", "examples", "include", "kernels", "offload", "src", 
 CODE = (".c", ".h", ".cc", ".cu", ".cuh")
 WIDTH = 110
 
-# In comments; a blank stands for any white space, ^ for the first word of a comment.
+# Patterns of bad habits in comments. A blank matches any white space, ^ the beginning of a comment.
 IS = r"\b(?:[Ii]s|[Aa]re|was|were|be|been|being)(?: (?:not|also|then|only|never|now|once))?"
 HABITS = [re.compile(habit.replace(" ", r"\s+")) for habit in (
-    # "What is over leaves", "at the end of what is read": name the thing. A question is no such clause.
+    # "What is over leaves", "at the end of what is read": a comment should name the thing. Questions may
+    # begin so.
     r"(?:^|[.:;,] |\()[Ww]hat (?![^.?!]*\?)",
     r"\b(?:of|to|for|with|by|from|in|at|on|than|as|is|are|was) what\b",
-    # A pronoun whose noun is in another comment; a comment or sentence that hangs on the one before.
+    # A pronoun whose noun is in another comment; a comment or sentence that is incomplete without the one
+    # before.
     r"^(?:It|Its|They|Their|Them)\b",
     r"^(?:Likewise|As above|As before|The same|Same|And|But|So|Or|Nor|Also)\b",
     r"[.;:] (?:Likewise|So (?:is|are|do|does|has|have))\b",
-    # "nobody need ask": say who does what.
+    # "nobody need ask": a comment should say who does what.
     r"\b[Nn](?:obody|o one|one need)\b",
-    # "is told of": by whom?
+    # "is told of": a comment should say by whom.
     IS + r" (?:told|asked|said|owed|noted|let go)\b(?! (?:apart|by)\b)",
 )]
 
-# In identifiers: old words, as whole parts between underscores; the new one; in which folders, if not
-# everywhere. Words with a usual meaning besides are looked for only where they have the old one: "moment"
-# is also Adam's, "checkpoint" a saved run, "target" the next token, "lane" a processor's, "gather" the
-# collective. Not looked for at all: "ends", a verb; "kept", "record" and "product", usual words; "fake",
-# which stays; "watch", of files.
+# Words that identifiers should no longer have: a pattern for whole parts between underscores; the word to use
+# instead; a pattern of the paths where the old word counts ("": all). A word with another, proper meaning
+# counts only where it has the old one: "moment" is also Adam's, "checkpoint" a saved run, "target" the next
+# token, "lane" a processor's, "gather" the collective. Some old words are too usual to be counted: "ends",
+# "kept", "record", "product", "watch".
 OLD_WORDS = (
     ("checkpoints?", "activation", r"^(chunk|include|kernels|offload|src/model|src/pool)/"),
     ("spills?", "promote", ""),
@@ -91,7 +94,7 @@ OLD_WORDS = (
 )
 WORDS = [(re.compile(rf"(?:^|_)(?:{old})(?:_|$)", re.IGNORECASE), new, re.compile(where))
          for old, new, where in OLD_WORDS]
-SENTENCE = re.compile(r"[a-z0-9]+(_[a-z0-9]+){5,}")  # a test's name, in which words are as in any sentence
+SENTENCE = re.compile(r"[a-z0-9]+(_[a-z0-9]+){5,}")  # a test's name: a sentence, in which any word may stand
 
 TOKEN = re.compile(r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
                        |(?P<comment>/\*.*?\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*)
@@ -100,7 +103,7 @@ FRAME = re.compile(r"^[ \t]*/\*+|\*+/$|^[ \t]*(?:\*|//)", re.MULTILINE)
 
 
 def comment_hits(text):
-    """(place in the text, words) of each habit in a C or CUDA file's comments."""
+    """Yields (place in the text, words) for each bad habit in the comments of a C or CUDA file."""
     for token in TOKEN.finditer(text):
         if token["comment"]:
             words = FRAME.sub(lambda frame: " " * len(frame[0]), token["comment"])
@@ -111,7 +114,8 @@ def comment_hits(text):
 
 
 def word_hits(path, text):
-    """(place in the text, name and new word) of each identifier with an old word, where it is first."""
+    """Yields (place in the text, name and new word) for each identifier with an old word, where it is used
+    first."""
     names = {}
     for token in TOKEN.finditer(text):
         if token["name"] and not (path.startswith("tests/") and SENTENCE.fullmatch(token["name"])):
@@ -127,7 +131,8 @@ def run(*command):
 
 
 def formatter():
-    """clang-format 14, whose style the tree has: other versions differ. None: there is none."""
+    """The name of clang-format 14, which formats the tree (other versions differ); None: it is not installed.
+    """
     for name in ("clang-format-14", "clang-format"):
         if shutil.which(name) and "version 14." in run(name, "--version").stdout:
             return name
@@ -135,7 +140,7 @@ def formatter():
 
 
 def tree_hits(kinds):
-    """(kind, path, line, what)"""
+    """Yields (kind, path, line, text) for each breach."""
     code = []
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.*"))]
     for file in (file for file in files if file.suffix in (*CODE, ".py", ".sh")):

@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
-"""Two builds of the program, one result: equal metrics, checkpoints and last words, and each goes on where the other stopped.
+"""Tests that two builds of the program compute the same results, and that each can resume from the other's
+checkpoints.
 
 usage: compare_programs.py OLD NEW [--full] [--first N] [--seed N] [--model NAME|FILE]      prints TAP
 
-OLD and NEW train a small model (gpt2-nano; --model: one of a context of at least 64 tokens) under the same settings. To the last
-bit equal must be
-  - every field of the metrics' lines, but those that TIMES and MOVES name,
-  - every file of every checkpoint (none of them holds a time),
-  - what is said of validation losses, and the sample at the end;
-and so must be the second half of a run whose first half the other program trained: OLD resumes from NEW's checkpoint, NEW
-from OLD's. A difference is a line with its setting, its file and the first field, or the first byte and its tensor.
+OLD and NEW train a small model (gpt2-nano; --model names another one with a context of at least 64 tokens)
+with the same settings. These must be equal to the last bit:
+  - every field of the metrics' lines except those that TIMES and MOVES name,
+  - every file of every checkpoint (none contains a time),
+  - the printed validation losses, and the sample at the end.
+The second half of a run must also be equal if the other program trained the first half: OLD resumes from
+NEW's checkpoint, and NEW from OLD's. Each difference is printed with its setting, its file, and the first
+field or the first byte and its tensor.
 
-A setting is a cell of the campaign's product (tests/program/test_program.py) times dtype and clipping: by default a few that hold every
-pair of values (minutes), the whole product with --full (hours), of either the first N with --first. What else a run is told
-(REST) is dealt out to the cells by --seed, every combination once before one comes again; the programs train with that seed.
+A setting is a cell of the campaign's product of settings (tests/program/test_program.py) times dtype and
+clipping. By default a few cells are tested that include every pair of values (minutes); with --full all cells
+(hours); with --first the first N of them. Further options (REST) are assigned to the cells at random by
+--seed; all their combinations are used before one is used again. The programs train with that seed, too.
 
-How much is moved, and when, is no result: it is compared on the null device, where it depends on the manager alone, and told.
-The exit status does not count it, nor a least budget that is another: the larger of the two is used.
+The bytes that move, and when, may differ. They are compared on the null device, where they depend on the
+manager alone; a difference is printed but does not change the exit status. If the least budgets of the
+programs differ, both run with the larger one.
 
-Scratch folders are in TMPDIR, some 2 GiB. Exit status 0: no difference, 1: some, 2: usage.
+Needs about 2 GiB in TMPDIR. Exit status 0: no difference, 1: some, 2: wrong command line.
 """
 import argparse
 import itertools
@@ -39,15 +43,15 @@ HALF = 3
 CELLS = {**campaign.SETTINGS, "dtype": campaign.DTYPES, "clip": (1, 0)}
 REST = {"micro-batch": (2, 1, 4), "threads": (1, 2), "save-every": (HALF, 1), "host": ("default", "least"),
         "checks": ("on", "off")}
-# Fields of the metrics that are no results.
+# Fields of the metrics that may differ.
 TIMES = re.compile(r"_seconds$|^tokens_per_second$|^version$")
 MOVES = {"h2d_bytes", "d2h_bytes", "collective_bytes", "evictions", "demand_fetches", "prefetches", "device_bytes_peak",
          "host_bytes_peak"}
-TOLD = 12  # differences of one comparison
+TOLD = 12  # most differences of one comparison that are printed
 
 
 def settings(full, first, seed):
-    """Each a dict; the order of the cells is the product's, what is dealt to them is random."""
+    """Yields each setting as a dict. The cells come in the product's order; the other options are random."""
     product = (dict(zip(CELLS, values)) for values in itertools.product(*CELLS.values()))
     cells = filter(campaign.can_fit, product) if full else campaign.pairwise(CELLS)
     rest = [dict(zip(REST, values)) for values in itertools.product(*REST.values())]
@@ -58,7 +62,7 @@ def settings(full, first, seed):
         yield {**cell, **rest[number % len(rest)]}
 
 
-# The machine of tests/program/machines/small.json, as programs before --machine were told of it.
+# The machine of tests/program/machines/small.json, as options for old programs that have no --machine.
 RATES = ("--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machine-host-rate", "20GB/s", "--machine-map-us", "100",
          "--link-bandwidth", "10GB/s")
 
@@ -66,7 +70,8 @@ RATES = ("--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machin
 # ---- a run ----
 
 def told(bench, setting, seed):
-    """The options, but for budgets and files. The campaign asks for budgets with what stands before --checks."""
+    """A setting's options, without budgets and files. --checks comes last: the options before it suffice to
+    find the budgets."""
     options = campaign.identity_options(bench, setting, setting["dtype"], STEPS)
     given = {**dict(zip(options[::2], options[1::2])), "--vocab-size": 257, "--eval-every": HALF, "--sample": 12,
              "--seed": seed, "--clip": setting["clip"], "--micro-batch": setting["micro-batch"],
@@ -80,7 +85,8 @@ def larger(found):
 
 
 def budgets(sides, setting, options, remarks):
-    """The budgets as options, the larger where the programs need more or less; None where the setting's is below the least."""
+    """The budgets as options: the larger ones, if the two programs need different ones. None if the setting's
+    budget is below the least that works."""
     found = [campaign.budget_options(side, setting, options, campaign.nano_model_bytes(side, setting["dtype"]))
              for side in sides]
     if None in found:
@@ -97,7 +103,8 @@ def budgets(sides, setting, options, remarks):
 
 
 class Result:
-    """What a run left: lines of metrics, checkpoints, last words. `source`: a result from whose middle it goes on."""
+    """The results of a run: lines of metrics, checkpoints, printed losses and sample. `source`: the result
+    whose checkpoint in the middle the run resumes from; None: it begins anew."""
 
     def __init__(self, bench, options, folder, source=None):
         self.saved, metrics = folder / "saved", folder / "metrics"
@@ -113,23 +120,24 @@ class Result:
 
 
 def lines_read(path):
-    """Numbers stay as they are written: no bit is lost, and none forgiven."""
+    """Reads lines of JSON. Numbers stay text, so that the comparison sees every digit."""
     if not path.exists():
         return []
     return [json.loads(line, parse_float=str, parse_int=str) for line in path.read_text().splitlines()]
 
 
-# ---- what differs ----
+# ---- differences ----
 
 def fields_differ(old, new, left_out):
-    """(field, old value, new value) of every field that counts."""
+    """Yields (field, old value, new value) for each field that differs, except those that `left_out` accepts.
+    """
     for name in dict.fromkeys([*old, *new]):
         if not left_out(name) and old.get(name, "missing") != new.get(name, "missing"):
             yield name, old.get(name, "missing"), new.get(name, "missing")
 
 
 def lines_differ(old, new, left_out):
-    """The first field of each line of metrics."""
+    """Yields, for each line of metrics that differs, the first field that does."""
     if len(old) != len(new):
         yield f"metrics: {len(old)} lines / {len(new)}"
     for one, two in zip(old, new):
@@ -147,7 +155,7 @@ def words_differ(old, new):
 
 
 def tensor_at(content, offset):
-    """Where in a tensor file a byte is, in words."""
+    """Describes the position of a byte in a tensor file: its tensor and element."""
     length = int.from_bytes(content[:8], "little")
     if offset < 8 + length:
         return "its header"
@@ -159,14 +167,16 @@ def tensor_at(content, offset):
 
 
 def manifest_at(old, new):
-    """The first field of the training state that differs, in words. The other fields follow from the other files."""
+    """Describes the first field of the training state that differs. The other fields of a manifest follow
+    from the other files."""
     before, after = (json.loads(content, parse_float=str, parse_int=str)["state"] for content in (old, new))
     found = next(fields_differ(before, after, lambda name: False), None)
     return "{} {} / {}".format(*found) if found else "its state is equal"
 
 
 def file_differs(name, old, new):
-    """A line, or None. Pieces, so that a long file that differs late takes no time."""
+    """Describes the first byte that differs; None if the files are equal. Compares pieces, which is fast even
+    if a long file differs only near its end."""
     if old == new:
         return None
     least = min(len(old), len(new))
@@ -182,7 +192,8 @@ def file_differs(name, old, new):
 
 
 def folders_differ(old, new, from_step):
-    """Checkpoints of steps from `from_step` on: names, then bytes. Whatever else lies there counts, too."""
+    """Compares the files of checkpoints from `from_step` on, and all other files in the folders: names, then
+    bytes."""
     def files(folder):
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
                       and not any(path.is_relative_to(folder / f"step-{step}") for step in range(from_step)))
@@ -196,7 +207,7 @@ def folders_differ(old, new, from_step):
 
 
 def results_differ(old, new, from_step):
-    """Lines; `new` may be a run that began after `from_step` - 1."""
+    """Yields a line for each difference. `new` may be a run that resumed after step `from_step` - 1."""
     for name, result in (("the first", old), ("the second", new)):
         if not result.good:
             last = (result.run.err.splitlines() or result.run.out.splitlines() or [""])[-1]
@@ -208,7 +219,8 @@ def results_differ(old, new, from_step):
 
 
 def moves_differ(old, new):
-    """At most one line: the first step that moves something else, or the first of which only times differ."""
+    """Yields at most one line, for the first step whose moves differ or, if none do, the first whose times
+    do."""
     if not old or len(old) != len(new):
         yield f"on the null device {len(old)} steps / {len(new)}"
         return
@@ -222,7 +234,7 @@ def moves_differ(old, new):
 # ---- comparisons ----
 
 class Comparison:
-    """The two programs (`sides`, OLD first), TAP, and sums of what they move."""
+    """The two programs (`sides`, OLD first), the TAP output, and the sums of the bytes that each moves."""
 
     def __init__(self, old, new, seed, model):
         self.sides = [campaign.Bench(program, full=False) for program in (old, new)]
@@ -230,7 +242,7 @@ class Comparison:
             side.model = model
             if "--machine-flops" in side.run("--help").out:
                 side.machine = RATES
-        self.sides[1].text = self.sides[0].text  # a resumed run wants its data
+        self.sides[1].text = self.sides[0].text  # a run resumes only with the data that it began with
         self.seed, self.tap, self.failed = seed, campaign.Tap(), False
         self.moved, self.settings, self.moves_equal = [0, 0], 0, 0
 
@@ -258,7 +270,8 @@ class Comparison:
         shutil.rmtree(folder)
 
     def moves(self, name, options, folder, remarks):
-        """On the null device, whose clock is virtual: every field of every line."""
+        """Compares the moves on the null device, whose clock is simulated: every field of every line must be
+        equal."""
         rows = []
         for at, side in enumerate(self.sides):
             run = side.run(*options, "--device", "null", *side.machine, "--metrics", folder / f"moves-{at}")

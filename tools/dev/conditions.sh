@@ -1,17 +1,19 @@
 #!/bin/sh
-# The suite on machines that this one is not: runs the tests of a build under each condition.
+# Runs the tests of a build as on other machines, once under each condition:
 #
-#   isa_...        oneDNN and the other kernels held to SSE4.1, AVX2, AVX-512, AVX-512 with bf16 (ONEDNN_MAX_CPU_ISA)
+#   isa_...        oneDNN and the other kernels limited to SSE4.1, AVX2, AVX-512, AVX-512 with bf16
+#                  (ONEDNN_MAX_CPU_ISA)
 #   threads_...    1, 2, 3 and 7 OpenMP threads
-#   one_processor  the first processor alone
-#   load           beside a loop that computes on every processor
-#   memory_6GiB    in a memory cgroup of 6 GiB (version 1, or 2 by systemd)
-#   slow_disk      every write to a file takes 2 ms more and every fsync 50 ms (tests/support/slow_disk.c)
+#   one_processor  only the first processor
+#   load           a loop that computes on every processor at the same time
+#   memory_6GiB    a memory cgroup of 6 GiB (version 1, or version 2 through systemd)
+#   slow_disk      every write to a file takes 2 ms longer and every fsync 50 ms (tests/support/slow_disk.c)
 #
 # usage: tools/dev/conditions.sh [--only CONDITION,...] [--tests PATTERN] BUILD
-# BUILD is a folder that `tools/test.sh full` made, or one like it; its tests must be built. --tests: those tests alone whose names
-# match. Prints TAP, a case a condition, and a table of them at the end. What failed and why is told on standard error, logs are in
-# BUILD/meson-logs. Exit status 1 if anything failed, 2 for usage.
+# BUILD is a folder that `tools/test.sh full` made, or a similar one, with the tests built. --tests runs only
+# the tests whose names match. Prints TAP, a case for each condition, and at the end a table. Prints each
+# failure and its reason on standard error; the logs are in BUILD/meson-logs. Exit status 1 if anything
+# failed, 2 for a wrong command line.
 set -u
 usage() { echo "tools/dev/conditions.sh: $1 (usage: tools/dev/conditions.sh [--only CONDITION,...] [--tests PATTERN] BUILD)" >&2; exit 2; }
 
@@ -39,12 +41,12 @@ names=$(meson test -C "$build" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //
 [ -n "$names" ] || usage "no test is named like $pattern"
 said=$(ninja -C "$build" tests/slow_disk.so) || { echo "$said" >&2; exit 1; }
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive # as tools/test.sh has them
+CMOCKA_MESSAGE_OUTPUT=TAP OMP_WAIT_POLICY=passive # as in tools/test.sh
 export CMOCKA_MESSAGE_OUTPUT OMP_WAIT_POLICY
 
-# ---- conditions: each runs "$@" ----
+# ---- the conditions: each function runs "$@" under one ----
 
-lacks() { # FLAG...: the first that the processor has not
+lacks() { # FLAG...: the first instruction set that the processor lacks, as a reason to skip
     for flag in "$@"; do
         grep -qE "^flags.* $flag( |\$)" /proc/cpuinfo || { echo "no $flag here"; return; }
     done
@@ -56,7 +58,7 @@ beside_load() {
         sh -c 'while :; do :; done' &
         loops="$loops $!"
     done
-    # shellcheck disable=SC2064,SC2086 # these loops; words are meant to split
+    # shellcheck disable=SC2064,SC2086 # $loops as it is now; words are meant to split
     trap "kill $loops" EXIT
     "$@"
     status=$?
@@ -67,7 +69,8 @@ beside_load() {
 }
 
 memory_bytes=$((6 << 30))
-# Beneath this process' own group, where version 1 mounts it; version 2 lets no group with processes have children.
+# The path of this process's memory cgroup in version 1, in which a child group can be made; empty in version
+# 2, where a group with processes can have no child groups.
 memory_group() { sed -n 's|^[0-9]*:memory:|/sys/fs/cgroup/memory|p' /proc/self/cgroup; }
 
 in_memory_group() {
@@ -77,14 +80,14 @@ in_memory_group() {
     fi
     group=$(memory_group)/tidepool-conditions-$$
     mkdir "$group" && echo "$memory_bytes" >"$group/memory.limit_in_bytes" || return 1
-    # shellcheck disable=SC2016 # the inner shell's
+    # shellcheck disable=SC2016 # the inner shell expands these
     sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"
     status=$?
     rmdir "$group"
     return $status
 }
 
-no_memory_group() { # why there can be none
+no_memory_group() { # why no memory cgroup can be made; nothing if one can
     if [ -n "$(memory_group)" ]; then
         [ -w "$(memory_group)/cgroup.procs" ] || echo "no right to make a cgroup in $(memory_group)"
     else
@@ -129,7 +132,7 @@ for condition in $wanted; do
     fi
     began=$(date +%s)
     rm -f "$logs/$condition.json"
-    # Time limits are for tests that hang, and a slow machine is what is wanted here.
+    # The time limits, which are for tests that hang, are 20 times as long: these conditions make tests slow.
     # shellcheck disable=SC2086 # words are meant to split
     under "$condition" meson test -C "$build" --no-rebuild -t 20 --num-processes $((2 * processors)) --logbase "$condition" $names \
         >"$logs/$condition.out" 2>&1

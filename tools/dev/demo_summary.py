@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The demo's last lines: what was trained, within which budget, what moved, how long compute waited.
+"""Prints the demo's summary: size of the model data, device budget, bytes moved, stall, validation loss.
 
 usage: demo_summary.py TRAIN.log METRICS.jsonl STEPS-ASKED-FOR
 
-Exit status 1 if the demo did not show what it is there to show: all its steps, a device budget of at most a quarter of the model data,
-device memory within it, and a validation loss well below (under 0.8 of) the text's unigram entropy; below it at all, in
-a run that was asked for fewer steps.
+Exit status 0 if the demo shows that tidepool works: the run made all its steps; the device budget is at most
+a quarter of the model data; device memory stayed within it; the validation loss is under 0.8 of the text's
+unigram entropy (in a run of fewer steps than usual, below that entropy). Otherwise 1.
 """
 import json
 import re

@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
-"""Folders of Hugging Face weights, in and out, against transformers itself.
+"""Tests the import and export of Hugging Face folders against transformers.
 
 usage: hf_check.py PROGRAM HF_LOGITS FOLDER RESULT.md [FAMILY ...]
 
-Of each family transformers makes a folder with the real layout: an index, four shards or more, BF16, a tokenizer. Then
+For each family transformers creates a folder with the usual layout: an index, at least four shards in BF16, a
+tokenizer. Then:
 
-    in            tidepool trains 10 steps from it and exports twice: BF16 with the run (--export), F32 from its checkpoint
-    out           transformers loads both, and the tokenizer that came along
-    fp32          logits of the F32 export, ours in fp32 against transformers' in fp32: at most 1e-5 of the largest
-    bf16          logits of the BF16 export computed in bf16: our distance from the fp32 truth is at most 1.5 of what
-                  transformers' own bf16 is away from it
-    loss          the loss and the gradient's norm of a step over those weights, ours against transformers': 1e-5
-    again         the BF16 export imported once more, a step that changes nothing, exported: every file the same bytes
-    unchanged     the first folder imported, a step that changes nothing, exported: every tensor the same bits and name
-    layouts       the same values under names without the base model's prefix, and, of a tied model, under the head's name alone, as
-                  safetensors' save_model has them: imported and exported, transformers loads either with the same logits
+    in            tidepool trains 10 steps from that folder and exports twice: in BF16 at the end of the run
+                  (--export), and in F32 from its checkpoint
+    out           transformers loads both exports, and the exported tokenizer
+    fp32          logits of the F32 export, computed in fp32 by both programs, differ by at most 1e-5 of the
+                  largest logit
+    bf16          logits of the BF16 export, computed in bf16: tidepool's distance from the fp32 logits is at
+                  most 1.5 times that of transformers
+    loss          loss and gradient norm of a step with the exported weights differ by at most 1e-5 between
+                  both programs
+    again         tidepool imports the BF16 export, makes a step with a learning rate of 0 and exports: all
+                  files are equal
+    unchanged     tidepool imports the first folder, makes a step with a learning rate of 0 and exports: all
+                  tensors have the same bits and names
+    layouts       tidepool imports and exports the same values under names without the base model's prefix
+                  and, for a tied model, under the head's name alone, as safetensors' save_model writes them:
+                  transformers computes the same logits from every such folder
 
-Llama and Qwen2 have a padding token, which the text has: its embedding's gradient is in the norm of `loss`.
+The text contains the padding token of Llama and Qwen2, so that `loss` tests the gradient of its embedding,
+too.
 
-The result is appended to RESULT.md as a table. Ends with "N passed, N failed".
+Appends a table to RESULT.md. Ends with "N passed, N failed".
 """
 import filecmp
 import json
@@ -63,12 +71,12 @@ def run(*command):
 
 
 def make(family, folder):
-    """The folder to begin with, as transformers writes one."""
+    """Lets transformers write the folder from which the tests begin; returns its number of shards."""
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(FAMILIES[family]())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() == 1:  # norms and biases that say something
+            if parameter.dim() == 1:  # norms and biases that are not all 1 or 0
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     bytes_in_all = sum(parameter.numel() for parameter in model.parameters()) * 2
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size=bytes_in_all // 5)
@@ -127,7 +135,7 @@ class Check:
         self.row("logits in bf16", away[0] <= 1.5 * away[1], f"{away[0]:.1e} from fp32's, transformers' {away[1]:.1e}")
 
     def loss(self, out):
-        """A step over every training sequence: the order of the batch does not matter."""
+        """Compares a step over all training sequences, so that their order in the batch does not matter."""
         tokens = np.frombuffer(self.text.read_bytes(), dtype=np.uint8).astype(np.int64)[:9 * LENGTH + 1]
         short, metrics = self.folder / "short.txt", self.folder / "metrics"
         short.write_bytes(bytes(tokens.astype(np.uint8)))
@@ -138,7 +146,7 @@ class Check:
         model = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
         model.train()
         losses, norms = [], []
-        for first in range(9):  # the one that is left for validation is not known: each is left out once
+        for first in range(9):  # tidepool held out one of the nine: try each
             model.zero_grad()
             rows = [s for s in range(9) if s != first]
             inputs = torch.from_numpy(np.stack([tokens[s * LENGTH:(s + 1) * LENGTH] for s in rows]))

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Weights of Hugging Face in and out, against transformers (hf_check.py says what is compared). Builds the program, makes a Python
-# environment of its own in build-hf/ (PyTorch and transformers from PyPI: some GB), and writes a dated result into
-# docs/measurements/.
+# Tests the import and export of Hugging Face folders against transformers (hf_check.py describes the tests).
+# Builds the program, creates a Python environment in build-hf/ (PyTorch and transformers from PyPI: some GB),
+# and writes a dated result into docs/measurements/.
 #
-# usage: tools/dev/hf_check.sh [--list] [FAMILY ...]      default: all; --list names them, a line each, and does no more
-# Exit status 1 if anything failed, 2 for usage.
+# usage: tools/dev/hf_check.sh [--list] [FAMILY ...]      default: all families; --list only prints their names
+# Exit status 1 if anything failed, 2 for a wrong command line.
 # shellcheck disable=SC2086 # words are meant to split
 set -u
 cd "$(dirname "$0")/../.." || exit 1

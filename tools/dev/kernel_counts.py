@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
-"""Counts what the CUDA kernels consist of, as ptxas made them: instructions, registers, spills, shared memory, and accesses of
-global memory by their width. Needs no GPU; needs cuobjdump and nvdisasm (of the toolkit, or PyPI's in TIDE_PYPI) and c++filt.
+"""Counts instructions, registers, spills, shared memory and accesses to global memory by width in the machine
+code of the CUDA kernels. Needs no GPU, but cuobjdump and nvdisasm (from the toolkit, or PyPI's in TIDE_PYPI)
+and c++filt.
 
 usage: kernel_counts.py [--architecture N] [--only WORD] [--json | --check BOUNDS | --write BOUNDS] FILE ...
 
-FILE is the module (libtidepool_cuda.so) or an object of it (kernels/cuda/NOUN.cu.o) that holds machine code for compute
-capability N (90). Prints a line a kernel, of those with WORD in their name:
+FILE is the module (libtidepool_cuda.so) or one of its objects (kernels/cuda/NOUN.cu.o) with machine code for
+compute capability N (90). Prints a line for each kernel that has WORD in its name:
 
-    all, loop    instructions; of these, in the longest stretch that a branch goes back over: the main loop
-    regs         registers a thread
-    spill        bytes that instructions move to and from local memory: spilled registers, arrays that found no registers
-    shared       static shared memory of a block in bytes, from 90 on with the 1 KiB that the system keeps of it
-    stores, loads    of global memory, as WIDTH:INSTRUCTIONS in bytes. What copies element by element is narrow by intention:
-                 the kernels with `false`, for rows at any address
+    all, loop    all instructions; instructions of the main loop, which is the longest range that a backward
+                 branch spans
+    regs         registers of a thread
+    spill        bytes that the instructions move to and from local memory: spilled registers, arrays outside
+                 registers
+    shared       static shared memory of a block in bytes, from 90 on including 1 KiB that the system reserves
+    stores, loads    accesses to global memory, as WIDTH-IN-BYTES:INSTRUCTIONS. Kernels with `false` in their
+                     name copy element by element, since they take rows at any address: their accesses are
+                     narrow by intention
 
---json prints an object a line instead, with the sums of accesses narrower than 16 bytes.
---write makes BOUNDS of the counts, a text file of a line a kernel; --check compares with it. A fault, a line each, is a kernel
-with over a tenth more instructions than its bound, more bytes spilled, or more stores or loads narrower than 16 bytes; and one
-that the other side has not. BOUNDS are those of one nvcc, which they name: when it or the kernels change they are written anew:
+--json prints a JSON object for each kernel instead, with the sums of accesses narrower than 16 bytes.
+
+--write writes the counts to BOUNDS, a text file with a line for each kernel. --check compares with that file
+and prints a line for each fault: a kernel with over a tenth more instructions than its bound, more spilled
+bytes, or more stores or loads narrower than 16 bytes; a kernel without bounds; bounds without a kernel.
+BOUNDS hold for one version of nvcc, which they name. When nvcc or the kernels change, write them anew:
 
     ninja -C BUILD && tools/dev/kernel_counts.py --write tools/dev/kernel_counts.txt BUILD/kernels/cuda/*.cu.o
 
-Exit status: 1 if --check found a fault, 2 for usage, and where something needed is missing.
+Exit status: 1 if --check found a fault, 2 for a wrong command line or if a needed program is missing.
 """
 import argparse
 import bisect
@@ -36,14 +42,14 @@ import sys
 
 PLACES = [os.path.join(os.environ.get("TIDE_PYPI", ""), "nvidia/cu13/bin"), "/usr/local/cuda/bin"]
 MORE_INSTRUCTIONS = 1.1
-WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # of an access without a suffix: 4
+WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes by suffix; without a suffix 4
 RESOURCES = re.compile(r" Function (\S+):\s+REG:(\d+) STACK:\d+ SHARED:(\d+)")
 FUNCTION = re.compile(r"^\s+Function : (\S+)", re.MULTILINE)
 INSTRUCTION = re.compile(r"^ +/\*([0-9a-f]{4,})\*/ +(@!?U?P\w+ +)?([A-Z][\w.]*) *([^;\n]*);", re.MULTILINE)
 
 
 class Unusable(Exception):
-    """What was asked for can't be done: the message is for the reader."""
+    """The counts can't be made. The message is shown to the user."""
 
 
 class Kernel:
@@ -51,14 +57,16 @@ class Kernel:
         self.name, self.registers, self.shared = name, registers, shared
         self.instructions = self.loop = self.spill = 0
         self.stores, self.loads = collections.Counter(), collections.Counter()
-        self.places = []  # of instructions since the last EXIT; behind it are blocks that return into the middle of a loop
+        # Addresses of the instructions since the last EXIT. A branch back beyond them does not count as a loop:
+        # the blocks behind an EXIT return into the middle of loops before it.
+        self.places = []
 
     def add(self, place, conditional, operation, operands):
         word, *suffixes = operation.split(".")
         width = next((WIDTHS[suffix] for suffix in suffixes if suffix in WIDTHS), 4)
         target = re.search(r"0x([0-9a-f]+) *$", operands) if word == "BRA" else None
         target = int(target.group(1), 16) if target else None
-        if word == "NOP" or target == place:  # behind the end
+        if word == "NOP" or target == place:  # padding after the kernel's end
             return
         self.instructions += 1
         self.places.append(place)
@@ -95,14 +103,15 @@ def ask(*command, said=None):
 
 
 def short_names(mangled):
-    """swiglu_kernel<bf16, true> of void swiglu_kernel<tide_cuda_bf16, true>(tide_cuda_bf16::stored const*, ...)"""
+    """Shortens "void swiglu_kernel<tide_cuda_bf16, true>(tide_cuda_bf16::stored const*, ...)" to
+    "swiglu_kernel<bf16, true>"."""
     full = ask(program_find("c++filt"), said="\n".join(mangled)).splitlines()
     return [re.sub(r"\btide_(?:cuda_)?|\(anonymous namespace\)::", "", re.sub(r"^void ", "", re.sub(r"\((?!anon).*", "", name)))
             for name in full]
 
 
 def kernels_of(text):
-    """The kernels of what cuobjdump -sass -res-usage prints."""
+    """The kernels in the output of cuobjdump -sass -res-usage."""
     resources = {name: (int(registers), int(shared)) for name, registers, shared in RESOURCES.findall(text)}
     _, *words = FUNCTION.split(text)
     kernels = []

@@ -1,9 +1,13 @@
-# Sourced by the scripts that build: install what a build needs, on Debian and its relatives.
+# Functions and variables for the scripts that build, which source this file. It installs packages on Debian
+# and similar systems.
 #
-#   tide_packages_install PACKAGE...    does nothing when all are there; says what it installs; as root or through sudo
-#   tide_build_folder FOLDER            made for another compiler than CC names, a build folder goes
-#   TIDE_BUILD_PACKAGES                 for the product; the compiler is gcc, or the clang that CC names
-#   TIDE_TEST_PACKAGES                  for the tests, beside those
+#   tide_packages_install PACKAGE...    installs the packages that are missing, as root or through sudo, and
+#                                       prints their names
+#   tide_build_folder FOLDER            removes the build folder if it was made for another compiler than CC
+#                                       names; creates it
+#   TIDE_BUILD_PACKAGES                 packages to build the product, with gcc or with the clang that CC
+#                                       names
+#   TIDE_TEST_PACKAGES                  further packages to build and run the tests
 
 tide_packages_missing() {
     for package in "$@"; do
@@ -40,7 +44,8 @@ tide_build_folder() {
     mkdir -p "$1" && echo "${CC:-}" >"$1/.compiler"
 }
 
-# clang's OpenMP and sanitizers are packages of their own, and both compilers have to be of one family to link together.
+# clang's OpenMP and sanitizers are separate packages. CXX must be the C++ compiler of CC's family, so that
+# their objects link together.
 case $(basename "${CC:-gcc}") in
 clang*)
     version=$(basename "$CC" | sed 's/^clang//')

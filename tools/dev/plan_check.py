@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""How good `tidepool plan` is: predicted steps against real ones on the emulated device, on this machine as it is now.
+"""Tests the predictions of `tidepool plan` against real steps on the emulated device, on this machine.
 
 usage: plan_check.py PROGRAM RESULT.md [--quick] [--seed N]
 
-A machine file is made once, for the shapes that come along (XDG_CACHE_HOME is a folder of its own). Then
+Measures this machine once, with all model shapes that the tests need, into a file in a folder of its own
+(XDG_CACHE_HOME). Then it tests:
 
-    time     24 random settings of budget, chunk size, link, clipping and batch, gpt2 and llama-nano: predicted from the file, then run;
-             right: within 10% and twice the spread of the real steps
-    chunks   chunk sizes of two runs in the order of their real and of their predicted steps, over pairs that differ by more than noise
-    speed    one prediction of llama-3.1-8b and of llama-3.1-70b
+    time     predicts and then runs 24 random settings of budget, chunk size, link, clipping and batch, for
+             gpt2 and llama-nano. A prediction is right within 10% plus twice the spread of the real steps.
+             Goal: 22 of 24 are right, and none is off by more than 25%
+    chunks   compares, for two runs, the order of chunk sizes by real and by predicted step time, over the
+             pairs that differ by more than the noise. Goal: a rank correlation of 0.9
+    speed    times a prediction of llama-3.1-8b and of llama-3.1-70b. Goals: 0.2 s and 2 s
 
-Writes a table and prints TAP; the goals are the checks: 22 of 24 right and none off by more than 25%, 0.9, 0.2 s and 2 s. Nothing
-else should run meanwhile. --quick: 3 settings, one run of 3 chunk sizes, to see that this script works; times are not judged then.
+Writes a table and prints TAP, with a case for each goal. No other program should run meanwhile. --quick takes
+3 settings and one run of 3 chunk sizes, to see that this script works, and judges no times.
 """
 import argparse
 import datetime
@@ -48,7 +51,7 @@ class Check:
         print(f"{'' if right else 'not '}ok {len(self.checks)} - {what}", flush=True)
 
     def learn(self, shapes):
-        """The file: this machine, and the kernels of each (model, sequence, batch)."""
+        """Measures this machine and the kernels of each (model, sequence length, batch) into the file."""
         for model, seq, batch in sorted(shapes):
             run = self.call("plan", "--model", model, "--device", "host", "--seq-len", seq, "--batch-tokens", batch,
                             "--compare", "16GiB")
@@ -64,7 +67,7 @@ class Check:
         return json.loads(run.stdout)
 
     def train(self, setting, steps):
-        """Real steps' seconds; None: refused."""
+        """Returns the seconds of each real step; None if the program refuses the budget."""
         metrics = self.folder / "metrics"
         run = self.call("train", "--device", "host", "--data", self.text, "--steps", steps + UNCOUNTED, "--eval-every", 0, "--sample", 0,
                         "--metrics", metrics, *itertools.chain.from_iterable(setting.items()))

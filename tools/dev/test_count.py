@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Counts what really ran: reads meson's test logs and prints every skip with its reason, every failure, and one sum.
+"""Counts the test cases that ran: reads meson's test logs and prints each skip with its reason, each failure,
+and the sums.
 
 usage: test_count.py LABEL:STATUS=TESTLOG.json ...      STATUS: meson test's exit status
 
-A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our scripts).
-One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints before
-it is taken as one, and a line "SKIP REASON" as that of a program that skips itself. A program that dies, times out or fails
-without naming a failed case counts one failure more, so a crash can't hide behind the cases before it; so does a meson that
-failed without a failed case in its log, and a log that is missing. Failures come last, behind everything else: whoever sees only
-the end of a long output sees them. The last line reads
+The cases of a test program are those of its TAP output (from cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and from
+our scripts). A program without TAP output counts as one case. Since cmocka's skip() takes no reason, a test
+prints the line "skipped: REASON" before it; a program that skips itself as a whole prints "SKIP REASON". A
+program that dies, times out or fails without naming a failed case counts as one more failure, so that a crash
+is noticed even if all cases before it passed. So does a meson that failed without a failed case in its log,
+and a missing log. Failures are printed last, so that they are seen even if only the end of a long output is.
+The last line reads
 
     N passed, N failed[, N skipped]
 
@@ -24,7 +26,7 @@ PLAN = re.compile(r"^\s*1\.\.(\d+)\s*$", re.MULTILINE)
 
 
 def cases(text):
-    """(verdict, name or reason) of every TAP case in a program's output."""
+    """Yields (verdict, name or reason) for each TAP case in a program's output."""
     reason = ""
     for line in text.splitlines():
         found = CASE.match(line)
@@ -35,7 +37,7 @@ def cases(text):
         skip = SKIP.search(found.group(3))
         if skip:
             name, told = found.group(3)[:skip.start()].strip(), skip.group(1).strip()
-            if not name:  # cmocka writes "# SKIP name"
+            if not name:  # cmocka prints "# SKIP name"
                 name, told = told, ""
             yield "skipped", f"{name}: {told or reason or 'no reason given'}"
             reason = ""
@@ -69,7 +71,7 @@ def log_read(path):
 
 
 def label_count(label, status, path, totals):
-    """Adds a log's cases to `totals`, prints its skips, and returns the lines that tell its failures."""
+    """Adds a log's cases to `totals`, prints its skips, and returns the lines that describe its failures."""
     tests = log_read(path)
     if not tests:
         totals["failed"] += 1
