@@ -1,12 +1,17 @@
-/* The trace as `tidepool trace html` put it into the page: tables as JSON; events in columns, kind after kind, each
- * column its numbers one after the other, 7 bits a byte, lowest first. How a column's numbers are to be read:
- *   delta   the distance from the number before; the first from origin_ns. Events of a kind stand in order of begin
- *   length  of a span: its end is its begin and this
- *   near    the distance from the number before, with its sign in the lowest bit
- *   null    0 for none, else one more
+/* Reads the trace that `tidepool trace html` has put into the page: tables as JSON, and events in columns,
+ * one kind of event after the other. A column is a sequence of numbers in groups of 7 bits, the lowest first.
+ * Its encoding is one of:
+ *
+ *   delta   the difference from the number before, for the first one from origin_ns; events of a kind are
+ *           sorted by begin
+ *   length  the length of a span, whose end is its begin plus this
+ *   near    the difference from the number before, with its sign in the lowest bit
+ *   null    0 for none, else the number plus 1
  *   enum    the index of a text
- *   count   as it is
- * Times become nanoseconds since the page's first event, in doubles. */
+ *   count   the number itself
+ *
+ * Times are doubles here: nanoseconds since the page's first event.
+ */
 const SPACES = ['PARAM', 'STATE', 'ACTIVATION'];
 const NONE = -1;
 
@@ -65,7 +70,7 @@ const traceRead = () => {
     const tables = JSON.parse(document.getElementById('tables').textContent);
     const element = document.getElementById('events');
     const reader = new ColumnReader(bytesOf(element.textContent));
-    element.textContent = ''; // of no more use, and large
+    element.textContent = ''; // frees the text, which is large
     const trace = { ...tables, kinds: {} };
     trace.end = 0;
     for (const { name, count, columns } of tables.kinds) {
@@ -83,8 +88,8 @@ const traceRead = () => {
     return trace;
 };
 
-/* Passes in order of time, each with its begin and end here; an end is the next one's begin, unless passes between are
- * not in the trace: then its own, and what begins there is a gap. */
+/* Returns the passes (steps and evaluations) in order of time, with their begins and ends. A pass ends where
+ * the next begins. If the trace lacks the passes after it, it has its own end, and a gap follows. */
 const passesOf = (trace) => {
     const { pass, 'pass end': ended } = trace.kinds, passes = [];
     const ends = new Map(Array.from(ended.pass, (number, i) => [number, ended.begin[i]]));
@@ -98,9 +103,9 @@ const passesOf = (trace) => {
     return passes;
 };
 
-/* Where the trace tells nothing, between kept segments: up to the next one's snapshot, from where the longest silence
- * before that begins (what the next segment tells may have begun before it). [begin, end) each; the pass before ends
- * there, too. */
+/* Returns the gaps between the trace's segments, as [begin, end) each, and ends the passes before them there.
+ * A gap ends at the next segment's snapshot. It begins where the longest time without events before that
+ * begins, because events of the next segment may begin before its snapshot. */
 const gapsOf = (trace) => {
     const { snapshots } = trace, gaps = [];
     trace.passes.forEach((pass, i) => {
@@ -138,7 +143,7 @@ const paramNames = (trace, chunk) => {
     return [...new Set(own)].map((param) => trace.params[param]?.[0] ?? '?');
 };
 
-/* An activation chunk's names are those of the activations that reach into it. */
+/* The names of an activation chunk are those of the activations of which a part lies in it. */
 const activationNames = (trace, chunk) => {
     const { index } = trace.chunks[chunk], size = trace.trace.chunk_bytes;
     return trace.activations.filter(([, parts, bytes, offset]) => offset < (index + 1) * size && offset
@@ -152,7 +157,7 @@ const opName = (trace, op) => (op === NONE ? 'between ops' : trace.ops[op]?.[0] 
 const enumIndex = (trace, column, text) => trace.enums[column].indexOf(text);
 const enumText = (trace, column, value) => trace.enums[column][value] ?? '?';
 
-/* ---- numbers as people read them ---- */
+/* ---- numbers as text ---- */
 
 const durationText = (ns) => {
     const size = Math.abs(ns);
@@ -160,7 +165,7 @@ const durationText = (ns) => {
     return `${+(ns / scale).toPrecision(3)} ${unit}`;
 };
 
-/* A moment, to a hundredth of what is in view. */
+/* A time with enough digits to tell a thousandth of the visible span. */
 const momentText = (ns, span) => {
     const [scale, unit] = span >= 2e9 ? [1e9, 's'] : span >= 2e6 ? [1e6, 'ms'] : [1e3, 'µs'];
     const digits = Math.min(6, Math.max(0, Math.ceil(Math.log10(scale / (span / 1000)))));
@@ -177,7 +182,7 @@ const bytesText = (bytes) => {
     return `${+bytes.toPrecision(bytes >= 1000 ? 4 : 3)} ${units[unit]}`;
 };
 
-/* Of bytes a nanosecond. */
+/* Text of a rate in bytes a nanosecond. */
 const rateText = (rate) => {
     if (rate < 1e-9)
         return '0';

@@ -1,5 +1,6 @@
-/* What the panel at the side tells: of the trace, of a chunk, of a stall. Each makes HTML of its own; whatever the
- * trace says goes through `plain`. A row with data-go leads somewhere: stall:N, chunk:N, view:FROM:TO. */
+/* The side panel: it describes the trace, a chunk or a stall in HTML. All texts from the trace go through
+ * `plain`, which escapes them. A click on a row with data-go selects or shows its target: stall:N, chunk:N,
+ * view:FROM:TO. */
 const CAUSE_TEXTS = {
     link: 'The copy of what the op needs was still under way.',
     slot: 'No device slot was free for what the op needs: one was being emptied.',
@@ -181,7 +182,8 @@ class Details {
                 host: 'update on the host', caller: 'caller' }[lane] + chunk;
     }
 
-    /* The command's spans, and what each waited for, back in time. */
+    /* Describes how the stall ended: the spans of the command that ended it, and the spans that each of those
+     * waited for. */
     ending(stall, span) {
         const { trace, model: { streams, path } } = this, id = trace.kinds.stall.ended_by[stall];
         if (id === NONE)

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Makes of the page's files, and of the drawing library's, the two texts between which `tidepool trace html` puts a trace.
+"""Joins the page's files and the library d3 into two texts; `tidepool trace html` writes a trace between
+them.
 
 usage: embed.py OUTPUT.c PAGE_FOLDER MODULES_FOLDER LICENCES_FOLDER
 
-The library is d3, of which the page takes the modules below: MODULES_FOLDER/d3-NAME/dist/d3-NAME.min.js (Debian's node-d3-*
-put them into /usr/share/nodejs) with LICENCES_FOLDER/node-d3-NAME/copyright. Who wrote each and under which licence, and each
-licence once, goes into the page before the code.
+The page uses the modules of d3 that are listed below: MODULES_FOLDER/d3-NAME/dist/d3-NAME.min.js (Debian's
+packages node-d3-* install them in /usr/share/nodejs) with LICENCES_FOLDER/node-d3-NAME/copyright. The page
+names the authors and licence of each module, and contains the text of each licence, before the code.
 """
 import re
 import sys
 from pathlib import Path
 
-# In the order in which they need each other.
+# Each module needs only modules before it.
 MODULES = "array color path time format collection time-format interpolate selection shape scale axis".split()
 SCRIPTS = "data lod path heat tracks details picture view ui".split()
 
@@ -29,7 +30,8 @@ def stanzas(text):
 
 
 def licence_of(path):
-    """Who wrote what is upstream's (not Debian's own files), and the licences that they name, by name."""
+    """Returns (authors, licence) for the library's own files (not for Debian's), and the texts of these
+    licences by name."""
     found = list(stanzas(path.read_text(encoding="utf-8")))
     own = [fields for fields in found if "Files" in fields and not fields["Files"].startswith("debian/")]
     if not own:

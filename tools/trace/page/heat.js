@@ -1,12 +1,13 @@
-/* Chunks against time. Rows stand in groups, one a space; a group's height follows from its number of chunks, but none
- * gets less than a tenth, and STATE chunks half of what others get, a quarter if all they do is stay on the host.
- * Positions down are in units of a PARAM chunk's row.
+/* The heat map: chunks against time. The rows are in groups, one for each space. A group's height depends on
+ * its number of chunks, but is at least a tenth of the whole; STATE chunks count half, or a quarter if all of
+ * them stay on the host. The vertical unit is the height of a PARAM chunk's row.
  *
- * A row of a pixel and more is a line of colours. Where rows are thinner, bands of several pixels show which share of
- * the band's chunks is in which state at that time, stacked. */
+ * A row at least a pixel high is drawn as a line of colours. Thinner rows are joined into bands of several
+ * pixels. A band shows, stacked, the share of its chunks that is in each state at that time.
+ */
 const BAND_PIXELS = 8;
 const STACK = [UPDATE, UP, DOWN, PINNED, GRADIENTS, PARAMS, OPTIMIZER, ACTIVATIONS, ON_HOST, UNKNOWN,
-    ABSENT]; // from the top of a band
+    ABSENT]; // in the order in which a band stacks them, from its top
 
 class Rows {
     constructor(trace, intervals) {
@@ -54,11 +55,12 @@ class Heat {
         this.trace = trace;
         this.intervals = intervals;
         this.rows = rows;
-        this.shares = null; // made when first needed
+        this.shares = null; // created when first needed
         this.image = null;
     }
 
-    /* Into an image of width x height, of the view's times and units, in `colors`: a word a state, and the page's own. */
+    /* Draws the visible part into an image of width x height pixels. `colors` has a pixel word for each state
+     * and for the page. */
     draw(context, left, top, width, height, view, colors) {
         if (!this.image || this.image.width !== width || this.image.height !== height) {
             this.image = context.createImageData(width, height);
@@ -90,7 +92,8 @@ class Heat {
         }
     }
 
-    /* The state that a chunk is in for most of each pixel's time. */
+    /* Computes a line of pixels: each has the colour of the state in which the chunk spends most of that
+     * pixel's time. */
     lineOf(chunk, { from, to }, states) {
         const { line, spent, intervals } = this, { begin, state: stateOf } = intervals, { width } = this.image;
         const scale = width / (to - from), past = intervals.first[chunk + 1], first = intervals.at(chunk, from);
@@ -98,7 +101,7 @@ class Heat {
             this.sample(chunk, first, past, from, scale, states);
             return;
         }
-        let x = 0, parts = 0; // how many intervals have had a part of pixel x
+        let x = 0, parts = 0; // number of intervals that lie partly in pixel x so far
         for (let i = first; i < past && x < width; i++) {
             const state = stateOf[i], a = Math.max(x, (begin[i] - from) * scale);
             const b = Math.min(width, ((i + 1 < past ? begin[i + 1] : intervals.trace.end) - from) * scale);
@@ -107,7 +110,7 @@ class Heat {
                 parts++;
                 continue;
             }
-            if (parts > 0) { // the pixel that it shares with those before
+            if (parts > 0) { // the interval shares its first pixel with those before it
                 spent[state] += x + 1 - a;
                 line[x++] = states[this.longest()];
                 parts = 0;
@@ -127,7 +130,7 @@ class Heat {
         line.fill(states[ABSENT], x);
     }
 
-    /* The state with most of the pixel; none has any of the next. */
+    /* Returns the state with most of the pixel's time, and resets the times for the next pixel. */
     longest() {
         const { spent } = this;
         let state = 0;
@@ -188,8 +191,9 @@ class Heat {
         }
     }
 
-    /* The chunks' states, pixel by pixel; returns what all states of a pixel add up to. Views of a quarter of the trace
-     * and more are read off the shares, if it is long; nearer ones count. */
+    /* Sums up the states of the chunks for each pixel; returns the sum over all states of a pixel. If the
+     * trace is long, a view of more than a quarter of it uses the precomputed shares; other views count the
+     * intervals. */
     collect(group, first, last, { from, to }) {
         const { width } = this.image, { intervals } = this;
         if (intervals.count > 300e3 && to - from > intervals.trace.end / 4) {

@@ -1,11 +1,13 @@
-/* What is drawn at any zoom, in time that depends on the pixels and not on the trace.
+/* Data structures that make drawing fast at any zoom: its time depends on the number of pixels, not on the
+ * length of the trace.
  *
- *   Intervals   of each chunk: from when it is in which state; a search by halves finds where a view begins
- *   Shares      how much of a time slot groups of chunks spend in each state, for views of more chunks than pixels:
- * groups of
- *               16, 64, 256, ... chunks; 2048 slots over the whole trace. Nearer views count intervals themselves
- *   Spans       of one stream; sums over all before each tell how busy the stream was between any two moments
- *   Steps       a number that changes at moments; least and most of every 64 changes
+ *   Intervals   for each chunk the begins of its states, in order of time; a binary search finds those in
+ *               view
+ *   Shares      the share of each state in groups of 16, 64, 256, ... chunks, for 2048 time slots over the
+ *               whole trace: for views with more chunks than pixels. Closer views count the intervals
+ *               themselves
+ *   Spans       the spans of one stream, with running sums that give the busy time between any two times
+ *   Steps       a number that changes at certain times, with the least and the largest of every 64 values
  */
 const STATES = ['absent', 'host', 'params', 'gradients', 'pinned', 'up', 'down', 'update', 'unknown', 'state',
     'activations'];
@@ -18,9 +20,11 @@ const STATE_TEXTS = ['absent', 'on the host', 'parameters on the device', 'gradi
 const STATE_LEGEND = [[UPDATE, 'being updated'], [DOWN, 'moving down'], [UP, 'moving up'], [PINNED, 'pinned'],
     [GRADIENTS, 'gradients'], [PARAMS, 'params, state on device'], [ACTIVATIONS, 'activations'],
     [ON_HOST, 'on the host'], [ABSENT, 'absent']];
-const ON_DEVICE = [PARAMS, OPTIMIZER, ACTIVATIONS]; // by space, where nothing more is to be said
+/* The state to show for a chunk of each space that is on the device, is not pinned and holds no gradients. */
+const ON_DEVICE = [PARAMS, OPTIMIZER, ACTIVATIONS];
 
-/* The last index whose value is at most `value`, `from` - 1 if none is, in [from, to). */
+/* Index of the last value in [from, to) that is at most `value`; `from` - 1: there is none. The values are
+ * sorted. */
 const lastAtMost = (values, value, from, to) => {
     while (from < to) {
         const middle = (from + to) >> 1;
@@ -32,18 +36,19 @@ const lastAtMost = (values, value, from, to) => {
     return from - 1;
 };
 
-/* ---- places, as the C side packed them (trace_html.c) ---- */
+/* ---- a chunk's place, packed into one number by trace_html.c ---- */
 
 const place = {
-    device: (word) => word % 5, // none coming there evicting stale
-    host: (word) => Math.floor(word / 5) % 3, // none coming there
-    content: (word) => Math.floor(word / 15) % 6, // nothing params gradients both state activations
-    flags: (word) => Math.floor(word / 90), // pinned, pending, has a device slot, has a host slot, snapshot
+    device: (word) => word % 5, // 0 none, 1 coming, 2 there, 3 evicting, 4 stale
+    host: (word) => Math.floor(word / 5) % 3, // 0 none, 1 coming, 2 there
+    content: (word) => Math.floor(word / 15) % 6, // 0 nothing, 1 params, 2 gradients, 3 both, 4 state, 5 activations
+    // bits: 1 pinned, 2 pending, 4 has a device slot, 8 has a host slot, 16 snapshot
+    flags: (word) => Math.floor(word / 90),
 };
 
-/* The state of every packed place of a space's chunk, alone and with a copy up, down or an update under way (1, 2, 4).
- * A chunk moves while its copy (or zeroing) runs; while one that was asked for waits its turn, it is still where it
- * was. */
+/* A table of the state to show for every packed place of a chunk of this space, while nothing runs on the
+ * chunk or while a copy to the device (1), a copy to the host (2) or an update (4) runs. A chunk is shown as
+ * moving while its copy runs; while the copy waits in its queue, the chunk is shown where it was. */
 const stateTable = (space) => {
     const table = new Uint8Array(90 * 32 * 8);
     for (let word = 0; word < 90 * 32; word++)
@@ -60,14 +65,15 @@ const stateOf = (word, busy, space) => {
         return UP;
     if (busy & 2)
         return DOWN;
-    if (device === 2 || device === 3) // what is to leave is there until its copy begins
+    if (device === 2 || device === 3) // a chunk that will be evicted is on the device until its copy begins
         return place.flags(word) & 1 ? PINNED : content === 2 || content === 3 ? GRADIENTS : ON_DEVICE[space];
     return place.host(word) === 2 ? ON_HOST : ABSENT;
 };
 
 /* ---- intervals ---- */
 
-/* Whose events come chunk by chunk: order[first[c] .. first[c + 1]) are the indices of c's. */
+/* Groups events by chunk: order[first[c]] to order[first[c + 1] - 1] are the indices of the events of chunk
+ * c. */
 const byChunk = (column, count, chunks) => {
     const first = new Uint32Array(chunks + 1), order = new Uint32Array(count);
     for (let i = 0; i < count; i++)
@@ -82,7 +88,8 @@ const byChunk = (column, count, chunks) => {
     return { first, order };
 };
 
-/* What may change a chunk's state: [kind, its events chunk by chunk, the bit that is set while a span lasts]. */
+/* The events that may change a chunk's state: [kind, events grouped by chunk, the bit that is set during a
+ * span]. */
 const sourcesOf = (trace) => {
     const { copy, zero, update, restore } = trace.kinds, chunks = trace.chunks.length, sources = [];
     const add = (kind, column, bit) => sources.push({ kind, bit, ...byChunk(kind[column], kind.count, chunks) });
@@ -111,8 +118,8 @@ class Intervals {
             this.sweep(chunk, own, places, sources);
     }
 
-    /* Events of one chunk in order of time. A code of 16 and more is a place; below, bit 3 tells an end, bits 0 to 2
-     * what of. */
+    /* Collects the events of one chunk. A code of 16 or more is a place, plus 16. In smaller codes bits 0 to
+     * 2 are those of a span, and bit 3 is set at its end; 0 begins a gap. */
     sweep(chunk, own, places, sources) {
         const times = [], codes = [], { gaps } = this.trace;
         for (let i = own.first[chunk]; i < own.first[chunk + 1]; i++) {
@@ -164,7 +171,7 @@ class Intervals {
 
     put(time, state, isFirst = false) {
         const at = this.count;
-        if (!isFirst && this.begin[at - 1] === time) // nothing lasted no time
+        if (!isFirst && this.begin[at - 1] === time) // replaces a state that lasted no time
             this.state[at - 1] = state;
         else {
             this.begin[at] = time;
@@ -182,7 +189,7 @@ class Intervals {
         return interval + 1 < this.first[chunk + 1] ? this.begin[interval + 1] : this.trace.end;
     }
 
-    /* Nanoseconds in each state within [from, to). */
+    /* Nanoseconds that the chunk spends in each state within [from, to). */
     spent(chunk, from, to) {
         const spent = new Float64Array(STATE_COUNT);
         for (let i = this.at(chunk, from); i < this.first[chunk + 1] && this.begin[i] < to; i++)
@@ -193,9 +200,9 @@ class Intervals {
 
 /* ---- shares of states among many chunks ---- */
 
-/* Adds to `shares`, [state][slot], what each state has of each of `slots` equal slots of [from, to), in slots, for
- * chunks of [first, last). An interval costs the same however many slots it covers: the whole ones between its ends are
- * told by their first and last (`edges`), and summed up once by sharesClose. */
+/* Adds to `shares`, [state][slot], the time that chunks [first, last) spend in each state, in each of `slots`
+ * equal parts of [from, to), as a fraction of a slot. An interval takes the same time however many slots it
+ * covers: its whole slots are only marked at both ends (`edges`), and sharesClose sums up the marks. */
 const sharesAdd = (intervals, first, last, from, to, slots, shares, edges) => {
     const { begin, state } = intervals, scale = slots / (to - from), end = intervals.trace.end;
     for (let chunk = first; chunk < last; chunk++) {
@@ -232,7 +239,7 @@ const SHARE_SLOTS = 2048;
 const SHARE_GROUP = 16;
 
 class Shares {
-    /* Groups never reach from one space into the next: `spaces` are [first chunk, last chunk) each. */
+    /* `spaces` has [first chunk, last chunk) for each space; no group has chunks of two spaces. */
     constructor(intervals, spaces) {
         this.intervals = intervals;
         this.levels = spaces.map(([first, last]) => {
@@ -277,8 +284,9 @@ class Shares {
         return wide;
     }
 
-    /* Adds to `into`, [state][slot], the shares of chunks [first, last) of a space in `slots` equal parts of [from,
-     * to); returns what all states of a slot add up to. Groups are taken whole: those that lie in it by half and more. */
+    /* Adds to `into`, [state][slot], the shares of chunks [first, last) of a space in `slots` equal parts of
+     * [from, to). Returns the sum over all states of a slot. Counts each group as a whole or not at all, by
+     * rounding. */
     read(space, first, last, from, to, slots, into) {
         const levels = this.levels[space], end = this.intervals.trace.end;
         let level = 0;
@@ -292,7 +300,7 @@ class Shares {
         for (let slot = 0; slot < slots; slot++)
             this.slots[slot] = Math.max(0, Math.min(SHARE_SLOTS - 1, shift + (slot + 0.5) * scale));
         for (let group = a; group < b; group++)
-            for (let state = 1; state < STATE_COUNT; state++) // what is absent is what is left
+            for (let state = 1; state < STATE_COUNT; state++) // the absent chunks are the rest
                 this.add(levels[level][group], state, into, slots);
         return 255 * (b - a);
     }
@@ -307,8 +315,8 @@ class Shares {
 /* ---- spans of a stream ---- */
 
 class Spans {
-    /* `parts` are [kind, indices or null for all, tag], `weight` what a span adds from begin to end: by default its
-     * time. */
+    /* Each of `parts` is [kind, indices or null for all events, tag]. `weight` gives the amount that a span
+     * adds to the sum from its begin to its end; by default its time. */
     constructor(parts, weight = null) {
         const all = [];
         for (const [kind, indices, tag] of parts) {
@@ -341,7 +349,7 @@ class Spans {
         return this.kinds[this.part[i]];
     }
 
-    /* What all spans have added up to `time`. */
+    /* The sum over all spans up to `time`. */
     until(time) {
         const i = lastAtMost(this.begin, time, 0, this.count);
         if (i < 0)
@@ -351,7 +359,7 @@ class Spans {
             ? Math.min(1, (time - this.begin[i]) / length) : 1);
     }
 
-    /* Spans that may reach into [from, to): [first, last). */
+    /* The range [first, last) of spans that may overlap [from, to). */
     range(from, to) {
         let first = lastAtMost(this.begin, from, 0, this.count);
         for (let back = 0; first > 0 && back < 16 && this.end[first - 1] > from; back++)
@@ -389,7 +397,7 @@ class Steps {
         return i < 0 ? 0 : this.values[i];
     }
 
-    /* Least and most in each of `slots` equal parts of [from, to): into low and high. */
+    /* Writes the least and the largest value in each of `slots` equal parts of [from, to) to low and high. */
     range(from, to, slots, low, high) {
         const { times, values } = this, wide = (to - from) / slots;
         let i = lastAtMost(times, from, 0, times.length), value = i < 0 ? 0 : values[i++];
@@ -410,7 +418,8 @@ class Steps {
     }
 }
 
-/* Slots taken on a tier: of all chunks whose place has the flag (4: a device slot, 8: a host slot). */
+/* The number of slots in use on a tier over time: a chunk uses one if its place has the flag (4: device, 8:
+ * host). */
 const slotsTaken = (trace, flag) => {
     const { chunk: places } = trace.kinds, has = new Uint8Array(trace.chunks.length);
     const times = [0], values = [0];

@@ -1,5 +1,5 @@
-/* The page that `tidepool trace html` writes: the two texts between which a trace goes. embed.py makes them of this
- * folder's files and of d3, where the build found it. */
+/* The page that `tidepool trace html` writes, as two texts; the program writes the trace between them.
+ * embed.py makes both from this folder's files and from d3. */
 #ifndef TIDE_TOOLS_TRACE_PAGE_H
 #define TIDE_TOOLS_TRACE_PAGE_H
 

@@ -1,12 +1,13 @@
-/* What kept a step as long as it was: from its end back to its begin, each piece of time given to the one thing that
- * had to end first.
+/* The critical path of a step: divides the step's time, from its end back to its begin, among the operations
+ * that determined its length.
  *
- *   1. Where compute was busy: the op.
- *   2. Where it stood still: the command that ended the stall, and before that whatever that command waited for: of
- * those before
- *      it in its own stream, those of the same move, chunk or slot, the one that ended last, if the command began as it
- * ended.
- *   3. Else the command was enqueued then: on with 1. at that time. Where nothing is known to have held compute: idle. */
+ *   1. While compute was busy, the time belongs to the op.
+ *   2. While compute stood still, the time belongs to the command that ended the stall. If that command began
+ *      when another one ended (in its own stream, or of the same move, chunk or slot), the time before
+ *      belongs to the other one, and so on.
+ *   3. If no other command ended when this one began, this one had just been enqueued: continue with 1 at
+ *      that time. Time for which no cause is known is idle.
+ */
 const LANES = ['compute', 'in', 'out', 'update', 'host', 'map', 'caller'];
 const LANE_TEXTS = { compute: 'compute', in: 'to the device', out: 'to the host', update: 'update on device',
     host: 'update on host',
@@ -17,7 +18,7 @@ class CriticalPath {
     constructor(trace, streams, commands) {
         this.trace = trace;
         this.streams = streams;
-        this.commands = commands; // id -> [lane, span] of those that ended stalls
+        this.commands = commands; // command id -> [[stream, span], ...], for the commands that ended stalls
         this.found = new Map();
     }
 
@@ -40,7 +41,8 @@ class CriticalPath {
                 pieces.push({ lane, span, stall, begin, end: time });
             time = Math.min(time, begin);
         };
-        if (pass === this.trace.passes.at(-1)) // nothing computes after it: its updates, say, are its end
+        // No later pass computes: the command that ends last, such as an update, ends this pass.
+        if (pass === this.trace.passes.at(-1))
             this.follow(this.lastOf(time), put, () => time, pass.begin);
         for (let steps = 0; time > pass.begin && steps < 1e6; steps++) {
             const i = lastAtMost(compute.begin, time - 0.5, 0, compute.count);
@@ -68,7 +70,8 @@ class CriticalPath {
         return shares;
     }
 
-    /* Compute stood still in [from, to), and no command ended that: the caller did something, or nobody. */
+    /* Compute stood still in [from, to) and no command ended that: the time belongs to the caller's work, if
+     * any, or is idle. */
     rest(from, to, put) {
         const { caller } = this.streams, i = lastAtMost(caller.begin, to - 0.5, 0, caller.count);
         if (i < 0 || caller.end[i] <= from)
@@ -79,14 +82,14 @@ class CriticalPath {
             put('caller', Math.max(from, caller.begin[i]), i);
     }
 
-    /* The last stall that reaches into (from, to]. */
+    /* The last stall that overlaps (from, to]. */
     stallIn(from, to) {
         const { stall } = this.trace.kinds, index = lastAtMost(stall.begin, to - 0.5, 0, stall.count);
         return index < 0 || stall.end[index] <= from ? null
             : { index, begin: stall.begin[index], end: Math.min(to, stall.end[index]) };
     }
 
-    /* What of the command that ended a stall ran last in it: [lane, span]. */
+    /* The span of the command that ended this stall which ended last before `to`: [stream, span]. */
     ended(index, to) {
         const { stall } = this.trace.kinds;
         const spans = (this.commands.get(stall.ended_by[index]) ?? []).filter(([lane, span]) => lane !== 'move'
@@ -105,7 +108,7 @@ class CriticalPath {
         }
     }
 
-    /* What ended last, if not compute. */
+    /* The span that ended last up to `time`: [stream, span]; null: none, or an op. */
     lastOf(time) {
         let best = null, latest = -1;
         for (const lane of ['in', 'out', 'update', 'host', 'map', 'compute']) {
@@ -118,7 +121,7 @@ class CriticalPath {
         return best;
     }
 
-    /* What ended as this began. */
+    /* The span that ended when this one began and is related to it: [stream, span]; null: none. */
     before(lane, span) {
         const stream = this.streams[lane], begin = stream.begin[span], kind = stream.kind(span),
             event = stream.event[span];
@@ -142,7 +145,7 @@ class CriticalPath {
     }
 }
 
-/* Of every command that ended a stall: its spans, by its id. */
+/* For each command that ended a stall: its spans, by the command's id. */
 const stallCommands = (trace, streams) => {
     const { stall } = trace.kinds, commands = new Map();
     for (let i = 0; i < stall.count; i++)

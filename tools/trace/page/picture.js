@@ -1,6 +1,7 @@
-/* The page as it is seen: two canvases with the axes between. The lower is drawn anew when the view changes; on the
- * upper is what follows the mouse and the selection: marked rows, and the line from a stall to its chunk and the
- * command that ended it. The page (ui.js) builds on this. */
+/* Draws the page on two canvases, with the axes between them. The lower canvas is redrawn when the view
+ * changes. The upper one shows the marks that follow the mouse and the selection: marked rows, and the line
+ * from a stall to its chunk and to the command that ended it. View (view.js) and the page (ui.js) extend this
+ * class. */
 const PALETTES = {
     light: { page: '#fbfbf9', panel: '#efefeb', ink: '#1c1e21', soft: '#5a6068', line: '#c3c5c9', tag: '#fbfbf9d8',
         accent: '#111',
@@ -78,7 +79,7 @@ class Picture {
             $(id).height = Math.round(height * ratio);
         }
         this.context = $('canvas').getContext('2d', { alpha: false,
-            willReadFrequently: true }); // pixels are put into it each time
+            willReadFrequently: true }); // for putImageData, which every redraw calls
         this.over = $('overlay').getContext('2d');
         this.tracks.layout(width, height);
         this.titles();
@@ -181,7 +182,7 @@ class Picture {
             this.tracks.text(`${group.count} chunks`, 10, from + 21, 90, colors.soft);
     }
 
-    /* ---- what follows mouse and selection ---- */
+    /* ---- marks that follow the mouse and the selection ---- */
 
     drawOver() {
         const { over, ratio, width, height, tracks, state } = this, { heat, time } = tracks.panels;
@@ -226,7 +227,7 @@ class Picture {
         over.lineWidth = line;
         if (half >= 3)
             over.strokeRect(tracks.left - 1, middle - half, tracks.width + 2, 2 * half);
-        else { // a frame would hide more than it shows
+        else { // a frame around so thin a row would hide it
             over.globalAlpha = labelled ? 0.9 : 0.45;
             over.fillRect(tracks.left, middle - 0.5, tracks.width, 1);
             over.globalAlpha = 1;
@@ -253,7 +254,8 @@ class Picture {
         over.fillText(text, left + 4, y + 0.5);
     }
 
-    /* From the stall down to its chunk's row, and on to the command's span in its stream. */
+    /* Draws a line from the stall down to its chunk's row, and on to the span of the command that ended the
+     * stall. */
     causeLine(stall) {
         const { over, tracks, colors, trace, model } = this, { panels } = tracks, kind = trace.kinds.stall;
         const inside = (x) => Math.max(tracks.left, Math.min(tracks.left + tracks.width, x));
@@ -277,7 +279,7 @@ class Picture {
             away(one) - away(two));
         let command = '';
         const parts = spans.filter(([lane]) => lane !== 'move');
-        if (!parts.length && spans.length) { // the move is all that is known: on to the chunk that it moved
+        if (!parts.length && spans.length) { // only the move is known: go to its chunk's row
             const { move } = model.streams, [, i] = spans[0], its = move.kind(i).chunk[move.event[i]],
                 [top, bottom] = this.rowY(its);
             this.rowMark(its, 1, false);

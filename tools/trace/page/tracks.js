@@ -1,17 +1,17 @@
-/* Everything that is drawn against time but the heat map: steps, ops and stalls above it; memory, the link, the streams
- * and the critical path below. The scales, axes and areas are d3's. Where spans are narrower than a pixel, each
- * pixel shows how busy its stream was: what is drawn is as much as what there was, but for a trace of the shortest. */
-const SPANS_DRAWN_MOST = 2500; // more than that in view are not looked at one by one
-const FAINT = 0.12, FAINTEST = 0.05; // least opacity: of what can be noticed, and of what is under a 250th of its pixel
+/* Draws all panels except the heat map: steps, ops and stalls above it; memory, link, streams and critical
+ * path below. Scales, axes and areas are d3's. Where spans are narrower than a pixel, the opacity of a pixel
+ * shows how busy the stream was then; very short spans keep a faint trace. */
+const SPANS_DRAWN_MOST = 2500; // if more spans are in view, drawing does not look at each of them
+const FAINT = 0.12, FAINTEST = 0.05; // least opacity of a pixel, and of one that its spans fill by less than a 250th
 const opacityOf = (share) => Math.max(share < 0.004 ? FAINTEST : FAINT, Math.min(1, share));
 const FONT = '11px system-ui, "DejaVu Sans", sans-serif';
-const LETTER = 6.3; // about what a letter of that takes
+const LETTER = 6.3; // approximate width of a letter in this font
 
 const PANELS = [
     { name: 'steps', title: '', height: 17 },
     { name: 'ops', title: 'ops', height: 18 },
     { name: 'stalls', title: 'stalls', height: 18 },
-    { name: 'heat', title: '', height: 0 }, // what is left
+    { name: 'heat', title: '', height: 0 }, // the heat map gets the rest of the height
     { name: 'device', title: 'device<br>memory', height: 46 },
     { name: 'host', title: 'host<br>memory', height: 46 },
     { name: 'link', title: 'link<br>up ↑<br>down ↓', height: 60 },
@@ -21,9 +21,9 @@ const PANELS = [
 ];
 const PANEL_GAP = 7;
 const GUTTER = 148;
-const MARGIN = 34; // room for half of the last time
+const MARGIN = 34; // space for half of the last time label
 
-/* What the page knows about the trace, beside what it says: all that drawing needs, made once. */
+/* Derives from the trace, once, everything that drawing needs. */
 const modelOf = (trace) => {
     const all = (name, tag = 0) => [trace.kinds[name], null, tag];
     const where = (name, column, text, tag = 0) => {
@@ -43,7 +43,7 @@ const modelOf = (trace) => {
         out: new Spans([where('copy', 'to', 'host')]), update: new Spans([onDevice('update'), onDevice('restore')]),
         host: new Spans([onHost('update'), onHost('restore'), all('access', 1)]), map: new Spans([all('map')]),
         caller: new Spans([all('work')]), move: new Spans([all('move')]),
-            // the last has no track: a move is what its parts are
+            // moves have no track of their own: their parts are in the other streams
     };
     for (let i = 0; i < streams.compute.count; i++)
         if (streams.compute.kind(i) === op)
@@ -60,7 +60,8 @@ const modelOf = (trace) => {
         path: new CriticalPath(trace, streams, stallCommands(trace, streams)) };
 };
 
-/* Bytes a nanosecond: what the link was said to do, or the fastest copy of some size. */
+/* The link's rate in bytes a nanosecond: that of the trace's machine if it has one, else that of the fastest
+ * large copy. */
 const linkMostOf = (trace) => {
     const { copy } = trace.kinds, said = (trace.machine?.link_bytes_per_second ?? 0) / 1e9;
     let most = 0;
@@ -75,7 +76,7 @@ class Tracks {
         this.model = model;
     }
 
-    /* Where each panel lies in width x height, in CSS pixels: {name: {top, height}}. */
+    /* Sets the position of each panel, in CSS pixels: {name: {top, height}}. */
     layout(width, height) {
         const fixed = PANELS.reduce((sum, panel) => sum + panel.height, 0) + PANEL_GAP * (PANELS.length - 1) + 4;
         let top = 2;
@@ -110,7 +111,7 @@ class Tracks {
         this.drawGaps();
     }
 
-    /* ---- pieces ---- */
+    /* ---- drawing of spans ---- */
 
     text(text, x, y, width, color, align = 'left') {
         const { context } = this, room = Math.floor(width / LETTER);
@@ -119,7 +120,7 @@ class Tracks {
         context.fillStyle = color;
         context.textAlign = align;
         context.fillText(text.length <= room ? text : text.slice(0, room - 1) + '…', x, y);
-        return -1; // no tag's color is set any more
+        return -1; // tells the caller that fillStyle has changed
     }
 
     base({ top, height }) {
@@ -159,8 +160,8 @@ class Tracks {
         this.columns(spans, narrow, top, height, colors);
     }
 
-    /* Spans of under a pixel, [span, from, to] each: a pixel column gets the share of it that they fill, in the colour
-     * of the last. */
+    /* Draws spans narrower than a pixel, each [span, from, to]. A pixel column's opacity is the share that
+     * its spans fill, its colour that of the last span. */
     columns(spans, narrow, top, height, colors) {
         const shares = new Map(), tags = new Map(), { context, width } = this;
         const add = (x, share, tag) => {
@@ -222,7 +223,8 @@ class Tracks {
         }
     }
 
-    /* The first of `texts` that fits in the row of steps between `from` and `to`, and on no label that is there. */
+    /* Draws the first of `texts` that fits between `from` and `to` in the row of steps without covering a
+     * label there. */
     stepLabel(texts, from, to, color) {
         const { context, labels } = this, { top, height } = this.panels.steps, a = from + 5;
         const past = Math.min(to - 3, ...labels.filter((other) => other.to > a).map((other) => other.from - 5));
@@ -235,7 +237,7 @@ class Tracks {
         labels.push({ text, from: a, to: a + context.measureText(text).width });
     }
 
-    /* Over all panels, as nothing is known. */
+    /* Covers all panels where the trace has a gap. */
     drawGaps() {
         const { context, colors, left, width, panels, model: { trace } } = this;
         for (const [from, to] of trace.gaps) {
@@ -255,7 +257,7 @@ class Tracks {
             { top, height } = this.panels.stalls;
         this.spans(stalls, this.panels.stalls, colors.stalls, (event) =>
             enumText(trace, 'cause', trace.kinds.stall.cause[event]));
-        this.paint(stalls, top + height, 3, colors.stalls); // teeth into the heat map, to lead the eye
+        this.paint(stalls, top + height, 3, colors.stalls); // a thin line leads the eye to the heat map
         const [first, last] = stalls.range(view.from, view.to), heat = this.panels.heat;
         if (last - first > SPANS_DRAWN_MOST)
             return;
@@ -267,7 +269,7 @@ class Tracks {
         }
     }
 
-    /* Bytes taken, per pixel the most of it; the budget a line. */
+    /* Draws the memory in use, for each pixel its range, and the budget as a line. */
     drawMemory(tier) {
         const { model: { memory, trace }, colors, context, left, width } = this, panel = this.panels[tier];
         const fixed = tier === 'device' ? trace.trace.region_bytes : 0, budget = trace.trace[`${tier}_memory_bytes`];
@@ -277,7 +279,7 @@ class Tracks {
         this.base(panel);
         const slots = Math.ceil(width), end = left + width, low = new Float64Array(slots), high = new Float64Array(slots);
         taken.range(this.view.from, this.view.to, slots, low, high);
-        for (let slot = 0; slot < slots; slot++) // the corners alone
+        for (let slot = 0; slot < slots; slot++) // only the points at which the curve changes
             if (slot === 0 || low[slot] !== low[slot - 1] || high[slot] !== high[slot - 1])
                 points.push([left + slot, y(fixed + low[slot] * size), y(fixed + high[slot] * size)]);
         points.push([end, ...points.at(-1).slice(1)]);
@@ -316,7 +318,7 @@ class Tracks {
         this.text(text, left + width - 6, y + 9.5, wide, this.colors.ink, 'right');
     }
 
-    /* [x, bytes a nanosecond] wherever that changes. */
+    /* [x, bytes a nanosecond] for each pixel at which the rate changes. */
     rates(spans) {
         const { left, width, view } = this, wide = (view.to - view.from) / width, points = [];
         let before = spans.until(view.from), last = -1;
@@ -331,8 +333,8 @@ class Tracks {
         return points;
     }
 
-    /* Bytes a nanosecond, which are GB/s: up above the middle, down below it. What the link can do is a line where it
-     * is near. */
+    /* Draws the rates of the link in bytes a nanosecond (GB/s): to the device above the middle, to the host
+     * below it. If the rates come near the link's own rate, that is drawn as a line. */
     drawLink() {
         const { model: { link, linkMost }, colors, left, width } = this, panel = this.panels.link;
         const ways = [['up', 1, this.rates(link.up)], ['down', -1, this.rates(link.down)]];
@@ -375,7 +377,7 @@ class Tracks {
         });
     }
 
-    /* Of the steps whose path is known; the page works the others out when it has time. */
+    /* Draws the critical paths that are known; ui.js computes the others when the browser is idle. */
     drawPath() {
         const { model: { path, trace }, colors, context, left, width, view } = this, panel = this.panels.path;
         this.base(panel);
@@ -400,7 +402,7 @@ class Tracks {
         }
     }
 
-    /* ---- axes, in a drawing of their own over the canvas ---- */
+    /* ---- axes, as SVG over the canvas ---- */
 
     axes(svg) {
         const { view, panels } = this, span = view.to - view.from, ticks = Math.max(3, Math.round(this.width / 130));

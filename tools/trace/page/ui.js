@@ -1,4 +1,5 @@
-/* The page: what mouse and keys do, and what it says under the mouse. window.tidepool tells tests all of it. */
+/* The page's handling of mouse and keys, and the text under the mouse. Tests read all of it through
+ * window.tidepool. */
 const KEYS = [
     [['+', '−'], 'zoom time'],
     [['←', '→'], 'earlier, later'],
@@ -46,7 +47,7 @@ class Page extends View {
         this.pointer = null;
     }
 
-    /* The last training steps without a gap between; all of the rows. */
+    /* The first view: the last training steps that have no gap between them, with all rows. */
     home() {
         const from = this.trace.gaps.at(-1)?.[1] ?? 0, steps = this.steps.filter(({ begin }) => begin >= from);
         return { from: steps[0]?.begin ?? 0, to: steps.at(-1)?.end ?? this.trace.end, top: 0, bottom: this.rows.total };
@@ -71,7 +72,7 @@ class Page extends View {
         this.pathsLater();
     }
 
-    /* Critical paths of the steps in view, one at a time, when nothing else is to be done. */
+    /* Computes the critical paths of the steps in view, one at a time, when the browser is idle. */
     pathsLater() {
         const { view } = this.state, { path } = this.model;
         const pass = this.trace.passes.find((one) => one.end > view.from && one.begin < view.to && !path.isKnown(one));

@@ -1,5 +1,5 @@
-/* What is in view, and what is selected or searched for. */
-const LEAST_SPAN = 1000; // ns in view
+/* Changes of the view, the selection and the search. */
+const LEAST_SPAN = 1000; // least nanoseconds in view
 const NOTABLE_STALLS = 500;
 
 class View extends Picture {
@@ -72,7 +72,8 @@ class View extends Picture {
         this.viewSet({ ...view, top: middle - half, bottom: middle + half });
     }
 
-    /* Brought into view, wide enough to be seen, with the command that ended it. */
+    /* Selects a stall. If `seen`, changes the view so that the stall and the command that ended it are
+     * visible. */
     selectStall(stall, seen = true) {
         const { stall: kind } = this.trace.kinds, { view } = this.state, chunk = kind.chunk[stall];
         if (seen) {
@@ -89,7 +90,7 @@ class View extends Picture {
         this.select({ kind: 'stall', stall });
     }
 
-    /* The longest ones, in order of time: those that keys go through. */
+    /* The longest stalls, in order of time: the keys n and p step through them. */
     notableStalls() {
         const { stall } = this.trace.kinds, length = (i) => stall.end[i] - stall.begin[i];
         return Uint32Array.from({ length: stall.count }, (_, i) => i).sort((a, b) => length(b) - length(a)).slice(0,
