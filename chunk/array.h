@@ -11,10 +11,10 @@
  * the first call, and frees the array. False: there was no memory; array and capacity are unchanged. */
 bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);
 
-/* Arrays of fixed length. A zeroed list holds none. */
+/* A list of arrays of fixed length. A zeroed list holds none. */
 typedef struct tide_arrays {
     struct tide_array *last;
-    bool lacks; /* there was no memory for one of them */
+    bool lacks; /* there was no memory for one of the arrays */
 } tide_arrays;
 
 /* Adds an array of `count` zeroed elements (0 is allowed), which lives until tide_arrays_free. NULL: there

@@ -95,7 +95,8 @@ void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_comman
         t->running[task->tier]++;
         tide_pending_piece_begin(t->pending, task->chunk);
     }
-    if (t->assembling[task->tier].chunk == task->chunk) /* the assembly of another task goes on */
+    /* if another task is being assembled on this tier, its assembly goes on */
+    if (t->assembling[task->tier].chunk == task->chunk)
         clear_assembly(t, task->tier);
 }
 
@@ -128,9 +129,9 @@ bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint3
     return true;
 }
 
-/* Give up a host copy for the task. For the host request it is not the chunk with which the last request
- * began, if another one will do: a caller who reads several values of a range that lies across two chunks
- * then copies each chunk once. */
+/* Give up a duplicate in host memory to free a slot for the task. For the host request, spare the chunk with
+ * which the last request began, if another one will do: a caller who reads several values from a range that
+ * lies across two chunks then copies each chunk only once. */
 static bool drop_duplicate(tide_tasks *t, const tide_command *task)
 {
     const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST;
@@ -139,7 +140,7 @@ static bool drop_duplicate(tide_tasks *t, const tide_command *task)
            tide_victims_drop_duplicate(t->victims, spared);
 }
 
-/* Do step 1 or 2 for the first chunk that it can be done for. */
+/* Do step 1 or 2 for the first chunk that allows it. */
 static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                           tide_command *command)
 {
@@ -168,7 +169,7 @@ static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_co
     uint32_t needs_zero;
     if (!tide_assemble_is_there(t, task, &needs_zero))
         return bring_to_host(t, turn, task, command);
-    /* Step 3: slots of duplicates are free at once, others take a promotion each. */
+    /* Step 3: the slot of a duplicate is free at once; any other slot takes a promotion. */
     while (tide_places_free(t->places, TIDE_TIER_HOST) < needs_zero) {
         if (!drop_duplicate(t, task))
             return tide_victims_promote(t->victims, turn, command);
@@ -185,7 +186,8 @@ static bool make_device_space(tide_tasks *t, const tide_turn *turn, tide_reason 
                              .spared_duplicates = TIDE_MARK_ASSEMBLE_HOST};
     if (tide_victims_evict(t->victims, rule, reason, command))
         return true;
-    rule.spared = TIDE_MARK_ASSEMBLE_DEVICE; /* the request gets its chunks back after this task */
+    /* the op's request, whose chunks may be taken, gets them back after this task */
+    rule.spared = TIDE_MARK_ASSEMBLE_DEVICE;
     return turn->request_yields && tide_victims_evict(t->victims, rule, reason, command);
 }
 
@@ -196,7 +198,7 @@ static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_
     uint32_t missing = 0;
     bool all_there = true;
     if (t->places->tier[TIDE_TIER_DEVICE].count - t->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
-        return false; /* the open op pins too many slots: wait for its end rather than take a part */
+        return false; /* the open op pins too many slots: wait for the op to end */
     for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(t, task, i);
         if (tide_place_is_resident(place))
@@ -232,7 +234,7 @@ static bool overlap(const tide_command *a, const tide_command *b)
     return false;
 }
 
-/* May the task be assembled beside the one that is assembled on the other tier? */
+/* May this task be assembled at the same time as the task on the other tier? */
 static bool takes_over(tide_tasks *t, const tide_command *task)
 {
     const tide_tier other_tier = task->tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;

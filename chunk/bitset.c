@@ -81,7 +81,7 @@ uint32_t tide_bitset_from(const tide_bitset *set, uint32_t from)
         const bool inside = from / 64 < word_count(set, level);
         const uint64_t word = inside ? set->words[level][from / 64] >> from % 64 << from % 64 : 0;
         if (!word) {
-            from = from / 64 + 1; /* of the level above: words behind this one */
+            from = from / 64 + 1; /* on the level above, continue with the word after this one */
             continue;
         }
         uint32_t found = from / 64 * 64 + lowest(word);

@@ -20,10 +20,11 @@ enum { TIDE_BITSET_LEVELS = 6 }; /* 64^6 > 2^32 */
 
 typedef struct tide_bitset {
     uint32_t levels;
-    uint64_t *words[TIDE_BITSET_LEVELS + 1]; /* the levels, one behind the other, and where they end */
+    /* where each level begins in the one array of all levels; the last entry is the array's end */
+    uint64_t *words[TIDE_BITSET_LEVELS + 1];
 } tide_bitset;
 
-/* 64-bit words that a set of numbers below `bound` takes. */
+/* The number of 64-bit words that a set of numbers below `bound` needs. */
 size_t tide_bitset_words(uint32_t bound);
 /* Lay an empty set out in zeroed memory; returns the first word after it. */
 uint64_t *tide_bitset_place(tide_bitset *set, uint32_t bound, uint64_t *memory);
@@ -40,7 +41,8 @@ static inline void tide_bitset_put(tide_bitset *set, uint32_t use, bool member)
         tide_bitset_erase(set, use);
 }
 
-/* Move a number among several sets, of which bit i of `was` and `is` stands for sets[i]. */
+/* Move the number `use` among several sets: bit i of `was` says whether sets[i] holds it now, bit i of `is`
+ * whether it shall. */
 static inline void tide_bitsets_move(tide_bitset *sets, uint32_t use, uint32_t was, uint32_t is)
 {
     for (uint32_t changed = was ^ is; changed; changed &= changed - 1)

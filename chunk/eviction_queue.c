@@ -9,15 +9,15 @@
 enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
 enum {
-    CLEAN = 0,  /* it needs no copy */
-    URGENT,     /* a request waits for its update */
-    LEAVES,     /* its use is over; it gives its slot up */
-    WRITES,     /* its update is pending; it keeps its slot */
-    WRITES_OFF, /* it can't be updated yet; it keeps its slot */
+    CLEAN = 0,  /* the chunk needs no copy */
+    URGENT,     /* a request waits for the chunk's update */
+    LEAVES,     /* the chunk's use is over, and it gives its slot up */
+    WRITES,     /* the chunk's update is pending, and it keeps its slot */
+    WRITES_OFF, /* the chunk can't be updated yet, and it keeps its slot */
     BUCKETS,
 };
 
-/* Rings of late uses. */
+/* The rings of chunks whose uses are not over on the device: chunks to evict, and chunks to copy out. */
 enum { LATE_EVICTING = 0, LATE_WRITING, LATE_RINGS };
 
 tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims *victims)
@@ -73,8 +73,8 @@ static void link_late(tide_eviction_queue *l, tide_chunk chunk, int ring, uint64
     l->late[last].next = l->late[head].previous = chunk;
 }
 
-/* Queue a chunk, to be evicted (EVICTING) or only copied out (WRITING). The copy out is part of an eviction,
- * so that EVICTING takes WRITING away. */
+/* Queue a chunk: EVICTING it, or only copying it out (WRITING). Since an eviction includes the copy out, a
+ * chunk that gets the mark EVICTING loses the mark WRITING. */
 static void let_go(tide_eviction_queue *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
 {
     const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_EVICTING;
@@ -153,7 +153,8 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
     if (goes && stays(l, chunk))
         tide_places_unmark(l->places, chunk, TIDE_MARKS_QUEUED | TIDE_MARK_KEPT);
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
-        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* the copy out is made */
+        /* the host has a copy, so the chunk needs no copy out */
+        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING);
     if (!(place->marks & TIDE_MARKS_QUEUED))
         unlink_late(l, chunk);
     const uint32_t bucket = bucket_of(l, chunk);
@@ -161,7 +162,7 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
     tide_priority_buckets_put(&l->buckets, chunk, bucket, bucket == TIDE_BUCKET_NONE ? 0 : key_of(l, chunk));
 }
 
-/* Sort the chunks of a ring whose uses are over by now. */
+/* Sort into buckets those chunks of a ring whose uses have ended on the device. */
 static void sort_passed(tide_eviction_queue *l, int ring)
 {
     const uint32_t head = head_of(l, ring);
@@ -172,7 +173,7 @@ static void sort_passed(tide_eviction_queue *l, int ring)
     }
 }
 
-/* Of the chunks in a ring the one whose use will be over first, without those that are on their way. */
+/* The chunk in a ring whose use will end first, without chunks that are moving already. */
 static tide_chunk first_late(const tide_eviction_queue *l, int ring)
 {
     uint32_t at = l->late[head_of(l, ring)].next;
@@ -202,7 +203,7 @@ static tide_chunk nearest(const tide_eviction_queue *l, uint32_t among, uint32_t
     return tide_priority_buckets_nearest(&l->buckets, among, tide_future_horizon(l->future), spared);
 }
 
-/* The next chunk that needs a copy and has one of the marks. */
+/* The next chunk that needs a copy out and has one of the marks. */
 static tide_chunk choose_with_copy(const tide_eviction_queue *l, uint32_t marks)
 {
     const bool writes = marks & TIDE_MARK_WRITING;
@@ -232,8 +233,8 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
         chunk = choose_with_copy(queue, marks);
     if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
         return false;
-    /* Until its update may begin, the plan is the reason why a chunk leaves: the step that makes the gradient
-     * moves it. */
+    /* As long as the chunk's update is not pending, the plan is the reason: the chunk leaves in the step that
+     * makes its gradient. */
     const tide_reason reason =
         tide_pending_has(queue->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(queue->places, chunk)->marks & TIDE_MARK_EVICTING;
@@ -249,7 +250,7 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
 {
     if (queue->epoch != queue->future->epoch)
-        return true; /* the next look sorts all chunks anew */
+        return true; /* look_again will sort all chunks anew */
     for (tide_chunk chunk = 0; chunk < queue->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(queue->places, chunk);
         if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)

@@ -25,10 +25,12 @@
 
 #include "chunk/victims.h"
 
-/* A use that is not over on the device yet. Such uses stand in rings, in the order in which they end. */
+/* A use that has not ended on the device yet. Such uses are linked in rings, in the order in which they
+ * end. */
 typedef struct tide_late_use {
-    uint64_t ends;           /* the use is over when so many ops are over on the device */
-    uint32_t next, previous; /* the chunk itself: its use is over, or it is not queued */
+    uint64_t ends; /* the use has ended when this many ops have ended on the device */
+    /* a chunk in no ring is linked with itself: its use has ended, or it is not queued */
+    uint32_t next, previous;
 } tide_late_use;
 
 typedef struct tide_eviction_queue {
@@ -37,32 +39,32 @@ typedef struct tide_eviction_queue {
     const tide_pending *pending;
     tide_victims *victims;
     tide_priority_buckets buckets; /* chunks that may be evicted or copied out now */
-    uint64_t epoch;                /* the future's, when the buckets were sorted */
-    /* Per chunk; behind them the heads of two rings: of chunks to evict, and of chunks to copy out. */
+    uint64_t epoch;                /* the future's epoch for which the buckets are sorted */
+    /* one entry for each chunk, then the heads of two rings: chunks to evict, and chunks to copy out */
     tide_late_use *late;
-    uint64_t ended;  /* ops that have ended for the manager */
-    uint64_t passed; /* those of them that are over on the device */
+    uint64_t ended;  /* ops that have ended for the manager, which is ahead of the device */
+    uint64_t passed; /* those of them that have ended on the device, too */
 } tide_eviction_queue;
 
-/* An empty queue. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* Create an empty queue. NO_MEMORY. A zeroed queue may be destroyed, too. */
 tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims *victims);
 void tide_eviction_queue_destroy(tide_eviction_queue *queue);
 
-/* The uses of these chunks have ended; they are over on the device when `ends` ops are. The first of them has
- * the number `first_use` in the plan (TIDE_USE_NONE: no plan). Queues the chunks that the plan evicts or the
- * host updates. */
+/* Call when the uses of these chunks have ended for the manager; they end on the device when `ends` ops have
+ * ended there. `first_use` is the number of the first of these uses in the plan (TIDE_USE_NONE: no plan).
+ * Queues the chunks that the plan evicts or the host updates. */
 void tide_eviction_queue_use_ended(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends);
-/* The first `ends` of all ops that ended are over on the device: manager.h. */
+/* Call when the first `ends` ops have ended on the device (manager.h). */
 void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends);
-/* A request wants these chunks: they leave the queue, unless the host has to update them first. */
+/* Call when a request wants these chunks: they leave the queue, unless the host has to update them first. */
 void tide_eviction_queue_let_stay(tide_eviction_queue *queue, const tide_chunk *chunks, uint32_t count);
 /* Makes a command that evicts or copies out the next chunk with one of the marks (EVICTING alone, or WRITING
  * as well). Chunks that need no copy come first; unless `with_copy`, they are the only ones. */
 bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool with_copy,
                               tide_command *command);
 
-/* Is every chunk that has not changed meanwhile in its right bucket? Walks all chunks. */
+/* Check: is every chunk that has not changed since it was sorted in its right bucket? Walks all chunks. */
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum {
     SPARE_SLOTS_MAX = 2,
-    TIGHT_ONE_IN = 16, /* planned fetches that may be tight before a slot is spared */
+    TIGHT_ONE_IN = 16, /* a slot is spared if more than one planned fetch in so many is tight (planner.h) */
 };
 
 /* --- memory --- */
@@ -39,7 +39,8 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
                          chunks);
     future->spread = 1 + tide_layout_pieces_most(ops->layout);
     uint64_t never_first = (uint64_t)uses * future->spread;
-    if (never_first < 2 * (uint64_t)chunks) /* without a recording keys tell last uses (victims.h) */
+    /* without a recording, keys are the numbers of last uses (victims.h) */
+    if (never_first < 2 * (uint64_t)chunks)
         never_first = 2 * (uint64_t)chunks;
     if (never_first > UINT32_MAX - chunks)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long",
@@ -59,7 +60,8 @@ void tide_future_destroy(tide_future *future)
 
 /* --- the trace --- */
 
-/* An op holds its params through its slices. */
+/* The number of slices that follow an op in the recording; the op holds its params until the last of them
+ * ends. */
 static uint32_t slices_after(const tide_recording *recording, uint32_t schedule_step)
 {
     uint32_t end = schedule_step + 1;
@@ -68,7 +70,7 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t schedule_
     return end - schedule_step - 1;
 }
 
-/* A part of an ACTIVATION tensor gets or loses its content. */
+/* Note that a part of an ACTIVATION tensor has content from now on, or has none. */
 static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool live)
 {
     uint8_t *was = &f->part_live[tide_layout_activation(f->ops->layout, tensor)->first_part + part];
@@ -82,7 +84,7 @@ static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool l
         f->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
 
-/* Uses of chunks without content get the flag. */
+/* Give the flag to the uses whose chunks have no content. */
 static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count, uint32_t flag)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -94,7 +96,8 @@ static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_t
 {
     const tide_op_record *op = &f->ops->records[schedule_step.op];
     for (uint32_t i = 0; i < op->activation_count; i++)
-        if (!(op->activations[i].access & TIDE_ACCESS_READ)) /* written whole: the old content is dead */
+        /* the op overwrites the part, so its old content is dead */
+        if (!(op->activations[i].access & TIDE_ACCESS_READ))
             set_part_live(f, op->activations[i].tensor, schedule_step.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_CREATES);
     for (uint32_t i = 0; i < op->activation_count; i++) {
@@ -111,7 +114,7 @@ static void trace_slice(tide_future *f, tide_schedule_step schedule_step, tide_t
     flag_dead(f, uses, count, TIDE_TRACE_ENDS);
 }
 
-/* The uses of one schedule step. */
+/* Add the uses of one schedule step to the trace. */
 static void trace_schedule_step(tide_future *f, const tide_recording *recording, uint32_t number,
                                 bool training, tide_use_trace *trace)
 {
@@ -133,7 +136,8 @@ static void trace_schedule_step(tide_future *f, const tide_recording *recording,
         trace_slice(f, schedule_step, uses, set->count);
 }
 
-/* After its last use in a step an activation is dead, and a param is updated, unless it is frozen. */
+/* After its last use in a step an activation is dead, and a param that is not frozen is updated: give these
+ * uses their flags. */
 static void trace_last_uses(const tide_future *f, const tide_recording *recording, bool training,
                             tide_use_trace *trace)
 {
@@ -150,7 +154,7 @@ static void trace_last_uses(const tide_future *f, const tide_recording *recordin
     }
 }
 
-/* Make the trace of a recording: its uses, under the recording's numbers. */
+/* Make the trace of a recording; its uses have the same numbers as in the recording. */
 static void make_trace(tide_future *f, const tide_recording *recording, bool training, tide_use_trace *trace)
 {
     trace->schedule_step_count = recording->length;
@@ -166,9 +170,9 @@ static void make_trace(tide_future *f, const tide_recording *recording, bool tra
 
 /* --- planning --- */
 
-/* A plan that uses all slots moves the fewest bytes. Where many of its fetches can begin only at the last
- * minute (a pass that runs round and round evicts the chunk that it has just used), a spare slot or two are
- * worth more. */
+/* Make a plan, with as many spare slots as it needs. A plan that uses all slots moves the fewest bytes. But
+ * if many of its fetches can begin only at the last minute (a pass that goes round and round evicts the chunk
+ * that it has just used), a spare slot or two save more time. */
 static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
 {
     assert(slots >= f->least_slots);
@@ -271,7 +275,7 @@ tide_horizon tide_future_horizon(const tide_future *future)
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
-/* The use of a PARAM chunk before which its state is wanted on the device again; TIDE_USE_NONE: never. */
+/* The use of a PARAM chunk before which the device needs the chunk's state again; TIDE_USE_NONE: never. */
 static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
 {
     if (!f->pending->on_device[param_chunk])
@@ -280,8 +284,8 @@ static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
                                                      : tide_schedule_last(&f->schedule, param_chunk);
 }
 
-/* The use for which a chunk is next worth having on the device. For a STATE chunk it is its nearest owner's,
- * and *owner says whose. */
+/* The next use for which it is worth having a chunk on the device. For a STATE chunk this is the next use of
+ * one of its PARAM chunks, which *owner then names. */
 static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *owner)
 {
     tide_chunk last;
@@ -301,7 +305,8 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *ow
     return use;
 }
 
-/* The key of one of a use's chunks: `which` is 0 for the chunk used and counts its STATE chunks from 1. */
+/* The key of a use for one of its chunks: `which` is 0 for the chunk that is used, and numbers its STATE
+ * chunks from 1. */
 static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
 {
     assert(which < f->spread && (use == TIDE_USE_NONE || use < f->schedule.use_capacity));

@@ -17,11 +17,11 @@
 typedef struct tide_step_plan {
     tide_planner *planner;
     tide_use_trace trace;
-    uint32_t recorded;     /* number of the recording */
-    uint32_t placements;   /* number of the placement that the plan is for */
-    uint64_t number;       /* plans made up to this one */
-    uint32_t slots;        /* device slots that it may use */
-    const tide_plan *plan; /* NULL: none */
+    uint32_t recorded;     /* number of the recording that the plan was made from */
+    uint32_t placements;   /* number of the placement that the plan was made for */
+    uint64_t number;       /* the plan's number among all plans made */
+    uint32_t slots;        /* device slots that the plan may use */
+    const tide_plan *plan; /* NULL: there is no plan */
 } tide_step_plan;
 
 typedef struct tide_future {
@@ -30,23 +30,26 @@ typedef struct tide_future {
     const tide_pending *pending;
     tide_schedule schedule;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
-    uint32_t *live_parts; /* while a trace is made, per chunk: ACTIVATION parts with content */
-    uint8_t *part_live;   /* while a trace is made, per part: has it content? */
+    /* scratch for making a trace: for each chunk, how many ACTIVATION parts with content lie in it */
+    uint32_t *live_parts;
+    uint8_t *part_live; /* scratch for making a trace: for each part, whether it has content */
     bool prefetch;
-    uint32_t spread;      /* keys per use: of its chunk, and of that chunk's optimizer state */
-    uint32_t never_first; /* first key of chunks that are never used; keys of uses are below */
+    uint32_t spread;      /* keys for each use: one for its chunk, the others for that chunk's STATE chunks */
+    uint32_t never_first; /* first key of chunks that are never used; the keys of uses are lower */
     uint32_t device_slots;
-    uint32_t least_slots; /* with which every op can run */
+    uint32_t least_slots; /* the fewest device slots with which every op can run */
     uint64_t planned;     /* plans made so far */
-    uint64_t rounds;      /* steps that are over */
-    uint64_t epoch; /* counts changes of the keys' meaning: a new recording, or a step given up midway */
-    const tide_recording *active; /* the recording that the keys refer to, NULL: there is none */
+    uint64_t rounds;      /* steps that have ended */
+    /* grows when the meaning of keys changes: with a new recording, or when a step is given up */
+    uint64_t epoch;
+    const tide_recording *active; /* the recording that keys refer to; NULL: none */
     uint32_t active_number;
     uint64_t re_recordings;
 } tide_future;
 
-/* A future with nothing recorded. All ops are added, and `pending` is not sealed yet. NO_MEMORY; UNSUPPORTED:
- * a step has more uses than can be numbered. A zeroed one may be destroyed, too. */
+/* Create a future without a recording. All ops must have been added, and `pending` must not be sealed yet.
+ * NO_MEMORY; UNSUPPORTED: a step has more uses than can be numbered. A zeroed future may be destroyed,
+ * too. */
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch);
 void tide_future_destroy(tide_future *future);
@@ -54,9 +57,9 @@ void tide_future_destroy(tide_future *future);
 /* --- the step as it comes --- */
 
 void tide_future_step_begin(tide_future *future, bool training);
-/* An op, or one of its slices, begins. */
+/* Call when an op, or one of its slices, begins. */
 void tide_future_schedule_step(tide_future *future, tide_op op, uint32_t slice);
-/* The step is over: plan what is new. */
+/* Call when the step has ended: plans the steps whose recording or placement is new. */
 void tide_future_step_end(tide_future *future);
 void tide_future_step_abort(tide_future *future);
 
@@ -77,7 +80,7 @@ uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk);
 /* The key of a chunk that is never used. */
 uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk);
-/* Schedule steps until the use of which tide_future_worth_key gives the key. */
+/* The number of schedule steps until the use whose key tide_future_worth_key returns. */
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk);
 /* The plan for the recording that the schedule expects now, NULL if it has none. */
 static inline const tide_step_plan *tide_future_plan(const tide_future *future)

@@ -1,4 +1,4 @@
-/* Gradients of a step: see gradients.h for the rule that the functions below keep. */
+/* Gradients of a step. These functions keep the rule of gradients.h. */
 #include "chunk/gradients.h"
 
 #include <assert.h>
@@ -90,8 +90,8 @@ static tide_status check_use(const tide_gradients *g, tide_op op, uint32_t param
                      g->ops[op].name, param_name(g, param), closing_name(g, param));
 }
 
-/* Mark the op that closes a gradient as needed, because the gradient waits for it. `first` becomes the first
- * needed op. */
+/* Mark the closing op of this param as needed, because the param's gradient waits for it. Lowers `first` to
+ * the first needed op. */
 static void need(tide_gradients *g, uint32_t param, tide_op *first)
 {
     const tide_op closing = g->params[param].closing_op;
@@ -100,8 +100,8 @@ static void need(tide_gradients *g, uint32_t param, tide_op *first)
     *first = closing < *first ? closing : *first;
 }
 
-/* Mark the closing ops of the gradients that wait and were registered before `op`. Those after it, which run
- * in the order of registration, use nothing that `op` closes. */
+/* Mark the closing ops, registered before `op`, of the gradients that wait. Later closing ops may be left
+ * out: they run in the order in which they were registered, and use nothing that `op` closes. */
 static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
 {
     uint32_t left = g->waiting_count;
@@ -113,8 +113,8 @@ static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
     }
 }
 
-/* The error for `op`, after which `needed` could not run any more: `param` is closed, or `op` would close
- * it. */
+/* The error for beginning `op`, after which `needed` could not run any more: `param` is closed, or `op` would
+ * close it. */
 static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, uint32_t param)
 {
     const char *name = g->ops[op].name, *waited = g->ops[needed].name, *closed = param_name(g, param);
@@ -160,7 +160,8 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
             need(gradients, it->params[i].tensor, &first);
     }
     need_waiting(gradients, op, &first);
-    /* The ops that a needed op needs come behind it, so one pass finds all; `op` itself may be among them. */
+    /* A needed op makes only later ops needed, so one pass finds all of them; `op` itself may be among
+     * them. */
     for (tide_op needed = first; needed < gradients->op_count; needed++) {
         if (gradients->ops[needed].needed != gradients->look)
             continue;

@@ -16,9 +16,9 @@
 
 enum {
     CHUNK_BYTES_LEAST = 4096,
-    PIECE_ELEMENTS = 256, /* a STATE chunk holds a multiple of it */
+    PIECE_ELEMENTS = 256, /* a STATE chunk holds a multiple of so many elements */
 };
-#define SPACE_BYTES_MOST (UINT64_C(1) << 50) /* so that no sum below overflows */
+#define SPACE_BYTES_MOST (UINT64_C(1) << 50) /* a bound on a space, so that no sum below overflows */
 #define ELEMENTS_MOST    (SPACE_BYTES_MOST / sizeof(float))
 
 const char *tide_space_name(tide_space space)
@@ -210,7 +210,8 @@ static uint64_t chunks_of(uint64_t amount, uint64_t each)
     return (amount + each - 1) / each;
 }
 
-/* Number all chunks: classes' PARAM chunks, their STATE chunks, ACTIVATION's. */
+/* Number all chunks: each class's PARAM chunks, then each class's STATE chunks, then the ACTIVATION
+ * chunks. */
 static tide_status count_chunks(tide_layout *layout)
 {
     uint64_t total = 0, state = 0;
@@ -238,7 +239,8 @@ static tide_status count_chunks(tide_layout *layout)
     return TIDE_OK;
 }
 
-/* One walk over a class's params, which are ordered from `first` on, and its chunks side by side. */
+/* Find for each PARAM chunk of a class the params that overlap it, in one walk over both; the class's params
+ * are `order` from `first` on. */
 static void fill_overlaps(tide_layout *layout, const tide_layout_class *its, uint32_t first)
 {
     const uint32_t end_param = first + its->params;

@@ -43,7 +43,7 @@ typedef struct tide_layout tide_layout;
 
 typedef struct tide_layout_options {
     uint64_t chunk_bytes; /* a power of two, at least 4096 (the pool is stricter) */
-    tide_dtype dtype;     /* of all params */
+    tide_dtype dtype;     /* dtype of all params */
 } tide_layout_options;
 
 /* A part of a param that lies in one chunk. Offsets in elements. */
@@ -61,7 +61,8 @@ typedef struct tide_piece {
     uint64_t elements;
 } tide_piece;
 
-/* ARGUMENT for options out of range, NO_MEMORY. Freed with tide_layout_destroy (NULL allowed). */
+/* Create a layout without params. ARGUMENT for options out of range, NO_MEMORY. Freed with
+ * tide_layout_destroy (NULL allowed). */
 tide_status tide_layout_create(const tide_layout_options *options, tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
@@ -88,47 +89,51 @@ tide_status tide_layout_seal(tide_layout *layout);
 /* --- after seal --- */
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
-uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces */
+uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces together */
 uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space);
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index);
 tide_space tide_layout_chunk_space(const tide_layout *layout, tide_chunk chunk);
-uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk); /* inside its space */
-/* Bytes from a chunk's start to the end of its content. Copies move this many. */
+/* the chunk's number within its space */
+uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk);
+/* The bytes from a chunk's start to the end of its content, which is the part that copies move. */
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk);
 
 /* The state format of a PARAM or STATE chunk's class. */
 const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tide_chunk chunk);
-/* How many pieces a PARAM chunk has, 0 if its class is frozen; and the i-th one, in the order of elements. */
+/* The number of pieces of a PARAM chunk, 0 if its class is frozen; and its i-th piece, in the order of
+ * elements. */
 uint32_t tide_layout_pieces(const tide_layout *layout, tide_chunk param_chunk);
 tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, uint32_t i);
 /* The most pieces that any PARAM chunk has. */
 uint32_t tide_layout_pieces_most(const tide_layout *layout);
-/* First and last PARAM chunk that has a piece of the STATE chunk. */
+/* The first and the last PARAM chunk that has a piece in common with this STATE chunk. */
 void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk, tide_chunk *first,
                               tide_chunk *last);
-/* Where a plane begins in a STATE chunk. */
+/* The offset of a plane from the STATE chunk's start. */
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane);
 
 uint32_t tide_layout_params(const tide_layout *layout);
-/* A param; its size and offset are in elements. The pointer stays good until destroy. */
+/* A param; its size and offset are in elements. The pointer stays valid until destroy. */
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
 bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param);
-/* First and last PARAM chunk that a param touches. */
+/* The first and the last PARAM chunk in which a part of the param lies. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
-/* Params that overlap a PARAM chunk, in order: count of them, the i-th one, and its segment. */
+/* The params that overlap a PARAM chunk, in order: their number, the i-th one, and the part of it that lies
+ * in the chunk. */
 uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
 uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
-/* Params that overlap a piece: count of them, with *first the number of the first among the params of its
- * chunk; and the part of the chunk's i-th param that lies in the piece. */
+/* The params that overlap a piece. The first call returns their number, and in *first the number of the first
+ * among the params of its chunk; the second returns the part of the chunk's i-th param that lies in the
+ * piece. */
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i);
 
 uint32_t tide_layout_activations(const tide_layout *layout);
 /* An ACTIVATION tensor; its size and offset are in bytes. */
 const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation);
-uint32_t tide_layout_parts(const tide_layout *layout); /* of all activations */
+uint32_t tide_layout_parts(const tide_layout *layout); /* the parts of all activations */
 void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
                                    tide_chunk *first, tide_chunk *last);
 

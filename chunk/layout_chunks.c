@@ -1,5 +1,5 @@
-/* Which chunks there are, which pieces they have in common, and which tensors lie in them. Reads a sealed
- * layout. */
+/* The chunks of a sealed layout, the pieces that PARAM and STATE chunks have in common, and the tensors that
+ * lie in them. */
 #include "chunk/layout_inside.h"
 
 #include <assert.h>
@@ -63,7 +63,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Elements [begin, end), from the PARAM space's start, that a PARAM or STATE chunk covers. */
+/* The elements [begin, end) that a PARAM or STATE chunk covers, counted from the start of the PARAM space. */
 typedef struct range {
     uint64_t begin, end;
 } range;
@@ -198,8 +198,8 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
     return segment_in(layout, chunk, i, covered.begin, covered);
 }
 
-/* The number, among the chunk's params, of the first that ends behind `element` of the class; found by
- * halving. */
+/* The number, among the chunk's params, of the first one that ends after `element` of the class. Uses binary
+ * search. */
 static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64_t element)
 {
     uint32_t low = 0, high = layout->overlaps[chunk].count;
@@ -228,7 +228,7 @@ uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece 
     const range covered = range_of_piece(layout, piece, &chunk_begin);
     uint32_t end = first_behind(layout, chunk, covered.end - 1);
     *first = first_behind(layout, chunk, covered.begin);
-    /* The param that ends behind the piece may begin behind it, too. */
+    /* that param may also begin after the piece */
     if (end < layout->overlaps[chunk].count &&
         tide_layout_ordered(layout, layout->overlaps[chunk].first + end)->offset < covered.end)
         end++;

@@ -1,4 +1,4 @@
-/* The layout's struct, for its two files. */
+/* The layout's struct, shared by layout.c and layout_chunks.c. */
 #ifndef TIDE_CHUNK_LAYOUT_INSIDE_H
 #define TIDE_CHUNK_LAYOUT_INSIDE_H
 
@@ -6,14 +6,14 @@
 
 typedef struct tide_layout_class {
     tide_state_format format;
-    uint64_t state_elements; /* E; 0: frozen */
-    uint64_t elements;       /* the end of its last param, from the class's start */
+    uint64_t state_elements; /* E of layout.h; 0: the class is frozen */
+    uint64_t elements;       /* the end of the class's last param, from the class's start */
     uint32_t params;
-    tide_chunk param_first, param_end; /* its PARAM chunks */
-    tide_chunk state_first, state_end; /* its STATE chunks */
+    tide_chunk param_first, param_end; /* the class's PARAM chunks */
+    tide_chunk state_first, state_end; /* the class's STATE chunks */
 } tide_layout_class;
 
-/* The params that overlap a chunk: `count` of them from `first` on, as numbered by `order`. */
+/* The params that overlap a chunk: order[first] to order[first + count - 1]. */
 typedef struct tide_layout_overlap {
     uint32_t first;
     uint32_t count;
@@ -26,9 +26,10 @@ struct tide_layout {
     uint64_t activation_bytes;
     tide_layout_class classes[TIDE_CLASSES_MAX];
     uint32_t class_count;
-    uint32_t *order;                            /* params, class by class */
-    tide_layout_overlap *overlaps;              /* per PARAM chunk */
-    uint32_t space_first[TIDE_SPACE_COUNT + 1]; /* chunk number; the last one is the count of all */
+    uint32_t *order;               /* the numbers of all params, class by class */
+    tide_layout_overlap *overlaps; /* one for each PARAM chunk */
+    /* number of each space's first chunk; the last entry is the number of all chunks */
+    uint32_t space_first[TIDE_SPACE_COUNT + 1];
 };
 
 /* P of layout.h: the elements of a PARAM chunk. */
@@ -43,15 +44,15 @@ static inline const tide_named *tide_layout_ordered(const tide_layout *layout, u
     return tide_names_at(&layout->params, layout->order[i]);
 }
 
-enum { TIDE_PLANE_ELEMENTS = 32 }; /* a state format says how many bytes so many elements take */
+enum { TIDE_PLANE_ELEMENTS = 32 }; /* tide_state_format gives the bytes of a plane for so many elements */
 
 static inline uint64_t tide_plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
     return (elements + TIDE_PLANE_ELEMENTS - 1) / TIDE_PLANE_ELEMENTS * format->bytes[plane];
 }
 
-/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends,
- * aligned. */
+/* The offset of `plane` in a STATE chunk whose planes hold so many elements; with plane = planes, the aligned
+ * end of the last one. */
 static inline uint64_t tide_plane_offset(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
     uint64_t offset = 0;

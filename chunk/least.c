@@ -39,19 +39,21 @@ struct tide_least {
     uint32_t chunk_capacity, use_capacity, schedule_step_capacity;
     const tide_use_trace *trace;
     uint32_t slots;
-    uint32_t *next;                /* per chunk: scratch */
-    uint32_t *following;           /* per use: its chunk's next one, in this step or the next */
-    uint32_t *schedule_step_first; /* per schedule step: its first use */
-    /* Uses by the schedule step in which they end; and where the uses of each schedule step begin there. */
+    uint32_t *next;                /* scratch: one entry for each chunk */
+    uint32_t *following;           /* for each use: the next use of its chunk, in this step or the next */
+    uint32_t *schedule_step_first; /* for each schedule step: its first use */
+    /* the uses sorted by the schedule step in which they end; and for each schedule step, where its uses
+     * begin in that order */
     uint32_t *ending, *ending_first;
 
-    uint32_t *until;  /* per use: where the stretch after it ends, TIDE_USE_NONE if there is none */
-    uint32_t *crowd;  /* per schedule step: chunks that need a slot and are in no stretch */
-    uint64_t certain; /* copies a step beside those of stretches given up */
+    /* for each use: the use with which the stretch after it ends; TIDE_USE_NONE: no stretch */
+    uint32_t *until;
+    uint32_t *crowd;  /* for each schedule step: chunks that need a slot and are in no stretch */
+    uint64_t certain; /* copies of a step that no policy can avoid, besides those of stretches given up */
 
-    tide_bitset kept; /* stretches, by the use where they end: no two end at the same */
+    tide_bitset kept; /* the stretches kept now, by the use with which each ends; no two end with the same */
     uint32_t kept_count;
-    uint64_t *words; /* of `kept`, when each step played began */
+    uint64_t *words; /* the words of `kept` at the begin of each step of the walk */
     size_t word_count;
 };
 
@@ -62,16 +64,16 @@ static bool is_kept(const tide_least *l, uint32_t end)
     return tide_bitset_below(&l->kept, end + 1) == end;
 }
 
-/* The kept stretch that ends last. No stretch is as long as a step, so one whose end has a lower number than
- * this schedule step's first use ends in the next step, later than all others: the highest of those, or, if
- * there is none, the highest of all. */
+/* The kept stretch that ends last. Ends are numbered within a step, and every stretch is shorter than a step.
+ * So an end below this schedule step's first use is in the next step, later than all ends above: the result
+ * is the highest end below, or, if there is none, the highest of all. */
 static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 {
     const uint32_t in_next_step = tide_bitset_below(&l->kept, l->schedule_step_first[schedule_step]);
     return in_next_step != TIDE_USE_NONE ? in_next_step : tide_bitset_below(&l->kept, l->trace->use_count);
 }
 
-/* Returns how many were given up. */
+/* Walk over one schedule step; returns how many stretches it gives up there. */
 static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
 {
     uint64_t given_up = 0;
@@ -96,13 +98,13 @@ static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
     return given_up;
 }
 
-/* The words of `kept` as a step began; 0: as they are now. */
+/* The words of `kept` at the begin of a step; 0: the present ones. */
 static uint64_t *words_at(const tide_least *l, uint32_t step)
 {
     return l->words + step * l->word_count;
 }
 
-/* The step before `now` that began with the stretches that are kept now; `now` if none did. */
+/* The earlier step that began with the stretches that are kept now; `now` if none did. */
 static uint32_t step_alike(const tide_least *l, uint32_t now)
 {
     uint32_t step = 0;
@@ -111,10 +113,10 @@ static uint32_t step_alike(const tide_least *l, uint32_t now)
     return step;
 }
 
-/* Copies a step, rounded down. */
+/* The number of stretches given up a step, rounded down. */
 static uint64_t walk_steps(tide_least *l)
 {
-    uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* before each step */
+    uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* stretches given up before each step */
     tide_bitset_clear(&l->kept);
     l->kept_count = 0;
     for (uint32_t step = 0; step < STEPS_MAX; step++) {
@@ -133,7 +135,7 @@ static uint64_t walk_steps(tide_least *l)
 
 /* --- stretches --- */
 
-/* Schedule steps between a use and a later one of its chunk, in this step or the next. */
+/* The number of schedule steps between a use and a later one of its chunk, in this step or the next. */
 static uint32_t schedule_steps_between(const tide_least *l, uint32_t use, uint32_t later)
 {
     const tide_trace_use *u = &l->trace->uses[use];
@@ -151,7 +153,7 @@ static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
     l->crowd[u->schedule_step + u->held_schedule_steps + 1] -= by;
 }
 
-/* No stretches yet: all that is used is in the crowd. */
+/* Begin without stretches: every chunk that is used is in the crowd. */
 static void begin_stretches(tide_least *l)
 {
     l->certain = 0;
@@ -193,8 +195,9 @@ static uint64_t least_in(tide_least *l)
  * next use that modifies, or the one with which the content ends. */
 typedef struct span {
     uint32_t first, last;
-    uint32_t widest, widest_schedule_steps; /* the use before its widest gap */
-    bool goes; /* the host gets the chunk before the span ends: a copy for certain */
+    /* the use before the span's widest gap; the schedule steps in that gap */
+    uint32_t widest, widest_schedule_steps;
+    bool goes; /* the chunk has to go to the host before the span ends, so its copy is certain */
 } span;
 
 static bool modifies(const tide_trace_use *use)
@@ -244,7 +247,8 @@ static uint64_t least_out(tide_least *l, bool whole)
             continue;
         const span s = span_from(l, use);
         l->certain += s.goes;
-        if (s.goes || s.widest_schedule_steps == 0) /* no schedule step in between at which to give it up */
+        /* such a gap has no schedule step at which a policy could give it up */
+        if (s.goes || s.widest_schedule_steps == 0)
             continue;
         l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
         for (uint32_t inside = l->following[use]; whole && inside != s.last; inside = l->following[inside])
@@ -256,7 +260,7 @@ static uint64_t least_out(tide_least *l, bool whole)
 
 /* --- the trace --- */
 
-/* Where each schedule step's uses begin. */
+/* Find the first use of each schedule step. */
 static void index_schedule_steps(tide_least *l)
 {
     uint32_t schedule_step = 0;
@@ -269,8 +273,8 @@ static void index_schedule_steps(tide_least *l)
         l->schedule_step_first[schedule_step] = l->trace->use_count;
 }
 
-/* A counting sort; ending_first[m + 1] serves as the place to fill for schedule step m, so it ends as the
- * next one's beginning. */
+/* Sort the uses by the schedule step in which they end (a counting sort). During the sort ending_first[m + 1]
+ * is the next free place for schedule step m; so it ends as the beginning of schedule step m + 1. */
 static void index_endings(tide_least *l)
 {
     memset(l->ending_first, 0, (l->trace->schedule_step_count + 2u) * sizeof *l->ending_first);
@@ -286,12 +290,13 @@ static void index_endings(tide_least *l)
                                   l->trace->uses[use].held_schedule_steps + 1]++] = use;
 }
 
-/* Per use its chunk's next one. */
+/* Find for each use the next use of its chunk. */
 static void link_uses(tide_least *l)
 {
     for (uint32_t chunk = 0; chunk < l->trace->chunk_count; chunk++)
         l->next[chunk] = TIDE_USE_NONE;
-    for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
+    /* the second pass links each chunk's last use to its first use in the next step */
+    for (int pass = 0; pass < 2; pass++) {
         for (uint32_t use = l->trace->use_count; use-- > 0;) {
             l->following[use] = l->next[l->trace->uses[use].chunk];
             l->next[l->trace->uses[use].chunk] = use;

@@ -25,8 +25,8 @@
 
 typedef struct tide_least tide_least;
 
-/* For traces of at most so many chunks, uses and schedule steps. NO_MEMORY, *least unchanged. Freed with
- * tide_least_destroy (NULL allowed). */
+/* Create an object for traces with at most so many chunks, uses and schedule steps. NO_MEMORY, *least
+ * unchanged. Freed with tide_least_destroy (NULL allowed). */
 tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count,
                               tide_least **least);
 void tide_least_destroy(tide_least *least);

@@ -74,7 +74,7 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* slots of a task */
+    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* the slots that a task needs */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);
@@ -170,7 +170,8 @@ bool tide_manager_may_act(const tide_manager *manager)
     return step && step->plan->fetch_count > 0;
 }
 
-/* Try in turn: the request; the eviction queue; the host request, alone; updates and restores; prefetch. */
+/* Try the sources of commands in order: the open request; the eviction queue; the host request; updates and
+ * restores; prefetch. */
 static bool find_next(tide_manager *m, tide_command *command)
 {
     if (!tide_manager_may_act(m))
@@ -213,7 +214,9 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const bool waiting = request->open
                              ? !request->ready
                              : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0;
-    const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
+    /* while a direction of the link is busy, some commands wait; the owner calls next() again when that
+     * changes */
+    const bool later = manager->in_busy || manager->out_busy;
     return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }
 

@@ -57,10 +57,12 @@ typedef struct tide_manager_options {
 /* The fewest slots with which everything becomes ready. */
 typedef struct tide_slot_needs {
     tide_op largest_op;        /* the op with the largest working set */
-    uint32_t largest_op_slots; /* its params' chunks and its largest slice's */
-    uint32_t device_slots; /* least on the device: that op, or a device update if the placement asks for it */
-    uint32_t host_slots;   /* least on the host: a host task */
-    uint32_t total_slots;  /* least of both together: every chunk somewhere, and one spare for the exchange */
+    uint32_t largest_op_slots; /* the chunks of that op's params and of its largest slice */
+    /* fewest device slots: for that op, or for a device update if the placement asks for those */
+    uint32_t device_slots;
+    uint32_t host_slots; /* fewest host slots: for a host task */
+    /* fewest slots of both tiers together: one for each chunk, and a spare one for exchanges */
+    uint32_t total_slots;
 } tide_slot_needs;
 
 /* --- set-up --- */
@@ -102,21 +104,23 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op);
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
 /* Are all requested chunks resident and pinned? */
 bool tide_manager_ready(const tide_manager *manager);
-/* `chunk`, if not NULL: one of those that it waits for, TIDE_CHUNK_NONE if it is ready. */
+/* The thing that the open request waits for. Sets *chunk, if `chunk` is not NULL, to one of the chunks that
+ * it waits for; TIDE_CHUNK_NONE if it is ready. */
 tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
-/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
- * counted; ACTIVATION tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
- * tide_gradients_check_end, or if a chunk's update of an earlier step is still pending: an op that uses it
- * would have waited, but none of this step's did; go on with next() and done() until step end is allowed. */
+/* Call when backward (or the forward-only pass) is over. Takes zero as the gradient of params without one and
+ * counts them; ACTIVATION tensors become FREE. Does not wait for updates. STATE if an op is open, as
+ * tide_gradients_check_end, or if an update of an earlier step is still pending for a chunk. (An op that uses
+ * the chunk would have waited for that update, but no op of this step used it.) In the last case go on with
+ * next() and done() until the step may end. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a
  * skipped step). */
 tide_status tide_manager_release_updates(tide_manager *manager);
 tide_status tide_manager_skip_updates(tide_manager *manager);
-/* UPDATE and RESTORE tasks of the last step that are not done yet. */
+/* The number of UPDATE and RESTORE tasks of the last step that are not done yet. */
 uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request. STATE if a command is open.
@@ -169,7 +173,7 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 
 /* --- queries --- */
 
-/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone. */
+/* The gradients of the step. The manager owns them; only its step_begin, begin and end change them. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is
  * done. */
@@ -184,8 +188,8 @@ typedef enum tide_stand {
     TIDE_STAND_NONE = 0,
     TIDE_STAND_COMING, /* it has a slot, but not its content yet */
     TIDE_STAND_THERE,
-    TIDE_STAND_EVICTING, /* on the device only: it is being evicted, or copied out */
-    TIDE_STAND_STALE,    /* on the device only: the slot waits while the host changes the chunk */
+    TIDE_STAND_EVICTING, /* only the device has its content, and it is being evicted or copied out */
+    TIDE_STAND_STALE,    /* only the device has its slot, which waits while the host changes the chunk */
 } tide_stand;
 
 typedef enum tide_content {
@@ -199,11 +203,11 @@ typedef enum tide_content {
 
 typedef struct tide_chunk_view {
     tide_stand device, host;
-    uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: none */
+    uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: it has none */
     tide_content content;
-    uint32_t closed; /* of a PARAM chunk: its params whose gradient is complete */
+    uint32_t closed; /* of a PARAM chunk: the number of its params whose gradient is complete */
     bool pinned;     /* an op or a task holds it */
-    bool pending;    /* an update or restore of it */
+    bool pending;    /* an update or a restore of the chunk is pending */
 } tide_chunk_view;
 
 /* A chunk that may have changed since this call last returned it; false: there is none. Each changed chunk is
@@ -218,21 +222,21 @@ bool tide_manager_has_gradient(const tide_manager *manager, uint32_t param);
 bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, tide_request_wait *wait);
 /* How many chunks the open op, or its open slice, asked for. */
 uint32_t tide_manager_requested(const tide_manager *manager);
-/* Has the pass gone as recorded so far? */
+/* Has the pass followed the recording so far? */
 bool tide_manager_follows(const tide_manager *manager);
 
 /* The plan for training steps, or for forward-only passes; false without one. */
 typedef struct tide_manager_plan {
-    uint64_t number;                /* of all plans made so far */
-    uint64_t copies_in, copies_out; /* chunks a pass */
-    uint64_t least_in, least_out;   /* least.h; 0 before tide_manager_plan_least */
+    uint64_t number;                /* the plan's number among all plans made so far */
+    uint64_t copies_in, copies_out; /* chunks copied in a pass */
+    uint64_t least_in, least_out;   /* lower bounds on them (least.h); 0 before tide_manager_plan_least */
 } tide_manager_plan;
 
 bool tide_manager_plan_get(const tide_manager *manager, bool training, tide_manager_plan *plan);
 /* Fill in least_in and least_out of a plan from tide_manager_plan_get; least.h says how long that takes.
  * Needs tide_manager_watch. */
 void tide_manager_plan_least(const tide_manager *manager, bool training, tide_manager_plan *plan);
-/* Allocate all that tide_manager_plan_least needs. After seal. NO_MEMORY. */
+/* Allocate the memory that tide_manager_plan_least needs. Call after seal. NO_MEMORY. */
 tide_status tide_manager_watch(tide_manager *manager);
 
 #endif

@@ -1,9 +1,7 @@
-/* The manager's objects, for its files and the tests: README.md draws who calls whom.
- *
- * The manager itself owns only the state that belongs to none of its objects: which step is open, whether the
- * last one's updates wait for release or skip, the link, and whether anything happened since next() had
- * nothing.
- */
+/* The struct of the manager with all its objects, for the manager's files and the tests. README.md shows
+ * which object calls which. The manager itself owns only the state that belongs to none of its objects: which
+ * step is open, whether the last step's updates wait for release or skip, whether the link is busy, and
+ * whether anything has happened since next() returned nothing. */
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
 
@@ -37,10 +35,10 @@ struct tide_manager {
     bool sealed;
     bool deep_checks; /* walk every structure at every mutation; for tests */
     tide_step_phase phase;
-    bool updates_wait;      /* of the open training step */
-    uint64_t step;          /* counts steps of both kinds */
-    bool in_busy, out_busy; /* the link's two ways */
-    bool idle;              /* next() had nothing, and nothing happened since */
+    bool updates_wait;      /* whether the open training step's updates wait for release */
+    uint64_t step;          /* number of the latest step of either kind */
+    bool in_busy, out_busy; /* whether the link is busy, to the device and to the host */
+    bool idle;              /* next() returned nothing, and nothing has happened since */
     tide_manager_counters counters;
 };
 
@@ -49,9 +47,9 @@ static inline bool tide_manager_step_is_open(const tide_manager *manager)
     return manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING;
 }
 
-/* Every object's invariants, and their joint ones. */
+/* Check the invariants of every object, and those between objects. */
 bool tide_manager_is_valid(const tide_manager *manager);
-/* After a mutation: let next() look again, and assert validity. */
+/* Call after a change: next() looks for commands again. Asserts validity. */
 void tide_manager_changed(tide_manager *manager);
 
 #endif

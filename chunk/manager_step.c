@@ -54,7 +54,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
     const tide_status gradients = tide_gradients_check_end(&manager->ops.gradients);
     if (gradients != TIDE_OK)
         return gradients;
-    /* The step before's update may still be pending for a chunk that no op of this step used. */
+    /* An update of the step before may still be pending for a chunk that no op of this step used. */
     if (manager->phase == TIDE_PHASE_TRAINING &&
         tide_pending_has_older(&manager->pending, manager->step, &older))
         return tide_fail(TIDE_ERROR_STATE,
@@ -64,7 +64,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
         end_training(manager);
     else
         manager->phase = TIDE_PHASE_BETWEEN;
-    tide_tensors_rest(&manager->tensors); /* after training: the frozen params alone */
+    tide_tensors_rest(&manager->tensors); /* after a training step only frozen params change state here */
     tide_tensors_free_activations(&manager->tensors);
     tide_future_step_end(&manager->future);
     tide_manager_changed(manager);
@@ -164,7 +164,7 @@ bool tide_manager_ready(const tide_manager *manager)
 
 /* --- slices --- */
 
-/* A part's state once the open slice, if any, is released. */
+/* The state that a part will have once the open slice, if any, is released. */
 static tide_tensor_state state_then(const tide_manager *m, const tide_use *use, uint32_t slice)
 {
     return m->request.slice == slice ? tide_state_after_slice(use)
@@ -196,7 +196,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
         return status;
     tide_request *request = &manager->request;
     manager->counters.calls++;
-    /* The device is done with a slice's chunks when it is done with the op, at the latest. */
+    /* The device has finished with a slice's chunks at the latest when it has finished the op. */
     tide_request_end_slice(request, manager->eviction_queue.ended + 1);
     tide_future_schedule_step(&manager->future, request->op, slice);
     tide_request_open_slice(request, slice);
@@ -217,8 +217,8 @@ static bool gives_up_training(const tide_manager *m)
            tide_pending_has_step(&m->pending, m->pending.training_step);
 }
 
-/* The pool may have begun the end of the open op: the params into which that end rounds gradients have to be
- * restored, too. */
+/* The pool may have begun the end of the open op: note the params into whose places that end rounds
+ * gradients, so that they are restored, too. */
 static void note_open_roundings(tide_manager *m)
 {
     const tide_request *request = &m->request;

@@ -43,7 +43,7 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 
 /* --- moves --- */
 
-/* Open the command of a move whose slots are taken. */
+/* Issue the command of a move whose slots have been taken. */
 static void begin(tide_moves *moves, const tide_place *place, tide_command *command)
 {
     command->device_slot = place->slot[TIDE_TIER_DEVICE];

@@ -1,7 +1,8 @@
-/* Tensors of one kind, each name once: numbered from 0 as they are added, found again by name.
+/* Tensors of one kind, each name once: numbered from 0 in the order in which they are added, and found again
+ * by name.
  *
- * The names are in the C library's tree (tsearch): 10^5 are added in 0.1 s; comparing each with all before it
- * took 3.1 s.
+ * The names are in a tree of the C library (tsearch), to which 10^5 names are added in 0.1 s; comparing each
+ * name with all names before it took 3.1 s.
  *
  * Owns the names; calls only array. Not thread-safe; the owner locks.
  */
@@ -20,9 +21,10 @@ typedef struct tide_named {
     uint32_t number;
     uint32_t of_class;   /* of a param */
     uint32_t parts;      /* of a param 1 */
-    uint32_t first_part; /* parts of those before it */
-    uint64_t size;       /* of a part */
-    uint64_t offset; /* of the first part, from the space's start; of a param before seal from its class's */
+    uint32_t first_part; /* the parts of all activations before this one */
+    uint64_t size;       /* of one part */
+    /* offset of the first part from the space's start; of a param, before seal, from its class's start */
+    uint64_t offset;
 } tide_named;
 
 /* A list of tensors; all zero but for `kind`, it is empty. Only names.c writes it, and the layout params'
@@ -32,7 +34,7 @@ typedef struct tide_names {
     tide_named **list; /* by number; each stays where it is until destroy */
     uint32_t count, capacity;
     void *tree;
-    uint32_t parts; /* of all */
+    uint32_t parts; /* the parts of all tensors here */
 } tide_names;
 
 void tide_names_destroy(tide_names *names);

@@ -12,7 +12,7 @@ typedef uint32_t tide_op;
 
 #define TIDE_OP_NONE UINT32_MAX
 
-/* Chunks, each once. */
+/* A list of chunks without duplicates. */
 typedef struct tide_chunk_set {
     tide_chunk *list;
     uint32_t count;
@@ -26,8 +26,9 @@ typedef struct tide_op_record {
     tide_use *activations;
     uint32_t activation_count;
     uint32_t slices;
-    tide_chunk_set chunks; /* of all its params */
-    bool *modifies; /* per chunk of these: does the op's end round a gradient into it? From tide_ops_seal */
+    tide_chunk_set chunks; /* the chunks of all its params */
+    /* for each of these chunks: does the op's end round a gradient into it? Set by tide_ops_seal */
+    bool *modifies;
     tide_chunk_set *slice_chunks;
     uint32_t needed; /* gradients.h: the last search that found the op needed */
 } tide_op_record;

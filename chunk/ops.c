@@ -113,7 +113,7 @@ tide_status tide_op_check(const tide_layout *layout, const tide_op_description *
 
 /* --- chunk sets --- */
 
-/* The chunks of a range that are not yet in the set. */
+/* Add the chunks of a range to the set, except those that are in it already. */
 static void add_range(tide_ops *ops, tide_chunk first, tide_chunk last)
 {
     assert(first <= last && last < tide_layout_chunk_count(ops->layout));
@@ -125,7 +125,7 @@ static void add_range(tide_ops *ops, tide_chunk first, tide_chunk last)
     }
 }
 
-/* NULL: no memory. */
+/* Copies an array into memory that the ops own. NULL: there was no memory. */
 static void *copy_of(tide_ops *ops, const void *source, size_t count, size_t bytes)
 {
     void *copy = tide_arrays_add(&ops->arrays, count, bytes);
@@ -134,7 +134,7 @@ static void *copy_of(tide_ops *ops, const void *source, size_t count, size_t byt
     return copy;
 }
 
-/* A copy of the set, which is empty from then on. */
+/* Copies the set being built to `to`, and empties it. */
 static void take_set(tide_ops *ops, tide_chunk_set *set)
 {
     assert(ops->set.count <= tide_layout_chunk_count(ops->layout));

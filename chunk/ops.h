@@ -1,7 +1,5 @@
-/* The uses of ops, fixed before seal: the chunks of each op and slice, and which of them its end changes.
- *
- * Owns the op records (op_record.h) and the rule of gradients (gradients.h). Calls layout and gradients.
- */
+/* The registered ops and their uses: which chunks each op and slice uses, and which of them its end changes.
+ * Nothing changes after seal. */
 #ifndef TIDE_CHUNK_OPS_H
 #define TIDE_CHUNK_OPS_H
 
@@ -22,12 +20,13 @@ typedef struct tide_ops {
     tide_gradients gradients;
     tide_op_record *records;
     uint32_t count, capacity;
-    tide_chunk_set set; /* the set being built */
-    uint32_t *seen;     /* per chunk: stamp of the set that it is in */
+    tide_chunk_set set; /* the set that is being built */
+    uint32_t *seen;     /* for each chunk: the number of the set that last included it */
     uint32_t stamp;
 } tide_ops;
 
-/* For a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* Create an empty list of ops for a sealed layout, which must outlive it. NO_MEMORY. A zeroed list may be
+ * destroyed, too. */
 tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout);
 void tide_ops_destroy(tide_ops *ops);
 
@@ -36,16 +35,16 @@ void tide_ops_destroy(tide_ops *ops);
  * twice, no access or one that does not fit its kind, GRAD in a FORWARD op, an ACTIVATION tensor whose parts
  * differ from `slices`. */
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
-/* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
+/* Add the next op. ARGUMENT as tide_op_check; NO_MEMORY. */
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
 
-/* All ops are added: fill in which chunks their ends modify. */
+/* Call when all ops have been added: finds out which chunks the end of each op modifies. */
 void tide_ops_seal(tide_ops *ops);
 
-/* The op with the largest working set, its params' chunks and its largest slice's; `*op` is 0 if there is
- * none. */
+/* The number of chunks of the op that needs most: those of its params and of its largest slice. Sets *op to
+ * that op; both are 0 if there is no op. */
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
-/* Schedule steps and uses of one step that runs every op once. */
+/* The schedule steps and uses of a step that runs every op once. */
 void tide_ops_totals(const tide_ops *ops, uint32_t *schedule_steps, uint32_t *uses);
 /* The chunks that a schedule step requests. */
 const tide_chunk_set *tide_ops_step_chunks(const tide_ops *ops, tide_schedule_step schedule_step);

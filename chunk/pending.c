@@ -6,7 +6,7 @@
 
 enum {
     SPARE_SLOTS = 1,
-    PLACEMENT_STEPS = 16, /* placement changes only if 1/16 of all updates or more would change sides */
+    PLACEMENT_STEPS = 16, /* the placement changes only if at least 1/16 of all updates would change sides */
 };
 
 /* --- set-up --- */
@@ -137,7 +137,7 @@ void tide_pending_start_all(tide_pending *pending)
             start(pending, chunk, TIDE_PENDING_UPDATE, false);
 }
 
-/* Drop the rest of a chunk's pending update or restore. */
+/* Drop the pieces of a chunk's pending update or restore that have not been done. */
 static void drop(tide_pending *pending, tide_chunk chunk)
 {
     tide_pending_update *update = &pending->chunks[chunk];
@@ -239,8 +239,9 @@ void tide_pending_piece_end(tide_pending *pending, tide_chunk chunk, tide_piece_
 
 /* --- placement --- */
 
-/* How many chunks the device should update so that it ends together with the host, which updates the others;
- * but at least as many as the host has no slots for. All, while the seconds are not known. */
+/* How many chunks the device should update so that it finishes together with the host, which updates the
+ * others; at least as many as the host has no slots for. All of them, as long as the seconds are not
+ * known. */
 static uint32_t balanced_updates(const tide_pending *pending)
 {
     const uint32_t chunks = pending->trained;
@@ -249,14 +250,14 @@ static uint32_t balanced_updates(const tide_pending *pending)
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
-    /* The host has slots for the state of `elsewhere` chunks and for a copy of each. */
+    /* Of the chunks that the device does not update, the host must hold the state and a copy. */
     const uint64_t all = (uint64_t)chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_STATE);
     const uint32_t elsewhere = (uint32_t)(pending->slots[TIDE_TIER_HOST] * (uint64_t)chunks / all);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
-/* How many STATE chunks count for a trained PARAM chunk; one that it shares with the next chunk counts for
- * that one. */
+/* The number of STATE chunks counted for a trained PARAM chunk. A STATE chunk that it shares with the next
+ * PARAM chunk counts for that one. */
 static uint32_t own_states(const tide_pending *pending, tide_chunk chunk)
 {
     const uint32_t pieces = pending->chunks[chunk].pieces;
@@ -274,7 +275,7 @@ static void place(tide_pending *pending)
         chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = pending->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(pending);
-    bool has_capacity = margin > 0; /* slots are left for chunks that move back and forth */
+    bool has_capacity = margin > 0; /* some slots must be left for chunks that move back and forth */
     pending->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         if (pending->chunks[i].pieces == 0)

@@ -1,4 +1,4 @@
-/* Which chunk is in which slot: see places.h. */
+/* Which chunk is in which slot; places.h describes the states. */
 #include "chunk/places.h"
 
 #include <assert.h>
@@ -39,7 +39,8 @@ void tide_places_destroy(tide_places *places)
     *places = (tide_places){.chunks = NULL};
 }
 
-/* A chunk's place, which the caller is about to change; the subscribers will look at it again. */
+/* Returns a chunk's place, which the caller is about to change, and lets all subscribers look at the chunk
+ * again. */
 static tide_place *change(tide_places *places, tide_chunk chunk)
 {
     assert(chunk < places->chunk_count);
@@ -206,9 +207,9 @@ tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscri
     return chunk;
 }
 
-/* Is each slot free or held, and none twice? Checks that there are as many as there should be, and the sums
- * of their numbers and of the squares of these: one or two wrong slots never keep these right, more of them
- * seldom. */
+/* Check: is each slot free or held, and none twice? Compares the number of slots, the sum of their numbers
+ * and the sum of the squares of these with the right values. One or two wrong slots always change one of
+ * them; more wrong slots nearly always do. */
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
@@ -243,7 +244,7 @@ static bool place_is_valid(const tide_place *place)
         if (stale && (!holds || tide_place_has(place, (tide_tier)tier) || place->pins[tier]))
             return false;
         if (holds && !tide_place_has(place, (tide_tier)tier) && !place->busy &&
-            !stale) /* a slot without content: a move is open */
+            !stale) /* the slot has no content, because a move to it is open */
             return false;
     }
     return place->live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;

@@ -30,16 +30,16 @@
 
 #define TIDE_SLOT_NONE UINT32_MAX
 
-/* Marks. */
+/* Reasons to spare a chunk, or places where it shall go. */
 enum {
     TIDE_MARK_REQUESTED = 1u << 0,       /* the open op or slice wants it on the device */
     TIDE_MARK_FIRST = 1u << 1,           /* a request waits for this PARAM chunk's pending update */
-    TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled */
+    TIDE_MARK_ASSEMBLE_DEVICE = 1u << 2, /* a device task is being assembled with it */
     TIDE_MARK_ASSEMBLE_HOST = 1u << 3,
-    TIDE_MARK_EVICTING = 1u << 4, /* it is to leave the device as soon as it can */
-    TIDE_MARK_WRITING = 1u << 5,  /* it is to be copied out as soon as it can, and keeps its slot */
-    TIDE_MARK_KEPT = 1u << 6,     /* its device slot waits while the host updates it */
-    TIDE_MARK_ACCESSED = 1u << 7, /* the last host request began with it */
+    TIDE_MARK_EVICTING = 1u << 4, /* the chunk leaves the device as soon as possible */
+    TIDE_MARK_WRITING = 1u << 5,  /* the chunk is copied out as soon as possible, and keeps its slot */
+    TIDE_MARK_KEPT = 1u << 6,     /* the chunk's device slot waits while the host updates the chunk */
+    TIDE_MARK_ACCESSED = 1u << 7, /* the last host request began with the chunk */
     TIDE_MARKS_QUEUED = TIDE_MARK_EVICTING | TIDE_MARK_WRITING,
 };
 
@@ -49,7 +49,7 @@ typedef enum tide_subscriber {
     TIDE_SUBSCRIBER_TASKS,
     TIDE_SUBSCRIBER_REQUEST,
     TIDE_SUBSCRIBER_PREFETCH,
-    TIDE_SUBSCRIBER_OUTSIDE, /* the manager's caller (manager.h), who may never ask */
+    TIDE_SUBSCRIBER_OUTSIDE, /* the manager's caller (manager.h), who need not look at changes */
     TIDE_SUBSCRIBERS,
 } tide_subscriber;
 
@@ -69,17 +69,17 @@ typedef struct tide_place {
     bool live;
     bool stale; /* slot[DEVICE] stays mapped at the chunk's place, with old values */
     uint8_t marks;
-    uint8_t changed; /* subscribers that have not looked at it since it changed */
+    uint8_t changed; /* subscribers that have not looked at the chunk since it changed */
     uint64_t last_use;
 } tide_place;
 
 typedef struct tide_slots {
     uint32_t count;
     uint32_t free_count, free_first;
-    uint32_t *free; /* a ring: the one that was given back first is taken first */
+    uint32_t *free; /* a ring of free slots: the slot that was released first is taken first */
 } tide_slots;
 
-/* Changed chunks, each once: a ring. */
+/* A ring of the chunks that have changed, without duplicates. */
 typedef struct tide_change_list {
     tide_chunk *chunks;
     uint32_t first, count;
@@ -90,13 +90,13 @@ typedef struct tide_places {
     uint32_t chunk_count;
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];
-    uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
-    uint32_t queued;                  /* chunks that are EVICTING or WRITING */
-    uint64_t uses;                    /* so far; the next last_use */
+    uint32_t pinned[TIDE_TIER_COUNT]; /* chunks that are pinned in each tier */
+    uint32_t queued;                  /* chunks with the mark EVICTING or WRITING */
+    uint64_t uses;                    /* uses so far; the next use gets this number as last_use */
     tide_change_list change_lists[TIDE_SUBSCRIBERS];
 } tide_places;
 
-/* NO_MEMORY. Nothing to free on failure. */
+/* Create places in which no chunk has a slot. NO_MEMORY; then there is nothing to free. */
 tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
                                const uint32_t slots[TIDE_TIER_COUNT]);
 void tide_places_destroy(tide_places *places);
@@ -108,31 +108,31 @@ static inline bool tide_place_has(const tide_place *place, tide_tier tier)
     return place->valid >> tier & 1u;
 }
 
-/* The chunk is on the device and at rest: an op may use it. */
+/* Is the chunk on the device with no command open on it, so that an op may use it? */
 static inline bool tide_place_is_resident(const tide_place *place)
 {
     return tide_place_has(place, TIDE_TIER_DEVICE) && !place->busy;
 }
 
-/* The chunk's device slot may be taken at no cost: it has old values, which no command uses. */
+/* Can the chunk's device slot be taken at no cost, because it has only old values, which no command uses? */
 static inline bool tide_place_is_reclaimable(const tide_place *place)
 {
     return place->stale && !place->busy;
 }
 
-/* The only copy is on the device: eviction needs a copy out. */
+/* Does only the device have the content, so that an eviction needs a copy out? */
 static inline bool tide_place_is_dirty(const tide_place *place)
 {
     return place->live && place->valid == TIDE_SOURCE_DEVICE;
 }
 
-/* Nothing pins the chunk on the device and no command is open on it: it may leave. */
+/* May the chunk leave the device: nothing pins it there, and no command is open on it? */
 static inline bool tide_place_is_movable(const tide_place *place)
 {
     return tide_place_is_resident(place) && place->pins[TIDE_TIER_DEVICE] == 0;
 }
 
-/* The host copy may be dropped at once, because the device has one. */
+/* May the host copy be dropped at once, because the device has a copy, too? */
 static inline bool tide_place_is_duplicate(const tide_place *place)
 {
     return tide_place_is_resident(place) && tide_place_has(place, TIDE_TIER_HOST) &&
@@ -157,26 +157,27 @@ static inline bool tide_places_has_slot_for(const tide_places *places, tide_chun
 
 /* --- changes --- */
 
-/* Take a free slot (there is one) for a chunk that has none in the tier. The slot does not have the chunk's
- * content yet. */
+/* Take a free slot, which must exist, for a chunk that has none in the tier. The slot does not have the
+ * chunk's content yet. */
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier);
-/* Give a chunk's unpinned slot back, with whatever it holds. */
+/* Release a chunk's slot, which must not be pinned; its content is lost. */
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier);
-/* A command on the chunk is open from now on; no command on it is open any more. */
+/* The first call: a command on the chunk is open from now on. The second: no command on it is open any
+ * more. */
 void tide_places_open(tide_places *places, tide_chunk chunk);
 void tide_places_close(tide_places *places, tide_chunk chunk);
-/* The chunk's slot in the tier has its content from now on. A stale device slot gets the new values and is
- * stale no more. */
+/* The chunk's slot in the tier has the chunk's content from now on; a device slot that was stale is no
+ * longer. */
 void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier);
-/* The host has changed the chunk, or is about to: its device slot, unpinned, has only old values from now
- * on. */
+/* Call before the host changes the chunk: its device slot, which must not be pinned, has only old values from
+ * now on. */
 void tide_places_make_stale(tide_places *places, tide_chunk chunk);
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier);
 void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier);
-/* A chunk gets its first content or loses its last. A host copy without a use from then on is given back at
- * once. */
+/* Call when a chunk gets its first content or loses its last. In the second case its host slot is released at
+ * once, unless it is in use. */
 void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live);
-/* Give a host slot back that does not have the chunk's content, or whose chunk has no content. */
+/* Release a host slot that does not have the chunk's content, or whose chunk has no content. */
 void tide_places_tidy_host(tide_places *places, tide_chunk chunk);
 
 /* Set marks, and take others away. */
@@ -186,14 +187,14 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
 
 void tide_places_notify_new(tide_places *places, tide_chunk chunk, uint32_t subscribers);
 
-/* Have these subscribers (1 << tide_subscriber, or TIDE_SUBSCRIBERS_ALL) look at the chunk again. */
+/* Let these subscribers (1 << tide_subscriber, or TIDE_SUBSCRIBERS_ALL) look at the chunk again. */
 static inline void tide_places_notify(tide_places *places, tide_chunk chunk, uint32_t subscribers)
 {
     if (subscribers & ~(uint32_t)places->chunks[chunk].changed)
         tide_places_notify_new(places, chunk, subscribers);
 }
 
-/* Mark or unmark a chunk at an op's begin or end. No counter depends on these marks. */
+/* Set or clear the mark REQUESTED, at an op's begin and end. No counter depends on this mark. */
 static inline void tide_places_request(tide_places *places, tide_chunk chunk, bool requested)
 {
     const uint8_t marks = TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
@@ -212,12 +213,12 @@ static inline void tide_places_unmark(tide_places *places, tide_chunk chunk, uin
     tide_places_change_marks(places, chunk, 0, marks);
 }
 
-/* Have a subscriber look at all chunks again. */
+/* Let a subscriber look at all chunks again. */
 void tide_places_notify_all(tide_places *places, tide_subscriber subscriber);
-/* The subscriber's next changed chunk, TIDE_CHUNK_NONE if there is none. */
+/* The next chunk that has changed since the subscriber looked at it; TIDE_CHUNK_NONE: there is none. */
 tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscriber);
 
-/* Do the counters agree with each other? With `deep` every slot is also checked against its chunk. */
+/* Check that the counters agree with each other. With `deep`, also check every slot against its chunk. */
 bool tide_places_is_valid(const tide_places *places, bool deep);
 
 #endif

@@ -1,4 +1,4 @@
-/* The planner: see planner.h for the policy, play.h for the model on which rules are played. */
+/* The planner. planner.h describes the policy, play.h the model on which the rules are played. */
 #include "chunk/planner.h"
 
 #include "chunk/play.h"
@@ -8,27 +8,30 @@
 #include <string.h>
 
 enum {
-    STEPS_MAX = 8,             /* played by a rule while a step does not begin as it ends */
-    STEPS_MIN = 3,             /* however large they are: the first begins with an empty device */
-    PLAYED_USES = 1 << 21,     /* in one build, beyond which neither more steps nor more rules are played */
-    LOOK_AHEAD_STEP = 1 << 19, /* uses played out for decisions, in one step */
-    FITTED_STEPS = 1 << 18,    /* schedule steps looked at for free slots, in one plan */
+    /* most steps that a rule is played for to reach a step that begins as it ends */
+    STEPS_MAX = 8,
+    /* steps played even of a large trace, since the first step begins with an empty device */
+    STEPS_MIN = 3,
+    /* after so many uses in one build, neither more steps nor more rules are played */
+    PLAYED_USES = 1 << 21,
+    LOOK_AHEAD_STEP = 1 << 19, /* most uses played in one step to decide between two victims */
+    FITTED_STEPS = 1 << 18,    /* most schedule steps searched for free slots in one plan */
 };
 
 struct tide_planner {
     tide_arrays arrays;
     tide_play play;
-    uint8_t *first_states; /* when the step played last began */
-    uint32_t *crowd;       /* per schedule step: chunks on the device, if the candidate is followed */
+    uint8_t *first_states; /* the chunks' states when the last step played began */
+    uint32_t *crowd;       /* for each schedule step: chunks on the device if the candidate is followed */
     uint32_t fitted;
-    uint64_t played_uses; /* in this build */
-    tide_plan plan;       /* the cheapest so far */
+    uint64_t played_uses; /* uses played in this build */
+    tide_plan plan;       /* the plan with the fewest copies so far */
     tide_plan candidate;
 };
 
-/* Mend a last step that did not begin as it ended, so that the step may follow itself. A chunk that was there
- * only at its begin has to be fetched at its first use; one that is there only at its end leaves, since its
- * first use was a fetch. */
+/* Correct a last step that did not end as it began, so that it can be repeated. A chunk that was on the
+ * device only at the begin has to be fetched for its first use. A chunk that is there only at the end leaves,
+ * since its first use was a fetch. */
 static void mend_wrap(tide_planner *p)
 {
     for (tide_chunk chunk = 0; chunk < p->play.trace->chunk_count; chunk++)
@@ -36,7 +39,7 @@ static void mend_wrap(tide_planner *p)
             p->play.fetched[p->play.next[chunk]] = true;
 }
 
-/* Let the chunk stay after a use if that takes no slot from another. */
+/* Let the chunk stay on the device after a use if that takes no slot from another chunk. */
 static void keep_if_it_fits(tide_planner *p, uint32_t use)
 {
     const tide_trace_use *u = &p->play.trace->uses[use];
@@ -53,7 +56,7 @@ static void keep_if_it_fits(tide_planner *p, uint32_t use)
     p->play.fetched[next] = false;
 }
 
-/* Chunks on the device in each schedule step, if the candidate is followed. */
+/* Count the chunks that are on the device in each schedule step if the candidate is followed. */
 static void count_crowds(tide_planner *p)
 {
     memset(p->crowd, 0, (p->play.trace->schedule_step_count + 1u) * sizeof *p->crowd);
@@ -70,9 +73,9 @@ static void count_crowds(tide_planner *p)
         p->crowd[schedule_step] += p->crowd[schedule_step - 1];
 }
 
-/* Keep more chunks than were played to stay, where slots are left: a plan lets a chunk leave right after its
- * last use, the play did so later, and a step that did not begin as it ended has been mended. Chunks without
- * content to save are not kept: idle slots let fetches begin early. */
+/* Let more chunks stay than the play did, if slots are left: in a plan a chunk leaves right after its last
+ * use, which is earlier than in the play, and mend_wrap may have freed slots. Chunks without content are not
+ * kept: free slots let fetches begin early. */
 static void keep_what_fits(tide_planner *p)
 {
     count_crowds(p);
@@ -83,8 +86,8 @@ static void keep_what_fits(tide_planner *p)
             keep_if_it_fits(p, use);
 }
 
-/* Count the candidate's copies, as if followed for ever: those of the second of two steps. Overwrites the
- * play's states. */
+/* Count the copies of the second of two steps in which the candidate is followed; all later steps are equal
+ * to it. Overwrites the play's states. */
 static void count_copies(tide_planner *p)
 {
     tide_plan *plan = &p->candidate;
@@ -114,7 +117,8 @@ static void write_candidate(tide_planner *p)
     plan->use_count = play->trace->use_count;
     plan->fetch_count = 0;
     plan->free_slots = play->slots;
-    for (tide_chunk chunk = 0; chunk < play->trace->chunk_count; chunk++) /* that stay from step to step */
+    /* chunks that stay from one step to the next */
+    for (tide_chunk chunk = 0; chunk < play->trace->chunk_count; chunk++)
         plan->free_slots -= play->next[chunk] != TIDE_USE_NONE && !play->fetched[play->next[chunk]];
     for (uint32_t use = 0; use < plan->use_count; use++) {
         plan->leaves[use] = play->fetched[play->following[use]];
@@ -173,7 +177,8 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace 
     return &planner->plan;
 }
 
-/* Fetches and releases pair first to first, after the slots that are free when the step begins. */
+/* In order, each fetch gets a slot: first those that are free when the step begins, then those that chunks
+ * release. */
 uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
 {
     const tide_plan *plan = &planner->plan;
@@ -181,7 +186,7 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
     uint32_t tight = 0, fetch = 0, with_slot = 0;
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
     for (uint32_t schedule_step = 0; schedule_step < play->trace->schedule_step_count; schedule_step++) {
-        /* `available` holds what was released up to two schedule steps ago. */
+        /* `available` counts the slots released up to two schedule steps ago */
         for (; fetch < plan->fetch_count &&
                play->trace->uses[plan->fetches[fetch]].schedule_step == schedule_step;
              fetch++) {

@@ -60,21 +60,22 @@
 
 typedef struct tide_plan {
     uint32_t use_count;
-    bool *leaves; /* per use: the chunk gives its slot up after it */
+    bool *leaves; /* for each use: whether the chunk gives its slot up after it */
     uint32_t fetch_count;
     uint32_t *fetches; /* uses that need a fetch (with or without a copy), in order */
-    /* Per use: its fetch needs no other slot, for the chunk has waited in its own while the host changed
-     * it. */
+    /* for each use: whether its fetch needs no other slot, because the chunk kept its own while the host
+     * changed it */
     bool *in_place;
-    uint32_t free_slots;            /* when a step begins */
-    uint64_t copies_in, copies_out; /* chunks a step, in the steady state */
-    bool steady;                    /* the step begins as it ends; false: the last of the steps played out */
+    uint32_t free_slots;            /* free slots when a step begins */
+    uint64_t copies_in, copies_out; /* chunks copied a step, in the steady state */
+    /* the step ends as it begins; false: it is the last of the steps that were played */
+    bool steady;
 } tide_plan;
 
 typedef struct tide_planner tide_planner;
 
-/* For traces of at most so many chunks and uses. NO_MEMORY. Freed with tide_planner_destroy (NULL
- * allowed). */
+/* Create a planner for traces with at most so many chunks and uses. NO_MEMORY. Freed with
+ * tide_planner_destroy (NULL allowed). */
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner);
 void tide_planner_destroy(tide_planner *planner);
 

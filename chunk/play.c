@@ -8,23 +8,24 @@
 #include <assert.h>
 #include <string.h>
 
-enum { LOOK_AHEAD_USES = 4096 }; /* at most, for one decision */
+enum { LOOK_AHEAD_USES = 4096 }; /* most uses played for one decision */
 
-/* Without looking ahead the clean chunk leaves if it is at least so many quarters as far. */
+/* without looking ahead, the clean chunk leaves if its next use is at least so many quarters as far as the
+ * dirty one's */
 enum { QUARTERS = 4 };
 static const uint32_t clean_quarters[TIDE_PLAY_RULES] = {2, 0, 3, QUARTERS};
 
-/* A chunk's state. A chunk that may leave is in the set of its state; while an op uses it, it is held and in
- * no set. */
+/* A chunk's state on the model device. A chunk that may leave is in the set of its state; while an op uses
+ * it, the chunk is held and in no set. */
 typedef enum chunk_state {
     ABSENT = TIDE_PLAY_ABSENT,
-    DEAD,  /* written whole at its next use */
-    STALE, /* changed on the host meanwhile */
+    DEAD,  /* the next use overwrites the whole content */
+    STALE, /* the host has changed the content */
     CLEAN,
     DIRTY,
     SETS = TIDE_PLAY_SETS,
     HELD_DEAD = SETS,
-    HELD_STALE, /* not used: a stale chunk is clean once it is held */
+    HELD_STALE, /* never the state of a held chunk: a stale chunk is clean once an op holds it */
     HELD_CLEAN,
     HELD_DIRTY,
 } chunk_state;
@@ -113,15 +114,15 @@ static void end_use(tide_play *p, uint32_t use)
 
 /* --- victims --- */
 
-/* At a schedule step distance grows with rank from this rank on, through the highest and round to this one
- * again. */
+/* The rank from which distance is measured at a schedule step: it grows with the rank from here to the
+ * highest one, and then from the lowest one to here. */
 static uint32_t first_rank(const tide_play *p, uint32_t schedule_step)
 {
     return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[schedule_step]
                                              : p->schedule_step_first[schedule_step];
 }
 
-/* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
+/* The rank of the farthest chunk in a state; TIDE_USE_NONE: there is none. */
 static uint32_t farthest(const tide_play *p, chunk_state state, uint32_t first)
 {
     const uint32_t rank = tide_bitset_below(&p->sets[state], first);
@@ -136,8 +137,8 @@ static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes);
 
-/* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are
- * uses). */
+/* The rank of the chunk that leaves. If `deciding` (then ranks are uses), looks ahead to choose between a
+ * clean and a dirty chunk. */
 static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     const uint32_t first = first_rank(p, schedule_step);
@@ -164,7 +165,7 @@ static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 
 /* --- playing --- */
 
-/* Hold the schedule step's chunks that are on the device. Returns how many are not. */
+/* Hold those chunks of the schedule step that are on the device. Returns how many are not. */
 static uint32_t hold_present(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     uint32_t missing = 0;
@@ -203,8 +204,8 @@ static void play_schedule_step(tide_play *p, uint32_t schedule_step, bool decidi
 }
 
 typedef struct future {
-    uint64_t copies; /* until the schedule step looked at has passed */
-    uint32_t absent; /* chunks that have to come back then */
+    uint64_t copies; /* copies until the schedule step up to which the play looks ahead */
+    uint32_t absent; /* chunks that are not on the device then and have to come back */
 } future;
 
 static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_step, uint32_t until)
@@ -229,8 +230,8 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_ste
     return result;
 }
 
-/* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to
- * see. */
+/* Play from here without `clean`, and once more without `dirty`, until `clean` is used next. False if that
+ * use is too far to look ahead to. */
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes)
 {
@@ -255,7 +256,7 @@ void tide_play_step(tide_play *play, uint32_t look_ahead_uses)
 
 /* --- step and rule --- */
 
-/* Where each schedule step's uses begin. */
+/* Find the first use of each schedule step. */
 static void index_schedule_steps(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
@@ -270,8 +271,9 @@ static void index_schedule_steps(tide_play *p)
         p->schedule_step_first[schedule_step] = trace->use_count;
 }
 
-/* Uses by the schedule step in which they end: a counting sort. ending_first[m] serves as the place to fill,
- * so it ends as the next schedule step's beginning and is shifted back. */
+/* Sort the uses by the schedule step in which they end (a counting sort). During the sort ending_first[m] is
+ * the next free place for schedule step m; so it ends as the beginning of the next one's, and is shifted
+ * back. */
 static void index_endings(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
@@ -291,13 +293,14 @@ static void index_endings(tide_play *p)
     p->ending_first[0] = 0;
 }
 
-/* Per use its chunk's next one. Uses of a chunk are linked from the back. */
+/* Find for each use the next use of its chunk, from the last use to the first. */
 static void link_uses(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
     for (uint32_t chunk = 0; chunk < trace->chunk_count; chunk++)
         p->next[chunk] = TIDE_USE_NONE;
-    for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
+    /* the second pass links each chunk's last use to its first use in the next step */
+    for (int pass = 0; pass < 2; pass++) {
         for (uint32_t use = trace->use_count; use-- > 0;) {
             p->following[use] = p->next[trace->uses[use].chunk];
             p->next[trace->uses[use].chunk] = use;
@@ -305,8 +308,8 @@ static void link_uses(tide_play *p)
     }
 }
 
-/* Rank uses by the chunk's next use, which is farther the higher it is; or by the end of its last one, which
- * is farther the lower it is. */
+/* Rank the uses: by the chunk's next use, where a higher rank is farther; or by the end of its last use,
+ * where a lower rank is farther. */
 static void rank_uses(tide_play *p)
 {
     const uint32_t count = p->trace->use_count;

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets of fetches. */
+/* The sets of fetches. */
 enum {
-    MISSING = 0,      /* it can begin: its chunk is missing */
-    MISSING_IN_PLACE, /* it can begin, into its chunk's own slot */
+    MISSING = 0,      /* the chunk is missing, so the fetch can begin */
+    MISSING_IN_PLACE, /* the same, but the chunk has a slot of its own */
     SETS,
-    ASIDE = SETS, /* a free slot is set aside for it: these are in the tree */
+    ASIDE = SETS, /* a free slot is set aside for the fetch; such fetches are in the tree */
 };
 
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
@@ -66,15 +66,15 @@ static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
     if (p->fetch_of[chunk] != fetch)
         return is_in_place(p, fetch) ? 0 : 1u << ASIDE;
     if (tide_pending_has(p->pending, chunk) || tide_pending_must_leave(p->pending, chunk))
-        return later; /* its update comes first */
+        return later; /* the chunk's update comes first */
     if (place->marks & TIDE_MARK_REQUESTED && (is_there || place->busy))
-        return later; /* the open op's use comes first */
+        return later; /* the open op uses the chunk first */
     if (!is_there && place->busy)
-        return 0; /* on its way in */
+        return 0; /* the chunk is being fetched already */
     if (!is_there)
         return later | 1u << (place->stale ? MISSING_IN_PLACE : MISSING);
     if (place->busy || place->marks & TIDE_MARK_EVICTING || place->pins[TIDE_TIER_DEVICE])
-        return later; /* on its way out, or written back, or in use */
+        return later; /* the chunk is being evicted or written back, or is in use */
     const bool used_before = tide_schedule_next(&p->future->schedule, chunk) != p->step->plan->fetches[fetch];
     return used_before ? later : 0;
 }
@@ -88,7 +88,7 @@ static void set_aside(tide_prefetch *p, uint32_t fetch, bool aside)
         p->aside[i] += aside ? 1u : UINT32_MAX;
 }
 
-/* Slots set aside for fetches [0, end). */
+/* The number of slots set aside for fetches [0, end). */
 static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
 {
     uint32_t slots = 0;
@@ -98,7 +98,7 @@ static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
     return slots;
 }
 
-/* Slots set aside for fetches that are needed before this one. */
+/* The number of slots set aside for fetches that are needed before this one. */
 static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t round = fetch < p->first ? aside_below(p, p->count) : 0;
@@ -115,8 +115,8 @@ static void sort(tide_prefetch *p, uint32_t fetch)
 
 /* --- the place reached --- */
 
-/* The schedule step of a fetch passes: its chunk's next fetch is another one, or the same one in the next
- * step. */
+/* Call when the schedule step of a fetch has passed: finds the chunk's next fetch, which may be the same one
+ * in the next step. */
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t next = p->next_fetch[fetch];
@@ -146,7 +146,8 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
     memset(p->aside, 0, (p->count + 1u) * sizeof *p->aside);
     memset(p->is_aside, 0, p->count * sizeof *p->is_aside);
     memset(p->fetch_of, 0xff, p->places->chunk_count * sizeof *p->fetch_of);
-    for (int round = 0; round < 2; round++) /* the second links the last fetches to the next step's first */
+    /* the second round links each chunk's last fetch to its first in the next step */
+    for (int round = 0; round < 2; round++)
         for (uint32_t fetch = p->count; fetch-- > 0;) {
             p->next_fetch[fetch] = p->fetch_of[use_of(p, fetch)->chunk];
             p->fetch_of[use_of(p, fetch)->chunk] = fetch;
@@ -155,7 +156,8 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
         sort(p, fetch);
 }
 
-/* Pass all fetches for schedule steps before the present one and for steps that are over. */
+/* Pass all fetches for schedule steps that are over, in this step and in earlier ones, and sort the fetches
+ * of changed chunks. */
 static void look_again(tide_prefetch *p, const tide_step_plan *step)
 {
     tide_chunk chunk;
@@ -175,7 +177,7 @@ static void look_again(tide_prefetch *p, const tide_step_plan *step)
             sort(p, p->fetch_of[chunk]);
 }
 
-/* --- next --- */
+/* The fetch of a set that is needed first. */
 
 /* The first of a set in order of need. */
 static uint32_t first_of(const tide_prefetch *p, int set)
@@ -215,7 +217,7 @@ bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
 {
     const tide_prefetch *p = prefetch;
     if (!p->step || !is_taken_over(p, tide_future_plan(p->future)) || p->rounds != p->future->rounds)
-        return true; /* the next look sorts all fetches anew */
+        return true; /* look_again will sort all fetches anew */
     for (uint32_t fetch = 0; fetch < p->count; fetch++) {
         uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
         for (int set = 0; set < SETS; set++)

@@ -34,27 +34,28 @@ typedef struct tide_prefetch {
     tide_moves *moves;
     const tide_future *future;
     const tide_pending *pending;
-    const tide_step_plan *step; /* whose fetches these are, NULL: none */
-    uint64_t planned, epoch;    /* the future's, when this took the fetches over */
-    uint64_t rounds;            /* the future's steps that were over when this last looked */
+    const tide_step_plan *step; /* the plan whose fetches these are; NULL: none */
+    uint64_t planned, epoch;    /* the future's values when these fetches were taken over */
+    uint64_t rounds;            /* the number of steps that had ended when the fetches were last sorted */
     uint32_t count;
-    uint32_t first;       /* the first fetch for a schedule step to come */
-    uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
-    uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
-    uint32_t *aside;      /* the tree, of fetches numbered from 1 */
-    bool *is_aside;       /* per fetch: a free slot is set aside for it */
-    tide_bitset sets[2];  /* of fetches: prefetch.c */
+    uint32_t first;       /* the first fetch for a schedule step that has not begun */
+    uint32_t *next_fetch; /* for each fetch: the next fetch of its chunk, which may be in the next step */
+    uint32_t *fetch_of;   /* for each chunk: its next fetch; TIDE_USE_NONE: it has none */
+    uint32_t *aside;      /* the tree; its fetches are numbered from 1 */
+    bool *is_aside;       /* for each fetch: whether a free slot is set aside for it */
+    tide_bitset sets[2];  /* sets of fetches (prefetch.c) */
     uint64_t *words;
 } tide_prefetch;
 
-/* An object with nothing to fetch. NO_MEMORY. A zeroed one may be destroyed, too. */
+/* Create an object without fetches. NO_MEMORY. A zeroed one may be destroyed, too. */
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
                                  const tide_future *future, const tide_pending *pending);
 void tide_prefetch_destroy(tide_prefetch *prefetch);
-/* The next fetch ahead, if the way in is not busy. */
+/* Make the command for the next planned fetch, unless the link to the device is busy. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
 
-/* Is every fetch whose chunk has not changed meanwhile in its right sets? Walks all fetches. */
+/* Check: is every fetch whose chunk has not changed since it was sorted in its right sets? Walks all
+ * fetches. */
 bool tide_prefetch_is_valid(const tide_prefetch *prefetch);
 
 #endif

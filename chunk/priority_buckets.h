@@ -23,7 +23,7 @@ typedef struct tide_horizon {
     uint32_t from, never;
 } tide_horizon;
 
-/* A chunk's entry: its bucket, TIDE_BUCKET_NONE if it is in none, and its key. */
+/* A chunk's entry: its bucket (TIDE_BUCKET_NONE: it is in none) and its key. */
 typedef struct tide_bucket_entry {
     uint32_t key;
     uint8_t bucket;
@@ -34,11 +34,12 @@ typedef struct tide_priority_buckets {
     tide_bitset sets[TIDE_BUCKETS_MAX];
     uint32_t count, key_count;
     uint64_t *words;
-    tide_chunk *holder;         /* per key */
-    tide_bucket_entry *entries; /* per chunk */
+    tide_chunk *holder;         /* for each key: the chunk that has it */
+    tide_bucket_entry *entries; /* one for each chunk */
 } tide_priority_buckets;
 
-/* `count` empty buckets for keys below `key_count`. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* Create `count` empty buckets for keys below `key_count`. NO_MEMORY. Zeroed buckets may be destroyed,
+ * too. */
 tide_status tide_priority_buckets_create(tide_priority_buckets *buckets, const tide_places *places,
                                          uint32_t count, uint32_t key_count);
 void tide_priority_buckets_destroy(tide_priority_buckets *buckets);
@@ -46,7 +47,7 @@ void tide_priority_buckets_clear(tide_priority_buckets *buckets);
 void tide_priority_buckets_put(tide_priority_buckets *buckets, tide_chunk chunk, uint32_t bucket,
                                uint32_t key);
 
-/* Is the chunk in the bucket under the key? For TIDE_BUCKET_NONE: is it in no bucket? */
+/* Is the chunk in this bucket, with this key? With TIDE_BUCKET_NONE: is it in no bucket? */
 static inline bool tide_priority_buckets_has(const tide_priority_buckets *buckets, tide_chunk chunk,
                                              uint32_t bucket, uint32_t key)
 {

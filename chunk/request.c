@@ -4,13 +4,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Sets of pins. */
+/* The sets of pins. A pin is one chunk of the request. */
 enum {
-    LACKING = 0, /* not at rest on the device, or something is pending */
+    LACKING = 0, /* the chunk is not on the device, or a move of it is open, or something is pending for it */
     PENDING,
-    SLOTLESS, /* without a device slot */
-    MISSING,  /* a fetch into a free slot would bring it */
-    IN_PLACE, /* a fetch into its own slot would bring it */
+    SLOTLESS, /* the chunk has no device slot */
+    MISSING,  /* the chunk can be fetched into a free slot */
+    IN_PLACE, /* the chunk can be fetched into the slot that it has */
     SETS,
 };
 
@@ -47,7 +47,7 @@ void tide_request_destroy(tide_request *request)
 
 /* --- chunks that the request lacks --- */
 
-/* The sets that a pin of the chunk belongs to: bit i for set i. */
+/* The sets to which the pin of this chunk belongs: bit i for set i. */
 static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
@@ -142,7 +142,7 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
     r->ready = r->tracked = false;
 }
 
-/* Take back pins and marks of the request's chunks from `from` on. */
+/* Remove the pins and marks of the request's chunks from pin `from` on. */
 static void release_chunks(tide_request *r, uint32_t from)
 {
     assert(from <= r->pin_count && r->pinned_count <= r->pin_count);
@@ -156,7 +156,7 @@ static void release_chunks(tide_request *r, uint32_t from)
         r->pinned_count = from;
 }
 
-/* Give the host copy up, because the device copy is about to change. */
+/* Drop the host copy, because the device copy will change. */
 static void drop_host_copy(tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
@@ -186,7 +186,7 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
-/* Is every chunk on the device, at rest, and without anything pending? */
+/* Can all chunks be pinned: each on the device, no command open on it, nothing pending for it? */
 static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
@@ -230,7 +230,8 @@ void tide_request_open(tide_request *request, tide_op op)
     request->param_use = tide_future_planned_use(request->eviction_queue->future);
 }
 
-/* Content that a slice overwrites whole is dead from now on, so that no move copies it. */
+/* Note that the content which a slice overwrites as a whole is dead from now on, so that no move copies
+ * it. */
 static void forget_overwritten(tide_request *r, const tide_op_record *op)
 {
     for (uint32_t i = 0; i < op->activation_count; i++) {
@@ -278,7 +279,8 @@ void tide_request_close(tide_request *request)
 
 /* --- next --- */
 
-/* Fetch the first requested chunk that is missing, has nothing pending, and has a slot. */
+/* Fetch the first requested chunk that is missing, has nothing pending, and has a slot or can get a free
+ * one. */
 static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
     look_again(r);

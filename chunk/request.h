@@ -26,30 +26,31 @@ typedef struct tide_request {
     bool open;
     bool ready;
     tide_op op;
-    uint32_t slice;      /* TIDE_SLICE_NONE: none is open */
-    uint32_t param_pins; /* pins [0, param_pins) are its params', the rest the open slice's */
+    uint32_t slice;      /* TIDE_SLICE_NONE: no slice is open */
+    uint32_t param_pins; /* pins [0, param_pins) are for the op's params, the others for the open slice */
     uint32_t pin_count;
-    uint32_t pinned_count; /* all of one request are pinned at once: 0, param_pins or pin_count */
+    /* pins that hold: 0, param_pins or pin_count, since all of a request are pinned at once */
+    uint32_t pinned_count;
     tide_chunk *pins;
-    bool tracked;        /* true: the next four are up to date for pins from pinned_count on */
+    bool tracked;        /* whether the next four fields are up to date for the pins from pinned_count on */
     uint32_t slotless;   /* pins that have no device slot */
-    uint8_t *lacks;      /* per pin: which of the sets it is in */
-    uint32_t *position;  /* per chunk: which pin it is, or was */
-    tide_bitset sets[5]; /* of pins: request.c */
+    uint8_t *lacks;      /* for each pin: the sets that it is in */
+    uint32_t *position;  /* for each chunk: the number of its pin, now or in an earlier request */
+    tide_bitset sets[5]; /* sets of pins (request.c) */
     uint64_t *words;
-    /* The plan's first uses of the open op and slice; TIDE_USE_NONE: not planned. */
+    /* the first uses of the open op and of the open slice in the plan; TIDE_USE_NONE: not planned */
     uint32_t param_use, slice_use;
 } tide_request;
 
-/* A request that is not open. NO_MEMORY. A zeroed one may be destroyed, too. */
+/* Create a request that is not open. NO_MEMORY. A zeroed one may be destroyed, too. */
 tide_status tide_request_create(tide_request *request, const tide_ops *ops,
                                 tide_eviction_queue *eviction_queue, tide_tasks *tasks);
 void tide_request_destroy(tide_request *request);
 
-/* Open the op, whose turn has come (tide_future_schedule_step); no other is. */
+/* Open the op that tide_future_schedule_step has just named. No op may be open. */
 void tide_request_open(tide_request *request, tide_op op);
-/* Open a slice of the ready op, whose turn has come; no slice is open. The content that it overwrites whole
- * is dead from now on. */
+/* Open a slice of the ready op, which tide_future_schedule_step has just named. No slice may be open. Content
+ * that the slice overwrites as a whole is dead from now on. */
 void tide_request_open_slice(tide_request *request, uint32_t slice);
 /* Pin the open op or slice if all its chunks are on the device, at rest, and have nothing pending. False if
  * they are not, or were pinned before. */
@@ -66,15 +67,15 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
 /* Release the open slice, if one is: its parts get their next states. `ends` as
  * tide_eviction_queue_use_ended. */
 void tide_request_end_slice(tide_request *request, uint64_t ends);
-/* Release all pins. The op is open no more; the caller changes the tensors' states. */
+/* Release all pins and close the op. The caller changes the tensors' states. */
 void tide_request_close(tide_request *request);
 
 /* Does the request wait for an update or a restore of one of its chunks? Until that is done its task may take
  * the request's chunks. */
 bool tide_request_waits_for_pending(tide_request *request);
-/* A chunk of the request, which is not ready, that waits in this way. */
+/* A chunk of the request, which must not be ready, that waits for this. */
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait);
-/* Device slots that the request will still take. */
+/* The number of device slots that the request will still take. */
 uint32_t tide_request_reserved(tide_request *request);
 /* An activation part's state after a slice with this use of it. */
 static inline tide_tensor_state tide_state_after_slice(const tide_use *use)

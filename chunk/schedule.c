@@ -1,10 +1,11 @@
-/* The recorded schedule: see schedule.h. */
+/* The recorded schedule, which schedule.h describes. */
 #include "chunk/schedule.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Space for a step that runs every registered op twice: gradients of two losses, say. */
+/* Recordings have space for a step that runs every registered op twice, for the gradients of two losses,
+ * say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
 static void allocate(tide_schedule *s, tide_recording *recording)
@@ -54,8 +55,9 @@ static void count_uses(const tide_schedule *schedule, tide_recording *recording)
         recording->first[c + 1] += recording->first[c];
 }
 
-/* Sort the uses by chunk (a counting sort, stable in the schedule steps). first[c] serves as chunk c's fill
- * position, so it ends as the next chunk's beginning and is shifted back. */
+/* Sort the uses by chunk (a counting sort that keeps the order of schedule steps). During the sort first[c]
+ * is the next free place for chunk c; so it ends as the beginning of the next chunk's, and is shifted
+ * back. */
 static bool build_index(const tide_schedule *schedule, tide_recording *recording)
 {
     count_uses(schedule, recording);
@@ -102,7 +104,7 @@ static void record(tide_schedule *schedule, tide_recording *recording, tide_sche
     recording->schedule_steps[recording->length++] = schedule_step;
 }
 
-/* Cut a recording at the cursor, from where it is no longer true. */
+/* Cut a recording at the cursor, where the present step has begun to differ from it. */
 static void truncate_recording(tide_schedule *schedule, tide_recording *recording)
 {
     assert(schedule->cursor <= recording->length);
@@ -163,7 +165,7 @@ const tide_recording *tide_schedule_active(const tide_schedule *schedule)
     return training->valid ? training : forward->valid ? forward : NULL;
 }
 
-/* Where a chunk's uses are: [*first, *end) of the active recording's uses. */
+/* The uses of a chunk: [*first, *end) of the `uses` of the active recording. */
 static const tide_recording *uses_of(const tide_schedule *schedule, tide_chunk chunk, uint32_t *first,
                                      uint32_t *end)
 {
@@ -180,7 +182,7 @@ uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
     const tide_recording *recording = uses_of(schedule, chunk, &first, &end);
     const uint32_t from = recording->schedule_step_first[schedule->cursor];
     uint32_t low = first, high = end;
-    while (low < high) { /* the first use from the cursor on */
+    while (low < high) { /* find the first use at or after the cursor */
         const uint32_t middle = low + (high - low) / 2;
         if (recording->uses[middle] < from)
             low = middle + 1;

@@ -25,21 +25,22 @@
 typedef struct tide_recording {
     tide_schedule_step *schedule_steps;
     uint32_t length;
-    uint32_t *schedule_step_first; /* per schedule step (and one more): the number of its first use */
-    uint32_t *schedule_step_of;    /* per use */
-    uint32_t *uses;                /* their numbers, chunk by chunk, ascending */
-    uint32_t *first;               /* per chunk (and one more): where its uses begin */
-    uint32_t number;               /* of recordings made so far: tells this one from the one before */
-    bool valid;                    /* complete and indexed */
+    uint32_t *schedule_step_first; /* for each schedule step (and one more): the number of its first use */
+    uint32_t *schedule_step_of;    /* for each use: its schedule step */
+    uint32_t *uses;                /* the numbers of all uses, sorted by chunk and then by number */
+    uint32_t *first;               /* for each chunk (and one more): where its uses begin in `uses` */
+    /* number among all recordings made, which tells this one from the one before */
+    uint32_t number;
+    bool valid; /* the recording is complete and its index is built */
 } tide_recording;
 
 enum { TIDE_SCHEDULE_FORWARD = 0, TIDE_SCHEDULE_TRAINING, TIDE_SCHEDULE_KINDS };
 
 typedef enum tide_schedule_mode {
-    TIDE_SCHEDULE_BETWEEN = 0, /* no step is open; the next is expected to be a training step */
+    TIDE_SCHEDULE_BETWEEN = 0, /* no step is open; the next one is expected to be a training step */
     TIDE_SCHEDULE_RECORDING,
     TIDE_SCHEDULE_FOLLOWING,
-    TIDE_SCHEDULE_LOST, /* the step is too long to be recorded */
+    TIDE_SCHEDULE_LOST, /* the open step is too long to be recorded */
 } tide_schedule_mode;
 
 typedef struct tide_schedule {
@@ -50,30 +51,32 @@ typedef struct tide_schedule {
     uint32_t schedule_step_capacity;
     uint32_t use_capacity;
     tide_schedule_mode mode;
-    uint32_t kind; /* of the open step */
+    uint32_t kind; /* kind of the open step */
     uint32_t cursor;
 } tide_schedule;
 
-/* For steps of these ops, which are complete. NO_MEMORY; nothing to free then. */
+/* Create a schedule for steps of these ops; no op may be added later. NO_MEMORY; then there is nothing to
+ * free. */
 tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops);
 void tide_schedule_destroy(tide_schedule *schedule);
 
 void tide_schedule_begin(tide_schedule *schedule, bool training);
-/* A schedule step begins. True if it is the first that differs from the recording. */
+/* Call when a schedule step begins. True if it is the step's first difference from the recording. */
 bool tide_schedule_advance(tide_schedule *schedule, tide_schedule_step schedule_step);
-/* The step is over. True if it was shorter than the recording. */
+/* Call when the step has ended. True if it was shorter than the recording. */
 bool tide_schedule_end(tide_schedule *schedule);
-/* The step was given up: forget a recording in progress; a recording that was followed stays valid. */
+/* Call when the step is given up: a recording in progress is dropped; a recording that was followed stays
+ * valid. */
 void tide_schedule_abort(tide_schedule *schedule);
 
 /* The recording that says which schedule steps are expected, NULL if there is none. */
 const tide_recording *tide_schedule_active(const tide_schedule *schedule);
-/* The number of the chunk's next use, in this step or the next; and of its last use in a step. TIDE_USE_NONE
- * if the chunk has none. Both need an active recording. */
+/* The number of the chunk's next use, in this step or the next. The second call: of the chunk's last use in a
+ * step. TIDE_USE_NONE: the chunk has no use. Both need an active recording. */
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
-/* Schedule steps from the cursor to a use, in this step or the next: 0 if it is the next schedule step's. For
- * TIDE_USE_NONE twice the recording's length. */
+/* The number of schedule steps from the cursor to a use, in this step or the next; 0: the schedule step at
+ * the cursor has the use. For TIDE_USE_NONE: twice the recording's length. */
 uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use);
 
 #endif

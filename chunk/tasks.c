@@ -37,7 +37,7 @@ static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
     task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
 }
 
-/* The next piece of a PARAM chunk's pending update: a task that has no slots yet. */
+/* The task for the next piece of a PARAM chunk's pending update; its chunks have no slots yet. */
 static tide_command pending_task(const tide_tasks *t, tide_chunk chunk)
 {
     const tide_pending_update *update = &t->pending->chunks[chunk];
@@ -54,7 +54,7 @@ static tide_command pending_task(const tide_tasks *t, tide_chunk chunk)
     return task;
 }
 
-/* The sets that a PARAM chunk belongs to: bit i for set i. */
+/* The sets to which a PARAM chunk belongs: bit i for set i. */
 static uint32_t entry_of(const tide_tasks *t, tide_chunk chunk)
 {
     assert(tide_pending_is_param_chunk(t->pending, chunk));
@@ -87,7 +87,7 @@ static void look_again(tide_tasks *t)
     }
 }
 
-/* The first chunk of a set, or with `first_only` of those in it that a request waits for. */
+/* The first chunk of a set; with `first_only`, the first one that a request waits for. */
 static tide_chunk first_of(const tide_tasks *t, uint32_t set, bool first_only)
 {
     assert(set < TIDE_TASK_FIRST);
@@ -124,11 +124,13 @@ bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool fir
     look_again(tasks);
     const tide_chunk on_device = first_of(tasks, TIDE_TASK_WAITS_ON_DEVICE, first_only),
                      on_host = first_of(tasks, TIDE_TASK_WAITS_ON_HOST, first_only);
-    for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* the first chunk first */
+    for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* begin with the tier whose chunk has the lower number */
         const bool device = (on_device < on_host) == (i == 0);
         const tide_chunk chunk = device ? on_device : on_host;
         const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-        const bool waits = !device && turn->out_busy && !first_only; /* copies under way come first */
+        /* if the link to the host is busy, copies under way come first, unless a request waits for the
+         * task */
+        const bool waits = !device && turn->out_busy && !first_only;
         if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
         assert(tide_pending_has(tasks->pending, chunk) && tasks->pending->chunks[chunk].on_device == device);
@@ -160,8 +162,8 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
-/* A task is done with a chunk, or failed. If the task wrote it in one tier, its copy in the other is no
- * longer valid. */
+/* Release a chunk when its task is done or has failed. If the task has written the chunk in one tier, the
+ * copy in the other is no longer valid. */
 static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *item, bool ok)
 {
     const tide_chunk chunk = item->chunk;
@@ -171,13 +173,15 @@ static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *i
     tide_places_close(t->places, chunk);
     tide_places_unpin(t->places, chunk, tier);
     if (ok && item->access & TIDE_ACCESS_WRITE) {
-        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
+        /* a stale device slot is kept for the new values */
+        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale)
             tide_places_release(t->places, chunk, other);
         assert(!tide_place_has(place, other));
         tide_places_set_valid(t->places, chunk, tier);
         tide_tensors_note_content(t->tensors, chunk);
     } else if (ok && place->live) {
-        tide_places_set_valid(t->places, chunk, tier); /* the content is the zeros that the task read */
+        /* the zeros that the task read are the chunk's content */
+        tide_places_set_valid(t->places, chunk, tier);
     }
     tide_places_tidy_host(t->places, chunk);
 }
@@ -213,7 +217,7 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
     return TIDE_OK;
 }
 
-/* The PARAM chunks whose pending updates the host request waits for. */
+/* Mark, or unmark, the PARAM chunks whose pending updates the host request waits for. */
 static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
 {
     for (uint32_t i = 0; i < t->access.task_count; i++) {
@@ -240,7 +244,8 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
                            .tier = TIDE_TIER_HOST,
                            .reason = TIDE_REASON_ACCESS,
                            .chunk = chunks[0].tensor};
-    for (uint32_t i = 0; i < count; i++) /* the caller may write a part of a chunk and needs the rest */
+    /* the caller may write only a part of a chunk, so the rest must be brought, too */
+    for (uint32_t i = 0; i < count; i++)
         add_chunk(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
     mark_access(tasks, TIDE_MARK_FIRST, 0);
     return TIDE_OK;

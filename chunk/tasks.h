@@ -13,11 +13,12 @@
 
 #include "chunk/victims.h"
 
-/* Updates and restores handed out at a time, per tier: one runs, one follows. */
+/* The most updates and restores that a tier has at the same time: one runs, the next one waits. */
 enum { TIDE_OPEN_TASKS_MAX = 2 };
 
-/* Pieces that wait on the device; on the host; on the host with 0 to 2 chunks that need zeros and all others
- * there. From TIDE_TASK_FIRST on the same, for chunks that a request waits for. */
+/* Sets of PARAM chunks whose next piece waits on the device; on the host; on the host with 0 to 2 chunks that
+ * need zeros and all others there. The sets from TIDE_TASK_FIRST on are the same for chunks that a request
+ * waits for. */
 enum {
     TIDE_TASK_WAITS_ON_DEVICE = 0,
     TIDE_TASK_WAITS_ON_HOST,
@@ -33,36 +34,38 @@ typedef struct tide_tasks {
     tide_pending *pending;
     tide_moves *moves;
     tide_victims *victims;
-    tide_command assembling[TIDE_TIER_COUNT]; /* task_count 0: none is */
-    uint32_t running[TIDE_TIER_COUNT];        /* updates and restores */
-    tide_bitset sets[TIDE_TASK_SETS];         /* of PARAM chunks */
+    /* the task that is being assembled on each tier; task_count 0: none */
+    tide_command assembling[TIDE_TIER_COUNT];
+    uint32_t running[TIDE_TIER_COUNT]; /* updates and restores that run on each tier */
+    tide_bitset sets[TIDE_TASK_SETS];  /* sets of PARAM chunks */
     uint64_t *words;
-    uint16_t *entries;   /* per PARAM chunk: bit i: it is in set i */
-    tide_command access; /* task_count 0: none */
+    uint16_t *entries;   /* for each PARAM chunk: bit i says whether it is in set i */
+    tide_command access; /* the host request; task_count 0: none is open */
     bool access_running;
-    tide_chunk accessed; /* the chunk with the mark ACCESSED; NONE: none yet */
+    tide_chunk accessed; /* the chunk with the mark ACCESSED; TIDE_CHUNK_NONE: none */
 } tide_tasks;
 
-/* An object without tasks. NO_MEMORY. A zeroed one may be destroyed, too. */
+/* Create an object without tasks. NO_MEMORY. A zeroed one may be destroyed, too. */
 tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors,
                               tide_pending *pending);
 void tide_tasks_destroy(tide_tasks *tasks);
 
-/* The next task whose chunks are all on the host, if the executor may have another. `first_only`: only a task
- * that a request waits for. */
+/* Make the command for the next task whose chunks are all on the host, if the host may get another task.
+ * `first_only`: only a task that a request waits for. */
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command);
-/* The next move towards a task, or a task that then has all its chunks; `first_only` as above. */
+/* Make the command for the next move that a task needs, or for a task that has all its chunks. `first_only`
+ * as above. */
 bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool first_only,
                               tide_command *command);
-/* The next move towards the open host request, its ACCESS command, or a pending update of its chunks. The
- * request is not handed out yet. */
+/* Make the next command for the open host request, which has not been handed out: a move, a pending update of
+ * its chunks, or the ACCESS command. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
-/* A task is over: done, failed, or cancelled before it started. */
+/* Call when a task has ended: done, failed, or cancelled before it started. */
 void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piece_end how);
 
 /* --- the host request --- */
 
-/* Open the host request: manager.h. ARGUMENT. */
+/* Open the host request (manager.h). ARGUMENT. */
 tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, uint32_t count);
 /* Close the host request, which is done or given up. */
 void tide_tasks_close_access(tide_tasks *tasks);
@@ -71,16 +74,17 @@ void tide_tasks_close_access(tide_tasks *tasks);
 
 /* Are all chunks of a host task there, but for `*needs_zero` chunks that need a slot? */
 bool tide_assemble_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *needs_zero);
-/* The next move towards the task; or the task, if all its chunks are there. */
+/* Make the command for the next move that the task needs; or for the task, if all its chunks are there. */
 bool tide_assemble_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task,
                         tide_command *command);
-/* Pin the chunks of a task and hand it out. All are there, or slots are free for those that need zeros. */
+/* Pin the chunks of a task and make its command. All chunks must be there, except some that need zeros, for
+ * which slots must be free. */
 void tide_assemble_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
-/* Give up the assembly on both tiers. */
+/* Give up the assembly of tasks on both tiers. */
 void tide_assemble_forget(tide_tasks *tasks);
 
-/* Is every PARAM chunk in the sets that it belongs to? Chunks on the change list, which the sets do not know
- * yet, are left out. Walks all PARAM chunks. */
+/* Check: is every PARAM chunk in its right sets? Leaves out chunks that have changed since they were sorted.
+ * Walks all PARAM chunks. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)

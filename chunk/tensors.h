@@ -42,10 +42,10 @@ typedef struct tide_tensor_counts {
 
 typedef struct tide_param_record {
     tide_tensor_state state;
-    tide_chunk first, last; /* PARAM chunks */
-    bool has_gradient;      /* its place holds the gradient */
+    tide_chunk first, last; /* the PARAM chunks in which the param lies */
+    bool has_gradient;      /* the param's place holds the gradient */
     uint32_t open_chunks;   /* chunks whose update or restore is still pending for this gradient */
-    uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
+    uint64_t gradient_step; /* the step that made the gradient, or took it as zero; 0: no step has */
 } tide_param_record;
 
 typedef struct tide_tensors {
@@ -53,51 +53,53 @@ typedef struct tide_tensors {
     const tide_layout *layout;
     tide_places *places;
     tide_param_record *params;
-    uint8_t *part_states;       /* per part of an ACTIVATION tensor */
-    tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
+    uint8_t *part_states;       /* one for each part of an ACTIVATION tensor */
+    tide_tensor_counts *counts; /* one for each chunk; chunks of optimizer state have none */
 } tide_tensors;
 
-/* All FREE. `places` may be created later, before the first change. NO_MEMORY. Zeroed ones may be destroyed,
- * too. */
+/* Create the states, all FREE. `places` may be created later, before the first change. NO_MEMORY. Zeroed
+ * states may be destroyed, too. */
 tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places);
 void tide_tensors_destroy(tide_tensors *tensors);
 
 void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to);
 tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part);
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to);
-/* May a tensor go from one state to another? */
+/* Is this transition between states allowed? */
 bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to);
-/* A task has written content into a chunk: params without a value have one from now on, an fp32 chunk is
- * live. */
+/* Call when a task has written content into a chunk: its params have values from now on; a STATE chunk is
+ * live from now on. */
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 
 /* --- gradients --- */
 
-/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: something is pending for
- * all its chunks. */
+/* Call when the param's place holds the gradient of `step` (`made`), or when the step made none and zero is
+ * taken for it: from now on an update is pending for all chunks of the param. */
 void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made);
-/* Training step `step` is over: params without a gradient of it get zero. Returns how many. */
+/* Call when training step `step` has ended: takes zero for the gradient of each param that got none. Returns
+ * the number of these params. */
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step);
-/* Are all params of the chunk HOLD_AFTER_BWD, so that its gradients are complete? And are all of these of
- * `step`? */
+/* Are all params of the chunk HOLD_AFTER_BWD, so that its gradients are complete? The second call: are these
+ * gradients all of `step`? */
 bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk);
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Does any param in the chunk hold its gradient, or part of it, made by `step`? */
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
-/* Nothing of `step` is pending for the chunk any more: its params go back to HOLD when no other chunk of
- * theirs has anything pending. */
+/* Call when nothing of `step` is pending for the chunk any more: each of its params goes back to HOLD once
+ * nothing is pending for the param's other chunks. */
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Let no param have a gradient any more (the pool is poisoned). */
 void tide_tensors_forget_gradients(tide_tensors *tensors);
 
 /* --- the end of a step --- */
 
-/* After a forward-only pass, or one given up. Params whose update is still pending keep their state. */
+/* Call after a forward-only pass, or after one was given up. Params whose update is still pending keep their
+ * state. */
 void tide_tensors_rest(tide_tensors *tensors);
 void tide_tensors_free_activations(tide_tensors *tensors);
 
-/* Do the counts agree with places? A chunk is live if a tensor of it is, and pinned if one is in use. Walks
- * all chunks. */
+/* Check that the counts agree with places: a chunk is live if one of its tensors is, and pinned if one is in
+ * use. Walks all chunks. */
 bool tide_tensors_is_valid(const tide_tensors *tensors);
 
 #endif

@@ -5,7 +5,8 @@
 
 enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 
-/* Buckets of the device: chunks that no request wants, and from REQUESTED on those that one does. */
+/* Buckets of chunks on the device. Those up to REQUESTED have no chunk that a request wants; from there on
+ * follow the same buckets for chunks that one does. */
 enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_BUCKETS = 2 * REQUESTED };
 
 /* Buckets of host copies: duplicates of chunks that the device has, and chunks that only the host has;
@@ -76,7 +77,7 @@ static void sort(tide_victims *v, tide_chunk chunk)
     tide_priority_buckets_put(&v->copies, chunk, copy, key);
 }
 
-/* Sort the states that the device updates with a PARAM chunk: their keys are beside its key. */
+/* Sort the STATE chunks that the device updates with a PARAM chunk, whose keys depend on that chunk's key. */
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
     assert(v->pending->on_device[param_chunk]);
@@ -84,7 +85,8 @@ static void sort_states(tide_victims *v, tide_chunk param_chunk)
         sort(v, tide_layout_piece(v->layout, param_chunk, i).state_chunk);
 }
 
-/* Sort all chunks anew, when the keys are of another recording, or of uses too long ago to be told apart. */
+/* Sort all chunks anew: the recording has changed, or, without one, the last uses are too long ago to be told
+ * apart. */
 static void begin_anew(tide_victims *v)
 {
     const uint64_t uses = v->places->uses;
@@ -95,7 +97,7 @@ static void begin_anew(tide_victims *v)
     tide_places_notify_all(v->places, TIDE_SUBSCRIBER_VICTIMS);
 }
 
-/* Sort the chunks that changed. */
+/* Sort the chunks that have changed. */
 static void look_again(tide_victims *v)
 {
     const bool too_long = !v->future->active && v->places->uses - v->since > v->future->never_first;
@@ -112,7 +114,7 @@ static void look_again(tide_victims *v)
 
 /* --- device slots --- */
 
-/* The farthest chunk in these buckets that the rule allows. */
+/* The farthest chunk in these buckets that the rule allows to leave. */
 static tide_chunk farthest(const tide_victims *v, tide_victim_rule rule, uint32_t among)
 {
     assert(among < 1u << REQUESTED);
@@ -228,8 +230,8 @@ static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, 
                                      bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
 }
 
-/* Has the chunk changed since victims last looked? A STATE chunk also counts as changed when a PARAM chunk
- * has with which it is sorted. */
+/* Has the chunk changed since it was sorted? A STATE chunk has also changed if a PARAM chunk with which it is
+ * sorted has. */
 static bool is_changed(const tide_victims *v, tide_chunk chunk)
 {
     uint32_t changed = tide_place_of(v->places, chunk)->changed;
@@ -243,7 +245,7 @@ static bool is_changed(const tide_victims *v, tide_chunk chunk)
 bool tide_victims_is_valid(const tide_victims *victims)
 {
     if (victims->epoch != victims->future->epoch)
-        return true; /* the next look sorts all chunks anew */
+        return true; /* look_again will sort all chunks anew */
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
         if (!is_changed(victims, chunk) &&

@@ -33,19 +33,19 @@ typedef struct tide_victims {
     const tide_pending *pending;
     tide_priority_buckets device; /* chunks that may leave the device */
     tide_priority_buckets copies; /* chunks whose host slot may be taken */
-    uint64_t epoch;               /* the future's, when the buckets were sorted */
-    uint64_t since;               /* without a recording: the last use that counts as long ago */
+    uint64_t epoch;               /* the future's epoch for which the buckets are sorted */
+    uint64_t since;               /* without a recording: uses up to this one count as equally long ago */
 } tide_victims;
 
-/* Victims with empty buckets. NO_MEMORY. A zeroed one may be destroyed, too. */
+/* Create victims with empty buckets. NO_MEMORY. A zeroed object may be destroyed, too. */
 tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
                                 tide_moves *moves, const tide_future *future, const tide_pending *pending);
 void tide_victims_destroy(tide_victims *victims);
 
 typedef struct tide_victim_rule {
-    uint32_t spared;            /* marks of chunks that stay */
-    uint32_t spared_duplicates; /* marks of chunks whose host copy stays too */
-    bool only_clean;            /* no chunk that needs a copy */
+    uint32_t spared;            /* chunks with these marks stay on the device */
+    uint32_t spared_duplicates; /* chunks with these marks keep their host copies, too */
+    bool only_clean;            /* chunks that need a copy stay on the device */
 } tide_victim_rule;
 
 /* Evict, without a copy, a chunk whose slot has no content that is needed. False if the rule allows none. */
@@ -54,15 +54,15 @@ bool tide_victims_evict_reclaimable(tide_victims *victims, tide_victim_rule rule
 /* Evict the best victim that the rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                         tide_command *command);
-/* Make a host slot free, dropping a duplicate if need be. False if there is none. */
+/* Make a host slot free; drops a duplicate if necessary. False if no slot can be made free. */
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared`
  * marks. */
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared);
-/* Move some host chunk to the device so that a host slot becomes free. */
+/* Move a chunk from the host to the device, so that its host slot becomes free. */
 bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command);
 
-/* Is every chunk that has not changed meanwhile in its right buckets? Walks all chunks. */
+/* Check: is every chunk that has not changed since it was sorted in its right buckets? Walks all chunks. */
 bool tide_victims_is_valid(const tide_victims *victims);
 
 #endif

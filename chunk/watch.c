@@ -1,5 +1,5 @@
-/* An observer's view of the manager: places, requests and plans. These calls change nothing but which chunks
- * have already been returned. */
+/* Calls for an observer of the manager: places, requests and plans. They change nothing, except that a
+ * changed chunk is returned only once. */
 #include "chunk/manager_internal.h"
 
 #include <assert.h>
