@@ -50,7 +50,7 @@ typedef struct tide_account {
     tide_memory_usage ledgers[TIDE_TIER_COUNT];
     tide_mappings mappings;
     bool slots_made[TIDE_TIER_COUNT];
-    tide_extent region; /* with the size that the caller asked for */
+    tide_extent region; /* its bytes are those that the caller asked for, not rounded to pages */
     uint32_t region_part_count;
 
     /* Guards all fields below, which commands read; taken after `lock`. NULL: `lock` guards them, too. */

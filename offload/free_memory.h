@@ -36,7 +36,8 @@
 /* The only way to the system and the clock. */
 typedef struct tide_free_memory_machine {
     uint64_t (*available_bytes)(void *context);
-    uint64_t (*limit_bytes)(void *context);   /* left in the control groups; UINT64_MAX: no limit */
+    /* bytes left in the control groups; UINT64_MAX: there is no limit */
+    uint64_t (*limit_bytes)(void *context);
     uint64_t (*dormant_bytes)(void *context); /* UINT64_MAX: any amount may be plugged in */
     uint64_t (*now_ns)(void *context);
     void (*sleep_until)(void *context, uint64_t ns);
@@ -51,10 +52,10 @@ typedef struct tide_free_memory {
 
     pthread_mutex_t lock; /* Guards the fields below. Taken last; held during calls of the machine. */
     uint64_t given_bytes;
-    uint64_t untouched_bytes; /* of these */
-    uint64_t free_bytes;      /* at the last look: available and not given out */
+    uint64_t untouched_bytes; /* bytes given out and not touched yet */
+    uint64_t free_bytes;      /* bytes that were available and not given out at the last look */
     uint64_t sign_ns;         /* when a step was last given or touched */
-    bool over;                /* stopped, or failed by rule 3 */
+    bool over;                /* the request was stopped, or has failed by rule 3 */
 } tide_free_memory;
 
 const tide_free_memory_machine *tide_free_memory_machine_system(void);

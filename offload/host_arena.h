@@ -31,7 +31,7 @@ typedef struct tide_host_pinning {
     tide_status (*pin)(void *context, const char *what, void *address, uint64_t bytes);
     void (*unpin)(void *context, void *address, uint64_t bytes);
     void *context;
-    int32_t node; /* topology.h */
+    int32_t node; /* the buffers' NUMA node (topology.h) */
 } tide_host_pinning;
 
 /* Make an arena; `pinning` is copied, NULL: buffers are not pinned and lie on the nearest node. If jemalloc

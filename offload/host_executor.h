@@ -20,9 +20,9 @@
 enum { TIDE_HOST_EXECUTOR_COMMANDS = 256 };
 
 typedef struct tide_host_executor_options {
-    uint32_t threads;         /* for parallel regions inside the functions; > 0 */
-    void (*threads_set)(int); /* omp_set_num_threads; NULL: the one that this code finds, if any */
-    int32_t node;             /* topology.h */
+    uint32_t threads;         /* threads of a parallel region inside a function; > 0 */
+    void (*threads_set)(int); /* the process's omp_set_num_threads; NULL: this code looks for it */
+    int32_t node;             /* the NUMA node to run on (topology.h) */
     tide_device_observer observer;
     void *observer_context;
     /* Both are called on the executor's thread, which holds no lock then: `passed` when a recorded moment has
@@ -50,7 +50,7 @@ typedef struct tide_host_executor {
     uint64_t enqueued;
     uint64_t completed;
     uint64_t busy_ns;
-    uint32_t threads; /* in a team that a function makes */
+    uint32_t threads; /* threads of the team that a function makes */
     bool failed;
     bool closing;
 } tide_host_executor;

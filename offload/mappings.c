@@ -16,7 +16,7 @@ void tide_mappings_init(tide_mappings *mappings, uint64_t chunk_bytes)
 
 void tide_mappings_destroy(tide_mappings *mappings)
 {
-    assert(tide_mappings_is_valid(mappings)); /* the full walk, once in a device's life */
+    assert(tide_mappings_is_valid(mappings)); /* walks everything, but only once in a device's life */
     for (uint32_t i = 0; i < mappings->range_count; i++)
         free(mappings->ranges[i].slot_of_chunk);
     free(mappings->slots);

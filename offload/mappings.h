@@ -22,8 +22,9 @@ typedef struct tide_mappings_range {
 } tide_mappings_range;
 
 typedef struct tide_mappings_slot {
-    char *place;     /* NULL: mapped only at its own address */
-    uint64_t serial; /* of its latest mapping */
+    /* the chunk's place where the slot is mapped; NULL: the slot is mapped only at its own address */
+    char *place;
+    uint64_t serial; /* serial number of the slot's latest mapping */
 } tide_mappings_slot;
 
 typedef struct tide_mappings {

@@ -16,8 +16,8 @@ typedef struct tide_stream_thread_options {
     tide_stream role; /* for the thread's name ("tide-host") and for messages */
     bool bound;       /* bind it to `node` (topology.h) if possible; elsewhere it is only slower */
     int32_t node;
-    uint32_t threads;           /* for parallel regions inside the functions; > 0 */
-    void (*threads_set)(int);   /* omp_set_num_threads; NULL: the one that this code finds, if any */
+    uint32_t threads;           /* threads of a parallel region inside a function; > 0 */
+    void (*threads_set)(int);   /* the process's omp_set_num_threads; NULL: this code looks for it */
     void (*run)(void *context); /* the thread's work; when it returns, the thread ends */
     void *context;
 } tide_stream_thread_options;

@@ -22,15 +22,15 @@ typedef struct tide_topology_node {
 
 typedef struct tide_topology {
     char processor[64];  /* the processor's name, "unknown" if the system does not say */
-    uint32_t cores;      /* physical; 0 if unknown */
-    uint32_t processors; /* logical, those that this process may use */
+    uint32_t cores;      /* physical cores; 0: unknown */
+    uint32_t processors; /* logical processors that this process may use */
     uint64_t memory_bytes;
     uint64_t available_bytes; /* the value of tide_topology_available_bytes() */
     uint64_t dormant_bytes;   /* the value of tide_topology_dormant_bytes("") */
     uint64_t page_bytes;
-    uint64_t huge_page_bytes;        /* 0: none */
+    uint64_t huge_page_bytes;        /* 0: there are no huge pages */
     char transparent_huge_pages[16]; /* "always", "madvise", "never" or "none" */
-    bool can_bind;                   /* this build has hwloc, which binds */
+    bool can_bind;                   /* this build has hwloc, which can bind memory and threads */
     uint32_t node_count;             /* at least 1 */
     tide_topology_node nodes[TIDE_TOPOLOGY_NODES_MAX];
 } tide_topology;

@@ -533,7 +533,7 @@ struct tide_trace_event {
     uint64_t ended_by; /* of a stall: the id of the command that ended it; 0: no command did */
     uint64_t bytes;
     uint64_t busy_ns; /* the part of begin_ns to end_ns in which kernels ran */
-    uint64_t number;  /* the number of the training step, or of lost events */
+    uint64_t number;  /* number of the training step; of a DROPPED event: how many events were lost */
     uint32_t op, slice;
     uint32_t schedule_step;      /* ops and slices begun in the pass so far */
     uint32_t chunk;              /* numbered through all spaces: PARAM, STATE, ACTIVATION */

@@ -37,11 +37,11 @@ typedef struct tide_cuda_stream {
 } tide_cuda_stream;
 
 typedef struct tide_cuda_device {
-    tide_account account; /* its lock is the memory lock */
+    tide_account account; /* its lock is called the memory lock */
     tide_device_options options;
     uint32_t ordinal;
     char name[112];   /* "GPU 0 (NVIDIA H200)" */
-    int32_t node;     /* topology.h */
+    int32_t node;     /* the GPU's NUMA node (topology.h) */
     uint32_t threads; /* threads that make memory at start, when nothing else runs */
     tide_cuda_driver driver;
 

@@ -23,7 +23,7 @@
 #include "offload/host_memory.h"
 
 typedef struct tide_host_device {
-    tide_account account; /* its lock is the memory lock */
+    tide_account account; /* its lock is called the memory lock */
     tide_device_options options;
     uint32_t threads;
     tide_host_link link;
@@ -32,10 +32,10 @@ typedef struct tide_host_device {
     tide_host_slots host_slots; /* [memory lock] for changes */
     tide_host_arena *arena;     /* [memory lock] */
 
-    tide_host_streams streams; /* its lock guards it and the rest */
+    tide_host_streams streams; /* their lock guards the streams, `hazard`, `place_lost` and `statistics` */
     tide_hazard *hazard;       /* NULL: off */
     bool place_lost;           /* a chunk's place could not be restored, so the device can't recover */
-    tide_device_statistics statistics; /* without the part that the streams keep */
+    tide_device_statistics statistics; /* the counters that this struct keeps; the streams keep the others */
 
     _Atomic(tide_device_describe) describe; /* atomic, since the fault handler reads it */
     _Atomic(void *) describe_context;

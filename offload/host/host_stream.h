@@ -31,7 +31,8 @@ typedef struct tide_host_command {
     tide_kernel run; /* NULL: a wait for `awaited` */
     tide_stream_point awaited;
     tide_command_name name;
-    bool kernel;   /* a launch; skipped after an earlier launch of its stream has failed */
+    /* the command is a launch, which is skipped after an earlier launch of its stream has failed */
+    bool kernel;
     bool recorded; /* an event was recorded behind this command: its completion rings the doorbell */
 } tide_host_command;
 
@@ -41,8 +42,9 @@ typedef struct tide_host_stream {
     tide_host_streams *owner;
     tide_stream role;
     pthread_t thread;
-    uint64_t random;   /* state of the random delays; its thread's own */
-    uint64_t ready_ns; /* when a kernel or a wait last released the stream; its thread's own */
+    uint64_t random; /* state of the random delays; only the stream's thread uses it */
+    /* when a kernel or a wait last released the stream; only the stream's thread uses it */
+    uint64_t ready_ns;
 
     /* The owner's lock guards the fields below; but the thread reads a command between completed and enqueued
      * without it. */
@@ -59,7 +61,7 @@ typedef struct tide_host_stream {
 } tide_host_stream;
 
 struct tide_host_streams {
-    uint32_t threads; /* for parallel regions inside kernels */
+    uint32_t threads; /* threads of a parallel region inside a kernel */
     uint64_t delay_max_us;
     tide_device_observer observer;
     void *observer_context;
@@ -68,7 +70,7 @@ struct tide_host_streams {
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
     uint64_t ringing;  /* the value of `doorbell` at the last ring */
-    uint32_t watching; /* parked threads that events wake, too */
+    uint32_t watching; /* parked threads that completed events wake, too */
     bool closing;
     tide_status failure;
     char failure_message[TIDE_HOST_MESSAGE_BYTES];
