@@ -1,13 +1,15 @@
-/* A problem of attention in both worlds: buffers as a kernel gets them, and the same values in float64 with what must come out.
+/* One attention problem: its buffers as a kernel gets them, its inputs in float64, and the expected
+ * results computed from these in float64.
  *
- * q and k lie in one matrix, v in the same or in one of its own; dq, dk and dv in another:
+ * q and k lie in one matrix, v in the same matrix or in one of its own; dq, dk and dv share another
+ * matrix:
  *
- *     a row of x:    | q: heads | k: kv_heads | v: kv_heads | gap |        or    | q | k | gap |    | v | gap | gap |
- *     a row of dx:   | dq | dk | dv | gap |                                or    | dv | dq | dk | gap |
+ *     a row of x:   | q: heads | k: kv_heads | v: kv_heads | gap |  or  | q | k | gap |    | v | gap | gap |
+ *     a row of dx:  | dq | dk | dv | gap |                          or  | dv | dq | dk | gap |
  *
- * Gaps are poisoned: what a kernel reads of one makes a NaN, and what it writes there case_check_gaps() sees. Forward and
- * backward are run by the same two functions in every program; the workspace is poisoned and guarded as well.
- */
+ * The gaps are poisoned: a kernel that reads a gap computes a NaN, and case_check_gaps() finds each write
+ * to one. Every test program runs forward and backward by the same two functions, which give the kernels a
+ * poisoned workspace between guard bytes. */
 #ifndef TIDEPOOL_TESTS_ATTENTION_CASE_H
 #define TIDEPOOL_TESTS_ATTENTION_CASE_H
 
@@ -17,20 +19,25 @@ enum { Q, K, V, TENSORS };
 
 typedef struct attention_shape {
     size_t batch, length, heads, kv_heads, head_width;
-    size_t gap; /* elements behind each row */
+    /* elements behind each row */
+    size_t gap;
     bool v_apart;
-    /* where in the first sequence they begin, ascending, but for the first; 0 ends the list. In each sequence
-     * that follows one token later. NULL: `starts` is. */
+    /* The tokens at which the documents of the first sequence begin, ascending, ended by 0. The first
+     * document, which begins at token 0, is not listed. In each further sequence every document begins one
+     * token later than in the sequence before. NULL: the kernels get no list of starts. */
     const size_t *documents;
 } attention_shape;
 
-/* A tensor within its matrix. */
+/* Where a tensor lies within its matrix. */
 typedef struct attention_part {
-    size_t first, row, width; /* element where it begins; from one row to the next; of each row its own */
+    /* `first`: element at which the tensor begins; `row`: elements from one row of the matrix to the next;
+     * `width`: elements of a row that are the tensor's */
+    size_t first, row, width;
 } attention_part;
 
-/* Is the `number`-th of a list of shapes checked with this dtype? The GPU's kernels run on the CPU take a minute for all of
- * them: there each shape is checked with one dtype, unless TIDE_TEST_ALL is set (tools/campaign.sh). */
+/* Whether the test checks shape `number` of a list with this dtype. On the CPU the GPU's kernels would
+ * take a minute for all shapes and dtypes, so there each shape is checked with one dtype, unless
+ * TIDE_TEST_ALL is set (tools/campaign.sh sets it). */
 static inline bool case_is_taken(size_t number, tide_dtype dtype)
 {
 #if defined(TEST_CUDA_ON_CPU)
@@ -43,32 +50,35 @@ static inline bool case_is_taken(size_t number, tide_dtype dtype)
 
 typedef struct attention_case {
     attention_shape shape;
-    size_t rows, width; /* heads x head_width, a row of out */
+    /* width: heads x head_width, a row of out */
+    size_t rows, width;
     attention_part x[TENSORS], dx[TENSORS];
-    buffer qk, v; /* the same where v is not apart */
+    /* v is the same buffer as qk unless v_apart */
+    buffer qk, v;
     buffer starts;
     buffer out, logsumexp, dout, dqkv;
-    double *values[TENSORS]; /* of q, k, v: [rows, width of the part] */
-    double *g;               /* of dout */
-    double *y, *l;           /* what out and logsumexp must be, once case_reference() has run */
+    double *values[TENSORS]; /* q, k, v in float64: [rows, width of the part] */
+    double *g;               /* dout in float64 */
+    double *y, *l;           /* out and logsumexp as case_reference() computed them */
 } attention_case;
 
-/* What is added to `tolerance` where the GPU's tensor cores take the weights, and in backward the scores' gradients, rounded to
- * the operands' type: half a unit of 1/256 or 1/2048 of each, and weights sum to one. `times` as many roundings go into it. */
+/* `tolerance` plus an allowance for the GPU's tensor cores, which take the weights and, in backward, the
+ * scores' gradients rounded to the operands' type. Each rounding errs by at most half a unit of 1/256
+ * (bf16) or 1/2048 (fp16), and the weights sum to one; `times` such roundings enter a result. */
 static inline double tolerance_with(double tolerance, tide_dtype dtype, double times)
 {
     const double units[TEST_DTYPES] = {0.0, ldexp(1.0, -9), ldexp(1.0, -12)};
     return tolerance + (TEST_ON_CPU ? 0.0 : times * units[dtype]);
 }
 
-/* ---- places ---- */
+/* ---- indices ---- */
 
 static inline size_t case_kv_head(const attention_case *c, size_t head)
 {
     return head / (c->shape.heads / c->shape.kv_heads);
 }
 
-/* The values of one head of one token that query head `head` works with. */
+/* Token `token`'s values of the head that query head `head` uses: its own of Q, its group's of K and V. */
 static inline double *case_values(const attention_case *c, int tensor, size_t b, size_t head, size_t token)
 {
     const size_t own = tensor == Q ? head : case_kv_head(c, head);
@@ -85,7 +95,7 @@ static inline size_t case_index_in_logsumexp(const attention_case *c, size_t b, 
     return (b * c->shape.heads + head) * c->shape.length + token;
 }
 
-/* Element i, counted within the tensor alone, where it is in its matrix. */
+/* The index in its matrix of element i of a tensor. */
 static inline size_t part_index(attention_part part, size_t i)
 {
     return part.first + i / part.width * part.row + i % part.width;
@@ -130,7 +140,7 @@ static inline buffer case_matrix(const attention_case *c, int tensor)
     return tensor == V ? c->v : c->qk;
 }
 
-/* q, k and v up to `size`, dout up to 1. */
+/* q, k and v are random up to `size`, dout up to 1. */
 static inline attention_case case_make(attention_shape s, tide_dtype dtype, double size)
 {
     attention_case made = {.shape = s, .rows = s.batch * s.length, .width = s.heads * s.head_width};
@@ -171,7 +181,7 @@ static inline void case_free(attention_case *freed)
         free(all[i]);
 }
 
-/* ---- the kernels ---- */
+/* ---- running the kernels ---- */
 
 static inline void *part_pointer(buffer matrix, attention_part part)
 {
@@ -219,7 +229,6 @@ static inline tide_attention_backward_args case_backward_args(const attention_ca
                                           .dtype = c->qk.dtype};
 }
 
-/* Writes out and logsumexp. */
 static inline void run_forward(const tide_kernels *kernels, const attention_case *c)
 {
     tide_attention_args args = case_forward_args(c);
@@ -230,7 +239,7 @@ static inline void run_forward(const tide_kernels *kernels, const attention_case
     buffer_free(workspace);
 }
 
-/* Writes dqkv; behind forward, whose out and logsumexp it reads. */
+/* Call run_forward() first: backward reads its out and logsumexp. */
 static inline void run_backward(const tide_kernels *kernels, const attention_case *c)
 {
     tide_attention_backward_args args = case_backward_args(c);
@@ -247,7 +256,7 @@ static inline void run_both(const tide_kernels *kernels, const attention_case *c
     run_backward(kernels, c);
 }
 
-/* As if no kernel had run. */
+/* Poisons the results as they were before any kernel ran. */
 static inline void case_forget_results(const attention_case *c)
 {
     buffer results[] = {c->out, c->logsumexp, c->dqkv};
@@ -255,7 +264,7 @@ static inline void case_forget_results(const attention_case *c)
         memset(results[i].data, POISON, results[i].bytes);
 }
 
-/* ---- what must come out ---- */
+/* ---- expected results ---- */
 
 static inline double score(const attention_case *c, size_t b, size_t head, size_t query, size_t key)
 {
@@ -266,7 +275,8 @@ static inline double score(const attention_case *c, size_t b, size_t head, size_
     return sum / sqrt((double)c->shape.head_width);
 }
 
-/* One query's row of one head: y and l, written as the formula reads. */
+/* The reference for one query of one head: sets its row of y and its l, by the formula in the plainest
+ * order. */
 static inline void attend_reference(const attention_case *c, size_t b, size_t head, size_t query, double *y,
                                     double *l)
 {
@@ -285,7 +295,6 @@ static inline void attend_reference(const attention_case *c, size_t b, size_t he
     *l = log(sum);
 }
 
-/* Sets y and l. */
 static inline void case_reference(attention_case *c)
 {
     const attention_shape s = c->shape;
@@ -299,7 +308,8 @@ static inline void case_reference(attention_case *c)
                                  c->l + case_index_in_logsumexp(c, b, head, t));
 }
 
-/* Adds what query `query` of one head, with all the keys that it sees, has in the three gradients. `y` is forward's out. */
+/* Adds to dx the contributions of one query of one head, with all keys that it sees, to the three
+ * gradients. `y` is forward's out. */
 static inline void attend_backward_reference(const attention_case *c, size_t b, size_t head, size_t query,
                                              const double *y, double *dx[TENSORS])
 {
@@ -323,8 +333,9 @@ static inline void attend_backward_reference(const attention_case *c, size_t b, 
     }
 }
 
-/* All of dq, dk and dv against float64, given forward's out as it was rounded: within `tolerance` of the largest of each, and
- * what fp32 may lose of the largest of all. */
+/* Compares dq, dk and dv with float64 gradients computed from forward's rounded out. Allowed for each
+ * tensor: `tolerance` times its largest element, plus the fp32 rounding of the largest element of all
+ * three. */
 static inline void case_check_gradients(const attention_case *c, double tolerance)
 {
     const attention_shape s = c->shape;
@@ -351,7 +362,7 @@ static inline void case_check_gradients(const attention_case *c, double toleranc
     free(y);
 }
 
-/* Between the parts of dqkv all is as it was before any kernel. */
+/* Checks that no kernel has written to the gaps between the rows of dqkv. */
 static inline void case_check_gaps(const attention_case *c)
 {
     const size_t row = c->dx[Q].row, used = row - c->shape.gap,
@@ -361,9 +372,10 @@ static inline void case_check_gaps(const attention_case *c)
             assert_int_equal(((const unsigned char *)c->dqkv.data)[i], POISON);
 }
 
-/* ---- slopes ---- */
+/* ---- finite differences ---- */
 
-/* sum(dout x out) of the rows that a value of token `from` of sequence b can reach: of query heads first to last - 1. */
+/* sum(dout x out) over query heads `first` to `last` - 1 and the rows of sequence b from token `from` on:
+ * a value of token `from` affects no other rows. */
 static inline double case_objective(const attention_case *c, size_t b, size_t first, size_t last, size_t from)
 {
     const size_t d = c->shape.head_width;
@@ -379,7 +391,7 @@ static inline double case_objective(const attention_case *c, size_t b, size_t fi
     return sum;
 }
 
-/* Of the objective along element `at` of a tensor. */
+/* The slope of the objective along element `at` of a tensor. */
 static inline double case_slope(const attention_case *c, int tensor, size_t at)
 {
     const size_t row = at / c->x[tensor].width, head = at % c->x[tensor].width / c->shape.head_width;
@@ -394,7 +406,8 @@ static inline double case_slope(const attention_case *c, int tensor, size_t at)
     return (above - below) / (2 * step);
 }
 
-/* Compare every `stride`-th element of q's, k's and v's gradients, counted through all three, with slopes. */
+/* Compares every `stride`-th element of the gradients of q, k and v, counted through all three, with
+ * finite differences. */
 static inline void case_check_slopes(const attention_case *c, size_t stride, double tolerance)
 {
     const size_t ends[TENSORS] = {c->rows * c->x[Q].width, c->rows * (c->x[Q].width + c->x[K].width),

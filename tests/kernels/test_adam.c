@@ -1,8 +1,9 @@
-/* AdamW: truth against float64, and the same bits from every instruction set, thread count and cut. */
+/* AdamW's update and restore. The update is compared with a float64 reference; its bits must not depend on
+ * the instruction set, the number of threads or how the params are cut into segments. */
 #include "kernels/costs.h"
 #include "tests/kernels/test_kernels.h"
 
-/* A run of params and their state. */
+/* Consecutive params and their optimizer state. */
 typedef struct adam_state {
     buffer param, master, momentum, variance;
     size_t elements;
@@ -60,7 +61,7 @@ static tide_adam_factors factors_at(uint64_t step)
     return tide_adam_factors_make(lr, beta1, beta2, epsilon, decay, step, scale);
 }
 
-/* The segments are the launcher's to read. */
+/* Passes the segments as a table, since the launcher reads them on the host. */
 static void run_adamw(const tide_kernels *kernels, const tide_adamw_segment *segments, size_t count,
                       uint64_t step, tide_dtype dtype)
 {
@@ -81,7 +82,7 @@ static void update(const tide_kernels *kernels, const adam_state *state, bool de
     run_adamw(kernels, &segment, 1, step, state->param.dtype);
 }
 
-/* The textbook's AdamW in float64 on one element; returns the new weight. */
+/* AdamW by the textbook in float64 on one element; returns the new weight. */
 static double model_update(double gradient, double weight, double *m, double *v, bool decays, uint64_t step)
 {
     const double g = gradient * scale;
@@ -91,8 +92,8 @@ static double model_update(double gradient, double weight, double *m, double *v,
     return weight * (1 - (decays ? lr * decay : 0.0)) - lr * m_hat / (sqrt(v_hat) + epsilon);
 }
 
-/* Each fp32 operation errs by 2^-24 relative. The moments take four; the step, of the size of lr, about
- * eight; the weight's own rounding two more. */
+/* The tolerances: each fp32 operation errs by 2^-24, relatively. A moment takes four operations, the step,
+ * which is as large as lr, about eight, and the weight's own rounding adds two. */
 static void check_truth(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 1001 };
@@ -148,8 +149,8 @@ static void the_new_param_is_the_rounded_master_and_restore_makes_it_again(void 
     for_each_configuration(check_param_is_rounded_master);
 }
 
-/* Values that instruction sets might treat differently: denormals in and out, infinities, NaN, zeros,
- * extremes. */
+/* Inserts values that instruction sets might treat differently: denormals as inputs and as results,
+ * infinities, NaN, zeros, extremes. */
 static void make_difficult(adam_state *state)
 {
     const double values[] = {1e-40, -1e-42,           1.4e-45,     1e-38, 0.0,
@@ -163,7 +164,7 @@ static void make_difficult(adam_state *state)
     }
 }
 
-/* NaNs may differ in sign and payload between instruction sets: any is as good. */
+/* Makes all NaNs equal, since instruction sets may give them different signs and payloads. */
 static void unify_nans(buffer values)
 {
     for (size_t i = 0; i < values.bytes / tide_dtype_bytes(values.dtype); i++)
@@ -227,8 +228,8 @@ static void cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same
 static void check_cut(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 40000 };
-    const size_t cuts[] = {0,  1,     2,     67,
-                           68, 20011, 39999, COUNT}; /* single params and unaligned ends among them */
+    /* The cuts make segments of a single param and segments with unaligned ends. */
+    const size_t cuts[] = {0, 1, 2, 67, 68, 20011, 39999, COUNT};
     enum { SEGMENTS = sizeof cuts / sizeof cuts[0] - 1 };
     adam_state whole = state_random(COUNT, dtype), cut = state_copy(&whole);
     update(kernels, &whole, true, 2);
@@ -247,7 +248,7 @@ static void any_cut_into_segments_gives_the_same_bits(void **state)
     for_each_configuration(check_cut);
 }
 
-/* Elements from `begin` to end - 1 are as in `updated`, all others as in `before`. */
+/* Checks that elements begin to end - 1 equal those of `updated` and all others those of `before`. */
 static void assert_updated_between(buffer actual, buffer before, buffer updated, size_t begin, size_t end)
 {
     const size_t element_bytes = tide_dtype_bytes(actual.dtype), from = begin * element_bytes,
@@ -290,7 +291,7 @@ static void an_update_of_any_range_changes_that_range_and_nothing_beside_it(void
     for_each_configuration(check_ranges);
 }
 
-/* Segments of all small sizes, none and one among them. */
+/* Segments of 0 to SIZES - 1 elements. */
 static void check_many_segments(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { SEGMENTS = 400, SIZES = 211, COUNT = SEGMENTS * SIZES };
@@ -320,7 +321,7 @@ static void every_element_of_many_segments_is_updated_once_by_any_number_of_thre
     for_each_configuration(check_many_segments);
 }
 
-/* The buffer's bytes, `elements` later in a buffer that ends with them. */
+/* A copy of the buffer's bytes that begins `elements` elements into a larger buffer and ends with it. */
 static buffer buffer_shifted(buffer from, size_t elements)
 {
     const size_t shift = elements * tide_dtype_bytes(from.dtype);
@@ -363,10 +364,12 @@ static void check_shift(const tide_kernels *kernels, const adam_state *before, c
     state_free(&state);
 }
 
-/* A segment's arrays are aligned to their elements and to nothing else, nor alike. */
+/* The arrays of a segment are each shifted by a number of elements of its own: the kernel may assume no
+ * alignment beyond an element's. */
 static void check_shifts(const tide_kernels *kernels, tide_dtype dtype)
 {
-    enum { COUNT = 4094 }; /* two blocks of the GPU's, or three, by where the param begins */
+    /* two blocks of the GPU's kernel, or three, depending on the address of the param */
+    enum { COUNT = 4094 };
     const size_t shifts[][4] = {{0, 0, 0, 1}, {0, 0, 2, 0}, {0, 3, 0, 0}, {1, 0, 0, 0},
                                 {3, 3, 3, 3}, {8, 4, 0, 4}, {7, 2, 6, 1}, {5, 1, 1, 1}};
     adam_state before = state_random(COUNT, dtype), updated = state_copy(&before);
@@ -383,7 +386,7 @@ static void arrays_that_are_not_aligned_alike_give_the_same_bits(void **state)
     for_each_configuration(check_shifts);
 }
 
-/* More segments than a launch of the GPU's takes, all restored. */
+/* Restores more segments than one launch of the GPU's kernel takes, and checks all of them. */
 static void check_many_restored(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { SEGMENTS = 300, SIZES = 37, COUNT = SEGMENTS * SIZES };

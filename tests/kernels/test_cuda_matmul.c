@@ -1,5 +1,6 @@
-/* The GPU's matmuls (kernels/cuda/matmul.c) on a cuBLASLt that computes on the CPU and checks what it is asked: what
- * test_kernels_matmul.c can't see from outside. GELU's and the cast's kernels are the GPU's own, on the CPU too. */
+/* The GPU's matmuls (kernels/cuda/matmul.c) on a fake cuBLASLt that computes on the CPU and checks its
+ * arguments. Tests what test_kernels_matmul.c can't observe: the queries and calls to the library,
+ * alignments, plans, failures. The kernels for GELU and for the cast are the GPU's own, run on the CPU. */
 #include "tests/kernels/test_kernels.h"
 
 #include "kernels/cuda/launchers.h"
@@ -14,7 +15,8 @@ static int begin(void **state)
     return tide_cuda_matmul_open() == TIDE_OK ? 0 : -1;
 }
 
-/* After every test: nothing lives, no rule was broken. */
+/* Runs after every test: checks that no cuBLASLt object is left and that no call broke a rule of the
+ * library. */
 static int end(void **state)
 {
     char text[256];
@@ -36,11 +38,11 @@ static size_t prepared(const tide_matmul_args *args)
 
 static const tide_matmul_args small = {.m = 6, .n = 16, .k = 5, .lda = 5, .ldb = 16, .ldc = 16};
 
-/* A dense product of random matrices; no padding, nothing transposed. */
+/* A dense product of random matrices, none padded or transposed. */
 typedef struct product {
     tide_matmul_args args;
     buffer a, b, bias, c, gelu_in, workspace;
-    double *sums; /* [m, n]: the product, with the bias */
+    double *sums; /* [m, n]: the expected product, bias included */
 } product;
 
 static product product_make(size_t m, size_t n, size_t k, tide_dtype in_dtype, tide_dtype out_dtype,
@@ -146,7 +148,8 @@ static void a_narrow_bias_is_added_to_a_wide_result(void **state)
     check_widened(TIDE_DTYPE_FP16);
 }
 
-/* Rows that begin anywhere their length puts them: the fake refuses an address less aligned than it was promised. */
+/* Operands begin at rows whose addresses are less aligned than the matrix: the fake fails if an address is
+ * less aligned than the plan promised to cuBLASLt. */
 static void operands_may_begin_at_any_row(void **state)
 {
     (void)state;
@@ -160,7 +163,7 @@ static void operands_may_begin_at_any_row(void **state)
     product_free(&p);
 }
 
-/* ---- GELU apart ---- */
+/* ---- GELU as a kernel of its own ---- */
 
 enum { TAKEN, NOT_SUPPORTED, NONE_FOUND };
 
@@ -169,7 +172,8 @@ static double gelu_of(double x)
     return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-/* With GELU apart, what GELU reads is the rounded product, so it is the reference's too. */
+/* Where GELU is a kernel of its own, it reads the rounded product, so the reference rounds the product
+ * too. */
 static void check_apart(tide_dtype dtype, size_t n, int declined)
 {
     uint64_t queries, matmuls, with_gelu;
@@ -195,7 +199,8 @@ static void check_declined(tide_dtype dtype)
 {
     check_apart(dtype, 32, NOT_SUPPORTED);
     check_apart(dtype, 32, NONE_FOUND);
-    check_apart(dtype, 33, TAKEN); /* rows that GELU epilogues do not take */
+    /* GELU epilogues do not take rows of this width. */
+    check_apart(dtype, 33, TAKEN);
 }
 
 static void a_product_whose_gelu_the_library_declines_has_it_apart(void **state)
@@ -241,7 +246,7 @@ static void a_shape_is_prepared_once_and_launches_ask_nothing(void **state)
     product_free(&p);
 }
 
-/* More shapes than buckets, each found again. */
+/* More shapes than the table of plans has buckets: each shape still finds its plan. */
 static void every_shape_keeps_its_own_plan(void **state)
 {
     (void)state;
@@ -309,8 +314,9 @@ static void a_shape_against_gelus_rules_is_refused_by_name(void **state)
 
 /* ---- faults ---- */
 
-/* The N-th call to the library fails, for every N: a clear status, nothing left behind, and the same call succeeds
- * afterwards. Where the library declines to tell an attribute, with `untold`, the product is prepared all the same. */
+/* Lets the N-th call to the library fail, for every N, and checks that prepare returns a clear status,
+ * leaves nothing behind, and succeeds afterwards. With `untold`, a failure to read an attribute of a
+ * candidate is no error: prepare succeeds. */
 static void check_failing_prepare(const tide_matmul_args *shape, cublasStatus_t fault, tide_status expected,
                                   bool untold)
 {
@@ -329,7 +335,8 @@ static void check_failing_prepare(const tide_matmul_args *shape, cublasStatus_t 
             assert_int_equal(bytes, 12345);
             assert_non_null(strstr(tide_message(), cublasLtGetStatusName(fault)));
             assert_non_null(strstr(tide_message(), "6 x 16 x 5"));
-        } else if (failed) { /* prepared: it is forgotten, for the next */
+        } else if (failed) {
+            /* Prepare succeeded: discard its plan, so that the next round prepares again. */
             tide_cuda_matmul_close();
             assert_int_equal(tide_cuda_matmul_open(), TIDE_OK);
         }
@@ -357,7 +364,8 @@ static void a_failing_launch_says_which_and_the_next_one_runs(void **state)
     (void)state;
     product p = product_make(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, true);
     product_run(&p);
-    for (uint64_t call = 1; call <= 2; call++) { /* pointing at the bias, the product */
+    /* Call 1 sets the pointer to the bias, call 2 multiplies. */
+    for (uint64_t call = 1; call <= 2; call++) {
         fake_cublaslt_fail(call, CUBLAS_STATUS_EXECUTION_FAILED);
         assert_int_equal(tide_cuda_matmul(NULL, &p.args), TIDE_ERROR_DEVICE);
         assert_non_null(strstr(tide_message(), "6 x 16 x 5"));

@@ -1,5 +1,6 @@
-/* Which of cuBLASLt's candidates a product takes (kernels/cuda/matmul_choice.h): what is allowed, over a table;
- * then plans and matmuls on a cuBLASLt that answers what the test says. */
+/* The choice among the candidates that cuBLASLt offers for a product (kernels/cuda/matmul_choice.h). A
+ * table of candidates says which are allowed; then plans and matmuls run on a fake cuBLASLt that offers
+ * the candidates that the test lists. */
 #include "tests/kernels/test_kernels.h"
 
 #include "kernels/cuda/launchers.h"
@@ -76,7 +77,7 @@ static int end(void **state)
     return fake_cublaslt_misuse(text, sizeof text) == 0 && fake_cublaslt_live() == 0 ? 0 : -1;
 }
 
-/* The gradient of a small weight: few numbers, long sums. */
+/* The gradient of a small weight: few elements, each a long sum. */
 enum { M = 8, N = 16, K = 8192 };
 static const tide_matmul_args gradient = {.m = M,
                                           .n = N,
@@ -89,7 +90,7 @@ static const tide_matmul_args gradient = {.m = M,
                                           .transpose_a = true,
                                           .accumulate = true};
 
-/* As a library that is asked about it may answer. */
+/* A list of candidates as cuBLASLt may offer it, allowed ones and others. */
 static const fake_cublaslt_candidate answers[] = {
     {.state = DECLINED},
     {.algorithm = 20, .splits = 4, .reduction = OUTPUT},
@@ -99,7 +100,8 @@ static const fake_cublaslt_candidate answers[] = {
     {.algorithm = 24, .splits = 2, .reduction = FP32},
     {.algorithm = 25, .splits = 4, .reduction = FP32, .workspace_bytes = 33 * MIB},
     {.state = DECLINED},
-    {.algorithm = 26, .splits = 4, .reduction = FP32}, /* more than are asked for */
+    /* one candidate more than the plan asks for */
+    {.algorithm = 26, .splits = 4, .reduction = FP32},
 };
 enum { ANSWERS = sizeof answers / sizeof answers[0], FIRST_ALLOWED = 2 };
 
@@ -108,7 +110,8 @@ static void offer_all(void)
     fake_cublaslt_offer(answers, ANSWERS);
 }
 
-/* Prepared and run, with operands at an address of its own; the algorithm that ran. */
+/* Result of a product prepared and run with operands at fresh addresses: its workspace, the algorithm that
+ * ran, and C. */
 typedef struct outcome {
     size_t workspace_bytes;
     int algorithm;
@@ -164,7 +167,7 @@ static void a_product_runs_the_first_candidate_that_is_allowed(void **state)
     buffer_free(run.c);
 }
 
-/* The parts' sum would be rounded before the bias is added. */
+/* A split product would be rounded to the output's type before the bias is added. */
 static void a_narrow_product_with_a_bias_is_not_split(void **state)
 {
     static const fake_cublaslt_candidate split_first[] = {{.splits = 4, .reduction = FP32}, {.splits = 1}};
@@ -185,7 +188,8 @@ static void a_narrow_product_with_a_bias_is_not_split(void **state)
     assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
-/* Of each shape: k is the same, so that all answers stand for any of them. */
+/* Prepares a product of this m and n and returns its workspace's bytes. k stays the same, so the same
+ * candidates fit every shape. */
 static size_t prepared(size_t m, size_t n)
 {
     tide_matmul_args args = gradient;
@@ -239,7 +243,8 @@ static void without_an_answer_that_is_allowed_a_shape_is_refused(void **state)
     check_refused(&broken, 1, TIDE_ERROR_DEVICE, "CUBLAS_STATUS_INTERNAL_ERROR");
 }
 
-/* Kernels may be newer than the attributes. */
+/* A kernel of cuBLASLt may have no value of an attribute because it is newer than the attribute's list of
+ * values. */
 static void what_the_library_does_not_tell_is_unknown(void **state)
 {
     fake_cublaslt_candidate silent = answers[FIRST_ALLOWED];
@@ -278,7 +283,8 @@ static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
     assert_int_equal(queries, 2);
 }
 
-/* The library's answer for shapes that no tile fits rounds the product before the bias. */
+/* For a shape that no tile fits, the library offers a candidate without a tile, which rounds the product
+ * before it adds the bias. */
 static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **state)
 {
     static const fake_cublaslt_candidate any[] = {
@@ -301,7 +307,7 @@ static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **sta
     assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
-/* What the benchmark does. */
+/* The GPU benchmark compares candidates in this way. */
 static void a_plan_can_be_told_to_take_another_candidate(void **state)
 {
     (void)state;

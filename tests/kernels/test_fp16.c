@@ -1,15 +1,17 @@
-/* fp16's conversions, against a rounding that knows only arithmetic: the nearest of two neighbours, the even one on a tie.
+/* The conversions between fp16 and fp32, compared with a reference that uses only arithmetic: the nearer
+ * of two neighbours, the even one on a tie.
  *
- * Going up there are 2^16 numbers, all are looked at. Going down there are 2^32; a stride that is prime to all powers of
- * two, and every tie and its neighbours, stand for them. Each instruction set's vectors must have the scalar code's bits,
- * in whole vectors and in the few elements past the last whole one.
- */
+ * The test converts all 2^16 fp16 numbers to fp32. Of the 2^32 fp32 numbers it converts every 2039th, a
+ * stride prime to all powers of two, and every tie with its neighbours. The vector code of each
+ * instruction set must give the bits of the scalar code, in whole vectors and in the few elements past the
+ * last whole one. */
 #include "tests/kernels/test_kernels.h"
 #include "tests/support/test_thin.h"
 
 #include "kernels/fp16.h"
 
-/* What the format says: sign, 5 bits of exponent biased by 15, 10 bits of fraction. NaN is the caller's. */
+/* The value of an fp16 by its format: sign, 5 bits of exponent biased by 15, 10 bits of fraction. The
+ * caller excludes NaNs. */
 static double fp16_value(uint32_t half)
 {
     const int exponent = (int)(half >> 10 & 31u), fraction = (int)(half & 1023u);
@@ -31,7 +33,7 @@ static float fp32_of(uint32_t bits)
     return value;
 }
 
-/* Of the numbers that are not negative and not infinite: the largest that is not above `size`. */
+/* The largest fp16 that is finite, at least 0 and at most `size`. */
 static uint32_t fp16_not_above(double size)
 {
     uint32_t low = 0, high = 0x7bffu;
@@ -45,7 +47,8 @@ static uint32_t fp16_not_above(double size)
     return low;
 }
 
-/* Nearest, ties to even. The neighbour of the largest number would be 65536: there the format says infinity. */
+/* The nearest fp16, ties to even. Where 65536 is nearest, one step beyond the largest number, the format
+ * rounds to infinity. */
 static uint32_t fp16_nearest(float value)
 {
     if (isnan(value))
@@ -87,7 +90,8 @@ static void fp32_rounds_to_the_nearest_fp16_ties_to_even(void **state)
     (void)state;
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 2039 * test_thin(8))
         check_down((uint32_t)bits);
-    for (uint32_t half = 0; half < 0x7c00u; half++) { /* the tie above each number, and its neighbours */
+    /* The tie between each number and the next, and the neighbours of the tie. */
+    for (uint32_t half = 0; half < 0x7c00u; half++) {
         const double next = half == 0x7bffu ? 65536.0 : fp16_value(half + 1);
         const float tie = (float)((fp16_value(half) + next) / 2);
         uint32_t bits;
@@ -98,7 +102,8 @@ static void fp32_rounds_to_the_nearest_fp16_ties_to_even(void **state)
     }
 }
 
-/* fp32 bits that every branch of the conversion sees, in an order that mixes them within a vector. */
+/* fp32 bits that reach every branch of the conversion, in an order that mixes the branches within a
+ * vector. */
 static uint32_t difficult_bits(uint32_t i)
 {
     static const uint32_t edges[] = {

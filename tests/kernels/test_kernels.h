@@ -1,16 +1,20 @@
-/* What the kernels' tests share: which kernels they check, poisoned and guarded buffers, random values, float64 references
- * to compare with.
+/* Shared by the kernels' tests: the choice of the kernels to check, poisoned and guarded buffers, random
+ * values, comparisons with float64 references.
  *
- * Each program is built up to three times. As it is, it checks the CPU's kernels: each instruction set, one thread and
- * three. With TEST_CUDA_ON_CPU it checks the GPU's, run on the CPU by tests/gpu/cuda_on_cpu.h; with TEST_CUDA the GPU's on a GPU,
- * and is skipped where there is none. The GPU's kernels never see the memory that a test works with: run_kernel() gives them
- * mirrors of it, on a GPU in the GPU's own memory (tests/kernels/test_mirrors.h). So whatever a kernel is given a pointer to is a buffer,
- * but what a launcher itself reads, as segments: that goes through run_kernel_with(). The CPU's kernels, where they say what
- * a GPU's bits must be, are run by run_on_cpu().
+ * Each program is built up to three times. Without a macro it checks the CPU's kernels: each instruction
+ * set, with one thread and with three. With TEST_CUDA_ON_CPU it checks the GPU's kernels, which
+ * tests/gpu/cuda_on_cpu.h runs on the CPU. With TEST_CUDA it checks the GPU's kernels on a GPU, and is
+ * skipped where there is none.
  *
- * A buffer begins as all ones bits, a NaN in every type, so that what a kernel fails to write shows; and
- * stands between guard bytes, checked when it is freed, so that what a kernel writes beside it shows too.
- */
+ * The GPU's kernels never see the memory that a test works with: run_kernel() gives them copies of it, its
+ * mirrors, which on a GPU lie in the GPU's memory (tests/kernels/test_mirrors.h). So every pointer that a
+ * test gives a kernel must point into a buffer. The exception is a table that the launcher itself reads,
+ * such as AdamW's segments: the test passes it to run_kernel_with(). Where a test compares a GPU's bits
+ * with the CPU's, it runs the CPU's kernel by run_on_cpu().
+ *
+ * Every byte of a new buffer is 0xff, a NaN in every float type, so that an element that the kernel failed
+ * to write shows. Guard bytes surround the buffer, and buffer_free() checks them, so that a write beside
+ * the buffer shows too. */
 #ifndef TIDEPOOL_TESTS_TEST_KERNELS_H
 #define TIDEPOOL_TESTS_TEST_KERNELS_H
 
@@ -27,13 +31,13 @@
 #include "kernels/cuda/launchers.h"
 #endif
 
-/* ---- where kernels run ---- */
+/* ---- where the kernels run ---- */
 
 enum { TEST_SKIPPED = 77 };
 
 #if defined(TEST_CUDA)
 
-/* Is there a GPU? Otherwise says why the program is skipped. */
+/* Whether the machine has a GPU. If not, prints why the program is skipped. */
 static inline bool test_place_is_there(void)
 {
     int count = 0;
@@ -56,7 +60,7 @@ static inline bool test_place_is_there(void)
 #define RUN_KERNEL_TESTS(tests)                                                                              \
     (test_place_is_there() ? cmocka_run_group_tests(tests, NULL, NULL) : TEST_SKIPPED)
 
-/* The table that the program checks; on the CPU its best. */
+/* The table of kernels that the program checks: on the CPU, that of the best instruction set. */
 static inline const tide_kernels *test_table(void)
 {
 #if TEST_ON_CPU
@@ -72,14 +76,14 @@ static inline void expect_run(tide_status status)
         fail_msg("%s: %s", tide_status_name(status), tide_message());
 }
 
-/* A kernel of the CPU's tables, whatever the program checks. */
+/* Runs a kernel of the CPU's tables, whichever kernels the program checks. */
 static inline void run_on_cpu(tide_kernel kernel, const void *arguments)
 {
     expect_run(kernel(NULL, arguments));
 }
 
-/* A kernel that the program checks, with `bytes` of arguments, to the end; `table`, of table_bytes, is what a launcher reads
- * where they say, or NULL. */
+/* Runs a kernel that the program checks and waits for its end. `bytes` is the size of the arguments;
+ * `table`, of table_bytes, is the memory that the launcher reads through a pointer in them, or NULL. */
 static inline void run_kernel_with(tide_kernel kernel, const void *arguments, size_t bytes, const void *table,
                                    size_t table_bytes)
 {
@@ -94,10 +98,10 @@ static inline void run_kernel_with(tide_kernel kernel, const void *arguments, si
 #endif
 }
 
-/* run_kernel(kernel, &its arguments' struct) */
+/* run_kernel(kernel, pointer to its arguments) */
 #define run_kernel(kernel, ...) run_kernel_with(kernel, (__VA_ARGS__), sizeof *(__VA_ARGS__), NULL, 0)
 
-/* Teams of so many threads, also where the machine has fewer processors. */
+/* Makes teams of `threads` threads, even on a machine with fewer processors. */
 static inline void use_threads(int threads)
 {
     tide_kernels_cpu_configure(threads);
@@ -108,7 +112,7 @@ static inline void use_threads(int threads)
 
 enum { TEST_DTYPES = (int)TIDE_DTYPE_FP16 + 1, TEST_MOST_THREADS = TEST_ON_CPU ? 3 : 1 };
 
-/* Call check for each configuration of the place, every dtype: on the CPU each instruction set with one thread and three. */
+/* Calls check for every dtype and, on the CPU, for each instruction set with one thread and with three. */
 static inline void for_each_configuration(void (*check)(const tide_kernels *kernels, tide_dtype dtype))
 {
 #if TEST_ON_CPU
@@ -184,7 +188,7 @@ static inline void buffer_set(buffer to, size_t i, double value)
         ((float *)to.data)[i] = (float)value;
 }
 
-/* With a workspace, which `norm` does not name. */
+/* Runs layer norm's backward with a workspace; the caller leaves norm->workspace unset. */
 static inline void run_layer_norm_backward(const tide_kernels *kernels,
                                            const tide_layer_norm_backward_args *norm)
 {
@@ -196,7 +200,7 @@ static inline void run_layer_norm_backward(const tide_kernels *kernels,
     buffer_free(workspace);
 }
 
-/* Likewise for RMS norm. */
+/* Runs RMS norm's backward with a workspace; the caller leaves norm->workspace unset. */
 static inline void run_rms_norm_backward(const tide_kernels *kernels, const tide_rms_norm_backward_args *norm)
 {
     tide_rms_norm_backward_args args = *norm;
@@ -207,7 +211,7 @@ static inline void run_rms_norm_backward(const tide_kernels *kernels, const tide
     buffer_free(workspace);
 }
 
-/* Uniform in [-1, 1), the same sequence in every run. */
+/* A number uniform in [-1, 1); every run gets the same sequence. */
 static inline double random_value(void)
 {
     static uint64_t state = 0x9e3779b97f4a7c15u;
@@ -244,13 +248,14 @@ static inline double *buffer_values(buffer from)
     return values;
 }
 
-/* Half a unit in the last place of a type, at most, as a part of the number: a bf16 keeps 8 bits, an fp16 11. */
+/* The largest relative rounding error of a type: bf16 keeps 8 significant bits, fp16 11. */
 static inline double half_unit(tide_dtype dtype)
 {
     return dtype == TIDE_DTYPE_BF16 ? 1.01 / 256 : dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048 : 1e-7;
 }
 
-/* Element i is within `error` and its type's rounding (an fp16 goes down to units of 2^-24) of the expected value. */
+/* Checks that element i differs from `expected` by no more than `error` plus the rounding of its type (for
+ * fp16 at least half of its smallest unit, 2^-24). */
 static inline void assert_near(buffer actual, size_t i, double expected, double error)
 {
     const double least = actual.dtype == TIDE_DTYPE_FP16 ? ldexp(1.01, -25) : 1e-30;
@@ -260,7 +265,8 @@ static inline void assert_near(buffer actual, size_t i, double expected, double 
         fail_msg("element %zu: %.9g, expected %.9g within %.2g", i, value, expected, allowed);
 }
 
-/* Every element is near, within `tolerance` times the largest expected value. */
+/* Checks that every element is near its expected value, within `tolerance` times the largest expected
+ * value. */
 static inline void assert_close(buffer actual, const double *expected, size_t elements, double tolerance)
 {
     double largest = 0.0;

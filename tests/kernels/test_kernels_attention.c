@@ -1,8 +1,10 @@
-/* Causal attention, forward and backward. */
+/* Causal attention, forward and backward: compared with float64, with finite differences, and bit by bit
+ * between thread counts and repeated runs. */
 #include "tests/kernels/attention_case.h"
 
-/* Head sizes that fill vectors and that do not, of each width that tiles are padded to; lengths within a tile, of one, past
- * one, of several; heads that do not fill groups (kernels/cuda/attention.h). */
+/* Head widths of whole vectors and others, one for each width that tiles are padded to; lengths within a
+ * tile, of exactly one tile, one token more, and of several; numbers of heads that do not fill a group of
+ * heads (kernels/cuda/attention.h). */
 static const attention_shape shapes[] = {
     {1, 1, 1, 1, 1, 0, false, NULL},    {1, 5, 2, 2, 3, 0, false, NULL},
     {2, 33, 2, 2, 32, 0, false, NULL},  {1, 64, 1, 1, 64, 0, false, NULL},
@@ -30,7 +32,8 @@ static void attention_matches_float64(void **state)
     for_each_configuration(check_forward);
 }
 
-/* Scores of hundreds: the exponentials overflow unless the maximum is taken off, also from tile to tile. */
+/* Scores of hundreds: their exponentials overflow unless the kernel subtracts the maximum, also between
+ * tiles. */
 static void check_large_scores(const tide_kernels *kernels, tide_dtype dtype)
 {
     attention_case c = case_make((attention_shape){1, 150, 1, 1, 8, 0, false, NULL}, dtype, 9.0);
@@ -49,8 +52,8 @@ static void attention_survives_large_scores(void **state)
 
 /* ---- backward ---- */
 
-/* Compare some of each gradient with slopes: every `stride`-th element of q, k and v. The stride, modulo a wide head's columns,
- * must lead to both halves, which are different blocks' on a GPU. */
+/* Compares every `stride`-th element of the gradients of q, k and v with finite differences. The strides
+ * are chosen to hit both halves of a wide head's columns, since a GPU computes them in different blocks. */
 static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t strides[SHAPES] = {1, 1, 101, 211, 89, 1009, 1741, 211};
@@ -61,8 +64,8 @@ static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
         run_both(kernels, &c);
         for (size_t i = 0; i < c.rows * 3 * c.width; i++)
             assert_true(isfinite(buffer_get(c.dqkv, i)));
-        /* In bf16 the saved output is rounded, and with it the softmax's mean D: half a unit of 1/256 of it. In fp16 of 1/2048.
-         */
+        /* Forward rounds its output to bf16, by up to half of 1/256, or to fp16, by half of 1/2048;
+         * backward computes the softmax's mean D from the rounded output. */
         const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};
         case_check_slopes(&c, strides[s], tolerance_with(tolerances[dtype], dtype, 4.0));
         case_free(&c);
@@ -75,9 +78,9 @@ static void attention_backward_matches_finite_differences(void **state)
     for_each_configuration(check_backward);
 }
 
-/* ---- the same bits ---- */
+/* ---- same bits ---- */
 
-/* What the case's results are now. */
+/* A copy of a case's results. */
 typedef struct attention_results {
     buffer out, logsumexp, dqkv;
 } attention_results;
@@ -130,8 +133,9 @@ static void attention_keeps_its_bits_for_any_thread_count(void **state)
 
 #endif
 
-/* Twice the whole: three launches, so where the emulation of a GPU runs a launch's blocks forwards it runs them backwards the
- * second time, and a GPU takes them in whatever order it likes. */
+/* Runs forward and backward twice and compares the bits. A run makes three launches; the emulation of a
+ * GPU alternates from launch to launch between running the blocks forwards and backwards, so it runs each
+ * kernel in both orders. A GPU runs the blocks in any order. */
 static void check_twice(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t documents[] = {20, 65, 0};
@@ -155,9 +159,10 @@ static void attention_has_the_same_bits_in_every_run(void **state)
     for_each_configuration(check_twice);
 }
 
-/* ---- what a head does not see ---- */
+/* ---- independent heads and rows ---- */
 
-/* Does the element belong to the second head of keys, or a head of queries that looks at it, or to the second sequence? */
+/* Whether the element belongs to the second head of keys, to a head of queries that uses it, or to the
+ * second sequence. */
 static bool is_spoilt(const attention_case *c, bool of_queries, size_t row, size_t column)
 {
     const size_t head = column / c->shape.head_width;
@@ -171,7 +176,7 @@ static void spoil(const attention_case *c, buffer matrix, attention_part part, b
             buffer_set(matrix, part_index(part, i), (double)NAN);
 }
 
-/* What is not spoilt is as it was, where there is anything to compare with. */
+/* Checks that every element outside the spoilt heads and sequences is unchanged. */
 static void assert_others_same(const attention_case *c, buffer after, buffer before, attention_part part,
                                bool of_queries)
 {
@@ -188,7 +193,8 @@ static void check_other_heads(const tide_kernels *kernels, tide_dtype dtype, att
 {
     attention_case c = case_make(of, dtype, 1.0);
     const attention_part dense = {0, c.width, c.width};
-    const size_t seen = of.heads / of.kv_heads * of.length; /* logsumexps of the first head of keys */
+    /* logsumexp elements of the heads of queries that use the first head of keys, in the first sequence */
+    const size_t seen = of.heads / of.kv_heads * of.length;
     run_both(kernels, &c);
     attention_results before = results_copy(&c);
     for (int tensor = Q; tensor < TENSORS; tensor++)
@@ -204,8 +210,9 @@ static void check_other_heads(const tide_kernels *kernels, tide_dtype dtype, att
     case_free(&c);
 }
 
-/* Rows and columns beyond a head's own are those of others: NaNs there show whether one is used, if only times zero. Widths of
- * whole vectors, of vectors that end within eight elements (fp32), and of none. */
+/* Next to a head's rows and columns lie those of other heads and sequences. The test sets these to NaN,
+ * which shows even if a kernel only multiplies them by zero. The widths are whole vectors, vectors that
+ * end within eight elements (fp32), and no multiple of a vector. */
 static void check_neighbours(const tide_kernels *kernels, tide_dtype dtype)
 {
     check_other_heads(kernels, dtype, (attention_shape){2, 20, 2, 2, 24, 0, false, NULL});
@@ -221,7 +228,7 @@ static void a_nan_stays_in_its_sequence_and_head(void **state)
     for_each_configuration(check_neighbours);
 }
 
-/* The future cannot be seen: what stands in later rows changes nothing in earlier ones. */
+/* Changed values in later rows change nothing in the results of earlier rows. */
 static void check_causality(const tide_kernels *kernels, tide_dtype dtype)
 {
     attention_case c = case_make((attention_shape){1, 100, 2, 1, 16, 0, false, NULL}, dtype, 1.0);

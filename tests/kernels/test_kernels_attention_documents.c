@@ -1,8 +1,9 @@
-/* Attention in sequences of several documents: no token looks at one before its own. */
+/* Attention in sequences of several documents: a token attends only to tokens of its own document. */
 #include "tests/kernels/attention_case.h"
 
-/* Where documents begin: within a tile of 64 or 128 tokens and on its border, documents of one token at either, many in one tile,
- * one of many tiles, each token its own. In each sequence after the first all that is one token later. */
+/* Lists of the tokens at which documents begin (attention_shape.documents): within a tile of 64 or 128
+ * tokens and on its border, documents of one token next to a border, many documents in one tile, one
+ * document over many tiles, and documents of one token each. */
 static const size_t at_borders[] = {1, 64, 65, 100, 128, 0};
 static const size_t in_first_tile[] = {33, 0};
 static const size_t on_border[] = {128, 0};
@@ -44,8 +45,8 @@ static void check_slopes(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t documents[] = {1, 7, 12, 0};
     attention_case c = case_make((attention_shape){2, 20, 4, 2, 6, 0, false, documents}, dtype, 1.0);
-    const double tolerances[TEST_DTYPES] = {
-        1e-5, 4e-3, 5e-4}; /* the saved output is rounded, and with it the softmax's mean */
+    /* Forward rounds the saved output, from which backward computes the softmax's mean. */
+    const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};
     run_both(kernels, &c);
     case_check_slopes(&c, 1, tolerance_with(tolerances[dtype], dtype, 4.0));
     case_free(&c);
@@ -57,7 +58,8 @@ static void gradients_of_documents_match_finite_differences(void **state)
     for_each_configuration(check_slopes);
 }
 
-/* A list that says of each token that its document began with the sequence is no list. */
+/* A list that says of each token that its document began with the sequence gives the bits of a run without
+ * a list. */
 static void check_zeros(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t none[] = {0};
@@ -83,11 +85,12 @@ static void no_starts_and_starts_of_zero_give_the_same_bits(void **state)
     for_each_configuration(check_zeros);
 }
 
-/* ---- what a document does not see ---- */
+/* ---- independent documents ---- */
 
 enum { FIRST = 1 << 0, SECOND = 1 << 1, THIRD = 1 << 2 };
 
-/* Is the row's document (0 for the sequence's first) one of the spoilt? There is one sequence. */
+/* Whether the row's document (number 0 for the sequence's first) is in the set `spoilt`. The case has one
+ * sequence. */
 static bool is_spoilt(const attention_case *c, size_t row, unsigned spoilt)
 {
     unsigned document = 0;
@@ -96,7 +99,7 @@ static bool is_spoilt(const attention_case *c, size_t row, unsigned spoilt)
     return spoilt >> document & 1;
 }
 
-/* With 0 and both signs of a value. */
+/* Overwrites the rows of the documents in the set `spoilt` with 0, `with` and -`with`. */
 static void spoil(const attention_case *c, buffer matrix, attention_part part, unsigned spoilt, double with)
 {
     for (size_t i = 0; i < c->rows * part.width; i++)
@@ -135,14 +138,14 @@ static void check_spoilt(const tide_kernels *kernels, tide_dtype dtype, attentio
     case_free(&c);
 }
 
-/* Of the documents spoilt one by one; see case_is_taken(). */
+/* Whether the test spoils this document with this dtype (case_is_taken()). */
 static bool spoilt_is_taken(unsigned spoilt, tide_dtype dtype)
 {
     return case_is_taken(spoilt == FIRST ? 0 : spoilt == SECOND ? 1 : 2, dtype);
 }
 
-/* Large numbers in every tensor of a document, and what forward then makes of it, change no bit of the documents before and
- * behind it. */
+/* Large numbers in every tensor of one document, and the large results of forward there, change no bit of
+ * the documents before and behind it. */
 static void check_loud(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t documents[] = {30, 75, 0};
@@ -158,7 +161,8 @@ static void a_document_sees_nothing_of_the_others(void **state)
     for_each_configuration(check_loud);
 }
 
-/* NaNs too, where documents end with tiles: a weight of zero times a NaN is one, within the tile. */
+/* NaNs in one document change no bit of the others either, where documents end with tiles; within a tile a
+ * weight of zero times a NaN is a NaN. */
 static void check_nan(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t documents[] = {128, 256, 0};
@@ -174,7 +178,7 @@ static void a_nan_stays_in_the_tiles_of_its_document(void **state)
     for_each_configuration(check_nan);
 }
 
-/* A document's results are those that it has as a sequence of its own. */
+/* A document gets the results that it gets as a sequence of its own. */
 static void check_alone(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { BEGIN = 64, LENGTH = 70 };

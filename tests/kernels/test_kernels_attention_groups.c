@@ -1,10 +1,12 @@
-/* Attention whose heads of keys and values serve several heads of queries, and tensors that lie apart, in rows with gaps. */
+/* Attention where several heads of queries share a head of keys and values, and where q, k and v lie in
+ * separate matrices or in rows with gaps. */
 #include "kernels/gpu_sizes.h"
 #include "tests/kernels/attention_case.h"
 
-/* As many heads of queries as keys, twice, thrice, seven and eight times as many; heads of every width that tiles are
- * padded to, whole vectors or not. With a gap of whole vectors a row still begins on one, with any other it does not,
- * though the head's width would allow it. A GPU splits the groups, but for the last, of many sequences. */
+/* One, two, three, seven and eight heads of queries for each head of keys; heads of every width that tiles
+ * are padded to, whole vectors or not. With a gap of whole vectors each row still begins on a vector; with
+ * any other gap it does not, although the head's width would allow it. A GPU's backward splits every group
+ * of two heads or more, except in the shape with 256 sequences. */
 static const attention_shape shapes[] = {
     {1, 5, 3, 3, 1, 0, false, NULL},    {1, 70, 2, 1, 64, 0, false, NULL},
     {2, 33, 4, 2, 80, 0, true, NULL},   {1, 40, 8, 1, 16, 0, false, NULL},
@@ -46,8 +48,8 @@ static void heads_that_share_keys_match_float64_forward_and_backward(void **stat
 static void check_slopes(const tide_kernels *kernels, tide_dtype dtype)
 {
     attention_case c = case_make((attention_shape){2, 11, 6, 2, 6, 2, true, NULL}, dtype, 1.0);
-    const double tolerances[TEST_DTYPES] = {
-        1e-5, 4e-3, 5e-4}; /* the saved output is rounded, and with it the softmax's mean */
+    /* Forward rounds the saved output, from which backward computes the softmax's mean. */
+    const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};
     run_both(kernels, &c);
     case_check_slopes(&c, 1, tolerance_with(tolerances[dtype], dtype, 4.0));
     case_free(&c);
@@ -59,7 +61,7 @@ static void gradients_of_shared_keys_match_finite_differences(void **state)
     for_each_configuration(check_slopes);
 }
 
-/* The same numbers in another place. */
+/* Copies the values of q, k and v to the places that `to`'s layout gives them. */
 static void lay_values(const attention_case *from, const attention_case *to)
 {
     for (int tensor = Q; tensor < TENSORS; tensor++)
@@ -78,7 +80,8 @@ static void assert_same_part(const attention_case *a, const attention_case *b, i
     }
 }
 
-/* Where tensors lie, dense or with rows that begin at any element, decides nothing but how they are moved. */
+/* Compares the bits of dense tensors with those of the same values in rows with gaps, which begin at any
+ * element. */
 static void check_layouts(const tide_kernels *kernels, tide_dtype dtype)
 {
     const attention_shape elsewhere[] = {{2, 70, 4, 2, 64, 8, true, NULL}, {2, 70, 4, 2, 64, 1, false, NULL}};
@@ -118,8 +121,8 @@ static void groups_are_split_where_heads_of_keys_are_few(void **state)
     assert_int_equal(splits(1, 2048, 32, 8), 2);
     assert_int_equal(splits(2, 2048, 32, 8), 1);
     assert_int_equal(splits(1, 1024, 32, 8), 4);
-    assert_int_equal(splits(1, 128, 32, 4), 4); /* no more than 4 */
-    assert_int_equal(splits(1, 128, 24, 8), 2); /* nor more than a group has */
+    assert_int_equal(splits(1, 128, 32, 4), 4); /* at most 4 splits */
+    assert_int_equal(splits(1, 128, 24, 8), 2); /* at most as many splits as a group has heads */
     assert_int_equal(splits(1, 128, 16, 16), 1);
 }
 

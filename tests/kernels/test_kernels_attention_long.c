@@ -1,22 +1,25 @@
-/* Causal attention over thousands of tokens, as models have it: rows at random places all over the sequence against float64.
+/* Causal attention over the thousands of tokens that models use: rows at random places of the sequence are
+ * compared with float64.
  *
- * Every tile of 64 rows at T = 4096 has a row that is looked at, so a tile left out anywhere is seen, and a key left out by the
- * rows behind it. Backward is compared with its formula for the output and logsumexp that it was given, which forward made.
- */
+ * At T = 4096 the test checks a row in every tile of 64 rows, so it notices a tile that a kernel skips,
+ * and a key that the rows behind it skip. The expected gradients are computed from the output and
+ * logsumexp that the forward kernel made. */
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/test_kernels_long.h"
 
 typedef struct long_shape {
     attention_shape shape;
-    unsigned dtypes; /* 1 << each that it is tried with */
+    /* the dtypes that it is tested with, as a bit set of 1 << dtype */
+    unsigned dtypes;
 } long_shape;
 
 enum { ALL = 1 << TIDE_DTYPE_FP32 | 1 << TIDE_DTYPE_BF16 | 1 << TIDE_DTYPE_FP16 };
 
-/* Where documents begin. */
+/* The tokens at which documents begin (attention_shape.documents). */
 static const size_t documents[] = {1, 100, 250, 251, 640, 1000, 1300, 1301, 1302, 3000, 4095, 0};
 
-/* A CPU takes seconds for some hundred tokens of a GPU: past several tiles, the last one cut. */
+/* The GPU's kernels run on the CPU take seconds for a few hundred tokens: enough for several tiles, the
+ * last one partly filled. */
 #if TEST_ON_CPU
 static const long_shape shapes[] = {{{1, 4096, 1, 1, 64, 0, false, NULL}, ALL},
                                     {{1, 4096, 4, 2, 48, 0, true, documents}, ALL}};
@@ -64,9 +67,9 @@ static double scale_of(const attention_case *c)
     return 1.0 / sqrt((double)c->shape.head_width);
 }
 
-/* ---- what must come out ---- */
+/* ---- expected results ---- */
 
-/* Of one query's output and logsumexp. */
+/* Sets one query's expected output and logsumexp. */
 static void forward_truth(const attention_case *c, place at, size_t query, truth *out, double *logsumexp)
 {
     const size_t start = case_start(c, at.sequence, query);
@@ -82,8 +85,8 @@ static void forward_truth(const attention_case *c, place at, size_t query, truth
     }
 }
 
-/* A query's weight of a key, and the gradient of their score; the latter is a difference of two sums in fp32, whose errors
- * stay when they cancel. */
+/* A query's weight of a key, and the gradient of their score. The gradient is the difference of two fp32
+ * sums, which may cancel; their errors do not, so `noise` holds them. */
 typedef struct tie {
     double weight, gradient, noise;
 } tie;
@@ -114,7 +117,7 @@ static void dq_truth(const attention_case *c, place at, size_t query, truth *dq)
     }
 }
 
-/* What the queries of one head add to the gradients of a key that they look at. */
+/* Adds the contributions of the queries of one head to dk and dv of a key that they attend to. */
 static void dkv_truth_of_head(const attention_case *c, place at, size_t key, truth *dk, truth *dv)
 {
     for (size_t query = key; query < c->shape.length; query++) {
@@ -136,9 +139,10 @@ static void dkv_truth(const attention_case *c, place at, size_t key, truth *dk, 
             dkv_truth_of_head(c, (place){at.sequence, head}, key, dk, dv);
 }
 
-/* Sums over the sequence; exponentials are right to 1e-5 (kernels.h), and exponents to a few units of 2^-23; and tensor cores
- * take weights and the scores' gradients rounded to the operands' type. Such a rounding errs by 0.4 of a half unit, root mean
- * square, at random: three half units are seven times that, and also more than the worst of a few keys. */
+/* The tolerance of a sum over the sequence. Exponentials are accurate to 1e-5 (kernels.h), exponents to a
+ * few units of 2^-23. Tensor cores take weights and the scores' gradients rounded to the operands' type;
+ * such a rounding errs at random by 0.4 of half a unit, root mean square. Three half units are seven times
+ * that, and also more than the worst error of a sum of a few keys. */
 static double tolerance_of(const attention_case *c)
 {
     const bool rounds = !TEST_ON_CPU && c->qk.dtype != TIDE_DTYPE_FP32;
@@ -160,8 +164,8 @@ static void check_sample(const attention_case *c, place at, size_t token)
     double logsumexp;
     forward_truth(c, at, token, out, &logsumexp);
     check_row(c->out, index_in_out(c, at, token), out, d, tolerance);
-    assert_near(c->logsumexp, case_index_in_logsumexp(c, at.sequence, at.head, token), logsumexp,
-                2e-5); /* exponentials, as above */
+    /* errors of the exponentials, as in tolerance_of() */
+    assert_near(c->logsumexp, case_index_in_logsumexp(c, at.sequence, at.head, token), logsumexp, 2e-5);
     dq_truth(c, at, token, dq);
     dkv_truth(c, at, token, dk, dv);
     check_row(c->dqkv, index_in_dqkv(c, Q, at, token), dq, d, tolerance);

@@ -1,11 +1,13 @@
-/* Kernels whose results have the same bits wherever they run: each table against the CPU's portable one. (AdamW and restore:
- * test_adam.c.) Values include what instruction sets might treat differently: denormals, infinities, ties, extremes. NaN has
- * no promised payload and is not among them but for cast, which states its own. Addresses include odd ones where the contract
- * allows any.
- */
+/* Kernels that must give the same bits wherever they run: each table of kernels is compared with the CPU's
+ * portable one. (AdamW and restore: test_adam.c.)
+ *
+ * The values include some that instruction sets might treat differently: denormals, infinities, ties,
+ * extremes. Only cast gets NaNs, since the other kernels promise no payload of a NaN. Some addresses are
+ * odd where the contract allows any address. */
 #include "tests/kernels/test_kernels.h"
 
-/* Around vectors of 16 bytes and units of two, around a block of threads' worth, and more than one block. */
+/* Sizes near a vector of 16 bytes and two of them, near the elements of one block of threads, and of more
+ * than one block. */
 static const size_t sizes[] = {0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 2047, 2048, 2049, 5000, 16411};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
@@ -15,7 +17,7 @@ static const tide_kernels *expected_table(void)
     return &tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE)->kernels;
 }
 
-/* Random numbers, every third from the list. */
+/* Random numbers, every third from the list below. */
 static buffer difficult(size_t elements, tide_dtype dtype)
 {
     const double values[] = {0.0,        -0.0,       1e-40,         -1.4e-45, 5.9604644775390625e-8,
@@ -42,7 +44,8 @@ static void check_add(const tide_kernels *kernels, tide_dtype dtype)
     }
 }
 
-/* So long that each thread of the GPU's largest grid goes round more than once, and ends in the middle of a round. */
+/* A length at which each thread of the GPU's largest grid loops more than once, and the last loop is
+ * incomplete. */
 static void check_long(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t n = 2048 * 256 * 8 + 100013;
@@ -75,7 +78,8 @@ static void a_sum_has_the_cpus_bits(void **state)
     for_each_configuration(check_add);
 }
 
-/* `count` elements from `shift` elements behind an aligned address, also where the two sides differ in that. */
+/* Casts `count` elements. Input and output begin shift_in and shift_out elements behind an aligned
+ * address. */
 static void check_one_cast(const tide_kernels *kernels, buffer in, tide_dtype out_dtype, size_t shift_in,
                            size_t shift_out, size_t count)
 {
@@ -109,7 +113,8 @@ static void a_cast_has_the_cpus_bits_at_any_alignment(void **state)
     for_each_configuration(check_casts);
 }
 
-/* `from` copied to `to` + shifts, then zeroed there: nothing beside it changes. */
+/* Copies bytes from `from` + shift_in to `to` + shift_out, then zeroes them there, and checks that nothing
+ * beside them changes. */
 static void check_bytes_at(const tide_kernels *kernels, size_t bytes, size_t shift_in, size_t shift_out)
 {
     buffer from = buffer_random(bytes + 16, TIDE_DTYPE_FP32, 1.0), to = buffer_bytes(bytes + 48);
@@ -132,7 +137,7 @@ static void check_bytes(const tide_kernels *kernels, tide_dtype dtype)
     const size_t shifts[] = {0, 1, 3, 4, 8, 12, 15};
     enum { SHIFTS = sizeof shifts / sizeof shifts[0] };
     if (dtype != TIDE_DTYPE_FP32)
-        return; /* bytes have no type */
+        return; /* bytes have no type: one round is enough */
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
         for (size_t s = 0; s < SHIFTS * SHIFTS; s++)
             check_bytes_at(kernels, lengths[l], shifts[s % SHIFTS], shifts[s / SHIFTS]);

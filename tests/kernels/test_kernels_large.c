@@ -1,7 +1,6 @@
-/* Kernels at sizes where they go round once more: rows wider than a block of the GPU holds, more rows than one pass of its
- * lanes, a token that fills a list, sums of several tiles. What the results must be is said by float64 sums in the plainest
- * order, or, where the order is promised, by that order.
- */
+/* Kernels at sizes that make them loop once more: rows wider than a block of the GPU holds, more rows than
+ * its grid, a token that fills a list, sums over several tiles. The expected results are float64 sums in
+ * the plainest order or, where a kernel promises an order, sums in that order. */
 #include "tests/kernels/test_kernels.h"
 
 /* ---- embedding ---- */
@@ -12,7 +11,7 @@ typedef struct embedding_shape {
 
 enum { VOCABULARY = 3000, LENGTH = 100, FREQUENT = 1234 };
 
-/* Six rows of ten name one token, the others any. */
+/* Random tokens of which six in ten are FREQUENT. */
 static buffer skewed_tokens(size_t rows)
 {
     buffer made = buffer_bytes(rows * sizeof(int32_t));
@@ -67,7 +66,7 @@ static const norm_shape norm_shapes[] = {{37, 1040}, {2, 1041},  {9, 8200},
                                          {2, 16400}, {1100, 20}, {1030, 24}};
 enum { NORM_SHAPES = sizeof norm_shapes / sizeof norm_shapes[0] };
 
-/* A layer norm forward and backward in float64, by the textbook. `x` becomes the normal. */
+/* Operands and results of a layer norm in float64. truth_row() replaces `x` by the normalized values. */
 typedef struct norm_truth {
     double *x, *w, *b, *g; /* in, weight, bias, dout */
     double *y, *mean, *rstd, *dx, *dw, *db;
@@ -102,7 +101,7 @@ static void truth_row(const norm_truth *t, size_t row, size_t width)
         t->dx[row * width + i] = rstd * (g[i] * t->w[i] - (g_sum + x[i] * product_sum) / (double)width);
 }
 
-/* Values around 1, so that a mean is one. */
+/* Random values between -1 and 3, so that the mean of a row is near 1, not 0. */
 static buffer random_around_one(size_t elements, tide_dtype dtype)
 {
     buffer made = buffer_of(elements, dtype);
@@ -193,15 +192,17 @@ static void columns_of_thousands_of_rows_are_summed(void **state)
     for_each_configuration(check_bias);
 }
 
-/* ---- what models of Llama's kind add ---- */
+/* ---- RMS norm, SwiGLU, RoPE ---- */
 
-/* Heads wider than a block holds, more heads than a grid has rows, and several wide heads for each row of partial sums. */
+/* Heads wider than a block holds, more heads than the grid has rows, and several wide heads for each row
+ * of partial sums. */
 static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size_t rows, size_t heads,
                                  size_t width)
 {
     const size_t all = rows * heads, elements = all * width;
-    const double tolerance =
-        1e-5; /* squares do not cancel, so neither do their roundings; one of 16401 left out makes 3e-5 */
+    /* The terms are squares, so neither they nor their roundings cancel; a head that lacks one of 16401
+     * terms is off by 3e-5. */
+    const double tolerance = 1e-5;
     buffer in = buffer_random(elements, dtype, 2.0), weight = buffer_random(width, dtype, 1.5);
     buffer dout = buffer_random(elements, dtype, 1.0), out = buffer_of(elements, dtype),
            din = buffer_of(elements, dtype);
@@ -240,7 +241,8 @@ static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, 
                                                                   .dout_row = heads * width,
                                                                   .dtype = dtype});
     assert_close(din, dx, elements, tolerance);
-    double scale = sqrt((double)all); /* sums of `all` numbers around 0 may cancel, their roundings do not */
+    /* Sums of `all` numbers around 0 may come near 0; their rounding errors do not. */
+    double scale = sqrt((double)all);
     for (size_t i = 0; i < width; i++)
         scale = fmax(scale, fabs(dw[i]));
     for (size_t i = 0; i < width; i++)
@@ -268,7 +270,7 @@ static void wide_heads_and_many_heads_are_rms_normed_as_in_float64(void **state)
     for_each_configuration(check_rms_norms);
 }
 
-/* More rows than a grid has rows, and rows longer than a grid is wide. */
+/* More rows than the grid has, and rows longer than the grid is wide. */
 static void check_gates(const tide_kernels *kernels, tide_dtype dtype)
 {
     const norm_shape shapes[] = {{66001, 3}, {2, 700001}};
@@ -300,7 +302,7 @@ static void many_rows_and_long_rows_pass_the_gate(void **state)
     for_each_configuration(check_gates);
 }
 
-/* Every pair (3, 4), rotated by 2 pi / 5 x its position in the sequence. */
+/* One pair (3, 4) a row, rotated by 2 pi / 5 times the row's position in the sequence. */
 static void check_rope(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { ROWS = 66001, PERIOD = 5 };
@@ -334,7 +336,7 @@ typedef struct loss_shape {
     size_t rows, vocabulary, leading_dimension;
 } loss_shape;
 
-/* The loss of one row; `logits` become their gradient. */
+/* Returns the loss of one row and replaces `logits` by their gradients. */
 static double loss_truth(double *logits, size_t vocabulary, size_t leading_dimension, size_t target,
                          double scale)
 {
@@ -360,7 +362,8 @@ static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
         buffer logits = buffer_random(rows * stride, dtype, 8.0), losses = buffer_of(rows, TIDE_DTYPE_FP32);
         buffer targets = buffer_bytes(rows * sizeof(int32_t));
         double *gradient = buffer_values(logits), *expected = doubles(rows);
-        for (size_t row = 0; row < rows; row++) { /* the first logit, the last, one in the middle */
+        /* The targets are the first logit, the last, and one in the middle. */
+        for (size_t row = 0; row < rows; row++) {
             const size_t target = row == 0 ? 0 : row == 1 ? vocabulary - 1 : vocabulary / 2 + 1;
             ((int32_t *)targets.data)[row] = (int32_t)target;
             expected[row] = loss_truth(gradient + row * stride, vocabulary, stride, target, 0.25);
@@ -384,8 +387,9 @@ static void a_vocabulary_of_several_tiles_has_its_loss_and_gradient(void **state
     for_each_configuration(check_cross_entropy);
 }
 
-/* Rows at multiples of 16 bytes may be kept in shared memory; a row a little wider than its vocabulary is not there, so it is
- * read element by element. */
+/* A kernel may keep a row in shared memory if it begins at a multiple of 16 bytes. With a leading
+ * dimension one wider than the vocabulary it can't, and reads the row element by element: the losses must
+ * have the same bits. */
 static void check_held_rows(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t vocabularies[] = {50256, 128256};
@@ -418,7 +422,7 @@ static void a_row_has_the_same_bits_at_any_address(void **state)
     for_each_configuration(check_held_rows);
 }
 
-/* ---- sums whose order is promised ---- */
+/* ---- sums with a promised order ---- */
 
 static void losses_of_several_tiles_are_summed_in_order(void **state)
 {

@@ -1,4 +1,4 @@
-/* Cross entropy, and the sums whose order is fixed: loss and gradient norm. */
+/* Cross entropy, and the two sums whose order is fixed: the loss and the gradient norm. */
 #include "tests/kernels/test_kernels.h"
 
 /* ---- cross entropy ---- */
@@ -21,7 +21,7 @@ static double loss_reference(const double *logits, size_t vocabulary, size_t tar
     return log(sum) + largest - logits[target];
 }
 
-/* The slope of one loss along one logit. */
+/* The slope of one row's loss along one logit, by a finite difference. */
 static double loss_slope(double *logits, size_t vocabulary, size_t target, size_t i)
 {
     const double step = 1e-4, kept = logits[i];
@@ -39,7 +39,7 @@ static void check_gradient(buffer logits, double *before, const loss_shape *shap
     double *expected = calloc(shape->rows * shape->leading_dimension, sizeof *expected);
     for (size_t row = 0; row < shape->rows; row++) {
         const size_t start = row * shape->leading_dimension;
-        /* Slopes of every logit of a small vocabulary, of some of a large one. */
+        /* Finite differences along every logit of a small vocabulary, along every 97th of a large one. */
         const size_t stride = shape->vocabulary > 300 ? 97 : 1;
         for (size_t i = 0; i < shape->vocabulary; i += stride)
             expected[start + i] =
@@ -59,7 +59,8 @@ static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
         const size_t elements = shape->rows * shape->leading_dimension;
         buffer logits = buffer_random(elements, dtype, 10.0),
                losses = buffer_of(shape->rows, TIDE_DTYPE_FP32);
-        for (size_t i = 0; i < elements; i++) /* the padding must not be read */
+        /* A kernel that reads the padding computes a NaN. */
+        for (size_t i = 0; i < elements; i++)
             if (i % shape->leading_dimension >= shape->vocabulary)
                 buffer_set(logits, i, (double)NAN);
         double *before = buffer_values(logits), *expected = malloc(shape->rows * sizeof *expected);
@@ -167,7 +168,7 @@ static void losses_are_summed_in_leaves_of_64(void **state)
 
 /* ---- gradient norm ---- */
 
-/* The order that kernels.h states, spelled out; volatile keeps the compiler from any other. */
+/* The order of additions that kernels.h states; volatile keeps the compiler from changing it. */
 static double leaf_reference(buffer gradient, size_t begin, size_t elements)
 {
     volatile double lane[8] = {0};
@@ -216,7 +217,7 @@ static void the_norm_has_the_stated_order_on_every_instruction_set(void **state)
     for_each_configuration(check_norm);
 }
 
-/* One leaf alone, many times: in a block's sum the last bit of a leaf is lost. */
+/* Checks many single leaves, since the sum of a whole block hides an error in the last bit of one leaf. */
 static void check_leaves(const tide_kernels *kernels, tide_dtype dtype)
 {
     buffer block = buffer_bytes(sizeof(double));

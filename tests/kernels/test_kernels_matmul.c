@@ -1,4 +1,5 @@
-/* Matrix products: the table's (oneDNN where the build has it) and the built-in one. */
+/* Matrix products: the ones of the table of kernels (by oneDNN where the build has it) and the CPU's
+ * built-in one. */
 #include "tests/kernels/test_kernels.h"
 #include "tests/support/test_thin.h"
 #if defined(TEST_CUDA_ON_CPU)
@@ -9,22 +10,23 @@ typedef struct shape {
     size_t m, n, k;
 } shape;
 
-/* The square one gives every manner the same sizes and leading dimensions. */
+/* In the square shape all manners have the same sizes and leading dimensions. */
 static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},    {24, 24, 24},
                                {64, 48, 32}, {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* How the operands lie in memory and what becomes of the result. */
+/* The layout of the operands and the treatment of the result. */
 typedef struct manner {
     bool transpose_a, transpose_b, has_bias, accumulate;
     tide_dtype in_dtype, out_dtype;
-    size_t padding; /* leading dimensions are this much more than a row */
+    size_t padding; /* leading dimensions are this many elements more than a row */
 } manner;
 
 typedef struct product {
     tide_matmul_args args;
     buffer a, b, bias, c, workspace;
-    double *expected; /* [m, ldc], what C holds afterwards, its padding too */
+    /* [m, ldc]: C after the product, including its padding */
+    double *expected;
 } product;
 
 static double element(buffer matrix, size_t row, size_t column, size_t ld, bool transposed)
@@ -93,8 +95,8 @@ static void product_free(product *freed)
     free(freed->expected);
 }
 
-/* A sum of k products in fp32 errs by about 2^-24 of its largest part, at worst k times. The parts are up to
- * 1, also where they cancel. */
+/* The tolerance: a sum of k products in fp32 errs by about 2^-24 of its largest partial sum, at worst k
+ * times. The products are up to 1, also where they cancel. */
 static void check_result(const product *p)
 {
     const size_t elements = p->args.m * p->args.ldc;
@@ -133,8 +135,8 @@ static void check_built_in(shape s, const manner *how)
 
 #endif
 
-/* Every way that a GPT-2 multiplies, and then some. Where a sanitizer watches, a sixth of them for one thread and another sixth
- * for three. */
+/* Calls check for every manner in which GPT-2 multiplies, and for more. Under a sanitizer it takes a sixth
+ * of them with one thread and another sixth with three. */
 static void for_each_manner(void (*check)(shape s, const manner *how), int threads)
 {
     const size_t thin = test_thin(6);
@@ -150,8 +152,9 @@ static void for_each_manner(void (*check)(shape s, const manner *how), int threa
             for (unsigned flags = 0; flags < 16; flags++) {
                 if ((s + type + (unsigned)(__builtin_popcount(flags) + threads / 2)) % thin != 0)
                     continue;
+                /* The CPU's code for fp16 is that for bf16, so a quarter of the flags is enough. */
                 if (TEST_ON_CPU && types[type].in == TIDE_DTYPE_FP16 && (s + flags) % 4 != 0)
-                    continue; /* on the CPU fp16 goes the ways of bf16 */
+                    continue;
                 const manner how = {.transpose_a = flags & 1,
                                     .transpose_b = flags & 2,
                                     .has_bias = (flags & 12) == 4,
@@ -184,7 +187,7 @@ static void the_built_in_product_matches_float64_on_every_instruction_set(void *
 
 #endif
 
-/* The same product twice, elsewhere in memory: the same bits. */
+/* Repeats a product with operands at other addresses and compares the bits. */
 static void a_repeated_product_has_the_same_bits(void **state)
 {
     (void)state;
@@ -211,7 +214,7 @@ static void a_repeated_product_has_the_same_bits(void **state)
     }
 }
 
-/* So a gradient's first contribution may write or be added to zeros. */
+/* Callers rely on this: a gradient's first contribution may be written, or added to zeros. */
 static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros(void **state)
 {
     (void)state;
@@ -265,8 +268,7 @@ static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **s
 
 #endif
 
-/* dX = dY W^T and dW += X^T dY against the slopes of sum(dY (X W)): a product's own gradient through the
- * kernel. */
+/* Compares dX = dY W^T and dW += X^T dY, computed by the kernel, with finite differences of sum(dY (X W)). */
 static void the_gradients_of_a_product_are_products(void **state)
 {
     (void)state;
@@ -322,7 +324,7 @@ static void the_gradients_of_a_product_are_products(void **state)
         buffer_free(buffers[i]);
 }
 
-/* ---- GELU taken along ---- */
+/* ---- fused GELU ---- */
 
 #if !TEST_ON_CPU
 static double gelu_of(double x)
@@ -336,8 +338,9 @@ static double gelu_slope(double x)
     return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
-/* gelu_in is rounded once, like any product. The result may be made of the rounded one, or be rounded before it is multiplied
- * by the slope (the slope is at most 1.13): another rounding, of a value as large as any. */
+/* A product rounds gelu_in once. GELU may be computed from the rounded product, or the product may be
+ * rounded before it is multiplied by the slope (at most 1.13): the tolerance allows a second rounding, of
+ * a value as large as the largest. */
 static void check_gelu(shape s, const manner *how, tide_matmul_gelu way)
 {
     const tide_kernels *kernels = test_table();

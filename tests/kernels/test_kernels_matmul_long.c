@@ -1,11 +1,12 @@
-/* The products whose sums are longest and whose matrices are largest: the head's three, as
- * src/model/decoder_embedding_head.c asks for them, and a block's weight gradient over a whole batch of rows.
+/* The products with the longest sums and the largest matrices: the head's three, as
+ * src/model/decoder_embedding_head.c asks for them, and a block's weight gradient over a whole batch of
+ * rows.
  *
- * Three checks of each. Elements at random places, some in each stretch of rows and of columns, are float64's. Columns between
- * the row's end and the leading dimension stay as they were. And every element takes part in its row's sum with signs s: C s
- * is A (B s), which float64 computes without multiplying matrices; a tile that is missing or of other rows is a hundred times
- * what rounding leaves of such a sum.
- */
+ * Each product gets three checks. Elements at random places, some in each stretch of rows and of columns,
+ * are compared with float64. Columns between the row's end and the leading dimension must be unchanged.
+ * And each row of C, summed with random signs s, is compared with A (B s), which needs no product of
+ * matrices in float64 and covers every element; a tile that is missing or of other rows makes this sum
+ * wrong by a hundred times its rounding. */
 #include "tests/kernels/test_kernels_long.h"
 #include "tests/support/test_thin.h"
 #if defined(TEST_CUDA_ON_CPU)
@@ -16,8 +17,8 @@ enum { SAMPLES = 256, CORNERS = 4 };
 
 /* ---- random matrices ---- */
 
-/* Hundreds of millions of numbers: a million of them, again and again. The period is a prime, so neither rows nor tiles
- * repeat. */
+/* A buffer of hundreds of millions of elements that repeats a million random ones. The period is prime, so
+ * that neither rows nor tiles repeat. */
 static buffer buffer_periodic(size_t elements, tide_dtype dtype)
 {
     const size_t period = 999983, bytes = tide_dtype_bytes(dtype);
@@ -30,7 +31,7 @@ static buffer buffer_periodic(size_t elements, tide_dtype dtype)
     return made;
 }
 
-/* Elements from `first` on, in float64. */
+/* Sets `row` to `count` elements from element `first` on, in float64. */
 static void get_row(buffer from, size_t first, size_t count, double *row)
 {
     for (size_t i = 0; i < count; i++)
@@ -44,14 +45,14 @@ static double *doubles(size_t count)
     return made;
 }
 
-/* A stored matrix [rows, columns], and whether its transpose is used. */
+/* A stored matrix [rows, columns]; the product uses its transpose if `transposed`. */
 typedef struct matrix {
     buffer of;
     size_t rows, columns, ld;
     bool transposed;
 } matrix;
 
-/* Its product with a vector; free() it. */
+/* The product of the matrix, or its transpose, with a vector; free() it. */
 static double *times(matrix m, const double *vector)
 {
     double *product = doubles(m.transposed ? m.columns : m.rows), *row = doubles(m.columns);
@@ -76,7 +77,8 @@ typedef struct product {
     matrix a, b, c;
     size_t rows[SAMPLES], columns[SAMPLES];
     truth elements[SAMPLES];
-    double *signs, *sums; /* of C's columns; of its rows */
+    /* signs: one for each column of C; sums: of each row of C */
+    double *signs, *sums;
 } product;
 
 static double a_at(const product *p, size_t i, size_t q)
@@ -89,7 +91,7 @@ static double b_at(const product *p, size_t q, size_t j)
     return buffer_get(p->b.of, p->b.transposed ? j * p->b.ld + q : q * p->b.ld + j);
 }
 
-/* The corners, and one in each stretch of rows, with columns of another stretch. */
+/* Chooses the corners, and one element in each stretch of rows, with a column from another stretch. */
 static void choose_places(product *p)
 {
     for (size_t s = 0; s < SAMPLES; s++) {
@@ -102,7 +104,7 @@ static void choose_places(product *p)
     }
 }
 
-/* What C must be, by what it is now if the product is added. */
+/* Sets the expected elements of C; reads C's present ones if the product is added to them. */
 static void expect_elements(product *p)
 {
     for (size_t s = 0; s < SAMPLES; s++) {
@@ -186,8 +188,8 @@ static void check_elements(const product *p)
     }
 }
 
-/* An element's errors are at random signs here: its rounding, 0.4 of half a unit in the mean, and its sum's. Together they are
- * measured by the root of the squares; four times that. */
+/* The tolerance: an element errs at random, by its rounding, 0.4 of half a unit in the mean, and by its
+ * sum's. A row's error is compared with the root of the elements' squares; four times the mean is allowed. */
 static void check_sums(const product *p)
 {
     const double tolerance = 4 * (0.5 * half_unit(p->args.out_dtype) + sum_rounding(p->args.k));
@@ -217,11 +219,13 @@ static void check(const tide_matmul_args *shape)
 /* ---- the head ---- */
 
 typedef struct head {
-    size_t rows, vocabulary, stride, width; /* stride: of logits */
+    /* stride: the logits' leading dimension */
+    size_t rows, vocabulary, stride, width;
     tide_dtype dtype;
 } head;
 
-/* A CPU multiplies as many rows at a time, but takes too long for a test; one that plays a GPU is slower still. */
+/* On the CPU a head of full size takes too long for a test, and the GPU's kernels run on the CPU are
+ * slower still. */
 #if TEST_ON_CPU
 static const head heads[] = {{40, 50304, 50304, 768, TIDE_DTYPE_BF16},
                              {24, 50257, 50304, 768, TIDE_DTYPE_FP32},

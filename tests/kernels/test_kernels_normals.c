@@ -1,4 +1,5 @@
-/* Normals made in vectors are the C library's, from every instruction set, to the last bit. */
+/* Normally distributed numbers made in vectors have the bits that the C library's functions give, with
+ * every instruction set. */
 #include "tests/kernels/test_kernels.h"
 
 #include "kernels/philox.h"
@@ -15,7 +16,7 @@ static void words_of_block(const tide_normals_args *args, uint64_t block, uint32
         tide_philox_round(&words[0], &words[1], &words[2], &words[3], args->key, round);
 }
 
-/* Box-Muller, as it stands in the books. */
+/* The Box-Muller transform by the textbook. */
 static void normals_of_words(const uint32_t words[4], double deviation, float values[4])
 {
     for (int i = 0; i < 4; i += 2) {
@@ -58,12 +59,12 @@ static void normals_are_the_c_librarys(void **state)
         check_many(variant, &(tide_normals_args){{42, 0}, {0, 1}, 0.02}, 0);
         check_many(variant, &(tide_normals_args){{0x9abcdef0u, 0x12345678u}, {7, 3}, 1.0},
                    UINT64_C(0xffffff00));
-        check_many(variant, &(tide_normals_args){{1, 2}, {3, 4}, 1e-38}, 12345); /* denormals */
+        check_many(variant, &(tide_normals_args){{1, 2}, {3, 4}, 1e-38}, 12345); /* denormal results */
     }
 }
 
-/* Blocks of the stream in which the series alone, taken at their word, round one value the other way: nine in 131 million,
- * found by trying. */
+/* Nine blocks of the stream, found among 131 million by trying, in which the kernel's series round one
+ * value wrongly; the kernel has to notice that the value lies between two floats and to correct it. */
 static void values_between_two_floats_are_the_c_librarys(void **state)
 {
     (void)state;
@@ -82,13 +83,14 @@ static void values_between_two_floats_are_the_c_librarys(void **state)
 
 static uint32_t inverse(uint32_t odd)
 {
-    uint32_t x = odd; /* right in 3 bits; each step doubles them */
+    /* right in the lowest 3 bits; each step doubles the number of right bits */
+    uint32_t x = odd;
     for (int i = 0; i < 4; i++)
         x *= 2 - odd * x;
     return x;
 }
 
-/* The counter whose block has these words: the rounds backwards. */
+/* Finds the counter whose block has these words by running Philox's rounds backwards. */
 static void counter_of_words(const uint32_t words[4], uint32_t counter[4])
 {
     const uint32_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u;
@@ -120,7 +122,8 @@ static void check_words(const tide_cpu_variant *variant, const uint32_t words[4]
     assert_same_block(&args, block, values);
 }
 
-/* Where quarter turns meet, where sine and cosine vanish, and where the logarithm does or is largest. */
+/* Words where the angle passes from one quarter turn to the next, where sine or cosine is zero, and where
+ * the logarithm is zero or largest. */
 static void words_at_the_edges_are_no_exception(void **state)
 {
     (void)state;
@@ -137,7 +140,7 @@ static void words_at_the_edges_are_no_exception(void **state)
     }
 }
 
-/* There the library's cosine of a rounded angle is some 1e-16. */
+/* At angles whose cosine is zero the library's cosine of the rounded angle is about 1e-16. */
 static void vanishing_sines_are_the_c_librarys(void **state)
 {
     (void)state;

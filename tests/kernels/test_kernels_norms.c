@@ -1,4 +1,5 @@
-/* Kernels over rows and columns: embedding, layer norm, the bias' gradient. */
+/* Kernels over rows and columns: embedding, layer norm, the bias' gradient. They are compared with float64
+ * and finite differences, and bit by bit between gradients computed alone and together. */
 #include "tests/kernels/test_kernels.h"
 
 typedef struct shape {
@@ -38,7 +39,8 @@ static void check_embedding(const tide_kernels *kernels, tide_dtype dtype)
         memset(out.data, POISON, out.bytes);
         run_kernel(kernels->embedding, &(tide_embedding_args){tokens, wte.data, NULL, out.data, rows, LENGTH,
                                                               width, VOCABULARY, dtype});
-        for (size_t i = 0; i < rows * width; i++) /* no sum, nothing rounded */
+        /* Without positions nothing is added, so nothing is rounded. */
+        for (size_t i = 0; i < rows * width; i++)
             assert_true(buffer_get(out, i) == buffer_get(wte, (size_t)tokens[i / width] * width + i % width));
         free(expected);
         buffer_free(token_buffer);
@@ -112,7 +114,8 @@ static void check_untouched_rows(const tide_kernels *kernels, tide_dtype dtype)
     buffer_free(tokens);
 }
 
-/* As torch's nn.Embedding(padding_idx): of the gradients the padding token's row gets none, others and positions all of theirs. */
+/* As in torch's nn.Embedding(padding_idx), the padding token's row of the token gradients gets nothing;
+ * other rows, and the position gradients, get all of their terms. */
 static void check_padding(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { VOCABULARY = 11, LENGTH = 7 };
@@ -152,7 +155,7 @@ static void embedding_backward_leaves_a_padding_tokens_row_alone(void **state)
     for_each_configuration(check_padding);
 }
 
-/* Either gradient, without the other, has the bits that it has beside it. */
+/* Asks for only one of the two gradients: it must have the bits that it has beside the other. */
 static void check_one_embedding_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { VOCABULARY = 11, LENGTH = 7 };
@@ -213,7 +216,7 @@ static void norm_reference(const double *in, const double *weight, const double 
         out[i] = (in[i] - *mean) * *rstd * weight[i] + bias[i];
 }
 
-/* A layer norm with its operands in both worlds. */
+/* A layer norm's operands and results in buffers, and the same in float64. */
 typedef struct norm_case {
     size_t rows, width;
     buffer in, weight, bias, out, mean, rstd;
@@ -289,7 +292,7 @@ static void layer_norm_matches_float64_with_and_without_statistics(void **state)
     for_each_configuration(check_layer_norm);
 }
 
-/* sum(dout x norm(x, w, b)) of one row: what the gradients are the slopes of. */
+/* sum(dout x norm(x, w, b)) of one row; the expected gradients are the slopes of this sum. */
 static double norm_objective(const norm_case *c, size_t row, const double *dout)
 {
     double *out = malloc(c->width * sizeof *out), mean, rstd, sum = 0.0;
@@ -337,8 +340,8 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
                                               din.data,  dweight.data,  dbias.data, NULL,        0,
                                               c.rows,    c.width,       false,      dtype};
         run_layer_norm_backward(kernels, &args);
-        /* A row of one or two is constant in theory; its slope, a difference of large numbers, is noise of
-         * the rstd. */
+        /* The normalized values of a row of one or two elements are constant in theory; the computed slope
+         * is a difference of large numbers and consists of rstd's errors. */
         assert_close(din, dx, elements, c.width <= 2 ? 1e-1 : 2e-5);
         assert_close(dweight, dw, c.width, c.width <= 2 ? 1e-4 : 2e-6);
         assert_close(dbias, db, c.width, 2e-6);
@@ -367,7 +370,7 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
     }
 }
 
-/* Each of the three gradients alone has the bits that it has beside the others. */
+/* Asks for only one of the three gradients: it must have the bits that it has beside the others. */
 static void check_one_norm_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < 6; s++) {
@@ -438,11 +441,11 @@ static void bias_backward_adds_the_column_sums(void **state)
 
 #if TEST_ON_CPU
 
-/* ---- the same bits for any thread count ---- */
+/* ---- same bits with any number of threads ---- */
 
 enum { ROWS = 300, WIDTH = 333, VOCABULARY = 50, LENGTH = 100 };
 
-/* What the kernels that sum over rows leave behind, one after another, accumulators starting from zero. */
+/* Runs the kernels that sum over rows, one after another, and returns their sums, which begin at zero. */
 static buffer sums_with(int threads, buffer in, buffer dout, const int32_t *tokens)
 {
     enum { EMBEDDING = (VOCABULARY + LENGTH) * WIDTH, ALL = 3 * WIDTH + EMBEDDING };

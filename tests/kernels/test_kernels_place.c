@@ -1,10 +1,10 @@
-/* Values into slots past the caches: the bits are those of casts, from every instruction set, wherever the places lie, and nothing
- * beside them is written. */
+/* The kernel that writes values into slots past the caches. It must write the bits that cast writes, with
+ * every instruction set and at every address, and nothing beside them. */
 #include "tests/kernels/test_kernels.h"
 
 enum { MOST = 3 * 4096 + 37, SHIFTS = 34 };
 
-/* `place` is a buffer of MOST + SHIFTS elements. */
+/* The address of element `shift` of `place`, a buffer of MOST + SHIFTS elements. */
 static void *shifted(buffer place, size_t shift)
 {
     return (char *)place.data + shift * tide_dtype_bytes(place.dtype);
@@ -36,9 +36,9 @@ static void check_dtypes(const tide_cpu_variant *variant, tide_dtype in_dtype, t
 {
     static const size_t counts[] = {0, 1, 15, 16, 17, 33, 4096, 4097, MOST};
     buffer in = buffer_of(MOST + SHIFTS, in_dtype);
+    /* all bit patterns, including NaNs and denormals */
     for (size_t i = 0; i < (MOST + SHIFTS) * tide_dtype_bytes(in_dtype) / 2; i++)
-        ((uint16_t *)in.data)[i] =
-            (uint16_t)(i * 40503u); /* any bits at all, NaNs and denormals among them */
+        ((uint16_t *)in.data)[i] = (uint16_t)(i * 40503u);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         for (size_t shift = 0; shift < SHIFTS; shift += 1 + shift / 2)
             for (size_t places = 1; places <= 2; places++)

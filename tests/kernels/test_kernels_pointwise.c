@@ -1,11 +1,13 @@
-/* Kernels that go element by element. */
+/* Kernels that compute each element on its own: GELU, SwiGLU, add, zero, copy, casts. Results are compared
+ * with float64. */
 #include "tests/kernels/test_kernels.h"
 
-/* Around vector widths, around a run, and long enough for several threads. */
+/* Sizes near vector widths, near the run of elements that one task computes, and large enough for several
+ * threads. */
 static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 255, 4096, 4097, 33333};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* (1 + tanh u) / 2 is 1 / (1 + e^-2u), which does not cancel for large negative u. */
+/* GELU by x / (1 + e^-2u), which equals x (1 + tanh u) / 2 but does not cancel for large negative u. */
 static double gelu_reference(double x)
 {
     return x / (1.0 + exp(-2.0 * sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
@@ -73,7 +75,8 @@ static void check_gelu_backward(const tide_kernels *kernels, tide_dtype dtype)
         }
         run_kernel(kernels->gelu_backward,
                    &(tide_gelu_backward_args){in.data, dout.data, din.data, n, dtype});
-        assert_close(din, expected, n, n < 100 ? 1e-5 : 1e-6); /* a lone small slope has only its own size */
+        /* Few elements may all be small, and the tolerance is relative to the largest. */
+        assert_close(din, expected, n, n < 100 ? 1e-5 : 1e-6);
         run_kernel(kernels->gelu_backward,
                    &(tide_gelu_backward_args){in.data, dout.data, dout.data, n, dtype});
         assert_same_bits(dout, din);
@@ -124,7 +127,7 @@ typedef struct gate_shape {
     size_t rows, width;
 } gate_shape;
 
-/* Where a row of gate, or of up, begins on a vector and where it does not. */
+/* Shapes whose rows of gate, or of up, begin at a multiple of a vector, and others. */
 static const gate_shape gate_shapes[] = {{0, 8},  {1, 1},   {3, 15},   {5, 16},   {2, 17},
                                          {40, 3}, {7, 255}, {3, 4097}, {33, 1000}};
 enum { GATE_SHAPES = sizeof gate_shapes / sizeof gate_shapes[0] };
@@ -189,7 +192,7 @@ static void swiglu_backward_matches_finite_differences_and_works_in_place(void *
     for_each_configuration(check_swiglu_backward);
 }
 
-/* Of gates that NaN, infinity, large numbers of both signs and zero are; `up` is 2, and once a NaN. */
+/* Gates of NaN, infinity, large numbers of both signs and zero; `up` is 2 but for one NaN. */
 static void check_swiglu_extremes(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { WIDTH = 9 };
@@ -206,11 +209,13 @@ static void check_swiglu_extremes(const tide_kernels *kernels, tide_dtype dtype)
                &(tide_swiglu_backward_args){in.data, dout.data, din.data, 1, WIDTH, dtype});
     assert_true(isnan(buffer_get(out, 0)) && isnan(buffer_get(din, 0)) && isnan(buffer_get(din, WIDTH)));
     assert_true(isinf(buffer_get(out, 1)) && isinf(buffer_get(din, WIDTH + 1)));
-    for (size_t i = 2; i <= 4; i += 2) { /* silu(x) is x, and its derivative 1 */
+    /* Large positive gates: silu(x) is x and its derivative 1. */
+    for (size_t i = 2; i <= 4; i += 2) {
         assert_true(buffer_get(out, i) == 2.0 * buffer_get(in, i));
         assert_true(buffer_get(din, i) == 2.0 && buffer_get(din, WIDTH + i) == buffer_get(in, i));
     }
-    for (size_t i = 3; i <= 5; i += 2) { /* both are next to nothing */
+    /* Large negative gates: silu(x) and its derivative are almost 0. */
+    for (size_t i = 3; i <= 5; i += 2) {
         assert_true(fabs(buffer_get(out, i)) < 1e-30 && fabs(buffer_get(din, i)) < 1e-30);
         assert_true(fabs(buffer_get(din, WIDTH + i)) < 1e-30);
     }
@@ -283,14 +288,14 @@ static void zero_and_copy_write_all_bytes_and_no_others(void **state)
     for_each_configuration(check_zero_and_copy);
 }
 
-/* The nearest bf16 of an fp32, found by comparing distances rather than by adding to bits. */
+/* Finds the bf16 nearest to an fp32 by comparing distances, unlike the kernels, which add to the bits. */
 static float nearest_bf16(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     const float below = tide_bf16_to_float((tide_bf16)(bits >> 16));
     const float above = tide_bf16_to_float((tide_bf16)((bits >> 16) + 1));
-    /* Past the largest bf16 the next one would be 2^128; the format says infinity. */
+    /* The step above the largest bf16 is 2^128, which the format calls infinity. */
     const double up = isinf(above) ? copysign(ldexp(1.0, 128), (double)value) : (double)above;
     const double to_below = fabs((double)value - (double)below), to_above = fabs(up - (double)value);
     if (to_below == to_above)
@@ -304,7 +309,8 @@ static void check_cast(const tide_kernels *kernels, tide_dtype dtype)
     enum { COUNT = 20000 };
     buffer in = buffer_of(COUNT, TIDE_DTYPE_FP32), out = buffer_of(COUNT, TIDE_DTYPE_BF16);
     buffer back = buffer_of(COUNT, TIDE_DTYPE_FP32);
-    for (uint32_t i = 0; i < COUNT; i++) { /* every exponent, both signs, ties and their neighbours */
+    /* every exponent, both signs, ties and their neighbours */
+    for (uint32_t i = 0; i < COUNT; i++) {
         const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
         const uint32_t bits = (i / 6 * 19u) << 16 | low[i % 6];
         memcpy((float *)in.data + i, &bits, sizeof bits);

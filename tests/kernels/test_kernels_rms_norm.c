@@ -1,24 +1,28 @@
-/* RMS norm of whole rows and of every head in them, in rows with gaps. What stands in a gap is poison: a kernel that reads it
- * makes a NaN, and one that writes there is seen. */
+/* RMS norm of whole rows and of every head in a row, in matrices with gaps between the rows. Results are
+ * compared with float64 and finite differences. The gaps are poisoned: a kernel that reads one computes a
+ * NaN, and the checks find each write to one. */
 #include "tests/kernels/test_kernels.h"
 
 typedef struct shape {
     size_t rows, heads, width;
-    size_t in_gap, out_gap; /* elements behind each row of `in`, and of out, dout and din */
+    /* elements behind each row: of `in`; of out, dout and din */
+    size_t in_gap, out_gap;
     double epsilon;
 } shape;
 
-/* Widths of whole vectors and not, rows that begin on vectors and not; an epsilon that counts, and one as models have. */
+/* Widths that are multiples of a vector and others, rows that begin at multiples of a vector and others;
+ * epsilons large enough to change the results, and epsilons that models use. */
 static const shape shapes[] = {{1, 1, 1, 0, 0, 0.05},     {1, 1, 17, 3, 0, 0.05},   {3, 2, 2, 1, 5, 0.05},
                                {5, 4, 64, 8, 16, 0.05},   {20, 3, 33, 0, 7, 0.5},   {33, 1, 100, 4, 4, 1e-5},
                                {7, 5, 128, 128, 64, 0.5}, {9, 3, 24, 160, 1, 1e-6}, {4, 1, 513, 0, 0, 0.05},
                                {6, 2, 257, 2, 0, 1e-5},   {40, 1, 8, 0, 0, 0.05}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* Rows of heads in a matrix with gaps. */
+/* A matrix of rows of heads, with gaps between the rows. */
 typedef struct strided {
     buffer data;
-    size_t rows, used, row; /* elements of a row in use, and from one row to the next */
+    /* used: elements of a row without its gap; row: with it */
+    size_t rows, used, row;
 } strided;
 
 static strided strided_of(const shape *s, size_t gap, tide_dtype dtype)
@@ -35,7 +39,7 @@ static strided strided_random(const shape *s, size_t gap, tide_dtype dtype, doub
     return made;
 }
 
-/* What is in use, dense, in float64; free() it. */
+/* The elements outside the gaps, without gaps, in float64; free() it. */
 static double *strided_values(strided from)
 {
     double *values = malloc(from.rows * from.used * sizeof *values);
@@ -45,7 +49,7 @@ static double *strided_values(strided from)
     return values;
 }
 
-/* The values as expected, and nothing written in the gaps. */
+/* Checks that the values are near the expected ones and that no kernel has written to the gaps. */
 static void assert_strided_close(strided actual, const double *expected, double tolerance)
 {
     const size_t element_bytes = tide_dtype_bytes(actual.data.dtype);
@@ -61,7 +65,7 @@ static void assert_strided_close(strided actual, const double *expected, double 
             assert_int_equal(((const unsigned char *)actual.data.data)[i], POISON);
 }
 
-/* A norm with its operands in both worlds. */
+/* An RMS norm's operands and results in buffers, and its inputs in float64. */
 typedef struct norm_case {
     shape shape;
     strided in, out;
@@ -146,7 +150,8 @@ static void rms_norm_matches_float64_with_and_without_statistics(void **state)
     for_each_configuration(check_forward);
 }
 
-/* Epsilon keeps a head of zeros from dividing by zero, and large numbers have squares that fp32 holds and fp16 does not. */
+/* A head of zeros, where only epsilon prevents a division by zero, and a head of large numbers, whose
+ * squares fp32 holds and fp16 does not. */
 static void check_extremes(const tide_kernels *kernels, tide_dtype dtype)
 {
     norm_case c = case_make((shape){2, 1, 40, 0, 0, 1e-6}, dtype);
@@ -173,7 +178,7 @@ static void zeros_stay_zeros_and_large_numbers_become_ones(void **state)
 
 /* ---- backward ---- */
 
-/* sum(dout x out) of one head: what the gradients are the slopes of. */
+/* sum(dout x out) of one head; the expected gradients are the slopes of this sum. */
 static double objective(const norm_case *c, size_t head, const double *g)
 {
     const size_t width = c->shape.width;
@@ -194,7 +199,7 @@ static double slope(const norm_case *c, size_t head, const double *g, double *va
     return (above - below) / (2 * step);
 }
 
-/* Sets dx and adds to dw. */
+/* Sets dx and adds to dw the expected gradients, by finite differences. */
 static void slopes(const norm_case *c, const double *g, double *dx, double *dw)
 {
     const size_t width = c->shape.width;
@@ -204,7 +209,7 @@ static void slopes(const norm_case *c, const double *g, double *dx, double *dw)
     }
 }
 
-/* With forward's rstd. */
+/* Runs forward, since backward reads its rstd, and returns backward's arguments. */
 static tide_rms_norm_backward_args backward_args(const tide_kernels *kernels, const norm_case *c,
                                                  strided dout)
 {
@@ -267,7 +272,8 @@ static void rms_norm_backward_matches_finite_differences(void **state)
     for_each_configuration(check_backward);
 }
 
-/* Either gradient, without the other, has the bits that it has beside it; also where din overwrites dout. */
+/* Asks for only one of the two gradients: it must have the bits that it has beside the other; so must din
+ * where it overwrites dout. */
 static void check_one_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {

@@ -1,12 +1,15 @@
-/* Rotary positions: every head of a row rotated by its position's angles, in place, in rows that hold other things as well. */
+/* Rotary positions: the kernel rotates every head of a row by the angles of its position, in place. The
+ * rows hold other elements as well, which it must not touch. Results are compared with float64. */
 #include "tests/kernels/test_kernels.h"
 
 typedef struct shape {
     size_t rows, sequence_length, heads, head_width;
-    size_t before, behind; /* elements of a row before the first head and behind the last */
+    /* elements of a row before the first head and behind the last one */
+    size_t before, behind;
 } shape;
 
-/* Several sequences, also one that ends early; heads that fill vectors, halves that do not, heads of a single pair. */
+/* One sequence, several, and several of which the last is incomplete; heads that are multiples of a
+ * vector, heads whose halves are not, heads of a single pair. */
 static const shape shapes[] = {{1, 1, 1, 2, 0, 0},    {5, 5, 3, 2, 0, 0},     {21, 7, 5, 6, 0, 3},
                                {12, 4, 3, 64, 0, 0},  {30, 9, 2, 64, 64, 64}, {7, 7, 1, 128, 8, 16},
                                {10, 5, 7, 10, 10, 1}, {9, 3, 1, 48, 24, 0},   {64, 32, 1, 16, 0, 40},
@@ -20,7 +23,8 @@ typedef struct rope_case {
     double *x, *t;
 } rope_case;
 
-/* Angles as models have them: position x 10000^(-2 i / width). What is beside the heads is poison. */
+/* The angles are those of models: position x 10000^(-2 i / width). The elements beside the heads are
+ * poisoned. */
 static rope_case case_make(shape s, tide_dtype dtype)
 {
     rope_case made = {.shape = s, .row = s.before + s.heads * s.head_width + s.behind};
@@ -61,7 +65,7 @@ static void turn(const tide_kernels *kernels, const rope_case *c, bool backward)
                                                 .dtype = c->data.dtype});
 }
 
-/* The element of every head of every row, in order. */
+/* The index in the matrix of element i of the heads, counted over all heads of all rows. */
 static size_t element(const rope_case *c, size_t i)
 {
     const size_t used = c->shape.heads * c->shape.head_width;
@@ -73,7 +77,7 @@ static size_t elements(const rope_case *c)
     return c->shape.rows * c->shape.heads * c->shape.head_width;
 }
 
-/* What element i of the heads is rotated into. */
+/* The expected value of element i of the heads after the rotation. */
 static double rotated(const rope_case *c, size_t i, bool backward)
 {
     const size_t width = c->shape.head_width, half = width / 2, column = i % width;
@@ -85,7 +89,7 @@ static double rotated(const rope_case *c, size_t i, bool backward)
                          : x * cosine + c->x[element(c, i - half)] * sine;
 }
 
-/* What is beside the heads is poison as before. */
+/* Checks that the elements beside the heads are still poisoned. */
 static void assert_rest_untouched(const rope_case *c)
 {
     const size_t element_bytes = tide_dtype_bytes(c->data.dtype);
@@ -129,7 +133,8 @@ static void backward_turns_the_other_way(void **state)
     for_each_configuration(check_backward);
 }
 
-/* Up to the rounding of what stood between, of both of a pair, and the last one. */
+/* Forward and then backward restore the values up to rounding: each result depends on two intermediate
+ * values, each rounded, and is rounded itself. */
 static void check_there_and_back(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {
@@ -148,7 +153,7 @@ static void backward_undoes_forward(void **state)
     for_each_configuration(check_there_and_back);
 }
 
-/* An angle of zero changes nothing: the first position of every sequence keeps its bits. */
+/* At position 0 all angles are zero, so the first token of every sequence keeps its bits. */
 static void check_first_position(const tide_kernels *kernels, tide_dtype dtype)
 {
     rope_case c = case_make((shape){9, 3, 3, 24, 0, 0}, dtype);

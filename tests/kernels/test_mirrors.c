@@ -1,5 +1,6 @@
-/* The tests' own memory: a kernel sees the mirrors of buffers, and nothing that is the test's (tests/kernels/test_mirrors.h). The kernel here
- * is a launcher that notes what it was given; on a GPU the mirrors are looked at by copies. */
+/* Tests of the tests' own memory (tests/kernels/test_mirrors.h): a kernel sees the mirrors of buffers and
+ * no other memory of a test. Most tests launch a function that records its arguments and the bytes that
+ * they point to; on a GPU it reads and writes the mirrors by copies. */
 #include "tests/kernels/test_kernels.h"
 
 #include <signal.h>
@@ -18,7 +19,8 @@ static spied seen;
 static tide_adamw_segment table_seen[SEGMENTS];
 static unsigned char beside_seen, host_seen;
 
-/* Notes its arguments, the guard byte behind the buffer and what the host has; writes a byte before, one in and one behind it. */
+/* Records its arguments, the guard byte behind the buffer and a byte of the host's memory; writes one byte
+ * before the buffer, one in it and one behind it. */
 static tide_status spy(void *stream, const void *arguments)
 {
     (void)stream;
@@ -43,7 +45,7 @@ static spied arguments_to_watched(void)
     return (spied){.inside = data + 123, .at_end = data + BYTES, .elsewhere = &watched, .number = 4096};
 }
 
-/* Puts the guards right that the spy spoilt. */
+/* Restores the two guard bytes that spy() overwrote, and frees the buffer. */
 static void watched_free(void)
 {
     ((char *)watched.data)[-1] = ((char *)watched.data)[BYTES] = (char)GUARD;
@@ -80,7 +82,8 @@ static void what_points_into_no_buffer_is_left_as_it_is(void **state)
     assert_null(seen.nothing);
     assert_ptr_equal(seen.elsewhere, &watched);
     assert_int_equal(seen.number, 4096);
-    args.elsewhere = gone.data; /* a buffer, until it is freed */
+    /* args.elsewhere points into a live buffer, then, once that is freed, into none. */
+    args.elsewhere = gone.data;
     run_kernel(spy, &args);
     assert_ptr_not_equal(seen.elsewhere, args.elsewhere);
     buffer_free(gone);
@@ -139,7 +142,8 @@ static void a_table_for_the_launcher_is_moved_and_stays_on_the_host(void **state
 
 #if defined(TEST_CUDA_ON_CPU)
 
-/* A GPU would say so in its own way. */
+/* Launches a kernel without moving its arguments: it works in the overwritten blocks, and take back
+ * discards its output. A GPU would report such pointers itself. */
 static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **state)
 {
     (void)state;
@@ -181,7 +185,8 @@ static bool faults(const volatile char *there)
 
 static bool launcher_faults, kernel_faults, kernel_faults_behind;
 
-/* Reads what it was given a pointer to, as a launcher and as a kernel; and behind the guard bytes. */
+/* Reads through a pointer of its arguments, first as a launcher and then as a kernel, and as a kernel also
+ * behind the guard bytes; records which reads fault. */
 static tide_status read_there(void *stream, const void *arguments)
 {
     (void)stream;
@@ -207,7 +212,8 @@ static void a_launcher_that_reads_the_gpus_memory_faults_and_a_kernel_behind_it(
     watched_free();
 }
 
-/* Adds, and looks at what is there when the kernel was launched. */
+/* Launches an addition and, before it returns, reads the output's first byte, to see that the kernel has
+ * not run yet. */
 static tide_status add_and_look(void *stream, const void *arguments)
 {
     tide_add_args args = *(const tide_add_args *)arguments;

@@ -1,23 +1,26 @@
-/* Where the kernels' tests have their memory: blocks that a test reads and writes, and their mirrors, which the GPU's kernels see.
+/* The memory of the kernels' tests: blocks, which a test reads and writes, and their mirrors, which the
+ * GPU's kernels see.
  *
- * A block is plain host memory. Its mirror is the GPU's own; where the GPU's kernels run on the CPU, memory that only a kernel
- * and a copy can touch, so that all this, and launchers that read what they must not, are tried there too. Both begin at
- * multiples of 256. A launch goes
+ * A block is plain host memory. On a GPU its mirror lies in the GPU's memory. Where the GPU's kernels run
+ * on the CPU, the mirror lies in pages that only kernels and copies can access, so that these tests also
+ * catch a launcher that reads device memory. Blocks and mirrors begin at multiples of 256 bytes.
+ * run_kernel_with() launches a kernel in four steps:
  *
- *     1. hand over    every live block to its mirror, guard bytes and all; the block is overwritten
- *     2. move         each 8-byte word of the arguments that points into a block: as far into its mirror
- *     3. launch       and the arguments are gone as soon as the launcher has returned
- *     4. take back    when the kernel has run: every mirror to its block
+ *     1. hand over    copy every live block to its mirror, guard bytes included, and overwrite the block
+ *     2. move         redirect each 8-byte word of the arguments that points into a block to its mirror
+ *     3. launch       call the launcher and destroy the arguments as soon as it has returned
+ *     4. take back    wait for the kernel and copy every mirror to its block
  *
- * So a test reads and writes its buffers as if there were no GPU, and what a kernel writes beside its outputs comes back with
- * them; where it goes on behind the guard bytes, it faults, on a GPU at least under its sanitizer. A kernel that gets hold of
- * host memory finds garbage there and writes in vain, also where the driver lets a GPU reach any memory of the host.
+ * So a test reads and writes its buffers as if there were no GPU. Bytes that a kernel writes beside its
+ * outputs come back with them; a kernel that goes beyond the guard bytes faults, on a GPU at least under
+ * its sanitizer. A kernel that gets a pointer to host memory finds garbage there, and its writes there are
+ * lost, also where the driver lets a GPU access any host memory.
  *
- * A table that a launcher itself reads, as adamw's segments, is moved like the arguments: a copy of it stays on the host.
+ * A table that the launcher itself reads, such as adamw's segments, is moved like the arguments; its copy
+ * stays on the host.
  *
- * All live blocks are copied at every launch, so a test keeps few. A mirror is made at the first launch that its block sees.
- * Tests have one thread. The CPU's kernels work in blocks.
- */
+ * Every launch copies all live blocks, so a test should keep few. A block gets its mirror at the first
+ * launch after its allocation. Tests have one thread. The CPU's kernels work in the blocks directly. */
 #ifndef TIDEPOOL_TESTS_TEST_MIRRORS_H
 #define TIDEPOOL_TESTS_TEST_MIRRORS_H
 
@@ -41,7 +44,7 @@
 
 #include "tests/gpu/cuda_on_cpu.h"
 #include "tests/gpu/fake_cublaslt.h"
-#pragma weak fake_cublaslt_enqueue /* not every test multiplies */
+#pragma weak fake_cublaslt_enqueue /* weak: a test without matmuls does not link it */
 #endif
 
 #if defined(TEST_CUDA) || defined(TEST_CUDA_ON_CPU)
@@ -66,16 +69,17 @@ static inline void test_release(void *block)
 
 #else
 
-enum { TEST_HANDED_OVER = 0x5a }; /* every byte of a block while a kernel has its mirror */
+/* each byte of a block from hand over to take back */
+enum { TEST_HANDED_OVER = 0x5a };
 
 typedef struct test_block {
     char *host;
-    char *mirror; /* NULL until a launch */
+    char *mirror; /* NULL until the first launch */
     size_t bytes;
-    struct test_block *next; /* one made before */
+    struct test_block *next; /* the block allocated before this one */
 } test_block;
 
-/* The newest live block. */
+/* Head of the list of live blocks: the one allocated last. */
 static inline test_block **test_blocks(void)
 {
     static test_block *newest;
@@ -105,7 +109,7 @@ static inline void test_mirror_free(void *mirror, size_t bytes)
     test_cuda_ok(cudaFree(mirror), "giving a buffer back");
 }
 
-/* Either side may be a mirror, while they are reached. */
+/* Copies between blocks and mirrors; a mirror must be accessible (test_mirrors_reach). */
 static inline void test_mirror_copy(void *to, const void *from, size_t bytes)
 {
     test_cuda_ok(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "a copy");
@@ -125,7 +129,8 @@ static inline void test_launches_end(void)
 
 #else
 
-/* Whole pages, which a mirror ends with; behind them is one that nobody can touch. */
+/* A mirror's bytes rounded up to whole pages. Behind them lies a page that neither tests nor kernels can
+ * access. */
 static inline size_t test_mirror_span(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -161,14 +166,14 @@ static inline void test_mirrors_reach(bool reached)
     }
 }
 
-/* Launches wait until the launcher has returned, as a GPU's may. */
+/* Kernels wait here until their launcher has returned, as they may on a GPU. */
 typedef struct test_queue {
     struct {
         void (*run)(void *closure);
         void *closure;
     } launches[64];
     size_t count;
-    char error[512]; /* the first kernel's that failed */
+    char error[512]; /* error of the first kernel that failed */
 } test_queue;
 
 static inline test_queue *test_launches(void)
@@ -225,7 +230,7 @@ static inline void test_launches_end(void)
 
 /* ---- blocks ---- */
 
-/* `bytes`: a multiple of 256. Ends the test where there is no memory. */
+/* `bytes` is a multiple of 256. The test fails where memory is lacking. */
 static inline void *test_allocate(size_t bytes)
 {
     test_block *made = malloc(sizeof *made), **blocks = test_blocks();
@@ -252,7 +257,7 @@ static inline void test_release(void *host)
 
 /* ---- a launch ---- */
 
-/* 1. */
+/* Step 1. */
 static inline void test_hand_over(void)
 {
     for (test_block *block = *test_blocks(); block; block = block->next)
@@ -268,7 +273,7 @@ static inline void test_hand_over(void)
     test_launches_begin();
 }
 
-/* What is in the mirror's memory at the place of `host` in its block; `host` itself where it is in none of them. */
+/* The address in the mirror's memory that corresponds to `host`; `host` itself if it points into no block. */
 static inline void *test_mirror_of(const test_block *blocks, void *host)
 {
     for (const test_block *block = blocks; block; block = block->next) {
@@ -279,7 +284,8 @@ static inline void *test_mirror_of(const test_block *blocks, void *host)
     return host;
 }
 
-/* 2. Anything else that looks like a pointer into a block would be moved too: counts and factors do not. */
+/* Step 2. Any word whose value happens to lie within a block would be moved too; counts and factors are
+ * too small for that. */
 static inline void test_move(const test_block *blocks, void *words, size_t bytes)
 {
     assert_true(bytes % sizeof(void *) == 0);
@@ -291,7 +297,7 @@ static inline void test_move(const test_block *blocks, void *words, size_t bytes
     }
 }
 
-/* 3. `table` is what the arguments point at that the launcher reads, or NULL. */
+/* Step 3. `table` is the memory that the launcher reads through a pointer in the arguments, or NULL. */
 static inline tide_status test_launch_moved(tide_kernel kernel, const void *arguments, size_t bytes,
                                             const void *table, size_t table_bytes)
 {
@@ -312,7 +318,7 @@ static inline tide_status test_launch_moved(tide_kernel kernel, const void *argu
     return status;
 }
 
-/* 4. */
+/* Step 4. */
 static inline void test_take_back(void)
 {
     test_launches_end();

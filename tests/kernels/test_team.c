@@ -1,11 +1,11 @@
-/* The threads inside a CPU kernel: on which processors a team runs, and how many they are. */
+/* The team of threads inside a CPU kernel: which processors it runs on and how many threads it has. */
 #include "kernels/cpu/team.h"
 #include "tests/kernels/test_kernels.h"
 
 #include <pthread.h>
 #include <sched.h>
 
-/* Where the tasks of a team ran. A task writes its own place only. */
+/* Where each task of a team ran. Task i writes only element i of each array. */
 enum { TASKS = 16 };
 typedef struct places {
     cpu_set_t bound_to;
@@ -17,8 +17,8 @@ static void note_place(const void *arguments, size_t index)
 {
     places *it = *(places *const *)arguments;
     it->threads[index] = pthread_self();
-    (void)sched_getaffinity(0, sizeof it->processors[index],
-                            &it->processors[index]); /* a failure leaves none */
+    /* a failure leaves the set empty */
+    (void)sched_getaffinity(0, sizeof it->processors[index], &it->processors[index]);
 }
 
 static void run_noting_places(places *seen)
@@ -36,7 +36,7 @@ static void keep_first_processor(cpu_set_t *processors)
     CPU_SET(first, processors);
 }
 
-/* Binds itself before its first team, as the host executor's thread does. */
+/* Binds itself to a processor before it starts its first team, as the host executor's thread does. */
 static void *bound_thread(void *argument)
 {
     places *seen = argument;
@@ -54,8 +54,9 @@ static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
     (void)state;
     static places seen;
     pthread_t thread;
+    /* The user has chosen the processors. */
     if (getenv("OMP_PROC_BIND"))
-        skip(); /* the user places the teams */
+        skip();
     tide_kernels_cpu_configure(2);
     assert_int_equal(pthread_create(&thread, NULL, bound_thread, &seen), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
