@@ -1,16 +1,18 @@
-/* The machine behind cuda_on_cpu.h: fibers, the order in which they run, and what is checked.
+/* The emulation behind cuda_on_cpu.h: fibers, the order in which they run, and the checks.
  *
- * One machine an OS thread, made at its first launch. A block's threads run on fibers from a pool of stacks. A fiber that
- * finishes its thread begins the next on the same stack, as a plain call, so a kernel without barriers switches twice a
- * block. A thread that must wait leaves its fiber behind and the OS thread goes on with the next of the queue:
+ * Each OS thread makes a machine at its first launch. A block's threads run on fibers from a pool. A fiber
+ * whose thread has returned begins the next thread on the same stack, by a plain call, so a kernel without
+ * barriers needs only two switches a block. When a thread has to wait, its fiber stops and the OS thread
+ * continues with the next thread of the queue:
  *
- *   queue      the threads that can run, in this epoch's order; filled at the block's beginning, at each barrier that all
- *              have reached, and with a warp's lanes when the last of them brought its gift
- *   empty      all returned: the block is done. All at one barrier: the next epoch. Anything else is divergence
+ *     queue      the threads that can run, in this epoch's order. It is filled at the block's beginning
+ *                and at each barrier that all threads have reached, and gets a warp's lanes when the last
+ *                of them comes to an exchange
+ *     empty      if all threads have returned, the block is done; if all are at one barrier, the next
+ *                epoch begins; anything else is a divergence error
  *
- * An error leaves every fiber where it is, switches back to the caller and forgets them: kernels own nothing that would
- * need unwinding.
- */
+ * At an error the machine leaves every fiber where it is, switches back to the caller and resets the
+ * fibers: kernels own nothing that needs unwinding. */
 #include "tests/gpu/cuda_on_cpu_machine.h"
 
 #include <cstdarg>
@@ -28,7 +30,7 @@ unsigned cuda_on_cpu_seed;
 
 __thread machine *cuda_on_cpu::this_machine;
 
-/* CUDA's own limits. */
+/* CUDA's limits. */
 enum { BLOCK_MAX_THREADS = 1024, BLOCK_MAX_Z = 64, GRID_MAX_YZ = 65535 };
 enum { STACK_COLOURS = 8 };
 
@@ -60,7 +62,7 @@ machine *machine_of_thread()
     return &made;
 }
 
-/* xorshift; never 0. */
+/* xorshift; never returns 0. */
 uint32_t machine_random(machine *m)
 {
     m->random ^= m->random << 13;
@@ -85,7 +87,7 @@ uint32_t queue_pop(machine *m)
     return thread;
 }
 
-/* Every thread of the block can run: forwards, backwards or shuffled. */
+/* Queues every thread of the block: forwards, backwards or shuffled. */
 void queue_fill(machine *m)
 {
     assert(m->queued == 0);
@@ -117,7 +119,8 @@ void thread_is_now(const machine *m, uint32_t thread)
     cuda_on_cpu_now.warp_epoch = m->warp[thread / LANES].epoch;
 }
 
-/* A fiber's life: the thread it was taken for, then whatever thread of the queue has not begun, on the same stack. */
+/* The main function of a fiber: runs the thread for which it was taken, then, on the same stack, threads
+ * of the queue that have not begun. */
 void fiber_main()
 {
     machine *const m = this_machine;
@@ -161,8 +164,9 @@ bool waits_elsewhere(const thread_record *a, const thread_record *b)
     return a->state != b->state || a->site.line != b->site.line;
 }
 
-/* Where the queue is empty and not all have returned or wait at the barrier: two threads that never meet. A warp whose lanes
- * miss one another says more than the block's barrier, so it is looked for first. */
+/* The queue is empty, but the threads have neither all returned nor all come to one barrier: some wait for
+ * others that never come. The message reports lanes of a warp that miss each other rather than the block's
+ * barrier, since that says more. */
 [[noreturn]] void fail_divergence(const machine *m)
 {
     uint32_t waits = 0;
@@ -190,8 +194,8 @@ bool waits_elsewhere(const thread_record *a, const thread_record *b)
                      second->index.x, second->index.y, second->index.z, second->what, second->site.line);
 }
 
-/* The current thread waits or has returned: run another. Returns when the current fiber has a thread to run: the one that
- * waited on it, or, where it had returned, the new self->thread. */
+/* Runs another thread, since the current one waits or has returned. Returns when the current fiber has a
+ * thread to run: the one that waited on it or, if that had returned, the new self->thread. */
 void next_thread(machine *m)
 {
     fiber *const self = m->running;
@@ -203,7 +207,8 @@ void next_thread(machine *m)
         if (m->returned < m->threads)
             fail_divergence(m);
         m->spare.push_back(self);
-        caller_resume(m); /* the block is done; when it is taken again it has a thread */
+        /* The block is done; when the fiber is taken from the pool again, self->thread is set. */
+        caller_resume(m);
         return;
     }
     const uint32_t thread = queue_pop(m);
@@ -227,7 +232,7 @@ void next_thread(machine *m)
     m->running = self;
 }
 
-/* The current thread waits until the queue has it again. */
+/* Stops the current thread until it is taken from the queue again. */
 void thread_wait(machine *m, thread_state state, const char *what, cuda_on_cpu_site site)
 {
     const uint32_t thread = cuda_on_cpu_now.index;
@@ -261,7 +266,7 @@ void block_run(machine *m, uint3 block)
     cuda_on_cpu_context_switch(&m->caller, &m->running->at, false);
 }
 
-/* After an error: every fiber is as new. */
+/* Resets every fiber after an error. */
 void fibers_forget(machine *m)
 {
     m->spare.clear();
@@ -288,7 +293,7 @@ void machine_shape(machine *m, const cuda_on_cpu_launch *launch)
     cuda_on_cpu_now.grid_dim = {launch->grid.x, launch->grid.y, launch->grid.z};
 }
 
-/* Run every block. Returns NULL, or the machine's message. */
+/* Runs every block. Returns NULL, or the message of an error. */
 const char *launch_run(const cuda_on_cpu_launch *launch)
 {
     machine *m = machine_of_thread();
@@ -326,17 +331,19 @@ bool shape_is_valid(dim3 grid, dim3 block)
            (uint64_t)block.x * block.y * block.z <= BLOCK_MAX_THREADS;
 }
 
-/* Is the mistake of the current thread: leave everything, the launch ends. */
+/* Ends the launch because of the current thread's error; all threads stop where they are. */
 [[noreturn]] void machine_abandon(machine *m)
 {
     m->failed = true;
     cuda_on_cpu_context_switch(&m->running->at, &m->caller, true);
-    abort(); /* nobody comes back */
+    /* The caller never switches back. */
+    abort();
 }
 
 } // namespace
 
-/* A build with the runtime, or with its fake, has a better one. */
+/* For builds without the CUDA runtime and without its fake, which define this function with messages of
+ * their own. */
 extern "C" __attribute__((weak)) tide_status tide_cuda_launched(const char *label, int error)
 {
     return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "%s: CUDA error %d", label, error);
@@ -351,7 +358,8 @@ tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch)
                       launch->label, launch->grid.x, launch->grid.y, launch->grid.z, launch->block.x,
                       launch->block.y, launch->block.z);
     } else if (cuda_on_cpu_enqueue) {
-        const char *label = launch->label; /* the launch may be over before the call is */
+        /* A copy, since the launch may have ended and been destroyed before the call returns. */
+        const char *label = launch->label;
         return tide_cuda_launched(label,
                                   cuda_on_cpu_enqueue(launch->stream, label, launch_run_queued, launch));
     } else {
@@ -424,7 +432,8 @@ const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *wha
     }
     warp->arrived = 0;
     warp->exchanges++;
-    const uint32_t turn = machine_random(m) >> 8 & (LANES - 1); /* from any lane on, up or down */
+    /* The other lanes continue in an order that begins at any lane and goes up or down. */
+    const uint32_t turn = machine_random(m) >> 8 & (LANES - 1);
     for (uint32_t i = 0; i < LANES; i++) {
         const uint32_t lane = warp_index * LANES + (i ^ turn);
         if (lane != thread)

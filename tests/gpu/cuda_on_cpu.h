@@ -1,25 +1,31 @@
-/* CUDA's execution model on the CPU, so that the tests run the very sources that nvcc compiles.
+/* CUDA's execution model on the CPU, so that the tests run the same sources that nvcc compiles.
  *
- * A .cu file of kernels/cuda is compiled with `g++ -std=c++17 -x c++ -Wno-unknown-pragmas -include tests/gpu/cuda_on_cpu.h`.
- * This header gives CUDA's words a meaning, and defines what kernels/cuda/launch.h leaves to its environment: TIDE_CUDA_LAUNCH,
- * TIDE_CUDA_SHARED, TIDE_CUDA_BARRIER, tide_cuda_shared. C files include it for the hooks at its end.
+ * The build compiles a .cu file of kernels/cuda with `g++ -std=c++17 -x c++ -Wno-unknown-pragmas -include
+ * tests/gpu/cuda_on_cpu.h`. This header implements CUDA's keywords and functions, and the macros that
+ * kernels/cuda/launch.h leaves to its environment: TIDE_CUDA_LAUNCH, TIDE_CUDA_SHARED, TIDE_CUDA_BARRIER,
+ * tide_cuda_shared. C files include it for the hooks at its end.
  *
- *   grid       blocks run one after the other, forwards in one launch and backwards in the next
- *   thread     a fiber. It runs until it meets a barrier, a shuffle or a vote; a kernel without those never switches
- *   order      the threads of a block run in an order that changes with every block and every barrier (forwards, backwards,
- *              shuffled), so that what depends on the order gives other results
- *   barrier    ends the launch with an error where not every thread of the block comes to the same one
- *   shuffle    likewise among the 32 lanes of a warp; every one takes the full mask
- *   shared     an array whose elements are checked at each access: the index against the length, and the access against
- *              those of other threads since the last barrier. An element that two threads used without a barrier (or, in one
- *              warp, a __syncwarp) between them, at least one of them writing, is a race: an error, whatever the order
- *              was. It begins a block as all ones bits, a NaN in every type
- *   atomics    those on integers; on floats there are none, here as in the kernels
+ *     grid       blocks run one after the other, forwards in one launch and backwards in the next
+ *     thread     a fiber; it runs until it meets a barrier, a shuffle or a vote, so a kernel without these
+ *                never switches between fibers
+ *     order      the threads of a block run forwards, backwards or shuffled; the order changes with every
+ *                block and every barrier, so that a kernel whose results depend on it gives different ones
+ *     barrier    ends the launch with an error if the threads of a block do not all come to the same
+ *                barrier
+ *     shuffle    ends the launch with an error if the 32 lanes of a warp do not all come to it; takes the
+ *                full mask only
+ *     shared     an array whose accesses are checked: the index against the length, and the access against
+ *                those of other threads since the last barrier. If two threads use an element, at least
+ *                one of them writes it, and no barrier (or, within a warp, no __syncwarp) lies between,
+ *                that is a race and ends the launch with an error, in whichever order they ran. Each block
+ *                begins with all bits of the array set, a NaN in every float type
+ *     atomics    on integers only; the kernels use none on floats
  *
- * An error makes the launch TIDE_ERROR_DEVICE, with a message that names kernel, block, thread and line.
+ * An error makes the launch return TIDE_ERROR_DEVICE, with a message that names kernel, block, thread and
+ * line.
  *
- * What it does not see: races in global memory, and addresses beyond a global array (the kernels' tests do: tests/kernels/test_mirrors.h).
- */
+ * It detects neither races in global memory nor accesses beyond a global array. The kernels' tests detect
+ * the latter: tests/kernels/test_mirrors.h. */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_H
 
@@ -108,15 +114,15 @@ struct dim3 {
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-/* ---- where a thread is ---- */
+/* ---- thread indices ---- */
 
-/* The CUDA thread that this OS thread runs now. */
+/* The CUDA thread that the OS thread runs at present. */
 struct cuda_on_cpu_here {
     uint3 thread, block;
     uint3 block_dim, grid_dim;
-    uint32_t index;      /* of the thread in its block */
-    uint32_t epoch;      /* barriers passed, over all blocks: never the same in two blocks */
-    uint32_t warp_epoch; /* __syncwarps that its warp passed, likewise */
+    uint32_t index;      /* the thread's number in its block */
+    uint32_t epoch;      /* barriers passed, counted over all blocks, so that no two blocks share an epoch */
+    uint32_t warp_epoch; /* calls of __syncwarp that the thread's warp passed, counted over all blocks */
 };
 extern __thread cuda_on_cpu_here cuda_on_cpu_now;
 
@@ -125,7 +131,7 @@ extern __thread cuda_on_cpu_here cuda_on_cpu_now;
 #define blockDim  (cuda_on_cpu_now.block_dim)
 #define gridDim   (cuda_on_cpu_now.grid_dim)
 
-/* A place in the source; as a default argument it is the caller's. */
+/* A source location; as a default argument it is the caller's. */
 struct cuda_on_cpu_site {
     const char *file;
     int line;
@@ -137,7 +143,7 @@ constexpr cuda_on_cpu_site cuda_on_cpu_site_here(const char *file = __builtin_FI
 }
 #define CUDA_ON_CPU_SITE cuda_on_cpu_site_here()
 
-/* End the launch with an error that names the current thread and `site`. */
+/* Ends the launch with an error that names the current thread and `site`. */
 [[noreturn]] void cuda_on_cpu_fail(cuda_on_cpu_site site, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
@@ -145,9 +151,10 @@ constexpr cuda_on_cpu_site cuda_on_cpu_site_here(const char *file = __builtin_FI
 
 void cuda_on_cpu_barrier(cuda_on_cpu_site site);
 
-/* What every collective of a warp is made of: each lane gives `bytes` bytes (at most 256), waits until all 32 have, and gets
- * the 32 gifts, lane after lane. They stay until the lane's next exchange but one. `what` names it in messages; all lanes
- * must come with the same site, what and bytes. */
+/* The basis of every collective of a warp: each lane passes `bytes` bytes (at most 256), waits until all
+ * 32 lanes have done so, and gets the 32 values in the order of the lanes. They stay valid until the
+ * lane's exchange after the next one. `what` names the collective in messages. All lanes must pass the
+ * same bytes, site and `what`. */
 enum { CUDA_ON_CPU_EXCHANGE_MAX_BYTES = 256 };
 const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *what, cuda_on_cpu_site site);
 void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site);
@@ -179,7 +186,7 @@ inline int cuda_on_cpu_lane()
     return (int)(cuda_on_cpu_now.index % 32u);
 }
 
-/* The lane that a shuffle within segments of `width` lanes reads: its own where `source` leaves the segment. */
+/* The lane that a shuffle reads: `source`, or the calling lane if `source` lies outside its segment. */
 inline int cuda_on_cpu_source(int source, int lowest, int highest)
 {
     return source < lowest || source > highest ? cuda_on_cpu_lane() : source;
@@ -246,30 +253,33 @@ inline int __all_sync(unsigned mask, int predicate, cuda_on_cpu_site site = CUDA
 
 /* ---- shared memory ---- */
 
-/* Who used an element last. `epoch` 0 is nobody: the first epoch is 1. */
+/* The last use of an element. `epoch` 0 means no use yet, since the first epoch is 1. */
 struct cuda_on_cpu_use {
     uint32_t epoch, warp_epoch;
-    uint32_t thread; /* or one of the two below */
+    uint32_t thread; /* the thread's number in its block, or one of the values below */
 };
 enum {
+    /* CUDA_ON_CPU_LANES + warp: several lanes of that warp */
     CUDA_ON_CPU_LANES = 1 << 16,
-    /* + warp: more than one lane of it */ CUDA_ON_CPU_WARPS = 1 << 17 /* more than one warp */
+    /* threads of several warps */
+    CUDA_ON_CPU_WARPS = 1 << 17
 };
 struct cuda_on_cpu_uses {
     cuda_on_cpu_use write, read;
 };
 
-/* One TIDE_CUDA_SHARED of the block that runs. */
+/* One TIDE_CUDA_SHARED of the running block. */
 struct cuda_on_cpu_array {
     const char *name;
     char *data; /* aligned to 16 bytes */
     cuda_on_cpu_uses *uses;
     size_t count, element_bytes;
-    uint64_t block; /* for which it was poisoned last */
+    uint64_t block; /* the block for which it was last poisoned */
     cuda_on_cpu_array *next;
 };
 
-/* The array of the block that runs; makes it at the OS thread's first use of `*place`, poisons it at the block's first. */
+/* Returns the array for the running block. Makes it when the OS thread first uses `*place`, and poisons it
+ * when the block first does. */
 cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count,
                                            size_t element_bytes, cuda_on_cpu_site site);
 [[noreturn]] void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index,
@@ -277,7 +287,7 @@ cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char
 [[noreturn]] void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index,
                                    const cuda_on_cpu_use *other, bool writes, bool other_wrote);
 
-/* Is the last use ordered before what this thread does now? */
+/* Whether the last use of an element is ordered before the current thread's access. */
 inline bool cuda_on_cpu_is_ordered(const cuda_on_cpu_use &use)
 {
     const cuda_on_cpu_here &here = cuda_on_cpu_now;
@@ -300,7 +310,7 @@ inline void cuda_on_cpu_note_read(cuda_on_cpu_use &read)
 
 enum cuda_on_cpu_access { CUDA_ON_CPU_READ, CUDA_ON_CPU_WRITE, CUDA_ON_CPU_ATOMIC };
 
-/* Check `access` to the element and note it. Returns its address. */
+/* Checks an access to the element, records it and returns the element's address. */
 inline char *cuda_on_cpu_element_use(cuda_on_cpu_array *array, ptrdiff_t index, cuda_on_cpu_access access)
 {
     if ((size_t)index >= array->count)
@@ -313,14 +323,16 @@ inline char *cuda_on_cpu_element_use(cuda_on_cpu_array *array, ptrdiff_t index, 
             cuda_on_cpu_race(array, index, &uses.read, true, false);
         uses.write = {cuda_on_cpu_now.epoch, cuda_on_cpu_now.warp_epoch, cuda_on_cpu_now.index};
     } else {
-        cuda_on_cpu_note_read(uses.read); /* an atomic, too: ordered among its like, not with plain writes */
+        /* An atomic counts as a read: atomics need no order among themselves, but they do against plain
+         * writes. */
+        cuda_on_cpu_note_read(uses.read);
     }
     return array->data + (size_t)index * array->element_bytes;
 }
 
 template <typename T> struct cuda_on_cpu_shared;
 
-/* What `shared[i]` is: reads and writes of it are checked. */
+/* The type of `shared[i]`, which checks reads and writes of the element. */
 template <typename T> struct cuda_on_cpu_element {
     typedef typename std::remove_const<T>::type value;
     cuda_on_cpu_array *array;
@@ -382,7 +394,7 @@ template <typename T> struct cuda_on_cpu_element {
     }
 };
 
-/* What a TIDE_CUDA_SHARED is, and a pointer into it. */
+/* The type of a TIDE_CUDA_SHARED and of a pointer into it. */
 template <typename T> struct cuda_on_cpu_shared {
     cuda_on_cpu_array *array;
     ptrdiff_t offset;
@@ -421,7 +433,7 @@ template <typename T> using tide_cuda_shared = cuda_on_cpu_shared<T>;
     const cuda_on_cpu_shared<type> name(                                                                     \
         cuda_on_cpu_array_enter(&name##_place, #name, count, sizeof(type), CUDA_ON_CPU_SITE), 0)
 
-/* The array that the launch asked for. */
+/* Bytes of the array whose size the launch gave (dynamic shared memory). */
 size_t cuda_on_cpu_asked_bytes(void);
 #define TIDE_CUDA_SHARED_ASKED(type, name)                                                                   \
     static __thread cuda_on_cpu_array *name##_place;                                                         \
@@ -429,13 +441,13 @@ size_t cuda_on_cpu_asked_bytes(void);
                                                                 cuda_on_cpu_asked_bytes() / sizeof(type),    \
                                                                 sizeof(type), CUDA_ON_CPU_SITE),             \
                                         0)
-/* As an H100 has it. */
+/* The limit of an H100. */
 template <typename Kernel> inline bool tide_cuda_may_ask(Kernel *, size_t bytes)
 {
     return bytes <= 226 << 10;
 }
 
-/* The elements that a vector access at `index` covers, each checked; and the alignment. Returns the address. */
+/* Checks every element that a vector access at `index` covers, and the alignment. Returns the address. */
 template <typename V, typename T>
 inline char *cuda_on_cpu_vector_use(cuda_on_cpu_shared<T> from, size_t index, cuda_on_cpu_access access)
 {
@@ -464,17 +476,18 @@ inline void tide_cuda_shared_store(cuda_on_cpu_shared<T> to, size_t index, const
 
 /* ---- launches ---- */
 
-/* One launch, ready to run: the kernel with its arguments. */
+/* A launch ready to run: the kernel with its arguments. */
 struct cuda_on_cpu_launch {
     const char *label;
     dim3 grid, block;
-    size_t asked_bytes; /* of shared memory, beside 48 KB of arrays */
+    size_t asked_bytes; /* dynamic shared memory, in addition to 48 KB of arrays */
     void *stream;
-    void (*thread)(const cuda_on_cpu_launch *launch); /* one CUDA thread, from beginning to end */
+    void (*thread)(const cuda_on_cpu_launch *launch); /* runs one CUDA thread from beginning to end */
     void (*destroy)(cuda_on_cpu_launch *launch);
 };
 
-/* Check the shape, then run the launch now, or hand it to cuda_on_cpu_enqueue; it is destroyed when it has run. */
+/* Checks the shape, then runs the launch or passes it to cuda_on_cpu_enqueue. The launch is destroyed when
+ * it has run. */
 tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch);
 
 template <typename... P> struct cuda_on_cpu_call : cuda_on_cpu_launch {
@@ -523,14 +536,16 @@ tide_status cuda_on_cpu_begin(const char *label, void (*kernel)(P...), dim3 grid
 extern "C" {
 #endif
 
-/* NULL: a launch runs at once, in its caller. Otherwise it is handed over, and `run(closure)` runs it, on any thread, once:
- * launches on different threads may run at the same time. Returns 0, or the cudaError_t that the launch ends with. */
+/* If NULL, a launch runs at once in its caller. Otherwise this function gets the launch and must call
+ * `run(closure)` once, later, on any thread; launches on different threads may run at the same time.
+ * Returns 0, or the cudaError_t with which the launch fails. */
 extern int (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 
-/* Told when a launch that was handed over ends with an error, on the thread that ran it. NULL: the process aborts. */
+/* Called, on the thread that ran it, when a launch passed to cuda_on_cpu_enqueue ends with an error. If
+ * NULL, the process aborts. */
 extern void (*cuda_on_cpu_failed)(void *stream, const char *message);
 
-/* Chooses the orders in which threads run. Any value; a test may try several. */
+/* Chooses the orders in which threads run. Any value is valid; a test may try several. */
 extern unsigned cuda_on_cpu_seed;
 
 #ifdef __cplusplus

@@ -1,4 +1,3 @@
-/* See the header. */
 #include "tests/gpu/cuda_on_cpu_context.h"
 
 #include <cstdio>
@@ -19,7 +18,8 @@
 enum { STACK_BYTES = 256 << 10 };
 
 #if defined(__x86_64__)
-/* Save what a call preserves on this stack, note the stack pointer, go on where the other stack stopped. */
+/* Saves the registers that a call preserves on this stack, stores the stack pointer in *stopped and
+ * continues where the other stack stopped. */
 extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
 asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
     "cuda_on_cpu_swap:\n"
@@ -52,12 +52,14 @@ enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
 void cuda_on_cpu_context_begin_at(cuda_on_cpu_context *made, void (*entry)(), size_t colour)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(made->stack, made->stack_bytes); /* of frames that were left behind */
+    /* Frames that were abandoned left poison there. */
+    __asan_unpoison_memory_region(made->stack, made->stack_bytes);
     made->fake_stack = nullptr;
 #endif
     const size_t bytes = (made->stack_bytes - colour) & ~(size_t)15;
 #if defined(__x86_64__) || defined(__aarch64__)
-    /* As if it had called swap: the saved registers, the return address, and above it the alignment that a call leaves. */
+    /* Lays out the stack as if the context had called cuda_on_cpu_swap(): the saved registers, the return
+     * address, and above it the alignment that a call leaves. */
     void **top = (void **)(void *)(made->stack + bytes) - 4;
     void **saved = top - SAVED_WORDS;
     memset((void *)saved, 0, (SAVED_WORDS + 4) * sizeof *saved);

@@ -1,10 +1,11 @@
-/* A stack of its own and the place where it stopped: what a fiber of cuda_on_cpu.cc is made of.
+/* Contexts: each a stack and the place where execution on it stopped. cuda_on_cpu.cc makes its fibers of
+ * them.
  *
- * One OS thread switches among contexts of its own. A switch saves what a call preserves on the stack that is left, by a
- * few instructions on x86-64 and arm64, by swapcontext elsewhere. A stack has a guard page at its low end, and begins
- * `colour` bytes below its top: stacks that all began at the same place of a page would share a few of the cache's sets.
- * AddressSanitizer and ThreadSanitizer are told of every switch.
- */
+ * One OS thread switches between its own contexts. A switch saves the registers that a call preserves on
+ * the old stack: by a few instructions on x86-64 and arm64, by swapcontext elsewhere. Each stack has a
+ * guard page at its low end and begins `colour` bytes below its top, since stacks that all began at the
+ * same offset in a page would compete for a few sets of the cache. The code announces every switch to
+ * AddressSanitizer and ThreadSanitizer. */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_CONTEXT_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_CONTEXT_H
 
@@ -16,31 +17,35 @@
 
 struct cuda_on_cpu_context {
 #if defined(__x86_64__) || defined(__aarch64__)
-    void *stopped; /* its stack pointer */
+    void *stopped; /* stack pointer while it is stopped */
 #else
     ucontext_t stopped;
 #endif
-    char *stack; /* lowest address; the OS thread's own context: of its stack, learnt at the first switch */
+    /* lowest address of the stack; for the OS thread's own context known from the first switch on */
+    char *stack;
     size_t stack_bytes;
-    void *fake_stack; /* AddressSanitizer's */
-    void *tsan;       /* ThreadSanitizer's */
+    void *fake_stack; /* AddressSanitizer's fake stack */
+    void *tsan;       /* ThreadSanitizer's fiber */
 };
 
-/* The context of the OS thread that calls. */
+/* Makes a context for the calling OS thread itself. */
 void cuda_on_cpu_context_of_caller(cuda_on_cpu_context *made);
 
-/* A context with a stack, that is to begin in `entry`; `entry` never returns. Without memory the process ends. */
+/* Makes a context with a stack of its own that begins in `entry`, which must never return. Ends the
+ * process if memory is lacking. */
 void cuda_on_cpu_context_make(cuda_on_cpu_context *made, void (*entry)(), size_t colour);
-void cuda_on_cpu_context_free(cuda_on_cpu_context *freed); /* not the one that runs */
+/* Frees a context other than the running one. */
+void cuda_on_cpu_context_free(cuda_on_cpu_context *freed);
 
-/* Make the context begin in `entry`, whatever was on its stack. */
+/* Makes the context begin in `entry` again and discards its stack's contents. */
 void cuda_on_cpu_context_begin_at(cuda_on_cpu_context *made, void (*entry)(), size_t colour);
 
-/* What `entry` does first. `from` is the context that it was switched to from, if that may be an OS thread's own; or
- * NULL. */
+/* `entry` has to call this first. `from` is the context that switched to it if that may be an OS thread's
+ * own; otherwise NULL. */
 void cuda_on_cpu_context_arrived(cuda_on_cpu_context *self, cuda_on_cpu_context *from);
 
-/* Leave `from`, go on in `to`; returns when somebody switches back. With `forget`, `from` is never continued. */
+/* Stops `from` and continues `to`; returns when another context switches back to `from`. With `forget`, no
+ * context ever does. */
 void cuda_on_cpu_context_switch(cuda_on_cpu_context *from, cuda_on_cpu_context *to, bool forget);
 
 #endif

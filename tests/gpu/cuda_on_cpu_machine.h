@@ -1,6 +1,5 @@
-/* The machine of an OS thread, for the files that it is made of: cuda_on_cpu.cc (threads, barriers, launches) and
- * cuda_on_cpu_shared.cc (shared arrays). Only the OS thread itself touches it.
- */
+/* The machine: the state of the emulation on one OS thread, shared by cuda_on_cpu.cc (threads, barriers,
+ * launches) and cuda_on_cpu_shared.cc (shared arrays). Only its OS thread accesses it. */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_MACHINE_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_MACHINE_H
 
@@ -17,40 +16,42 @@ enum { LANES = 32 };
 struct fiber {
     cuda_on_cpu_context at;
     size_t colour;
-    uint32_t thread; /* the one to run next when it is taken from the pool */
+    uint32_t thread; /* thread to run when the fiber is taken from the pool */
 };
 
 enum thread_state : uint8_t { NOT_BEGUN, CAN_RUN, AT_BARRIER, AT_EXCHANGE, RETURNED };
 
 struct thread_record {
-    fiber *on; /* where it waits */
+    fiber *on; /* the fiber on which it waits */
     uint3 index;
     thread_state state;
-    const char *what; /* "barrier" or the collective */
+    const char *what; /* name of the barrier or collective where it waits */
     cuda_on_cpu_site site;
 };
 
 struct warp_record {
     uint32_t arrived, exchanges, epoch;
     size_t bytes;
-    uint32_t first; /* the lane that came first */
+    uint32_t first; /* lane that came first */
     alignas(16) char gifts[2][LANES * CUDA_ON_CPU_EXCHANGE_MAX_BYTES];
 };
 
 struct machine {
     const cuda_on_cpu_launch *launch;
-    uint32_t threads; /* in a block */
+    uint32_t threads; /* threads of a block */
     std::vector<thread_record> thread;
     std::vector<warp_record> warp;
-    std::vector<uint32_t> queue; /* a ring of `threads` */
+    std::vector<uint32_t> queue; /* ring buffer of `threads` entries */
     uint32_t queue_first, queued;
     uint32_t at_barrier, returned;
     uint32_t first_at_barrier;
     fiber *running;
     std::vector<fiber *> fibers, spare;
     cuda_on_cpu_context caller;
-    uint64_t blocks, launches; /* so far */
-    size_t shared_bytes;       /* of this block */
+    /* numbers of blocks and launches begun so far */
+    uint64_t blocks, launches;
+    /* bytes of the running block's arrays */
+    size_t shared_bytes;
     uint32_t random;
     cuda_on_cpu_array *arrays;
     bool failed;
@@ -60,10 +61,11 @@ struct machine {
     ~machine();
 };
 
-/* Of this OS thread; plain, so that it costs nothing to read. NULL before its first launch. */
+/* The machine of the calling OS thread; NULL before its first launch. A plain pointer, since access to a
+ * thread-local object with a constructor would cost more. */
 extern __thread machine *this_machine;
 
-/* When the machine ends. */
+/* Called when the machine ends. */
 void arrays_free(machine *m);
 
 } // namespace cuda_on_cpu

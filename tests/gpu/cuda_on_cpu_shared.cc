@@ -1,7 +1,7 @@
-/* A block's shared arrays. An array is made when a block first comes to it, and stays with the machine for the blocks after it,
- * each of which finds it as all ones bits. What a block holds at once is counted against what a GPU gives without being asked.
- * Every access's check is in the header; here is what it says.
- */
+/* A block's shared arrays. The first block that uses an array makes it; the machine keeps it for the
+ * following blocks, and each of them begins with all its bits set. A block's arrays together may take the
+ * 48 KB that a GPU gives without dynamic shared memory. The header checks each access; the messages are
+ * here. */
 #include "tests/gpu/cuda_on_cpu_machine.h"
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 using namespace cuda_on_cpu;
 
-/* CUDA's own limit. */
+/* CUDA's limit for a block's arrays whose size is fixed when the kernel is compiled. */
 enum { SHARED_MAX_BYTES = 48 << 10 };
 
 void cuda_on_cpu::arrays_free(machine *m)
@@ -41,7 +41,8 @@ cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char
         *array = {name, nullptr, nullptr, 0, element_bytes, 0, m->arrays};
         m->arrays = *place = array;
     }
-    if (array->count != count) { /* a new one, or the launch asked for another number of bytes */
+    /* The array is new, or the launch gave another size. */
+    if (array->count != count) {
         free(array->data);
         free(array->uses);
         array->data = (char *)aligned_alloc(16, bytes);

@@ -1,9 +1,8 @@
-/* CUDA's arithmetic, bit and memory words on the CPU; a part of cuda_on_cpu.h.
+/* CUDA's functions for arithmetic, bits and memory on the CPU; a part of cuda_on_cpu.h.
  *
- * Functions that CUDA approximates (__expf, __logf, rsqrtf, ...) are as good as the C library's here: a test's tolerance for
- * them must leave room for the GPU's. Rounding words (__fmul_rn, __fdiv_rn, ...) are exact: the tests are compiled with
- * contraction off.
- */
+ * Functions that CUDA approximates (__expf, __logf, rsqrtf, ...) are as accurate here as the C library's,
+ * so a test's tolerance must allow for the GPU's error. Functions with a stated rounding (__fmul_rn,
+ * __fdiv_rn, ...) are exact: the build compiles the tests with contraction off. */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_WORDS_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_WORDS_H
 
@@ -191,7 +190,7 @@ inline void __threadfence_block()
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* ---- atomics: integers only, in global and in shared memory; each returns the old value ---- */
+/* ---- atomics, on integers in global and in shared memory; each returns the old value ---- */
 
 template <typename T> inline T *cuda_on_cpu_atomic_place(T *place)
 {

@@ -1,6 +1,5 @@
-/* What is counted and what fails, and the objects' lives: see the header. One lock guards what is counted; objects are
- * their creator's, as the library's are.
- */
+/* The fake's counts, injected failures and objects. One lock guards counts and failures; objects belong to
+ * their creator, as the library's do, and have no lock. */
 #include "tests/gpu/fake_cublaslt_objects.h"
 
 #include <cuda_runtime_api.h>
@@ -10,7 +9,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* all guarded by lock */
+/* lock guards all of these */
 static size_t live, misuses;
 static char first_misuse[256];
 static uint64_t countdown, queries_made, matmuls_made, gelus_made, attributes_read;
@@ -333,7 +332,7 @@ const char *cublasLtGetStatusName(cublasStatus_t status)
     }
 }
 
-/* ---- what matmul.c asks the runtime ---- */
+/* ---- fakes of the CUDA runtime's functions that matmul.c calls ---- */
 
 __attribute__((weak)) cudaError_t cudaGetDevice(int *device)
 {

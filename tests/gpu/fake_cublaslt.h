@@ -1,17 +1,20 @@
-/* A cuBLASLt without a GPU: the calls of kernels/cuda/matmul.c, computed on the CPU, and more suspicious than the library.
+/* A fake cuBLASLt that needs no GPU: the functions that kernels/cuda/matmul.c calls, computed on the CPU,
+ * with stricter checks than the library's.
  *
- * Link it in libcublasLt's place. Matrices are column-major as the library's are, and matmuls are computed from that alone.
- * The heuristic answers like the library's: an algorithm belongs to one product, its types, its alignments and its epilogue, and
- * to no other; long sums are split over k when the preferences allow a way to join the parts, in the workspace: in fp32
- * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE). A sum that was split is
- * rounded to D's type before a bias is added, as the library's was on an H200 (13.1.0). Behind its best it names one that does
- * not split, and one that does not work. A test may have it answer anything.
+ * Link it in libcublasLt's place. It reads matrices column-major, as the library does. Its heuristic
+ * answers like the library's: an algorithm is valid only for one product, its types, its alignments and
+ * its epilogue. It splits long sums over k if the preferences allow a way to join the parts in the
+ * workspace: in fp32 (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to
+ * call (INPLACE). It rounds a split sum to D's type before it adds a bias, as the library did on an H200
+ * (13.1.0). After its best algorithm it lists one that does not split and one that does not work. A test
+ * may choose the list instead (fake_cublaslt_offer).
  *
- * What the library may punish only on a GPU is recorded as misuse and refused: an address less aligned than was promised, a
- * workspace that is too small or not aligned, an algorithm of another product, D over A or B, objects that are no more.
+ * Some errors the library may punish only on a GPU. The fake records them as misuse and refuses the call:
+ * an address less aligned than promised, a workspace too small or not aligned, an algorithm of another
+ * product, D over A or B, objects already destroyed.
  *
- * It brings weak fakes for the four calls of the CUDA runtime that matmul.c makes; tests/gpu/fake_cudart.c overrides them.
- */
+ * It includes weak fakes of the four CUDA runtime functions that matmul.c calls; tests/gpu/fake_cudart.c
+ * overrides them. */
 #ifndef TIDE_TESTS_FAKE_CUBLASLT_H
 #define TIDE_TESTS_FAKE_CUBLASLT_H
 
@@ -19,47 +22,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Forget counts, faults and misuse; objects that live stay. */
+/* Resets counts, injected failures and misuse; live objects stay. */
 void fake_cublaslt_start(void);
 
-/* The N-th call from now, of those that give a status (destroying apart), returns `status`, a cublasStatus_t, once, and does
- * nothing else. */
+/* Injects a failure: the N-th call from now, counting calls that return a status other than destroy calls,
+ * returns `status`, a cublasStatus_t, once, and does nothing else. */
 void fake_cublaslt_fail(uint64_t countdown, int status);
 bool fake_cublaslt_has_failed(void);
-/* The call that failed was reading an attribute. */
+/* Whether the call that failed was to read an attribute. */
 bool fake_cublaslt_failed_reading(void);
 
-/* From now on the heuristic knows no algorithm for GELU epilogues: 0 does, 1 says NOT_SUPPORTED, 2 finds none. */
+/* Chooses how the heuristic answers for GELU epilogues from now on: 0 finds an algorithm, 1 returns
+ * NOT_SUPPORTED, 2 finds none. */
 void fake_cublaslt_decline_gelu(int how);
 
-/* An algorithm as the heuristic answers it. */
+/* An algorithm that the heuristic lists. */
 typedef struct fake_cublaslt_candidate {
-    int state; /* cublasStatus_t */
+    int state; /* a cublasStatus_t */
     int algorithm, tile, stages;
-    int splits, reduction; /* cublasLtReductionScheme_t */
+    /* reduction: a cublasLtReductionScheme_t */
+    int splits, reduction;
     float waves;
-    size_t workspace_bytes; /* at least; it is what the splits need, if that is more */
-    uint32_t untold;        /* bits 1 << attribute: asked for these the library says INVALID_VALUE */
+    /* the least size; if the splits need more, that is used */
+    size_t workspace_bytes;
+    /* a bit 1 << attribute for each attribute whose reading returns INVALID_VALUE */
+    uint32_t untold;
 } fake_cublaslt_candidate;
 
-/* From now on the heuristic answers every product with the first of these, as many as it is asked for, whatever the preferences
- * say; NULL: with its own again. The list stays the caller's and has to live. */
+/* From now on the heuristic lists for every product the first of these candidates, as many as the call has
+ * room for, and ignores the preferences. NULL: it lists its own again. The caller keeps the list alive. */
 void fake_cublaslt_offer(const fake_cublaslt_candidate *list, size_t count);
 
-/* Handles, descriptors, layouts and preferences that live. */
+/* Number of live handles, descriptors, layouts and preferences. */
 size_t fake_cublaslt_live(void);
-/* How often rules were broken since the start; `text` gets the first case. */
+/* Number of broken rules since the start; `text` gets a description of the first. */
 size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
-/* Since the start: queries of the heuristic, matmuls, and among those the ones with a GELU epilogue. */
+/* Numbers since the start: queries of the heuristic, matmuls, and matmuls with a GELU epilogue. */
 void fake_cublaslt_counts(uint64_t *queries, uint64_t *matmuls, uint64_t *with_gelu);
-/* Since the start: the most candidates that a query had room for, attributes of algorithms that were read, and the algorithm of
- * the last product. */
+/* Since the start: the most candidates that a query had room for, the number of attributes read from
+ * algorithms, and the last product's algorithm. */
 int fake_cublaslt_most_wanted(void);
 uint64_t fake_cublaslt_attributes(void);
 int fake_cublaslt_last_algorithm(void);
 
-/* Where matmuls go; NULL: they run at once. run(closure) is called once, later, on the stream. Returns 0, or the cudaError_t
- * of the launch: then the product fails. */
+/* Gets each matmul; if NULL, matmuls run at once. It must call run(closure) once, later, on the stream.
+ * Returns 0, or the cudaError_t of the launch, with which the product fails. */
 extern int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure),
                                     void *closure);
 

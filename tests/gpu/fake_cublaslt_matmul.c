@@ -1,7 +1,6 @@
-/* Products as the fake takes them: read off the objects and held against the library's rules, an algorithm chosen, the
- * numbers computed. A sum is made in float64, in four strands, and rounded to fp32 once; where the algorithm splits it,
- * once for each part.
- */
+/* The fake's products: it reads a product from the objects, checks it against the library's rules, chooses
+ * an algorithm and computes the result. A sum is computed in float64, in four partial sums, and rounded to
+ * fp32 once; if the algorithm splits it, once for each part. */
 #include "tests/gpu/fake_cublaslt_objects.h"
 
 #include "kernels/bf16.h"
@@ -16,10 +15,10 @@ enum { SPLIT_K = 128, SPLITS_MAX = 4, WORKSPACE_ALIGNMENT = 256, MULTIPROCESSORS
 
 int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 
-/* What hides in a cublasLtMatmulAlgo_t. */
+/* The fake's contents of a cublasLtMatmulAlgo_t. */
 typedef struct algorithm {
     uint32_t kind;
-    uint32_t product;      /* a hash of all that it was chosen for */
+    uint32_t product;      /* a hash of everything for which it was chosen */
     uint16_t alignment[6]; /* A, B, C, D, bias, aux */
     uint16_t reduction, splits;
     uint64_t workspace_bytes;
@@ -29,7 +28,7 @@ typedef struct algorithm {
 
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it has to fit");
 
-/* ---- a product: D [m, n] = op(A) [m, k] op(B) [k, n], the library's letters ---- */
+/* ---- a product: D [m, n] = op(A) [m, k] op(B) [k, n] in the library's notation ---- */
 
 typedef struct product {
     operation op;
@@ -121,7 +120,7 @@ static uint16_t alignment_of(const void *address)
     return (uint16_t)(bits & (~bits + 1));
 }
 
-/* How it joins the parts of a split sum, of the ways that are allowed; 0: it may not split. */
+/* The way to join the parts of a split sum, chosen among the allowed ways; 0: splitting is not allowed. */
 static int reduction_of(uint32_t ways)
 {
     return ways & CUBLASLT_REDUCTION_SCHEME_INPLACE        ? CUBLASLT_REDUCTION_SCHEME_INPLACE
@@ -135,7 +134,7 @@ static uint64_t parts_bytes(const product *p, int splits)
     return splits > 1 ? p->m * p->n * (uint64_t)splits * sizeof(float) : 0;
 }
 
-/* Its own answers, the best first. */
+/* The fake's own list of algorithms, the best first. */
 static size_t candidates_make(const product *p, const preference *wanted, fake_cublaslt_candidate made[3])
 {
     const float waves = (float)((p->m + 127) / 128 * ((p->n + 255) / 256)) / MULTIPROCESSORS;
@@ -180,7 +179,7 @@ static void result_make(const product *p, const preference *wanted, const fake_c
     result->wavesCount = candidate->waves;
 }
 
-/* What a result says when it is asked: none of the attributes is longer. */
+/* Knows the attributes that matmul.c reads, all of the size of an int32_t. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t name, void *value,
                                                     size_t bytes, size_t *written)
@@ -265,7 +264,7 @@ static void store(void *data, cudaDataType type, uint64_t i, float value)
         ((float *)data)[i] = value;
 }
 
-/* A row of op(A), or a column of op(B), of k numbers, gathered for the sums. */
+/* Copies the rows of op(A), or the columns of op(B), into dense lines of k floats for the sums. */
 static float *gather(const void *data, const layout *matrix, bool by_columns, uint64_t lines, uint64_t k)
 {
     float *gathered = malloc(lines * k * sizeof *gathered);
@@ -283,7 +282,8 @@ static double dot(const float *a, const float *b, uint64_t count)
 {
     double sums[4] = {0};
     uint64_t q = 0;
-    for (; q + 4 <= count; q += 4) /* the strands stay in registers */
+    /* The four partial sums stay in registers. */
+    for (; q + 4 <= count; q += 4)
         for (uint64_t strand = 0; strand < 4; strand++)
             sums[strand] += (double)a[q + strand] * b[q + strand];
     for (uint64_t strand = 0; q < count; strand++, q++)
@@ -298,7 +298,7 @@ static float rounded_to(cudaDataType type, float value)
     return load(&place, type, 0);
 }
 
-/* One element's sum, in parts through the workspace where the algorithm splits it. */
+/* The sum of one element; if the algorithm splits it, the parts go through the workspace. */
 static float sum(const call *run, const float *a, const float *b, uint64_t place, uint64_t turn)
 {
     const uint64_t k = run->p.k, splits = run->chosen.splits, part = (k + splits - 1) / splits;

@@ -1,6 +1,5 @@
-/* The fake's objects, and what its two files share: fake_cublaslt.c (counts, faults, objects) and fake_cublaslt_matmul.c
- * (heuristic, matmuls).
- */
+/* The fake's objects and the functions that its two files share: fake_cublaslt.c (counts, failures,
+ * objects) and fake_cublaslt_matmul.c (heuristic, matmuls). */
 #ifndef TIDE_TESTS_FAKE_CUBLASLT_OBJECTS_H
 #define TIDE_TESTS_FAKE_CUBLASLT_OBJECTS_H
 
@@ -8,7 +7,7 @@
 
 #include <cublasLt.h>
 
-/* What an object begins with; none once it is destroyed. */
+/* The first word of an object, by its kind; a destroyed object has another. */
 enum {
     HANDLE = 0x48414e44,
     OPERATION = 0x4f504552,
@@ -43,23 +42,23 @@ typedef struct preference {
     object head;
     uint64_t workspace_bytes;
     uint32_t reductions;
-    uint32_t alignment[4]; /* A, B, C, D */
+    uint32_t alignment[4]; /* of A, B, C, D */
 } preference;
 
-/* What the call at hand has to return at once: an injected failure, or success. */
+/* Counts a call and returns the status with which it has to fail, or success. */
 cublasStatus_t fake_cublaslt_enter(void);
 
-/* Record a broken rule; returns what the call then does. */
+/* Records a broken rule and returns the status with which the call has to fail. */
 cublasStatus_t fake_cublaslt_refuse(const char *text);
 
 bool fake_cublaslt_is(const void *thing, uint32_t kind);
 
-/* Returns how GELU is declined at present: see fake_cublaslt_decline_gelu. */
+/* Counts a query and returns the present choice of fake_cublaslt_decline_gelu(). */
 int fake_cublaslt_count_query(int wanted);
 void fake_cublaslt_count_matmul(bool with_gelu, int algorithm);
-/* As fake_cublaslt_enter, for a call that reads an attribute. */
+/* Like fake_cublaslt_enter(), for a call that reads an attribute. */
 cublasStatus_t fake_cublaslt_enter_reading(void);
-/* What a test has the heuristic answer; NULL: nothing. */
+/* The list of fake_cublaslt_offer(), or NULL. */
 const fake_cublaslt_candidate *fake_cublaslt_offered(size_t *count);
 
 #endif

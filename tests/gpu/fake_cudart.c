@@ -1,4 +1,5 @@
-/* The fake runtime's frame: what every call passes through, GPUs and their properties, errors, and the tests' controls. */
+/* The parts of the fake runtime that every call needs: counts, injected failures and errors; also GPUs,
+ * their properties, and the functions by which tests control the fake. */
 #include "tests/gpu/fake_cudart_state.h"
 
 #include <stdarg.h>
@@ -13,7 +14,8 @@ fake_state fake = {
     .options = {.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20},
 };
 _Thread_local int fake_last_error;
-static _Thread_local int current_gpu; /* a start does not change it: other threads' could not be */
+/* fake_cudart_start() does not reset it, since it could not reset other threads'. */
+static _Thread_local int current_gpu;
 
 /* --- controls --- */
 
@@ -140,7 +142,7 @@ size_t fake_cudart_misuse(char *text, size_t text_bytes)
     return misuse;
 }
 
-/* --- the frame of a call --- */
+/* --- begin and end of a call --- */
 
 void fake_misused(const char *format, ...)
 {
@@ -192,14 +194,15 @@ static void count_call(const char *name)
     while (i < FAKE_CALLS_MAX && fake.calls[i].name != NULL && fake.calls[i].name != name &&
            strcmp(fake.calls[i].name, name) != 0)
         i++;
+    /* The table is too small: enlarge FAKE_CALLS_MAX. */
     if (i == FAKE_CALLS_MAX)
-        abort(); /* a larger table, please */
+        abort();
     fake.calls[i].name = name;
     fake.calls[i].count++;
     fake.calls_count++;
 }
 
-/* Is it this call's turn to fail? */
+/* Counts down the injected failure and returns whether it hits this call. */
 static bool is_to_fail(const char *name)
 {
     fake_fault *fault = &fake.fault;
@@ -338,7 +341,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     return fake_leave(call, error);
 }
 
-/* In capitals, as CUDA has it; Linux has small letters. */
+/* In capitals, as CUDA writes it; Linux uses small letters. */
 cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device)
 {
     fake_call call = fake_enter("cudaDeviceGetPCIBusId", FAKE_ANY_GPU);

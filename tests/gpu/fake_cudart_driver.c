@@ -1,6 +1,6 @@
-/* The driver's calls of the fake runtime, reached by cudaGetDriverEntryPointByVersion: virtual memory management, and
- * what is asked about a GPU. The rules stand in fake_cudart_memory.c; here each is checked by name.
- */
+/* The fake driver's functions, found by cudaGetDriverEntryPointByVersion: virtual memory management and
+ * properties of a GPU. fake_cudart_memory.c states the rules; this file checks each of them and names it
+ * in a message. */
 #include "tests/gpu/fake_cudart_state.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static bool is_whole(uint64_t value)
 
 static char *address_of(CUdeviceptr address)
 {
-    return (char *)(uintptr_t)address; /* a CUDA address is a number */
+    return (char *)(uintptr_t)address;
 }
 
 /* --- reservations --- */
@@ -50,7 +50,7 @@ static CUresult address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment,
 {
     fake_call call = fake_enter("cuMemAddressReserve", 0);
     CUresult error = CUDA_SUCCESS;
-    (void)addr; /* a wish, which is not granted */
+    (void)addr; /* only a wish, which the fake ignores */
     if (call.refused)
         return fake_leave_driver(call, error);
     if (size == 0 || !is_whole(size))
@@ -99,7 +99,7 @@ static int poisoned_file(uint64_t bytes)
     return memfd;
 }
 
-/* From a pool; a place without a file is free. */
+/* Takes a handle from the pool; a place without a file is free. */
 static fake_handle *handle_place(void)
 {
     static fake_handle pool[FAKE_HANDLES_MAX];
@@ -118,8 +118,9 @@ static CUresult create(CUmemGenericAllocationHandle *number, uint64_t bytes, int
     *handle = (fake_handle){.next = fake.handles, .bytes = bytes, .gpu = gpu};
     handle->number = *number = ++fake.last_handle;
     handle->memfd = poisoned_file(bytes);
+    /* The test's machine, not the GPU, is out of memory. */
     if (handle->memfd < 0)
-        abort(); /* this machine is out of memory, not the GPU */
+        abort();
     fake.handles = handle;
     return CUDA_SUCCESS;
 }
@@ -220,7 +221,8 @@ static CUresult memory_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGen
     return fake_leave_driver(call, error);
 }
 
-/* Does `kind` fill [place, place + bytes) with whole ranges, without a gap? Mappings lie at multiples of the granularity. */
+/* Whether whole mappings fill [place, place + bytes) without a gap. Mappings lie at multiples of the
+ * granularity. */
 static bool is_filled_by_whole_mappings(char *place, uint64_t bytes)
 {
     char *const end = place + bytes;
@@ -236,9 +238,10 @@ static bool is_filled_by_whole_mappings(char *place, uint64_t bytes)
 static CUresult give_access(fake_range *range, CUmemAccess_flags flags)
 {
     const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+    /* The test's machine has no mappings left. */
     if (fake_mmap(range->base, range->bytes, protection, MAP_SHARED | MAP_FIXED, range->handle->memfd) ==
         NULL)
-        abort(); /* this machine has no mappings left */
+        abort();
     range->accessible = true;
     return CUDA_SUCCESS;
 }
@@ -282,8 +285,10 @@ static CUresult memory_unmap(CUdeviceptr ptr, size_t size)
     char *place = address_of(ptr);
     if (call.refused)
         return fake_leave_driver(call, error);
+    /* After a sticky error the caller can't know whether its first call unmapped the range, so it may call
+     * again. */
     if (fake.sticky != 0 && fake_range_find(FAKE_MAPPING, place, 1) == NULL)
-        return fake_leave_driver(call, error); /* nobody was told whether the first try did it */
+        return fake_leave_driver(call, error);
     if (!is_filled_by_whole_mappings(place, size))
         error = refuse("cuMemUnmap", "the addresses are not those of whole mappings");
     for (uint64_t done = 0; error == CUDA_SUCCESS && done < size;) {
@@ -368,7 +373,8 @@ void *fake_driver_entry(const char *symbol)
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if (strcmp(entries[i].name, symbol) == 0) {
             void *address;
-            memcpy(&address, &entries[i].function, sizeof address); /* as dlsym does */
+            /* copies the bits as callers of dlsym do */
+            memcpy(&address, &entries[i].function, sizeof address);
             return address;
         }
     return NULL;

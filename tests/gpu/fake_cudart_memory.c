@@ -1,15 +1,16 @@
 /* Memory of the fake runtime: allocations, pinned memory, and the driver's virtual memory management.
  *
- *   handle         a memfd of its size, all bytes 0xA5
- *   reservation    PROT_NONE addresses; kept PROT_NONE wherever no mapping may be touched
- *   mapping        a record at cuMemMap; mmap(MAP_FIXED) of the memfd at cuMemSetAccess
- *   allocation     anonymous memory, all bytes 0xA5, that begins 256 bytes into a page, as CUDA promises no more
- *   registration   a record: the memory is its owner's
+ *     handle         a memfd of its size, all bytes 0xA5
+ *     reservation    PROT_NONE addresses; they stay PROT_NONE except in accessible mappings
+ *     mapping        a record at cuMemMap; mmap(MAP_FIXED) of the memfd at cuMemSetAccess
+ *     allocation     anonymous memory, all bytes 0xA5, that begins 256 bytes into a page, the least
+ *                    alignment that CUDA promises
+ *     registration   a record: the memory belongs to its owner
  *
- * The rules are those of cuda.h: sizes and addresses are multiples of the granularity, the offset is 0, a range is mapped
- * once, access is set on whole mappings, whole mappings are unmapped, a reservation is freed whole and empty. What breaks
- * one is INVALID_VALUE as from the driver, and misuse: tidepool is to know the rules.
- */
+ * The rules are those of cuda.h: sizes and addresses are multiples of the granularity, the offset is 0, a
+ * range is mapped once, access is set on whole mappings, whole mappings are unmapped, a reservation is
+ * freed as a whole and without mappings. A call that breaks a rule returns INVALID_VALUE, as the driver
+ * does, and is recorded as misuse, since tidepool should keep the rules. */
 #include "tests/gpu/fake_cudart_state.h"
 
 #include <assert.h>
@@ -34,7 +35,7 @@ const char *fake_kind_name(fake_kind kind)
     return names[kind];
 }
 
-/* From a pool, as nothing may be allocated while a pool of tidepool's runs. */
+/* Takes a range from a pool, since tests forbid allocations while a pool of tidepool's runs. */
 fake_range *fake_range_add(fake_kind kind, void *base, uint64_t bytes)
 {
     fake_range *range = range_free;
@@ -59,7 +60,7 @@ static void range_recycle(fake_range *range)
     range_free = range;
 }
 
-/* Nothing may use it any more; who does all the same faults. */
+/* Makes the range unusable; a command that uses it afterwards fails. */
 void fake_range_remove(fake_range *range, const char *what)
 {
     fake_range **link = &fake.ranges[range->kind];
@@ -70,7 +71,8 @@ void fake_range_remove(fake_range *range, const char *what)
         link = &(*link)->next;
     *link = range->next;
     range->live = false;
-    fake_range_queue(range); /* held by us */
+    /* Counted as queued here, so that the range is kept until its running commands have ended. */
+    fake_range_queue(range);
     while (range->running > 0)
         fake_wait_changed();
     fake_range_unqueue(range);
@@ -230,7 +232,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 
 /* --- pinned memory --- */
 
-/* Is every page of it mapped? Pages need not have been touched. */
+/* Whether every page of the range is mapped; pages need not have been touched. */
 static bool is_there(void *address, uint64_t bytes)
 {
     const uintptr_t first = (uintptr_t)address / PAGE_BYTES * PAGE_BYTES;
@@ -297,7 +299,7 @@ static const char *side_name(bool device)
     return device ? "device" : "pinned host";
 }
 
-/* One side of a copy; NULL: it is not memory of that kind. */
+/* The range of one side of a copy; NULL: the address is not memory of that kind. */
 static fake_range *side_find(const void *address, uint64_t bytes, bool device)
 {
     fake_range *range = fake_range_of_copy(address, bytes);
@@ -326,7 +328,8 @@ static cudaError_t copy(void *to, const void *from, uint64_t bytes, enum cudaMem
         .bytes = bytes,
         .ranges = {side_find(to, bytes, to_device), side_find(from, bytes, from_device)}};
     if (command.ranges[0] == NULL || command.ranges[1] == NULL) {
-        fake.sticky = cudaErrorIllegalAddress; /* later, on a GPU */
+        /* On a GPU the error would come later. */
+        fake.sticky = cudaErrorIllegalAddress;
         return cudaSuccess;
     }
     return fake_stream_enqueue(stream, &command);
@@ -355,7 +358,7 @@ static cudaError_t fill(void *to, int value, uint64_t bytes, cudaStream_t stream
     return fake_stream_enqueue(stream, &command);
 }
 
-/* On the default stream, for which streams that don't block do not wait; and the caller does not wait either. */
+/* The fill runs on the default stream. The caller does not wait for it, nor do non-blocking streams. */
 cudaError_t cudaMemset(void *devPtr, int value, size_t count)
 {
     fake_call call = fake_enter("cudaMemset", 0);
@@ -368,7 +371,7 @@ cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t 
     return fake_leave(call, call.refused ? cudaSuccess : fill(devPtr, value, count, stream));
 }
 
-/* --- the end --- */
+/* --- release --- */
 
 static void handle_forget(fake_handle *handle)
 {
@@ -377,7 +380,7 @@ static void handle_forget(fake_handle *handle)
         link = &(*link)->next;
     *link = handle->next;
     (void)close(handle->memfd);
-    handle->memfd = -1; /* its place in the pool is free */
+    handle->memfd = -1; /* marks its place in the pool as free */
 }
 
 void fake_handle_unref(fake_handle *handle)

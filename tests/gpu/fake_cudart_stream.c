@@ -1,10 +1,9 @@
-/* Streams, events and commands. A stream is a thread and a ring of commands; command i is over when `done` is greater than
- * i. That makes CUDA's events: a record is the number of its command, a wait captures stream and number of the latest
- * record at the time of the call, and nothing has to be kept of records that were overtaken. A ring that is full makes the
- * caller wait, as CUDA does.
+/* Streams, events and commands. A stream is a thread and a ring of commands; command i is finished when
+ * `done` is greater than i. CUDA's events follow from this: a record stores its command's number, a wait
+ * captures stream and number of the latest record at the time of the call, and older records need no
+ * memory. A caller that finds the ring full waits, as with CUDA.
  *
- * Handles that are destroyed stay known until the next start, so that their use is noticed.
- */
+ * Destroyed handles stay marked until the next start, so that the fake notices their use. */
 #include "tests/gpu/fake_cudart_state.h"
 
 #include <assert.h>
@@ -13,7 +12,7 @@
 
 enum { TIME_STEP_NS = 500 };
 
-/* --- what a stream's thread does --- */
+/* --- a stream's thread --- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -23,7 +22,7 @@ static uint64_t next_random(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-/* Every other command sleeps, so that some streams run far ahead. */
+/* Makes every other command sleep, so that some streams run far ahead. */
 static void delay(cudaStream_t stream)
 {
     const uint32_t max_us = fake.options.delay_max_us;
@@ -50,7 +49,7 @@ static void ranges_run(fake_command *command, int change)
             command->ranges[i]->running += (unsigned)change;
 }
 
-/* Without the lock. */
+/* The caller does not hold the lock. */
 static int command_work(fake_command *command)
 {
     switch (command->kind) {
@@ -71,7 +70,7 @@ static int command_work(fake_command *command)
     return 0;
 }
 
-/* After a failure nothing runs any more; and a command may be one. */
+/* Whether the command may run: not after a failure, and not if it is itself the command that fails. */
 static bool command_may_run(const fake_command *command)
 {
     if (fake.sticky != 0)
@@ -147,7 +146,7 @@ static void *stream_main(void *argument)
     return NULL;
 }
 
-/* --- making and ending them --- */
+/* --- making and destroying streams --- */
 
 static cudaStream_t stream_place(void)
 {
@@ -175,7 +174,7 @@ static cudaStream_t stream_create(int gpu, int priority)
     return stream->dead ? NULL : stream;
 }
 
-/* What is enqueued still runs. */
+/* Commands already enqueued still run. */
 static void stream_end(cudaStream_t stream)
 {
     stream->ending = stream->dead = true;
@@ -196,7 +195,7 @@ void fake_streams_destroy(void)
     pthread_mutex_unlock(&fake.lock);
 }
 
-/* The stream that a call means; NULL: none. */
+/* The stream that a call's argument means; NULL: none. */
 static cudaStream_t stream_of(const char *what, cudaStream_t stream)
 {
     const int gpu = fake_current_gpu();
@@ -355,7 +354,7 @@ static bool event_is_over(cudaEvent_t event)
     return event->stream == NULL || event->stream->done > event->number;
 }
 
-/* The place of one that died as long ago as possible. */
+/* Takes a place for an event; if all are used, that of the event destroyed longest ago. */
 static cudaEvent_t event_place(void)
 {
     if (fake.event_count < FAKE_EVENTS_MAX)

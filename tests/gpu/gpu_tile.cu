@@ -1,13 +1,14 @@
-/* One warp does what attention's kernels do with tile.h's three instructions, and the same by the plain paths; and a grid
- * converts whole ranges of numbers. Compiled for the CPU too (gpu_tile_on_cpu.cc), where both paths are the plain ones: so the
- * test itself is tested. */
+/* Kernels that run tile.h's three instructions as attention's kernels do, and the plain code with the same
+ * results: one warp multiplies, loads and copies; a grid converts whole ranges of numbers.
+ * gpu_tile_on_cpu.cc compiles this file for the CPU, where both ways are the plain code, to test the test
+ * itself. */
 #include "kernels/cuda/tile.h"
 
 extern "C" {
 #include "tests/gpu/gpu_tile.h"
 }
 
-/* By the two dtypes that have instructions. */
+/* Calls the function for one of the two dtypes that the instructions support. */
 #define BY_NARROW(function, stream, args)                                                                    \
     ((args)->dtype == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(stream, args)                               \
                                       : function<tide_cuda_fp16>(stream, args))
@@ -36,7 +37,7 @@ template <typename T> static tide_status multiply(void *stream, const gpu_tile_a
                             (gpu_tile_product *)args->data);
 }
 
-/* ---- four matrices ---- */
+/* ---- loading four matrices ---- */
 
 template <typename T, bool TRANSPOSED>
 static __device__ __forceinline__ void load_both(gpu_tile_matrices *it, tide_tile<T> tile, int lane)
@@ -67,7 +68,7 @@ template <typename T> static tide_status load(void *stream, const gpu_tile_args 
                             (gpu_tile_matrices *)args->data);
 }
 
-/* ---- copies that are waited for ---- */
+/* ---- asynchronous copies ---- */
 
 template <typename T> __global__ void copy_kernel(gpu_tile_copies *it)
 {
@@ -140,7 +141,8 @@ static __device__ __forceinline__ uint32_t bits_of(float value)
 static __device__ __forceinline__ void wrong(gpu_tile_conversions *it, uint32_t *count, uint32_t bits)
 {
     atomicAdd(count, 1u);
-    it->an_example = bits; /* any of them */
+    /* One wrong number is kept; which one does not matter. */
+    it->an_example = bits;
 }
 
 enum { CONVERT_THREADS = 256, CONVERT_EACH = 256 };

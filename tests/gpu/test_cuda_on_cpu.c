@@ -1,5 +1,5 @@
-/* The machine on which CUDA kernels run in the tests: what is right gives CUDA's results, and each kind of mistake is an
- * error that names its thread. */
+/* Tests of the emulation that runs CUDA kernels on the CPU (cuda_on_cpu.h): correct kernels give CUDA's
+ * results, and each kind of mistake is an error that names its thread. */
 #include "tests/gpu/test_cuda_on_cpu.h"
 #include "tests/gpu/cuda_on_cpu.h"
 
@@ -22,7 +22,8 @@ static void assert_ok(tide_status status)
         fail_msg("%s: %s", tide_status_name(status), tide_message());
 }
 
-/* The mistake ends the launch with an error that has each of the words, and the machine works afterwards. */
+/* Checks that the mistake ends the launch with an error whose message has both words, and that the next
+ * launch works. */
 static void assert_found(test_mistake mistake, const char *first, const char *second)
 {
     uint32_t out[THREADS], sum, ones[THREADS];
@@ -191,7 +192,8 @@ static void shared_memory_is_poisoned_when_a_block_begins(void **state)
         assert_int_equal(out[i], 0xffffffffu);
 }
 
-/* Over 30 blocks, each half (before and after the barrier) of each is a permutation; forwards, backwards and others occur. */
+/* In each of 30 blocks, the threads before the barrier and the threads after it are a permutation of all;
+ * forward, backward and other orders occur. */
 static void the_order_of_threads_changes_with_blocks_and_barriers(void **state)
 {
     enum { BLOCKS = 30, N = TEST_ORDER_THREADS };
@@ -294,7 +296,7 @@ static void more_shared_memory_than_a_block_has_is_found(void **state)
     assert_found(TEST_TOO_MUCH_SHARED, "shared arrays need", "with large, a block has 49152");
 }
 
-/* ---- launches that are handed over ---- */
+/* ---- launches passed to cuda_on_cpu_enqueue ---- */
 
 static struct handed {
     void *stream;
@@ -365,7 +367,7 @@ static void a_launch_that_is_not_taken_fails(void **state)
     assert_int_equal(test_sum(in, &out, 1), TIDE_ERROR_DEVICE);
     assert_non_null(strstr(tide_message(), "719"));
     cuda_on_cpu_enqueue = NULL;
-    run_handed(&handed[0]); /* so that it is given back */
+    run_handed(&handed[0]); /* running it destroys it */
 }
 
 static void an_error_in_a_launch_that_was_handed_over_is_told(void **state)
@@ -386,7 +388,7 @@ static void an_error_in_a_launch_that_was_handed_over_is_told(void **state)
 /* ---- cost ---- */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { COST_MATTERS = 0 }; /* every switch is told to the sanitizer */
+enum { COST_MATTERS = 0 }; /* the emulation reports every switch to the sanitizer, which takes long */
 #else
 enum { COST_MATTERS = 1 };
 #endif
@@ -411,7 +413,8 @@ static void a_block_of_256_threads_with_ten_barriers_takes_less_than_a_milliseco
         least = taken < least ? taken : least;
     }
     print_message("a block of 256 threads with 10 barriers: %.1f us\n", 1e6 * least);
-    assert_true(!COST_MATTERS || least < 1e-3); /* 50 us in an optimised build on a quiet machine */
+    /* An optimised build on an idle machine takes 50 us. */
+    assert_true(!COST_MATTERS || least < 1e-3);
 }
 
 int main(void)

@@ -12,7 +12,7 @@ extern "C" {
 
 enum { TEST_SHUFFLES = 11, TEST_ORDER_THREADS = 64 };
 
-/* What a thread does wrong: thread 77 of block 2, unless all do. */
+/* Mistakes that wrong_kernel() can make. Thread 77 of block 2 makes them, or every thread does. */
 typedef enum test_mistake {
     TEST_RETURNS_BEFORE_BARRIER,
     TEST_OTHER_BARRIER,
@@ -28,7 +28,7 @@ typedef enum test_mistake {
     TEST_TOO_MUCH_SHARED,
 } test_mistake;
 
-/* Blocks are of 256 threads where nothing is said. */
+/* Launches of the test kernels. A block has 256 threads unless a parameter gives another number. */
 tide_status test_where(uint32_t *out, const unsigned *grid, const unsigned *block);
 tide_status test_sum(const uint32_t *in, uint32_t *out, unsigned blocks);
 tide_status test_sum_float(const float *in, float *out, unsigned blocks);

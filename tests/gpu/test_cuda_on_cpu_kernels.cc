@@ -1,12 +1,12 @@
-/* Kernels that do right and wrong on purpose, for test_cuda_on_cpu.c; compiled as the kernels are, with cuda_on_cpu.h
+/* Correct and faulty kernels for test_cuda_on_cpu.c, compiled like the real kernels with cuda_on_cpu.h
  * included first. */
 #include "tests/gpu/test_cuda_on_cpu.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-/* ---- what is right ---- */
+/* ---- correct kernels ---- */
 
-/* out[global thread] = its indices. */
+/* Writes each thread's block and thread number to out[global thread]. */
 __global__ void where_kernel(uint32_t *out)
 {
     const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -20,7 +20,7 @@ tide_status test_where(uint32_t *out, const unsigned *grid, const unsigned *bloc
                             dim3(block[0], block[1], block[2]), NULL, out);
 }
 
-/* Sum of a block's integers by halving, through shared memory; every block. */
+/* Sums the integers of each block through shared memory by halving. */
 template <typename T> __global__ void sum_kernel(const T *in, T *out, int barriers)
 {
     TIDE_CUDA_SHARED(T, partial, THREADS);
@@ -31,7 +31,8 @@ template <typename T> __global__ void sum_kernel(const T *in, T *out, int barrie
         if (threadIdx.x < half)
             partial[threadIdx.x] += partial[threadIdx.x + half];
     }
-    if (threadIdx.x == 0) /* the others have returned or will: no barrier follows */
+    /* No barrier follows, so the other threads may return. */
+    if (threadIdx.x == 0)
         out[blockIdx.x] = partial[0];
 }
 
@@ -50,7 +51,7 @@ tide_status test_sum_without_barriers(const uint32_t *in, uint32_t *out)
     return TIDE_CUDA_LAUNCH("sum without barriers", (sum_kernel<uint32_t>), 1, THREADS, NULL, in, out, 0);
 }
 
-/* Every shuffle and vote once, results in out[which x 32 + lane]. */
+/* Calls every shuffle and vote once; results go to out[which x 32 + lane]. */
 __global__ void shuffles_kernel(uint32_t *out)
 {
     const unsigned lane = threadIdx.x % 32, full = 0xffffffffu;
@@ -74,7 +75,8 @@ tide_status test_shuffles(uint32_t *out, unsigned threads)
     return TIDE_CUDA_LAUNCH("shuffles", (shuffles_kernel), 1, threads, NULL, out);
 }
 
-/* One lane writes, __syncwarp, all lanes read: ordered without a barrier. Without it, a race. */
+/* One lane writes, and all lanes of its warp read: with __syncwarp between them that is no race, without
+ * it it is. */
 __global__ void warp_kernel(uint32_t *out, int ordered)
 {
     TIDE_CUDA_SHARED(uint32_t, cell, WARPS);
@@ -114,7 +116,7 @@ tide_status test_count(const uint32_t *in, uint32_t *counts, uint32_t *largest, 
     return TIDE_CUDA_LAUNCH("count", (count_kernel), blocks, THREADS, NULL, in, counts, largest);
 }
 
-/* in -> shared -> out, 16 bytes an access, from element `first` on. */
+/* Copies in -> shared -> out with 16 bytes an access, from element `first` on, and reverses each four. */
 template <typename E>
 __device__ __forceinline__ void reverse(tide_cuda_shared<E> to, unsigned at, uint4 value)
 {
@@ -133,7 +135,7 @@ tide_status test_vectors(const uint32_t *in, uint32_t *out, unsigned first)
     return TIDE_CUDA_LAUNCH("vectors", (vectors_kernel), 1, 32, NULL, (const uint4 *)in, (uint4 *)out, first);
 }
 
-/* What shared memory holds before it is written. */
+/* Writes to out the contents of a shared array before its first write. */
 __global__ void poison_kernel(uint32_t *out)
 {
     TIDE_CUDA_SHARED(uint32_t, unwritten, 8);
@@ -147,7 +149,7 @@ tide_status test_poison(uint32_t *out, unsigned blocks)
     return TIDE_CUDA_LAUNCH("poison", (poison_kernel), blocks, 1, NULL, out);
 }
 
-/* The order in which the threads of each block passed, before and after a barrier. */
+/* Writes to out the order in which the threads of each block ran, before and after a barrier. */
 __global__ void order_kernel(uint32_t *out, uint32_t *next)
 {
     out[atomicAdd(next, 1u)] = threadIdx.x;
@@ -160,7 +162,7 @@ tide_status test_order(uint32_t *out, uint32_t *next, unsigned blocks)
     return TIDE_CUDA_LAUNCH("order", (order_kernel), blocks, TEST_ORDER_THREADS, NULL, out, next);
 }
 
-/* ---- what is wrong ---- */
+/* ---- faulty kernels ---- */
 
 enum { WRONG_BLOCK = 2, WRONG_THREAD = 77 };
 
@@ -173,7 +175,7 @@ __global__ void wrong_kernel(test_mistake mistake, uint32_t *out)
     case TEST_RETURNS_BEFORE_BARRIER:
         if (wrong)
             return;
-        TIDE_CUDA_BARRIER(); /* line of the barrier */
+        TIDE_CUDA_BARRIER(); /* the error names this line */
         break;
     case TEST_OTHER_BARRIER:
         if (wrong)
@@ -234,7 +236,7 @@ tide_status test_wrong(test_mistake mistake, uint32_t *out)
     return TIDE_CUDA_LAUNCH("wrong", (wrong_kernel), 4, THREADS, NULL, mistake, out);
 }
 
-/* ---- what it costs ---- */
+/* ---- a kernel to measure barriers ---- */
 
 __global__ void barriers_kernel(uint32_t *out, unsigned barriers)
 {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""No status of a CUDA call is dropped: every call of a cuda*, cu* or cublasLt* function, and every call through the driver's
-table, has its result used. A call whose value nobody takes stands where a statement begins, alone or behind (void); that is
-what is looked for, over all sources of the CUDA device, its kernels and its module.
+"""Checks that no status of a CUDA call is dropped: the result of every call of a cuda*, cu* or cublasLt*
+function, and of every call through the driver's table, has to be used. A call whose result is dropped begins
+a statement, alone or behind (void); the script looks for such calls in all sources of the CUDA device, its
+kernels and its module.
 
 usage: test_cuda_statuses.py SOURCE      prints TAP
 """
@@ -11,13 +12,15 @@ import sys
 
 # A runtime, driver or cuBLASLt function, or a member of tide_cuda_driver called through a pointer.
 CALL = r'(?:(?:cuda|cublasLt|cu)[A-Z]\w*|(?:[A-Za-z_]\w*(?:->|\.))*driver(?:->|\.)\w+)\s*\('
-# The beginning of a statement, looked at from behind: after another, after a word, after a label, after a condition.
+# The text before the beginning of a statement ends in one of these: another statement, `else` or `do`, a
+# label. CONDITION and CAST match a condition or a cast in front of the call.
 BEGIN = re.compile(r'(?:^|[;{}]|\b(?:else|do)|(?:^|[;{}])\s*(?:case\b[^;{}?]*|[A-Za-z_]\w*)\s*:)$')
 CONDITION = re.compile(r'\b(?:if|for|while|switch)\s*$')
 CAST = re.compile(r'\(\s*void\s*\)\s*!?$')
-# Members of the comma operator in front of its last one are dropped, too; TIDE_CUDA_LAUNCH has one that is a launch, no call.
+# The comma operator drops all operands but its last. In TIDE_CUDA_LAUNCH the first operand is a launch,
+# which is no call.
 COMMA = re.compile(r'\(\s*' + CALL + r'[^()]*(?:\([^()]*\)[^()]*)*\)\s*,\s*\w+\s*\(')
-# Not statuses: words for an error, and declarations of a type.
+# Names that are no statuses: functions that return an error's text, and types.
 VALUES = ('cudaGetErrorName', 'cudaGetErrorString', 'cublasLtGetStatusName', 'cublasLtGetStatusString', 'cublasLtGetVersion',
           'cudaStream_t', 'cudaError_t', 'cudaEvent_t')
 LAUNCH = re.compile(r'<<<')
@@ -60,19 +63,19 @@ tide_status kept(cudaStream_t stream)
 
 
 def without_comments(text):
-    """Comments and strings become spaces, lines stay where they are."""
+    """Replaces comments and strings by spaces and keeps the lines."""
     def blank(match):
         return re.sub(r'[^\n]', ' ', match.group(0))
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', blank, text, flags=re.S)
 
 
 def without_directives(text):
-    """A macro's body is code, too: only the directive's words go."""
+    """Removes the preprocessor's directives, except #define: a macro's body is code too."""
     return re.sub(r'^[ \t]*#[ \t]*(?:include|if|ifdef|ifndef|elif|else|endif|pragma|error|undef)\b[^\n]*', '', text, flags=re.M)
 
 
 def before_parenthesis(text):
-    """What stands before the parenthesis that the text's last character closes."""
+    """The text before the parenthesis that matches the text's last character."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] == ')') - (text[at] == '(')
@@ -89,7 +92,9 @@ def begins_statement(before):
 
 
 def dropped_calls(text, kernels):
-    """(line, call) of every call whose status nobody takes. `kernels`: launches by <<< >>> are allowed (one macro has them)."""
+    """(line, call) of every call whose status is dropped. `kernels`: launches by <<< >>> are allowed, since one
+    macro has them.
+    """
     text = without_directives(without_comments(text)).replace('\\\n', ' \n')
     found = []
     for match in re.finditer(r'(?<![\w.>])' + CALL, text):

@@ -1,4 +1,5 @@
-/* The fake CUDA runtime holds to CUDA's rules and notices who does not: else what it passes would mean little. */
+/* Tests of the fake CUDA runtime: it keeps CUDA's rules and notices callers that break them. Otherwise a
+ * test that passes on the fake would prove little. */
 #include "tests/gpu/fake_cudart.h"
 
 #include <cuda.h>
@@ -95,7 +96,8 @@ static void mappings_of_one_handle_hold_the_same_bytes(void **state)
     assert_int_equal(bytes_at(range + 2 * UNIT)[5], 7);
     assert_cuda(driver.release(handle));
     assert_cuda(driver.unmap(range, UNIT));
-    assert_int_equal(bytes_at(range + 2 * UNIT)[5], 7); /* the last mapping keeps it */
+    /* The handle is released, but its last mapping keeps the memory. */
+    assert_int_equal(bytes_at(range + 2 * UNIT)[5], 7);
     assert_cuda(driver.unmap(range + 2 * UNIT, UNIT));
     assert_cuda(driver.free(range, 4 * UNIT));
     expect_clean();
@@ -121,7 +123,7 @@ static void device_memory_has_an_end_and_comes_back(void **state)
     expect_clean();
 }
 
-/* Each line breaks one rule of the driver's. */
+/* Each line breaks one of the driver's rules. */
 static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
 {
     (void)state;
@@ -145,14 +147,14 @@ static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
     BREACH(driver.map(range + UNIT, 2 * UNIT, 0, handle, 0));    /* larger than the handle */
     BREACH(driver.map(range + UNIT, UNIT, UNIT, handle, 0));     /* an offset */
     BREACH(driver.map(range + UNIT, UNIT, 0, handle + 1, 0));    /* no such handle */
-    BREACH(driver.set_access(range, 2 * UNIT, &access, 1));      /* half of it is not mapped */
+    BREACH(driver.set_access(range, 2 * UNIT, &access, 1));      /* half of the range is not mapped */
     BREACH(driver.unmap(range, UNIT / 2));                       /* a part of a mapping */
     BREACH(driver.unmap(range + UNIT, UNIT));                    /* not mapped */
-    BREACH(driver.free(range, 4 * UNIT));                        /* something is mapped */
+    BREACH(driver.free(range, 4 * UNIT));                        /* the reservation has a mapping */
     assert_cuda(driver.unmap(range, UNIT));
-    BREACH(driver.free(range, 2 * UNIT)); /* not whole */
+    BREACH(driver.free(range, 2 * UNIT)); /* a part of the reservation */
     assert_cuda(driver.free(range, 4 * UNIT));
-    BREACH(driver.free(range, 4 * UNIT)); /* twice */
+    BREACH(driver.free(range, 4 * UNIT)); /* freed before */
     assert_cuda(driver.release(handle));
     BREACH(driver.release(handle));
 #undef BREACH
@@ -233,7 +235,8 @@ static void copies_run_later_and_in_order(void **state)
     assert_int_equal(cudaEventQuery(it.event), cudaErrorNotReady);
     assert_int_equal(cudaGetLastError(), cudaErrorNotReady);
     assert_int_equal(cudaGetLastError(), cudaSuccess);
-    memset(it.host, 2, 4096); /* still in time */
+    /* The copy has not run yet. */
+    memset(it.host, 2, 4096);
     atomic_store(&it.open, true);
     assert_cuda(cudaEventSynchronize(it.event));
     assert_int_equal(it.device[4095], 2);
@@ -248,7 +251,8 @@ static void a_wait_captures_the_latest_record_and_none_if_there_is_none(void **s
     assert_cuda(cudaEventRecord(it.event, it.streams[1]));
     assert_cuda(cudaStreamWaitEvent(it.streams[1], it.event, 0));
     hold(&it, 0);
-    assert_cuda(cudaEventRecord(it.event, it.streams[0])); /* later: not what was waited for */
+    /* This later record does not extend the wait above. */
+    assert_cuda(cudaEventRecord(it.event, it.streams[0]));
     assert_cuda(cudaStreamSynchronize(it.streams[1]));
     assert_cuda(cudaStreamWaitEvent(it.streams[1], it.event, 0));
     assert_int_equal(cudaStreamQuery(it.streams[1]), cudaErrorNotReady);
@@ -277,7 +281,7 @@ static void times_are_those_of_execution(void **state)
     assert_int_equal(cudaEventElapsedTime(&ms, it.timed[0], it.event), cudaErrorInvalidResourceHandle);
 }
 
-/* --- what is to be noticed --- */
+/* --- misuse and failures --- */
 
 static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void **state)
 {
@@ -289,7 +293,8 @@ static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void
     expect_misuse("cudaFree under an enqueued copy");
     atomic_store(&it.open, true);
     assert_int_equal(cudaStreamSynchronize(it.streams[0]), cudaErrorIllegalAddress);
-    assert_int_equal(cudaEventQuery(it.event), cudaErrorIllegalAddress); /* sticky */
+    /* The error is sticky. */
+    assert_int_equal(cudaEventQuery(it.event), cudaErrorIllegalAddress);
 }
 
 static void copies_beyond_an_allocation_or_of_pageable_memory_are_misuse(void **state)
@@ -318,7 +323,8 @@ static void a_command_that_fails_breaks_everything_after_it(void **state)
     assert_int_equal(it.device[0], 1);
     assert_int_equal((unsigned char)it.device[1], 0xA5);
     assert_int_equal((unsigned char)it.device[2], 0xA5);
-    assert_int_equal(cudaFree(it.device), cudaErrorLaunchFailure); /* and is freed all the same */
+    /* The call returns the sticky error, but frees the memory. */
+    assert_int_equal(cudaFree(it.device), cudaErrorLaunchFailure);
     assert_int_equal(cudaGetLastError(), cudaErrorLaunchFailure);
     assert_int_equal(cudaGetLastError(), cudaErrorLaunchFailure);
 }
@@ -391,6 +397,7 @@ int main(void)
     };
     const int failed = cmocka_run_group_tests_name("fake CUDA runtime", tests, NULL, NULL);
     const fake_cudart_options options = fake_cudart_defaults();
-    fake_cudart_start(&options); /* takes away what tests left */
+    /* destroys everything that the tests left */
+    fake_cudart_start(&options);
     return failed;
 }

@@ -1,4 +1,4 @@
-/* Cases of test_gpu_device.c that have a file of their own, in cmocka's form. */
+/* Tests of test_gpu_device.c that have files of their own. */
 #ifndef TIDEPOOL_TESTS_TEST_GPU_CASES_H
 #define TIDEPOOL_TESTS_TEST_GPU_CASES_H
 

@@ -1,11 +1,12 @@
-/* The CUDA device with the GPU's own kernels: what a GPU has to show before anything is trained on it. The device alone, on the
- * fake runtime, is test_cuda_device.c's; the kernels alone are test_kernels_*.c's.
+/* The CUDA device with the GPU's own kernels: tests of everything that must work on a GPU before it trains
+ * a model. test_cuda_device.c tests the device alone, on the fake runtime; test_kernels_*.c test the
+ * kernels alone.
  *
- * Runs on a GPU (suite gpu) and, with the very same code, on the fake runtime with emulated kernels. Nothing here follows a
- * device address on the CPU and no function stands in for a kernel but on the host executor. What is read late or early shows
- * because a chain of kernels is milliseconds long (on the fake: because commands come late); addresses that the GPU remembers
- * wrongly show because places are mapped anew while kernels run.
- */
+ * The same code runs on a GPU (suite gpu) and on the fake runtime with emulated kernels. So the CPU never
+ * follows a device address, and only the host executor runs plain functions in a kernel's place. A read
+ * that comes too late or too early gives wrong numbers, because a chain of kernels takes milliseconds, or
+ * because the fake delays commands. Stale address translations on the GPU give wrong numbers, because the
+ * tests map places anew while kernels run. */
 #include "tests/gpu/test_gpu_cases.h"
 #include "tests/gpu/test_gpu_fixture.h"
 
@@ -15,7 +16,8 @@
 
 enum { FEW_SLOTS = 3, PASSES = 3 };
 
-/* Fetch, add one to each number at the chunk's place, evict; the slot's event is behind it all. */
+/* Fetches a chunk, adds one to each of its numbers at the chunk's place, and evicts it; the slot's event
+ * follows. */
 static void chunk_visit(fixture *it, uint32_t slot, uint32_t chunk)
 {
     const tide_add_args add = fixture_add_ones(it, fixture_place(it, chunk));
@@ -113,7 +115,8 @@ static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **st
 
 /* --- order --- */
 
-/* The copy and the chain wait for each other in turn; whatever begins early takes numbers of another round. */
+/* The copies and the chain of kernels wait for each other in turn; a command that begins too early gets
+ * another round's numbers. */
 static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **state)
 {
     (void)state;
@@ -167,7 +170,8 @@ static void functions_of_the_host_executor_run_in_order_between_copies(void **st
     fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
     fixture_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
     fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
-    fixture_wait(&it, 0); /* no stream waits for the host, nor the executor for a stream */
+    /* No stream can wait for the host executor, nor the executor for a stream: this thread waits. */
+    fixture_wait(&it, 0);
     fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
     fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
     fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
@@ -204,7 +208,7 @@ static void park_wakes_when_an_event_passes(void **state)
 
 /* --- the region and the buffers --- */
 
-/* What is freed before the region is made may be what the region is made of. */
+/* Writes to GPU memory and frees it again, so that the region may be made of memory that is not zero. */
 static void gpu_make_dirty(void)
 {
     void *dirty;
@@ -294,7 +298,8 @@ static uint64_t gpu_free_bytes(void)
     return free_bytes;
 }
 
-/* Others may use the GPU meanwhile; a slot a round would be more than they are granted. */
+/* Other processes may use the GPU at the same time, so its free memory may shrink by the size of up to
+ * GRANTED slots. A leak of a slot in each round would shrink it by more. */
 static void steady_state_allocates_nothing(void **state)
 {
     (void)state;
@@ -336,7 +341,7 @@ typedef struct spans {
     uint64_t begin_ns[SPANS_MAX], end_ns[SPANS_MAX];
 } spans;
 
-/* Of commands on the compute stream alone. */
+/* Records the spans of commands on the compute stream. */
 static void spans_add(void *context, const tide_observed *command)
 {
     spans *it = context;
@@ -348,9 +353,9 @@ static void spans_add(void *context, const tide_observed *command)
     pthread_mutex_unlock(&it->lock);
 }
 
-/* A command is longer than what CUDA's own events find inside it, and not by much. On the fake, where somebody else may have the
- * processor between two events, or between an event's time and the moment from which it has passed, it is only not longer than
- * all of it took. */
+/* Checks that the device's time of a command is at least the time between CUDA's own events inside it, and
+ * not much more. On the fake, another process may get the processor between the two measurements, so the
+ * command may only not take longer than the whole did. */
 static void expect_span(const spans *it, int i, float inside_ms, uint64_t wall_ns)
 {
     const double took_ms = (double)(it->end_ns[i] - it->begin_ns[i]) * 1e-6, inside = (double)inside_ms;
@@ -383,7 +388,8 @@ static void times_of_commands_are_those_that_cuda_measures(void **state)
     fixture it = fixture_open(&options);
     fixture_make_ones(&it);
     const uint64_t first_ns = it.ops->now_ns(it.device);
-    for (int i = 0; i <= CHAINS; i++) { /* the first pays for what is loaded when it is first used */
+    /* The first chain also pays for loading the kernel; its time is not checked. */
+    for (int i = 0; i <= CHAINS; i++) {
         for (int end = 0; end < 2; end++)
             assert_int_equal(cudaEventCreateWithFlags(&events[i][end], cudaEventDefault), cudaSuccess);
         chain_of_length(&it, (uint32_t)(CHAIN_LAUNCHES * (i + 1) / (CHAINS + 1)), events[i][0], events[i][1]);
@@ -427,7 +433,7 @@ int main(void)
         gpu_test(times_of_commands_are_those_that_cuda_measures),
         gpu_test(update_through_chunks_has_the_cpus_bits),
         gpu_test(random_schedule_has_the_contents_of_a_reference_model),
-        /* Last: after an illegal access a process has no GPU any more. */
+        /* This test runs last: a process that caused an illegal access has lost its GPU. */
         gpu_test(matmuls_stay_within_their_operands),
     };
     return RUN_KERNEL_TESTS(tests);

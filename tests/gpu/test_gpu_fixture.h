@@ -1,9 +1,9 @@
-/* What the tests of the CUDA device with the GPU's own kernels share: a small device, and chunks of numbers that kernels add to.
+/* Shared by the tests of the CUDA device with the GPU's own kernels: a small device, and chunks of numbers
+ * to which kernels add.
  *
- * Built with TEST_CUDA it is a GPU; with TEST_CUDA_ON_CPU the fake runtime (fake_cudart.h), whose streams run the emulated
- * kernels (cuda_on_cpu.h) after random delays. The tests keep to what holds on both: device memory is reached by kernels and
- * copies alone, and what they work on is looked at in host slots.
- */
+ * Built with TEST_CUDA the device is a GPU. With TEST_CUDA_ON_CPU it is the fake runtime (fake_cudart.h),
+ * whose streams run the emulated kernels (cuda_on_cpu.h) after random delays. The tests may do only what
+ * works on both: kernels and copies alone access device memory, and the tests read results in host slots. */
 #ifndef TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
 #define TIDEPOOL_TESTS_TEST_GPU_FIXTURE_H
 
@@ -25,16 +25,17 @@ enum {
     DEVICE_SLOTS = 8,
     HOST_SLOTS = 8,
     RANGE_CHUNKS = 16,
-    REGION_BYTES = 2 * CHUNK_BYTES, /* ones, then room */
+    /* The region: one chunk's bytes of ones, then free memory. */
+    REGION_BYTES = 2 * CHUNK_BYTES,
     BUFFER_BYTES = CHUNK_BYTES,
-    EVENTS = DEVICE_SLOTS + HOST_SLOTS + 1, /* one a slot, and one */
+    EVENTS = DEVICE_SLOTS + HOST_SLOTS + 1, /* one for each slot, and one more */
     SITE = 1,
-#ifdef TEST_CUDA_ON_CPU /* a thread of a GPU's takes a hundred nanoseconds there */
+#ifdef TEST_CUDA_ON_CPU /* the emulation takes a hundred nanoseconds for a thread of the GPU */
     WORK_FLOATS = 2048,
     CHAIN_LAUNCHES = 40,
 #else
     WORK_FLOATS = CHUNK_FLOATS,
-    CHAIN_LAUNCHES = 1000, /* milliseconds */
+    CHAIN_LAUNCHES = 1000, /* takes milliseconds */
 #endif
 };
 
@@ -49,7 +50,7 @@ typedef struct fixture {
 
 /* --- open and close --- */
 
-/* A fake GPU whose commands come late, otherwise for every seed; a GPU is what it is. */
+/* Starts the fake GPU, whose commands are delayed as the seed says. A real GPU needs no start. */
 static inline void fixture_start(uint64_t seed)
 {
     (void)seed;
@@ -63,7 +64,7 @@ static inline void fixture_start(uint64_t seed)
 #endif
 }
 
-/* cmocka's setup. */
+/* A setup function for cmocka. */
 static inline int fixture_begin(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static inline void fixture_record(fixture *it, int event, tide_stream stream)
     assert_ok(it->ops->event_record(it->device, it->events[event], stream));
 }
 
-/* `later` goes on after what `earlier` has been given until now. */
+/* Makes `later` wait for all commands that `earlier` has got so far. */
 static inline void fixture_order(fixture *it, int event, tide_stream earlier, tide_stream later)
 {
     fixture_record(it, event, earlier);
@@ -164,7 +165,7 @@ static inline void fixture_wait(fixture *it, int event)
 
 /* --- numbers --- */
 
-/* The region begins with WORK_FLOATS ones. */
+/* Fills the region's first WORK_FLOATS numbers with ones. */
 static inline void fixture_make_ones(fixture *it)
 {
     const tide_work work = {.label = "ones"};
@@ -181,7 +182,7 @@ static inline tide_add_args fixture_add_ones(const fixture *it, void *to)
     return (tide_add_args){to, it->region, to, WORK_FLOATS, TIDE_DTYPE_FP32};
 }
 
-/* The host slot holds first, first + 1, ... in turns of 977. */
+/* Fills the host slot with first, first + 1, ..., beginning again at `first` after 977 numbers. */
 static inline void fixture_host_fill(fixture *it, uint32_t slot, float first)
 {
     float *to = fixture_host(it, slot);
@@ -189,7 +190,8 @@ static inline void fixture_host_fill(fixture *it, uint32_t slot, float first)
         to[i] = first + (float)(i % 977);
 }
 
-/* That is what it holds, `added` more where kernels work. */
+/* Checks that the host slot holds the numbers of fixture_host_fill(), plus `added` in the part where
+ * kernels work. */
 static inline void fixture_host_expect(fixture *it, uint32_t slot, float first, float added)
 {
     const float *from = fixture_host(it, slot);
@@ -199,9 +201,9 @@ static inline void fixture_host_expect(fixture *it, uint32_t slot, float first, 
                      (double)added, (double)(first + (float)(i % 977)));
 }
 
-/* --- a kernel that takes its time --- */
+/* --- a kernel that takes long --- */
 
-/* add, `launches` times; CUDA's own events around it, if there are any. */
+/* Launches `add` a number of times, between two of CUDA's own events if they are not NULL. */
 typedef struct chain {
     tide_add_args add;
     uint32_t launches;

@@ -1,11 +1,14 @@
-/* Matmuls with operands that end where nothing is mapped, and with operands that begin there. A tensor may end with the
- * last chunk that is mapped, so a product that reads past an operand is a fault here, while cudaMalloc's memory hides it.
+/* Matmuls whose operands end, or begin, where nothing is mapped. A tensor may end with the last mapped
+ * chunk. A product that reads past an operand faults here, while memory of cudaMalloc would hide the
+ * error.
  *
- *     | nothing |   A | nothing |   B | nothing | bias| ...      to the end of their chunks; then the same to the beginning
+ *     | not mapped |   A | not mapped |   B | not mapped | bias| ...
  *
- * Every kind of product that a model prepares is made at the shape of each layer. Numbers are all 0: the kernels' own tests look
- * at results.
- */
+ * In the first run each operand ends where its chunk ends, as drawn; in the second it begins where its
+ * chunk begins.
+ *
+ * The test makes every kind of product that a model uses, in the shape of each layer. All numbers are 0:
+ * the kernels' own tests check results. */
 #include "tests/gpu/test_gpu_cases.h"
 #include "tests/gpu/test_gpu_fixture.h"
 
@@ -27,7 +30,8 @@ enum { OPERAND_BYTES = CHUNK_BYTES };
 static const layer layers[] = {{24, 64, 256}, {40, 136, 72}, {17, 33, 57}, {130, 8, 264}};
 #else
 enum { OPERAND_BYTES = 512 << 20 };
-/* Small and odd ones; gpt2's and gpt2-xl's four; llama-3.1-8b's four. Few enough tokens for a sanitizer. */
+/* Small and odd shapes; four of gpt2, four of gpt2-xl, four of llama-3.1-8b. Few enough tokens for a
+ * sanitizer. */
 static const layer layers[] = {
     {24, 64, 256},       {40, 136, 72},       {17, 33, 57},       {1000, 200, 328},   {1023, 1001, 999},
     {8192, 768, 2304},   {8192, 768, 768},    {8192, 768, 3072},  {8192, 3072, 768},  {4096, 1600, 4800},
@@ -61,7 +65,7 @@ static place place_open(void)
     return it;
 }
 
-/* The operand's chunk, between two places where nothing is mapped. */
+/* The operand's chunk, between two chunks' places where nothing is mapped. */
 static char *chunk_of(const place *it, int operand)
 {
     return it->range + (2 * (size_t)operand + 1) * OPERAND_BYTES;
@@ -98,7 +102,7 @@ static void place_close(place *it)
 
 /* --- matmuls --- */
 
-/* `alignment` is what the operand's address has to be a multiple of. */
+/* An address so that `bytes` bytes end at the chunk's end, up to `alignment`, or begin at its beginning. */
 static void *flush(const place *it, int operand, size_t bytes, size_t alignment, bool at_end)
 {
     assert_in_range(bytes, 0, OPERAND_BYTES);
@@ -126,14 +130,15 @@ static void operands_place(const place *it, tide_matmul_args *args, bool at_end)
     args->workspace = flush(it, WORKSPACE, args->workspace_bytes, TIDE_ALIGNMENT_BYTES, at_end);
 }
 
-/* `of`: m, n, k, dtypes and flags; its matrices are dense. */
+/* Runs a product with the given m, n, k, dtypes and flags and dense matrices. */
 static void product_run(place *it, const tide_matmul_args *of)
 {
     tide_matmul_args args = *of;
     args.lda = of->transpose_a ? of->m : of->k;
     args.ldb = of->transpose_b ? of->k : of->n;
     args.ldc = of->n;
-    args.out_dtype = of->transpose_a ? TIDE_DTYPE_FP32 : of->in_dtype; /* a weight's gradient */
+    /* with A transposed it is a weight's gradient */
+    args.out_dtype = of->transpose_a ? TIDE_DTYPE_FP32 : of->in_dtype;
     assert_ok(tide_cuda_matmul_prepare(&args, &args.workspace_bytes));
     for (int at_end = 1; at_end >= 0; at_end--) {
         operands_place(it, &args, at_end);
@@ -147,7 +152,8 @@ static void product_run(place *it, const tide_matmul_args *of)
     }
 }
 
-/* As src/model/ makes them, for weights stored [in, out] and [out, in]; the last four are the logits' too. */
+/* The products that src/model/ makes for a layer, with weights stored [in, out] and [out, in]; the logits
+ * use the last four too. */
 static void layer_run(place *it, const layer *of, tide_dtype dtype)
 {
     const size_t rows = of->rows, in = of->in, out = of->out;

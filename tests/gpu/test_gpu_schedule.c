@@ -1,14 +1,14 @@
-/* Random schedules of copies, kernels and mappings against a reference model of contents.
+/* Random schedules of copies, kernels and mappings, compared with a model of the contents.
  *
- *   a slot of either tier   | floats |           nothing looks here           | halves |
- *                             1024 fp32, its first bytes                         1024 bf16, its last
+ *     a slot of either tier   | floats |           not used           | halves |
+ *                               1024 fp32 at its beginning              1024 bf16 at its end
  *
- * The model is those two areas of every slot in plain memory, worked on at once, in the order of the calls, by the CPU's
- * kernels. The device does the same on six streams. Each slot has one event, recorded after each use, and a command waits for
- * its slots' events alone: so commands on other slots overlap as they like. A kernel reaches its slot at the chunk's place or at
- * the slot's own, whichever it draws; CUDA lets the two meet at commands' bounds. All numbers are positive, for a NaN's bits are
- * nobody's promise.
- */
+ * The model holds these two areas of every slot in plain memory. The CPU's kernels work on it at once, in
+ * the order of the calls. The device does the same on six streams. Each slot has one event, recorded after
+ * each use, and a command waits only for the events of its slots, so commands on other slots may overlap.
+ * A kernel accesses its slot at random either at the chunk's place or at the slot's own address; CUDA
+ * makes the two consistent at the bounds of commands. All numbers are positive, since the bits of a NaN
+ * are undefined. */
 #include "tests/gpu/test_gpu_cases.h"
 #include "tests/gpu/test_gpu_fixture.h"
 
@@ -51,7 +51,7 @@ static void slots_give(fixture *it, tide_stream stream, uint32_t first, uint32_t
     fixture_record(it, (int)second, stream);
 }
 
-/* --- what a step may be --- */
+/* --- steps of the schedule --- */
 
 static void step_map(fixture *it, model *m)
 {
@@ -69,7 +69,7 @@ static void step_map(fixture *it, model *m)
     m->place_of[slot] = (int)wanted;
 }
 
-/* A whole chunk, or only its first half. */
+/* Copies a whole chunk, or only its first half. */
 static void step_copy(fixture *it, model *m, tide_stream stream)
 {
     const uint32_t slot = pick(m, DEVICE_SLOTS), host = pick(m, HOST_SLOTS);
@@ -95,7 +95,8 @@ static char *slot_draw_alias(fixture *it, model *m, uint32_t slot)
 
 enum { ZERO, COPY, CAST_DOWN, CAST_UP, ADD_FLOATS, ADD_HALVES, KERNELS };
 
-/* One of the kernels, of a table, on a pair of slots' areas: to = f(to, from). */
+/* Runs one kernel on the areas of a pair of slots, to = f(to, from): on the device `it`, or with the CPU's
+ * table if NULL. */
 static void kernel_do(fixture *it, tide_stream stream, uint32_t what, void *to_floats, void *to_halves,
                       void *from_floats, void *from_halves)
 {
@@ -141,7 +142,8 @@ static tide_status executor_add_run(void *stream, const void *arguments)
     return tide_kernels_cpu()->add(stream, arguments);
 }
 
-/* The host executor waits for no stream and no stream for it: this thread does. */
+/* Runs work on the host executor. The executor can't wait for a stream, nor a stream for it, so this
+ * thread waits. */
 static void step_executor(fixture *it, model *m)
 {
     const uint32_t host = pick(m, HOST_SLOTS), slot = DEVICE_SLOTS + host;
@@ -182,7 +184,7 @@ static void host_slot_fill(fixture *it, model *m, uint32_t host)
     memcpy((char *)fixture_host(it, host) + HALVES_AT, filled->halves, HALF_BYTES);
 }
 
-/* Device slot i begins as host slot i. */
+/* Fills the model; device slot i begins with the contents of host slot i. */
 static void model_begin(fixture *it, model *m, uint64_t seed)
 {
     m->random = seed;

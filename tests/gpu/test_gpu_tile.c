@@ -1,11 +1,11 @@
-/* The instructions that only a GPU has (kernels/cuda/tile.h) against matrices written down as numbers, and against the plain
- * paths that every other test runs.
+/* The instructions that only a GPU has (kernels/cuda/tile.h), compared with matrices computed as plain
+ * numbers and with the plain code that every other test runs.
  *
- * Products of small whole numbers are exact whatever the order of their sum, so all three must be equal: that is the layout of
- * fragments. Random numbers show the rounding: a GPU adds the 16 products and the old sum in an order and with guard bits of its
- * own, so its error is bounded by units of the sum of sizes, not of the result. Loads, copies and conversions round nothing and
- * have the same bits. On the CPU both paths are the plain one; there the test shows that it asks the right thing.
- */
+ * Products of small integers are exact in any order of their sum, so all three must be equal; this tests
+ * the layout of fragments. Random numbers test the rounding: a GPU adds the 16 products and the old sum in
+ * an order and with guard bits of its own, so the error is bounded by units of the sum of absolute values,
+ * not of the result. Loads, copies and conversions round nothing and must have the same bits. On the CPU
+ * both ways are the plain code, which shows that the test expects the right results. */
 #include "tests/kernels/test_kernels.h"
 
 #include "tests/gpu/gpu_tile.h"
@@ -35,7 +35,7 @@ static void for_each_narrow(void (*check)(tide_dtype dtype))
 
 /* --- the product --- */
 
-/* Into fragments, as the picture in tile.h has them. */
+/* Puts the matrices into fragments, as the picture in tile.h shows. */
 static void product_pack(gpu_tile_product *product, const matrices *m, tide_dtype dtype)
 {
     for (int lane = 0; lane < LANES; lane++) {
@@ -99,7 +99,8 @@ static void matrices_random(matrices *m, tide_dtype dtype, double scale)
             m->c[row][column] = (double)(float)random_value();
 }
 
-/* A chain of 16 fused steps errs by half a unit each; the instruction may cut each of 17 terms at one unit. */
+/* The tolerance: each of 16 fused steps errs by half a unit; the instruction may truncate each of 17 terms
+ * at one unit. */
 static void expect_rounded(const gpu_tile_product *product, const matrices *m)
 {
     for (int lane = 0; lane < LANES; lane++)
@@ -134,9 +135,9 @@ static void products_of_random_numbers_are_rounded_in_fp32(void **state)
     for_each_narrow(check_random_numbers);
 }
 
-/* --- four matrices of a tile --- */
+/* --- loading four matrices of a tile --- */
 
-/* Granule `granule` of a row, permuted as tile.h says. */
+/* The index of a granule of a row, permuted as tile.h says. */
 static int granule_at(int row, int granule)
 {
     return row * GPU_TILE_ROWS + (granule ^ (row & 7)) * GPU_TILE_GRANULE;
@@ -149,7 +150,8 @@ static void check_matrices(tide_dtype dtype)
     for (int first = 0; first + 32 <= GPU_TILE_ROWS; first += 8) {
         for (int i = 0; i < GPU_TILE_NUMBERS; i++)
             it->tile[i] = (uint16_t)(i * 40503 + 17);
-        for (int lane = 0; lane < LANES; lane++) /* matrix i: rows first + 8 i, granule 5 i + first / 8 */
+        /* matrix i has rows first + 8 i and following, and granule 5 i + first / 8 */
+        for (int lane = 0; lane < LANES; lane++)
             it->own[lane] = granule_at(first + lane, (lane / 8 * 5 + first / 8) % 8);
         run_kernel(gpu_tile_load, &(gpu_tile_args){.data = it, .dtype = dtype});
         for (int lane = 0; lane < LANES; lane++)
@@ -209,7 +211,8 @@ static void copies_are_there_when_their_group_was_waited_for_and_zero_outside(vo
 
 /* --- conversions --- */
 
-/* On a GPU every number there is; on the CPU those around what changes: denormals, ties, overflow, infinities, NaNs. */
+/* Converts every number on a GPU; on the CPU the numbers near special values: denormals, ties, overflow,
+ * infinities, NaNs. */
 static void check_conversions(tide_dtype dtype)
 {
 #ifdef TEST_CUDA_ON_CPU

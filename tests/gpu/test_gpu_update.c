@@ -1,23 +1,25 @@
-/* The optimizer's update on the GPU, through chunks as the pool holds them: the params and their three fp32 states are copied to
- * slots, updated twice and restored at the chunks' places, and copied back. The CPU's table does the same in plain memory; every
- * byte must be equal, in each dtype. */
+/* The optimizer's update on the GPU, through chunks as the pool holds them. The test copies the params and
+ * their three fp32 states to slots, updates them twice and restores the params at the chunks' places, and
+ * copies them back. The CPU's table of kernels does the same in plain memory; every byte must be equal, in
+ * each dtype. */
 #include "tests/gpu/test_gpu_cases.h"
 #include "tests/gpu/test_gpu_fixture.h"
 
 enum {
-    PARAMS = 1 << 20, /* a chunk of bf16, two of fp32 */
-    STATES = 3,       /* master, momentum, variance: fp32 */
+    PARAMS = 1 << 20, /* one chunk of bf16, two of fp32 */
+    STATES = 3,       /* master, momentum and variance in fp32 */
     STATE_CHUNKS = 2,
 };
 
-/* Where an update's arrays are, at places on the GPU or in the host's memory: params first, two chunks of each state then. */
+/* The address of an array of the update in a range of the GPU's places or of host memory: first the
+ * params, then two chunks for each state. */
 static char *array_of(char *range, int array)
 {
     return array == 0 ? range : range + (size_t)(STATE_CHUNKS * array) * CHUNK_BYTES;
 }
 
-/* Segments as a chunk has them: cuts at multiples of 64, a tensor's end that is none, weights that decay and biases that don't.
- */
+/* Segments as in a real chunk: bounds at multiples of 64 and one tensor's end that is not, weights that
+ * decay and biases that do not. */
 enum { SEGMENTS = 4 };
 static void segments_make(tide_adamw_segment *segments, char *range, tide_dtype dtype)
 {
@@ -46,7 +48,8 @@ static void arrays_fill(char *range, tide_dtype dtype)
     }
 }
 
-/* Two updates and a restore, by a table's kernels on a range; the segments are gone as soon as they are launched. */
+/* Runs two updates and a restore with a table's kernels on a range. Overwrites the segments as soon as
+ * each is launched, since the launch must have copied them. */
 static void range_update(fixture *it, const tide_kernels *kernels, char *range, tide_dtype dtype)
 {
     for (uint64_t step = 1; step <= 3; step++) {
@@ -75,7 +78,8 @@ static void check_adamw(fixture *it, tide_dtype dtype)
     memset(expected, 0, (size_t)chunks * CHUNK_BYTES);
     arrays_fill(expected, dtype);
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-        const uint32_t slot = (chunk * 3 + 1) % DEVICE_SLOTS; /* neighbours at places, not in memory */
+        /* Chunks that are neighbours in addresses lie in slots that are not. */
+        const uint32_t slot = (chunk * 3 + 1) % DEVICE_SLOTS;
         memcpy(fixture_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES);
         assert_ok(it->ops->map(it->device, slot, fixture_place(it, chunk)));
         fixture_fetch(it, TIDE_STREAM_IN, slot, chunk);

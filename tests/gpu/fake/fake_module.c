@@ -1,18 +1,22 @@
-/* The real module, device and kernels' launchers and all, on a CUDA that needs no GPU: loaded as any libtidepool_cuda.so, it
- * begins with one GPU of 1 GiB whose streams run the kernels on the CPU. When the process ends it says on stderr which of
- * CUDA's rules were broken, what was left behind and which kernel made a mistake; of a process without faults it says nothing.
+/* The real CUDA module, with its device and the kernels' launchers, on a fake CUDA that needs no GPU. A
+ * program loads it like any libtidepool_cuda.so and finds one GPU of 1 GiB, whose streams run the kernels
+ * on the CPU. When the process ends, the module prints to stderr which of CUDA's rules the process broke,
+ * which objects it did not free and which kernel failed; nothing if there was no fault.
  *
- * What goes wrong is chosen by words in TIDE_FAKE_CUDA, separated by spaces:
+ * The variable TIDE_FAKE_CUDA changes this by words separated by spaces:
  *
- *   memory=BYTES    the GPU has so much
- *   delays=SEED     every other command of a stream sleeps up to 2 ms first
- *   call=N          the N-th call of CUDA fails once; with name=FUNCTION the N-th of that function
- *   command=N       the N-th copy, fill or kernel that runs fails, and with it all that comes after: the context is dead
- *   error=NUMBER    what they fail with, a cudaError_t or CUresult; else 999 (unknown) and 700 (an illegal address)
- *   refuse          the call that fails does nothing; else one that gives back or waits does its work and fails afterwards
- *   count=FILE      written at the end: lines "calls N", "commands N", "failed 0" or "failed 1" (a call was made to), and
- *                   "FUNCTION N" for each that was called
- */
+ *     memory=BYTES    the GPU's memory
+ *     delays=SEED     every other command of a stream sleeps up to 2 ms first
+ *     call=N          the N-th call of CUDA fails once; with name=FUNCTION the N-th call of that function
+ *     command=N       the N-th copy, fill or kernel that runs fails, and so does everything after it, as
+ *                     on a GPU whose context is dead
+ *     error=NUMBER    the error of call= or command=, a cudaError_t or CUresult; by default 999 (unknown)
+ *                     for a call and 700 (an illegal address) for a command
+ *     refuse          the call that fails does nothing; without this word a call that frees something or
+ *                     waits does its work and fails afterwards
+ *     count=FILE      at the end the module writes to the file the lines "calls N", "commands N", "failed
+ *                     0" or "failed 1" (whether an injected failure happened), and "FUNCTION N" for each
+ *                     function called */
 #include "tests/gpu/fake_cublaslt.h"
 #include "tests/gpu/fake_cudart.h"
 
@@ -23,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of tests/gpu/cuda_on_cpu.h, which is for C++. */
+/* Declared here, since tests/gpu/cuda_on_cpu.h declares them for C++. */
 extern int (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 extern void (*cuda_on_cpu_failed)(void *stream, const char *message);
 
@@ -42,9 +46,9 @@ typedef struct fake_words {
 
 static fake_words words = {.memory_bytes = UINT64_C(1) << 30};
 static pthread_mutex_t mistake_lock = PTHREAD_MUTEX_INITIALIZER;
-static char mistake[512]; /* mistake_lock; the first kernel's */
+static char mistake[512]; /* error of the first kernel that failed; mistake_lock guards it */
 
-/* A mistake of the tests is told before anything is tried. */
+/* Reads one word of TIDE_FAKE_CUDA. The process ends at an unknown word, before it uses CUDA. */
 static void word_read(const char *word)
 {
     const struct {
@@ -75,7 +79,7 @@ static void words_read(const char *text)
         word_read(word);
 }
 
-/* As on a GPU: the context is dead. */
+/* Makes the failure sticky, as on a GPU, where the context would be dead. */
 static void kernel_failed(void *stream, const char *message)
 {
     (void)stream;
@@ -114,8 +118,9 @@ static void __attribute__((constructor)) begin(void)
 static void counts_write(void)
 {
     FILE *file = fopen(words.count, "w");
+    /* The test that wants the file notices that it is missing. */
     if (file == NULL)
-        return; /* who wanted it sees that it is not there */
+        return;
     fprintf(file, "calls %" PRIu64 "\ncommands %" PRIu64 "\nfailed %d\n", fake_cudart_count(NULL),
             fake_cudart_commands(), fake_cudart_has_failed());
     for (size_t i = 0; fake_cudart_called(i) != NULL; i++)
