@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""Our host Adam against PyTorch's fused CPU AdamW and DeepSpeed's CPU Adam, measured in turn on the same cores.
+"""Compares our host Adam with PyTorch's fused CPU AdamW and DeepSpeed's CPU Adam, measured in turn on the
+same cores.
 
 usage: adam_peers.py --ours BENCH_ADAM --threads N [--params MI] [--rounds N] [--venv DIR]
 
-Without torch and deepspeed in the Python that runs it, makes a virtual environment in DIR (build-peers/ of this checkout,
-which git ignores), installs them there from PyPI (some gigabytes: PyPI's torch brings CUDA) and goes on in it. DeepSpeed
-compiles its operator there when it is first used, which takes some minutes. Nothing of either is copied into the project.
+If the Python that runs it lacks torch or deepspeed, the script makes a virtual environment in DIR
+(build-peers/ of this checkout, which git ignores), installs both there from PyPI (some gigabytes: PyPI's
+torch brings CUDA) and continues in it. DeepSpeed compiles its operator there on first use, which takes
+some minutes. The project contains no code of either.
 
-Everybody does the same work with N threads on the same number of parameters: from bf16 gradients to bf16 parameters, with
-a clip factor, fp32 master, momentum and variance, AdamW with decay. We do it in one pass over 28 bytes a parameter. PyTorch
-and DeepSpeed want fp32 gradients, so theirs is what their users run:
+All three do the same work with N threads on the same number of parameters: from bf16 gradients to bf16
+parameters, with a clip factor, fp32 master, momentum and variance, AdamW with decay. Ours is one pass
+over 28 bytes a parameter. PyTorch and DeepSpeed need fp32 gradients, so they run the steps that their
+users run:
 
     cast the gradient into the fp32 buffer; multiply it by the clip factor; the fused step; cast the master to bf16
 
-which for DeepSpeed is the host's part of its ZeRO-Offload step. PyTorch's fused step can also apply the factor itself
-(what its gradient scaler uses); both ways are measured and its faster one counts. All tensors are flat, so that nobody
-pays for small ones, and PyTorch's allocator is told to use huge pages, as we do.
+For DeepSpeed this is the host's part of a ZeRO-Offload step. PyTorch's fused step can also apply the
+factor itself (as its gradient scaler does); both ways are measured and the faster one counts. All tensors
+are flat, so that none of the three pays for small ones, and PyTorch's allocator uses huge pages, as ours
+does.
 
-A round is a run of ours (bench_adam --ours-only), then some steps of each peer; a figure is the median over the rounds of
-our parameters a second over the peer's in that round. One JSON object on standard output, all else on standard error;
-exit status 1 if a peer can't be measured.
+A round is a run of ours (bench_adam --ours-only), then some steps of each peer. A figure is the median
+over the rounds of our parameters a second over the peer's in the same round. The script prints one JSON
+object to standard output and everything else to standard error; exit status 1 if a peer can't be
+measured.
 """
 import argparse
 import json
@@ -39,7 +44,7 @@ HYPERPARAMETERS = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay"
 
 
 def enter_venv(folder):
-    """Make the environment where it is missing, then become this script in it."""
+    """Makes the virtual environment if it is missing, then runs this script again in it."""
     python = folder / "venv" / "bin" / "python"
     if Path(sys.prefix) == folder / "venv":
         sys.exit(f"adam_peers.py: {folder}/venv has no torch or deepspeed: remove it, so that it is made anew")
@@ -54,8 +59,10 @@ def enter_venv(folder):
 
 
 def set_environment(folder, threads):
-    """Before torch is loaded. Huge pages; idle threads that do not spin, because torch and DeepSpeed's operator may each
-    load an OpenMP of its own and would disturb each other; the operator built by the venv's ninja into our folder."""
+    """Call this before torch is loaded. Sets huge pages; idle threads that do not spin, because torch and
+    DeepSpeed's operator may each load an OpenMP of their own and would disturb each other; and our folder
+    as the place where the environment's ninja builds the operator.
+    """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
@@ -65,7 +72,7 @@ def set_environment(folder, threads):
 
 
 class State:
-    """bf16 gradient and parameter, fp32 master with a gradient buffer. Ordinary values, as bench_adam fills in."""
+    """bf16 gradient and parameter, fp32 master with a gradient buffer, filled with the values of bench_adam."""
 
     def __init__(self, torch, params):
         count = torch.arange(params)
@@ -77,7 +84,7 @@ class State:
 
 
 def multiplied_step(state, optimizer):
-    """The clip factor as a pass of its own over the fp32 gradient."""
+    """A step with the clip factor as a pass of its own over the fp32 gradient."""
     state.master.grad.copy_(state.gradient16)
     state.master.grad.mul_(CLIP_FACTOR)
     optimizer.step()
@@ -85,7 +92,7 @@ def multiplied_step(state, optimizer):
 
 
 def scaled_step(state, optimizer):
-    """The clip factor inside the fused step, where the optimizer has a grad_scale."""
+    """A step whose fused kernel applies the clip factor, for optimizers with a grad_scale."""
     state.master.grad.copy_(state.gradient16)
     optimizer.step()
     state.param16.copy_(state.master.data)
@@ -109,7 +116,7 @@ def deepspeed_peers(torch, params):
 
 
 def params_per_second(torch, step, params):
-    """The median of some steps, after one that makes states, wakes threads and touches pages."""
+    """The median rate of some steps, after one that makes optimizer states, wakes threads and touches pages."""
     seconds = []
     with torch.no_grad():
         for _ in range(1 + STEPS_PER_ROUND):
@@ -127,7 +134,7 @@ def ours_per_second(arguments):
 
 
 def measure(torch, arguments):
-    """By name: our rates and the peer's, round by round."""
+    """Our rates and the peer's in each round, by the peer's name."""
     params = arguments.params * MI
     peers = {"PyTorch": torch_peers(torch, params), "DeepSpeed": deepspeed_peers(torch, params)}
     found = {name: [] for name in peers}
@@ -169,7 +176,8 @@ def main():
         enter_venv(arguments.venv)
     set_environment(arguments.venv, arguments.threads)
     result = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the peers have to say is not part of the object
+    # messages of the peers go to standard error, so that standard output holds only the object
+    os.dup2(2, 1)
     import torch
     import deepspeed
 

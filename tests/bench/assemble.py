@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Puts what the benchmarks printed into one file, and makes tables of it.
+"""Collects the benchmarks' outputs in one file, and makes tables of it.
 
 usage: assemble.py --out FILE [--load LOAD] [--quick] NAME:STATUS=OBJECT.json ...
        assemble.py --markdown FILE
 
-The first form is tools/bench.sh's: each benchmark's exit status and where its object is (bench.h says what it looks
-like; OBJECT.err beside it has its last words). Prints a table; exit status 1 if a requirement is missed or a benchmark
-did not finish, 2 for usage. With --quick figures are too few to be judged: no requirement is looked at. The second prints a finished file as Markdown, for docs/measurements.
+tools/bench.sh uses the first form, with each benchmark's exit status and the file of its JSON object
+(bench.h describes it; OBJECT.err beside it has the last error messages). It prints a table; exit status 1
+if a figure misses its bound or a benchmark did not finish, 2 for usage. With --quick it checks no bounds,
+since the figures come from too few rounds. The second form prints a finished file as Markdown, for
+docs/measurements.
 """
 import argparse
 import datetime
@@ -75,7 +77,7 @@ def figure_fault(figure):
 
 
 def load_object(name, status, path):
-    """The object; with `failed` if the benchmark did not come to a good end."""
+    """The benchmark's object; with a member `failed` if the benchmark did not finish."""
     last_words = Path(path).with_suffix(".err")
     try:
         found = json.loads(Path(path).read_text())

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Speed of the program on this machine: gpt2 (124M), bf16, 256 tokens a step, with everything resident.
+"""Measures the program's speed on this machine: gpt2 (124M), bf16, 256 tokens a step, with everything
+resident.
 
 usage: bench.py PROGRAM [--model gpt2] [--steps 8] [--rounds 3] [--threads N] [--baseline TOKENS_PER_SECOND]
 
-The figure of a run is the median of its steps from the third on (the first two record and settle), that of all the best run's.
---baseline is the tokens a second of llm.c's CPU trainer, measured on the same machine and cores on the same day; without it no
-ratio is told. The ratio is required only where the CPU has AMX; exit status 1 if it is missed.
+The figure of a run is the median of its steps from the third on (the first two record and settle); the
+figure of all runs is the best run's. --baseline is the tokens a second of llm.c's CPU trainer, measured
+on the same machine and cores on the same day; without it no ratio is printed. The ratio has a bound only
+where the CPU has AMX; exit status 1 if it misses the bound.
 """
 import argparse
 import json

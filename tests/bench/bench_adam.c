@@ -1,30 +1,35 @@
-/* Host Adam against the machine.
+/* Compares the host's Adam update with the machine's memory bandwidth.
  *
  *     bench_adam [--params MI] [--rounds N | --quick] [--threads N]    the figures, as JSON
- *     bench_adam --ours-only MI [--rounds N] [--threads N]             parameters a second of one bf16 update, a number
+ *     bench_adam --ours-only MI [--rounds N] [--threads N]             parameters a second of one bf16
+ *                                                                      update, a number
  *
- * An update reads and writes param, master, momentum and variance once: 28 bytes a bf16 parameter, 32 an fp32 one. The
- * limit is the time in which this machine reads and writes so many bytes doing next to nothing with them, in the same
- * memory (made as the pool makes its host slots), by the same number of threads. Nobody knows beforehand which access
- * pattern a machine likes best, so several simple ones are tried and the fastest is the limit:
+ * An update reads and writes param, master, momentum and variance once: 28 bytes a bf16 parameter, 32 an
+ * fp32 one. The limit is the time in which the machine reads and writes as many bytes with hardly any
+ * arithmetic, in the same memory (made as the pool makes its host slots) and with the same number of
+ * threads. Machines differ in the fastest access pattern, so the benchmark runs several simple ones, and
+ * the fastest is the limit:
  *
- *     together   the four arrays side by side in one loop, each thread a contiguous share: Adam without its arithmetic
- *     ahead      the same, asking for the memory some lines ahead by prefetch instructions
+ *     together   the four arrays side by side in one loop, each thread a contiguous share: Adam without
+ *                its arithmetic
+ *     ahead      as together, with instructions that prefetch memory some lines ahead
  *     dealt      as together, in runs dealt to the threads in turn
  *     apart      one array after the other
- *     copied     half of each array onto the other half by streaming stores, which spare the write its read: half as much
- *     memcpy     the same by the C library
+ *     copied     half of each array copied to the other half by streaming stores, which do not read what
+ *                they overwrite; so only half of the bytes move
+ *     memcpy     as copied, by the C library
  *
- * What a pattern is credited for is counted, not claimed: it runs once on small arrays where all that it moves shows as a
- * changed element, which was read (or its other half was) and written. A pattern that moves half is told for half.
+ * The benchmark counts which bytes a pattern moves: it runs the pattern once on small arrays, where every
+ * moved element changes, since it was read (or its other half was) and written. The time of a pattern that
+ * moves half of the bytes is doubled.
  *
- * Reading alone and writing alone take turns with them, as second yardsticks (bench_memory.h says what must hold between
- * them, on any machine): `limits agree` is the worst of those relations between them and the limit.
+ * Reading alone and writing alone run in turn with the patterns, as second yardsticks. bench_memory.h
+ * states relations between them and the limit that hold on any machine; the figure `limits agree` is the
+ * worst of these.
  *
- * All patterns and the update itself take turns, round after round. The figure of a pattern is the median over the rounds
- * of its time over the update's time in that round: a machine that slows down for a while slows both. The least over the
- * patterns is told.
- */
+ * All patterns and the update itself run in turn, round after round. A pattern's figure is the median over
+ * the rounds of its time over the update's time in the same round, since a machine that slows down for a
+ * while slows both. The benchmark prints the least figure of all patterns. */
 #include "tests/bench/bench_adam.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/support/bench.h"
@@ -36,7 +41,7 @@
 
 enum { MI = 1 << 20, ROUNDS_MAX = 200 };
 
-/* ---- ours ---- */
+/* ---- the update ---- */
 
 static void ours(const adam_arrays *a, int threads)
 {
@@ -64,7 +69,7 @@ static double seconds_of(void (*run)(const adam_arrays *, int), const adam_array
     return bench_seconds() - begin;
 }
 
-/* Ordinary values: neither denormals nor infinities, which some machines work on more slowly. */
+/* Fills the arrays with ordinary values, as some machines are slower with denormals or infinities. */
 static void fill(const adam_arrays *a)
 {
     for (size_t i = 0; i < a->elements; i++) {
@@ -83,14 +88,15 @@ static void fill(const adam_arrays *a)
 
 typedef struct rounds {
     int count;
-    double parts[ADAM_PATTERNS]; /* of a pass that the patterns move */
+    double parts[ADAM_PATTERNS]; /* part of an update's bytes that each pattern moves */
     double ours[ROUNDS_MAX];
-    double pattern[ADAM_PATTERNS]
-                  [ROUNDS_MAX]; /* seconds for a whole pass, at the rate of the part that it moves */
-    double read[ROUNDS_MAX], write[ROUNDS_MAX]; /* alone: all bytes once that way */
+    /* seconds for all bytes of an update, at the pattern's rate */
+    double pattern[ADAM_PATTERNS][ROUNDS_MAX];
+    /* seconds to only read, and to only write, all bytes once */
+    double read[ROUNDS_MAX], write[ROUNDS_MAX];
 } rounds;
 
-/* All bytes of the arrays, once each way. */
+/* Measures reading alone and writing alone, each over all bytes of the arrays. */
 static bench_memory_times measure_alone(const adam_arrays *a, int threads)
 {
     bench_memory_times sum = {0};
@@ -103,7 +109,7 @@ static bench_memory_times measure_alone(const adam_arrays *a, int threads)
     return sum;
 }
 
-/* One round more than is kept: the first wakes threads and fills translation caches. */
+/* Discards the first round, which wakes threads and fills translation caches. */
 static void measure(const adam_arrays *a, int threads, rounds *r)
 {
     for (int round = -1; round < r->count; round++) {
@@ -145,7 +151,7 @@ static double gigabytes_of(const adam_arrays *a, const double seconds[], int cou
     return adam_bytes_moved(a) / median_of(seconds, count) / 1e9;
 }
 
-/* The limit against reading and writing alone. */
+/* Compares the limit with reading alone and writing alone. */
 static void print_agreement(const adam_arrays *a, const rounds *r, int limit, const char *name)
 {
     const double bytes = adam_bytes_moved(a) / 2;

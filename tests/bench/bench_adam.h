@@ -1,4 +1,5 @@
-/* Inside the Adam benchmark: the arrays of an update and the patterns of its limit (bench_adam.c says what they are). */
+/* Shared by the Adam benchmark's files: the arrays of an update and the memory access patterns of its
+ * limit (bench_adam.c describes them). */
 #ifndef TIDE_TESTS_BENCH_ADAM_H
 #define TIDE_TESTS_BENCH_ADAM_H
 
@@ -7,7 +8,7 @@
 
 enum { ADAM_ARRAYS = 4, ADAM_PATTERNS = 6 };
 
-/* The arrays of one pass, in slots of their own: param, then master, momentum, variance. */
+/* The arrays of one update, each in slots of its own: param, master, momentum, variance. */
 typedef struct adam_arrays {
     tide_host_slots slots[ADAM_ARRAYS];
     tide_dtype dtype;
@@ -32,7 +33,8 @@ static inline void *adam_at(const adam_arrays *a, int array, size_t element)
     return (char *)tide_host_slots_address(&a->slots[array], 0) + element * adam_element_bytes(a, array);
 }
 
-/* Uninitialised, in memory made as a pool makes its host slots. Dies where there is none. */
+/* Allocates the arrays in memory made as a pool makes its host slots; contents are undefined. The program
+ * ends if memory is lacking. */
 adam_arrays adam_arrays_make(tide_dtype dtype, size_t elements, int threads);
 void adam_arrays_free(adam_arrays *a);
 
@@ -43,7 +45,7 @@ typedef struct adam_pattern {
 
 extern const adam_pattern adam_patterns[ADAM_PATTERNS];
 
-/* What part of a whole pass's bytes each pattern moves, counted. */
+/* Counts which part of an update's bytes each pattern moves. */
 void adam_count_parts(tide_dtype dtype, int threads, double parts[ADAM_PATTERNS]);
 
 #endif

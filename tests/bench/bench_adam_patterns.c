@@ -1,4 +1,4 @@
-/* See bench_adam.h, and bench_adam.c for what each pattern is. */
+/* The access patterns of the Adam benchmark; bench_adam.c describes each. */
 #include "tests/bench/bench_adam.h"
 
 #include "tests/support/bench.h"
@@ -21,7 +21,8 @@ enum {
 
 /* ---- patterns of the limit ---- */
 
-/* In place, one array: 16-bit elements change a bit, floats are multiplied by a one that the compiler does not know. */
+/* Rewrites one array in place: floats are multiplied by a 1 that the compiler does not know, 16-bit
+ * elements change a bit. */
 EACH_ISA static void touch_floats(float *values, size_t count, float one)
 {
     for (size_t i = 0; i < count; i++)
@@ -34,7 +35,8 @@ EACH_ISA static void touch_halves(uint16_t *values, size_t count, uint16_t bits)
         values[i] ^= bits;
 }
 
-/* The four of a pass side by side, in blocks of which each asks for those `ahead` elements further on; 0: for none. */
+/* Rewrites the four arrays of an update side by side, in blocks. Each block prefetches the elements
+ * `ahead` of it; 0: none. */
 #define ASK_FOR(array, line_elements)                                                                        \
     for (size_t line = 0; line < BLOCK_ELEMENTS; line += (line_elements))                                    \
     __builtin_prefetch(&(array)[block + ahead + line])
@@ -78,10 +80,10 @@ EACH_ISA static void touch_four_fp32(float *restrict param, float *restrict mast
     }
 }
 
-/* What patterns in place multiply by: one, or two where changes are counted. */
+/* The factor of the patterns in place: one, or two while the moved elements are counted. */
 static volatile float one = 1.0f;
 
-/* `count` is a multiple of the block. */
+/* `count` is a multiple of a block's elements. */
 static void touch_four(const adam_arrays *a, size_t begin, size_t count, size_t ahead)
 {
     if (a->dtype == TIDE_DTYPE_BF16)
@@ -138,7 +140,7 @@ static void share_memcpy(const adam_arrays *a, size_t begin, size_t count)
                count / 2 * adam_element_bytes(a, i));
 }
 
-/* Run `share` on equal contiguous parts, one a thread. */
+/* Runs `share` on equal contiguous parts, one for each thread. */
 static void run_shares(const adam_arrays *a, int threads,
                        void (*share)(const adam_arrays *, size_t begin, size_t count))
 {
@@ -160,7 +162,8 @@ static void limit_ahead(const adam_arrays *a, int threads)
 
 static void limit_dealt(const adam_arrays *a, int threads)
 {
-    (void)threads; /* a build without OpenMP has one */
+    /* not used by a build without OpenMP */
+    (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (size_t run = 0; run < a->elements / RUN_ELEMENTS; run++)
         touch_four(a, run * RUN_ELEMENTS, RUN_ELEMENTS, 0);
@@ -203,9 +206,9 @@ void adam_arrays_free(adam_arrays *a)
         tide_host_slots_destroy(&a->slots[i]);
 }
 
-/* ---- what patterns are credited for ---- */
+/* ---- counting the bytes that a pattern moves ---- */
 
-/* Halves that differ, so that one shows on the other. */
+/* Fills the two halves with different values, so that a copy of one to the other shows. */
 static void fill_halves(const adam_arrays *a)
 {
     for (size_t i = 0; i < a->elements; i++) {

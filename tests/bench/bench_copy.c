@@ -1,19 +1,20 @@
-/* Copies of chunks as the engine makes them (copy_slot on the in and the out stream, queued back to back with an event
- * behind each, one wait for the last) against memcpy between the very same addresses.
+/* Compares copies of chunks as the engine makes them with memcpy between the same addresses. The engine
+ * queues copy_slot back to back on the in and the out stream, an event behind each, and waits once, for
+ * the last.
  *
- *   host slots    [ in: from here | out: to here   ]
- *   chunk places  [ in: to here   | out: from here ]     device slots of the memfd, mapped once
+ *     host slots    [ in: from here | out: to here   ]
+ *     chunk places  [ in: to here   | out: from here ]     device slots of the memfd, mapped once
  *
- * Plain: one warm thread a direction, timed by its own clock, so that no wake-up counts. Engine: from the first call to
- * the return of the last wait, all wake-ups included. Both in turn, the first of a round changing, in short rounds, so
- * that what else the machine does meets both; a figure is the median of the rounds' ratios. A round copies half of what
- * there is, so nothing is in a cache that was not left there by what is compared.
+ * One warm thread for each direction runs memcpy, timed by its own clock, so that no wake-up counts. The
+ * engine is timed from the first call to the return of the last wait, wake-ups included. The two run in
+ * turn in short rounds, alternately first, so that other load on the machine slows both; a figure is the
+ * median of the rounds' ratios. A round copies half of the memory, so the caches hold only data that the
+ * measured copies left there.
  *
- * The throttled link is measured against what it is told to be, at a quarter and a half of memcpy's rate.
+ * The throttled link is compared with the rate set for it, a quarter and a half of memcpy's rate.
  *
- * Second yardsticks, `limits agree`: memcpy against reading and writing alone (bench_memory.h), both ways against one, the
- * throttled rate against the device's own bytes and busy time; a pool's limit against that of the queued copies.
- */
+ * Second yardsticks, printed as `limits agree`: memcpy against reading and writing alone (bench_memory.h),
+ * both ways against one, the throttled rate against the device's own bytes and busy time. */
 #include "tests/bench/bench_copy.h"
 
 #include "tests/support/bench.h"
@@ -27,15 +28,17 @@
 
 enum {
     SITE = 1,
-    DIRECTION_BYTES = 256 << 20, /* there are, a direction */
-    ROUND_BYTES = 128 << 20,     /* copied a direction and measurement */
+    /* memory for each direction */
+    DIRECTION_BYTES = 256 << 20,
+    /* bytes copied in each direction by a measurement */
+    ROUND_BYTES = 128 << 20,
     EVENTS = ROUND_BYTES / (4 << 20),
     ROUNDS_MAX = 41,
 };
 
 typedef enum direction { IN = 0, OUT, DIRECTIONS } direction;
 
-/* Sets of directions: bits 1 << direction. Mode m is the set m + 1. */
+/* Mode m copies in the set of directions m + 1, a bit set of 1 << direction. */
 static const char *const direction_names[] = {"in", "out", "both"};
 enum { MODES = 3 };
 
@@ -43,10 +46,11 @@ struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
-    uint32_t chunks; /* a direction and measurement */
+    uint32_t chunks; /* copied in each direction by a measurement */
     tide_event events[DIRECTIONS][EVENTS];
-    char *device_side[DIRECTIONS], *host_side[DIRECTIONS]; /* contiguous */
-    uint32_t half;                                         /* which the next measurement copies */
+    /* each contiguous */
+    char *device_side[DIRECTIONS], *host_side[DIRECTIONS];
+    uint32_t half; /* which half of the memory the next measurement copies, 0 or 1 */
 };
 
 void bench_check(tide_status status, const char *what)
@@ -55,7 +59,7 @@ void bench_check(tide_status status, const char *what)
         bench_die("%s: %s", what, tide_message());
 }
 
-/* --- the fixture --- */
+/* --- setup --- */
 
 static void fixture_map(fixture *it)
 {
@@ -66,7 +70,8 @@ static void fixture_map(fixture *it)
     for (int d = 0; d < DIRECTIONS; d++) {
         it->device_side[d] = (char *)range + (uint64_t)d * DIRECTION_BYTES;
         it->host_side[d] = it->ops->slot_address(it->device, TIDE_TIER_HOST, 2 * (uint32_t)d * it->chunks);
-        memset(it->device_side[d], 1, DIRECTION_BYTES); /* warm: every page there, in both tables */
+        /* Touches every page, so that it is in memory and in both page tables. */
+        memset(it->device_side[d], 1, DIRECTION_BYTES);
         memset(it->host_side[d], 2, DIRECTION_BYTES);
     }
 }
@@ -94,7 +99,7 @@ static void fixture_close(fixture *it)
     it->ops->close(it->device);
 }
 
-/* --- the engine's way --- */
+/* --- the engine's copies --- */
 
 static void enqueue(fixture *it, direction d, uint32_t i)
 {
@@ -125,7 +130,8 @@ static double engine_seconds(fixture *it, unsigned directions)
 typedef struct reference {
     const fixture *fixture;
     direction direction;
-    uint64_t chunks; /* to copy, around and around where there are not so many */
+    /* chunks to copy; if there are fewer, they are copied again and again */
+    uint64_t chunks;
     pthread_barrier_t *start;
     double begin, end;
 } reference;
@@ -146,7 +152,8 @@ static void *reference_main(void *argument)
     return NULL;
 }
 
-/* So many chunks each way, at once: from when the first thread begins to when the last ends. */
+/* Copies so many chunks each way at once; returns the seconds from the first thread's begin to the last
+ * one's end. */
 static double reference_seconds_of(fixture *r, const uint64_t chunks[DIRECTIONS])
 {
     reference work[DIRECTIONS];
@@ -192,7 +199,7 @@ static double rate(unsigned directions, double seconds)
     return (double)ROUND_BYTES * __builtin_popcount(directions) / seconds;
 }
 
-/* The engine's rate over memcpy's for one chunk size and mode; memcpy's rate goes out, too. */
+/* Sets the ratio of the engine's rate to memcpy's, for one chunk size and mode, and memcpy's rate. */
 static void measure(fixture *it, unsigned mode, int rounds, double *ratio, double *reference_rate)
 {
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
@@ -212,7 +219,7 @@ static void measure(fixture *it, unsigned mode, int rounds, double *ratio, doubl
     *reference_rate = bench_median(rates, (size_t)rounds);
 }
 
-/* memcpy's rates go out, too. */
+/* Prints the ratio of each mode, and sets memcpy's rates. */
 static void bench_streams(fixture *it, int rounds, double reference_rates[MODES])
 {
     static const double required[MODES] = {0.95, 0.95, 0.90};
@@ -227,9 +234,10 @@ static void bench_streams(fixture *it, int rounds, double reference_rates[MODES]
     }
 }
 
-/* Memcpy, the limit as the device's copies are made by it, against reading and writing the same memory alone, by one
- * thread. It may be slower than the two together, and a copy by streaming stores faster (host_link.c): that is told. And
- * both ways at once against one way: no less, as the other may wait, and no more than the two together. */
+/* Compares memcpy with reading alone and writing alone by one thread, since memcpy makes the device's
+ * copies and so is their limit. memcpy may take longer than the two together: copies by streaming stores
+ * can be faster (host_link.c), which a figure without a bound shows. Both ways at once must carry at least
+ * as much as one way and at most as much as the two ways alone together. */
 static void bench_limits(fixture *it, const double reference_rates[MODES], int rounds)
 {
     double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];
@@ -260,7 +268,7 @@ static void bench_limits(fixture *it, const double reference_rates[MODES], int r
                  "GB/s: in %.2f, out %.2f, both at once %.2f", in * 1e-9, out * 1e-9, both * 1e-9);
 }
 
-/* What the device counted in `rounds`, by its own clock. */
+/* The device's rate over the rounds, by its own count of bytes and busy time. */
 static double own_rate(const fixture *it, direction d, int rounds)
 {
     tide_device_statistics counted;
@@ -271,8 +279,8 @@ static double own_rate(const fixture *it, direction d, int rounds)
     return (double)bytes / ((double)counted.busy_ns[d == IN ? TIDE_STREAM_IN : TIDE_STREAM_OUT] * 1e-9);
 }
 
-/* What a link of `share` of memcpy's rate each way carries, of what it should; `fastest`: the most that the device's own
- * counts claim. */
+/* Measures a link throttled to `share` of memcpy's rate: the rate that it carries over the rate set.
+ * Raises *fastest to the highest rate by the device's own counts over the rate set. */
 static void bench_throttled(unsigned mode, double share, double reference_rate, int rounds, double *fastest)
 {
     double ratios[ROUNDS_MAX];

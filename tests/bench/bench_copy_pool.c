@@ -1,20 +1,22 @@
-/* The whole way of a chunk: op begin, planner, map, copy, unmap, event; compute does next to nothing.
+/* Measures the whole way of a chunk: op begin, planner, map, copy, unmap, event. The ops compute next to
+ * nothing.
  *
- *   pass      f0   f1   f2   ...   each op reads one param of one chunk and, in the second form, writes one ACTIVATION
- *             tensor of one chunk, which is then too much for the device and leaves
+ *     pass      f0   f1   f2   ...   each op reads one param of one chunk; in the second form it also
+ *               writes one activation of one chunk, which does not fit the device and is evicted
  *
- * The device budget is the least plus four chunks. Parameter chunks are clean: they come in and are dropped. So the first
- * form moves one way only, the second both. With two passes a round, the next one's first chunks are a part of what is moved.
+ * The device budget is the least budget plus four chunks. Param chunks are clean, so they come in and are
+ * dropped: the first form moves chunks one way only, the second both ways. A round has two passes; chunks
+ * prefetched for the next pass count as moved.
  *
- * The limit copies as many chunks each way at once, not as many together: where a pass ends some of its params stay for
- * the next, so fewer come in than leave, and the way with more to carry sets the time.
+ * The limit is memcpy of as many chunks each way at once. The ways may differ: at the end of a pass some
+ * params stay for the next one, so fewer chunks come in than leave, and the busier way sets the time.
  *
- * What bounds it: memory, and the cores. Where every core copies, whatever else runs takes their time: on two cores of a
- * virtual machine, both ways, 4 MiB, the engine had 55 ms of a round's 370 (2 x 185), the caller 12, compute's thread 7,
- * the copies 246; memcpy alone, 326. Two thirds of the engine's were maps and unmaps: each 2 MiB moved interrupts every core
- * that runs a thread of the process (host_memory.h), which makes copies longer, too. So a slot that is wanted at once goes
- * from place to place, with half of the interrupts (src/pool/tier_link.c).
- */
+ * The bounds are memory and the cores. Where every core copies, other threads take time from the copies.
+ * Both ways, with chunks of 4 MiB, on a virtual machine of two cores, a round of 370 ms (2 x 185) had 55
+ * ms of the engine, 12 of the caller, 7 of the compute thread and 246 of copies; memcpy alone took 326.
+ * Two thirds of the engine's time were maps and unmaps: each 2 MiB moved interrupts every core that runs a
+ * thread of the process (host_memory.h), which slows copies too. So the engine moves a slot that is needed
+ * at once directly from one place to the next, with half of the interrupts (src/pool/tier_link.c). */
 #include "tests/bench/bench_copy.h"
 
 #include "src/pool/internal.h"
@@ -24,8 +26,10 @@
 #include <stdio.h>
 
 enum {
-    SPACE_BYTES = 512 << 20, /* of PARAM, and of ACTIVATION if there is one, or more: */
-    OPS_MIN = 16,            /* so many chunks, as a pass has ends at which one way stands still */
+    /* bytes of params, and of activations in the second form; more if OPS_MIN chunks take more */
+    SPACE_BYTES = 512 << 20,
+    /* least number of chunks, since one way stands still at the ends of a pass */
+    OPS_MIN = 16,
     OPS_MAX = SPACE_BYTES / (4 << 20),
     SPARE_CHUNKS = 4,
     ROUNDS_MAX = 15,
@@ -41,7 +45,7 @@ typedef struct stream_pool {
     tide_op forward[OPS_MAX];
 } stream_pool;
 
-/* The caller's optimizer, which keeps nothing but the param: so that host memory holds little beside the params. */
+/* A param class without optimizer state, so that host memory holds little except the params. */
 static const tide_param_class no_state = {.state = {1, {128}}};
 
 static tide_status no_update(void *context, const tide_step_options *step, uint64_t update,
@@ -96,7 +100,8 @@ static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
         register_op(it, i, chunk_bytes);
     set_budgets(it);
     bench_check(tide_pool_seal(it->pool), "seal");
-    for (uint32_t i = 0; i < it->ops; i++) { /* one value gives a chunk content */
+    /* Setting one value gives the chunk content. */
+    for (uint32_t i = 0; i < it->ops; i++) {
         const float value = 1;
         bench_check(tide_param_set(it->pool, it->params[i], TIDE_VALUE_MASTER, 0, 1, &value), "set");
     }
@@ -104,7 +109,7 @@ static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
 
 typedef struct touch_arguments {
     const char *param;
-    char *saved; /* or NULL */
+    char *saved; /* NULL in the first form */
 } touch_arguments;
 
 static tide_status touch(void *stream, const void *arguments)
@@ -153,7 +158,7 @@ typedef struct streamed {
     double seconds;
 } streamed;
 
-/* A few passes one after another. Bytes count when they are enqueued, so the clock runs until all that has been counted has
+/* Runs a few passes. The pool counts bytes when it enqueues them, so the clock runs until all of them have
  * arrived. */
 static streamed run_passes(const stream_pool *it)
 {
@@ -176,11 +181,12 @@ static void measure(fixture *reference, uint64_t chunk_bytes, bool writes, int r
     char name[48];
     streamed last = {0};
     open_pool(&it, chunk_bytes, writes);
-    run_pass(&it); /* recorded */
-    run_pass(&it); /* settled */
+    run_pass(&it); /* records the ops */
+    run_pass(&it); /* settles the schedule */
     for (int round = 0; round < rounds; round++) {
         last = run_passes(&it);
-        synchronize(&it); /* what was fetched ahead for the next pass */
+        /* Waits for chunks prefetched for the next pass. */
+        synchronize(&it);
         rates[round] = (double)(last.in_bytes + last.out_bytes) / last.seconds;
         ratios[round] = bench_copy_reference_seconds(reference, last.in_bytes, last.out_bytes) / last.seconds;
     }

@@ -1,11 +1,11 @@
-/* What the policy costs: begin, next and end of an op whose chunks are all on the device, among a thousand, ten thousand
- * and a hundred thousand chunks; commands a second where most chunks move; steps of large models; the same through the public
- * API; and the time to plan a step.
+/* Measures the cost of the manager's policy: begin, next and end of an op whose chunks are all on the
+ * device, with a thousand, ten thousand and a hundred thousand chunks; commands a second where most chunks
+ * move; steps of large models; the same ops through the public API; and the time to plan a step.
  *
- * The model is a row of GPT blocks, 12 params on 4 PARAM chunks each (8 small ones, and 4 that straddle); fp32 with two
- * states, so a block has 16 chunks. An op reads a block. Two more forms beside it tell where the time goes: ops of one
- * param, and blocks through a pool. Where there is one thread, its CPU time is taken: nobody else's turn counts.
- */
+ * The model is a row of GPT blocks, each with 12 params on 4 PARAM chunks (8 small params, and 4 that
+ * straddle chunks), in fp32 with two moments, so a block has 16 chunks. An op reads a block. Two variants
+ * show where the time goes: ops of one param, and blocks through a pool. Single-threaded parts are
+ * measured in the thread's CPU time, so that other processes do not count. */
 #include "tests/bench/bench_manager.h"
 
 #include "tests/support/bench.h"
@@ -17,11 +17,14 @@
 #include <stdlib.h>
 
 enum {
-    CHUNK_BYTES = 4096, /* nothing is behind them: the least that the layout takes */
+    /* No memory is behind the chunks; this is the least size that the layout allows. */
+    CHUNK_BYTES = 4096,
     CHUNK_ELEMENTS = CHUNK_BYTES / 4,
-    CHUNKS_A_PARAM_CHUNK = 4, /* itself, MASTER, MOMENTUM, VARIANCE */
+    /* PARAM, MASTER, MOMENTUM, VARIANCE */
+    CHUNKS_A_PARAM_CHUNK = 4,
     PASSES_MAX = 4000,
-    OPS_TIMED = 250000, /* at least, in all passes together */
+    /* the least number of ops to time, in all passes together */
+    OPS_TIMED = 250000,
 };
 
 void bench_check(tide_status status, const char *what)
@@ -32,8 +35,8 @@ void bench_check(tide_status status, const char *what)
 
 uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements)
 {
-    /* In units of a 64th of a chunk, four chunks in all: two norms, four biases and what else is small, then attention's
-     * two matrices and the two of the feed-forward part. */
+    /* In 64ths of a chunk, four chunks in all: eight small params (norms, biases), then attention's two
+     * matrices and the MLP's two. */
     static const uint64_t units[BLOCK_PARAMS] = {4, 4, 4, 4, 4, 4, 4, 4, 56, 20, 72, 76};
     return units[param] * (chunk_elements / 64);
 }
@@ -84,7 +87,7 @@ static void run_commands(row *it)
         tide_manager_done(it->manager, command.id, TIDE_OK);
 }
 
-/* CPU seconds from the first begin to the last end of a forward-only pass. */
+/* CPU seconds of a forward pass from the first begin to the last end. */
 static double run_pass(row *it)
 {
     bench_check(tide_manager_step_begin(it->manager, false, false), "step begin");
@@ -113,8 +116,9 @@ static row row_open(uint32_t chunks, uint32_t params_a_block)
     const tide_manager_options options = {
         .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
     bench_check(tide_manager_seal(it.manager, &options), "seal");
+    /* The first pass is recorded, the second planned, the third settles. */
     for (int i = 0; i < 3; i++)
-        (void)run_pass(&it); /* recorded, planned, settled */
+        (void)run_pass(&it);
     return it;
 }
 

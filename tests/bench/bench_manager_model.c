@@ -1,5 +1,5 @@
-/* A large model's step with nothing behind it: the null device, whose engine runs on the caller's thread, so that CPU time is
- * what manager and engine cost. */
+/* A large model's step on the null device, which holds no data. Its engine runs on the caller's thread, so
+ * CPU time is the cost of manager and engine. */
 #include "tests/bench/bench_manager.h"
 
 #include "src/train/trainer.h"
@@ -26,7 +26,7 @@ static tide_trainer_options options_of(const bench_model *of)
     return options;
 }
 
-/* A quarter of the model data. */
+/* Sets the device budget to a quarter of the model data. */
 static void set_budget(tide_trainer_options *options, const char *name)
 {
     tide_trainer *trainer;

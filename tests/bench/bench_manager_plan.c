@@ -1,8 +1,10 @@
-/* Planning time. A GPT's step: blocks of 4 PARAM chunks and one ACTIVATION chunk, forward, then backward.
+/* Measures the time to plan a GPT's step: blocks of 4 PARAM chunks and one ACTIVATION chunk, forward, then
+ * backward.
  *
- *   forward of a block    params are read, and stay through the schedule step that writes the activation
- *   backward of a block   params become gradients and leave for their update; the activation is read a last time
- */
+ *     forward of a block    reads the params, which stay through the schedule step that writes the
+ *                           activation
+ *     backward of a block   replaces params by gradients, which leave for their update; reads the
+ *                           activation a last time */
 #include "tests/bench/bench_manager.h"
 
 #include "chunk/planner.h"

@@ -1,4 +1,5 @@
-/* Blocks through the public API, everything resident, no kernel launched: what a caller pays around its own. */
+/* Runs blocks through the public API with everything resident and no kernel launched: the cost of the API
+ * to its caller. */
 #include "tests/bench/bench_manager.h"
 
 #include "tests/support/bench.h"
@@ -17,8 +18,8 @@ enum {
     PASSES_MIN = 5,
 };
 
-static const double SLEEPS_MAX =
-    0.01; /* an op: the first of a pass may find the step's end still under way */
+/* sleeps of the caller per op; the first op of a pass may wait for the end of the step before */
+static const double SLEEPS_MAX = 0.01;
 
 typedef struct pooled {
     tide_pool *pool;
@@ -55,11 +56,12 @@ static pooled open_pool(const char *device, uint32_t chunks)
     bench_check(tide_pool_create(&options, &it.pool), "pool");
     for (uint32_t block = 0; block < it.blocks; block++)
         register_block(&it, block);
-    bench_check(tide_pool_seal(it.pool), "seal"); /* budgets 0: everything where it is used */
+    /* Budgets are 0: every chunk lies where it is used. */
+    bench_check(tide_pool_seal(it.pool), "seal");
     return it;
 }
 
-/* How often this thread gave up its core to wait: a lock that is taken makes it. */
+/* How often this thread has given up its core to wait, for a lock for instance. */
 static uint64_t sleeps(void)
 {
     struct rusage usage;
@@ -68,7 +70,8 @@ static uint64_t sleeps(void)
     return (uint64_t)usage.ru_nvcsw;
 }
 
-/* Seconds from the first begin to the last end of a forward-only pass; adds this thread's sleeps meanwhile. */
+/* Seconds of a forward pass from the first begin to the last end; adds to *slept how often this thread
+ * slept. */
 static double run_pass(const pooled *it, uint64_t *slept)
 {
     const tide_step_options forward_only = {.training = false};
@@ -88,8 +91,8 @@ static double run_pass(const pooled *it, uint64_t *slept)
 }
 
 typedef struct pool_figures {
-    double nanoseconds; /* an op, median of passes */
-    double sleeps;      /* an op */
+    double nanoseconds; /* of an op, median of the passes */
+    double sleeps;      /* of an op, in the mean */
     uint64_t allocations;
     uint32_t passes;
 } pool_figures;

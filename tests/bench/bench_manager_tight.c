@@ -1,8 +1,9 @@
-/* What a command costs where most chunks have to move: a training step whose ops use random params, a quarter of the PARAM
- * chunks on the device, all state and updates on the host. Commands end late and in random order, as on a link.
+/* Measures the cost of a command where most chunks have to move: a training step whose ops use random
+ * params, with a quarter of the PARAM chunks on the device and all state and updates on the host. Commands
+ * end late and in random order, as on a link.
  *
- * next and done of all commands of a step, and begin and end of its ops, over the number of commands.
- */
+ * The figure is the CPU time of next and done of all commands of a step, and of begin and end of its ops,
+ * over the number of commands. */
 #include "tests/bench/bench_manager.h"
 
 #include "tests/support/bench.h"
@@ -16,9 +17,10 @@
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    CHUNKS_A_PARAM = 4, /* its own, and three of state */
+    CHUNKS_A_PARAM = 4, /* PARAM, MASTER, MOMENTUM, VARIANCE */
     PARAMS_AN_OP = 8,
-    COMMANDS_OPEN_MAX = 24, /* with so many under way, one ends before the next is asked for */
+    /* With so many commands under way, one ends before the next begins. */
+    COMMANDS_OPEN_MAX = 24,
     SETTLE_STEPS = 3,
     COMMANDS_TIMED = 400000,
 };
@@ -26,7 +28,8 @@ enum {
 typedef struct tight {
     tide_layout *layout;
     tide_manager *manager;
-    uint32_t params, ops; /* half of the ops forward, half backward */
+    /* half of the ops are forward, half backward */
+    uint32_t params, ops;
     uint64_t random;
     uint32_t open[COMMANDS_OPEN_MAX];
     uint32_t open_count;
@@ -55,7 +58,7 @@ static void add_params(tight *it)
     bench_check(tide_layout_seal(it->layout), "layout");
 }
 
-/* Forward ops take params in one random order, backward ops in another. */
+/* Adds ops that use the params in random order; forward and backward ops get different orders. */
 static void add_ops(tight *it, tide_pass pass, uint32_t access)
 {
     uint32_t *order = calloc(it->params, sizeof *order);
@@ -102,7 +105,7 @@ static void end_one(tight *it)
     tide_manager_done(it->manager, id, TIDE_OK);
 }
 
-/* Until nothing is under way or, with `until_ready`, the request is ready. */
+/* Runs commands until none is under way or, with `until_ready`, until the begun op is ready. */
 static void run_commands(tight *it, bool until_ready)
 {
     tide_command command;

@@ -1,15 +1,16 @@
-/* What policies copy: our plan against the optimum on small steps, and against LRU and PatrickStar's on steps
- * recorded from real models.
+/* Counts the bytes that policies copy: our plan against the optimum on small steps, and against LRU and
+ * PatrickStar's policy on steps recorded from real models.
  *
- * Models are built on the null device, which holds no data, by the trainer, and one step is recorded: 8
- * sequences of the model's context, recompute everywhere, all updates on the host, so that what the device
- * keeps is up to the policy alone and the same step serves all budgets. A budget of model data (14 bytes a
- * param) less the region makes slots of 64 MiB. From 15% on all 16-bit params fit (2 of 14 bytes), so the
- * last budgets, a tenth or a half of the params and the largest op, are where policies differ most.
+ * The trainer builds each model on the null device, which holds no data, and records one step: 8 sequences
+ * of the model's context, recompute everywhere, all updates on the host. So the policy alone decides which
+ * chunks the device keeps, and the same step serves all budgets. A budget of model data (14 bytes a param)
+ * less the region gives the number of slots of 64 MiB. All 16-bit params fit from 15% on (2 of 14 bytes).
+ * Policies differ most with the last budgets, which hold a tenth or a half of the params and the largest
+ * op.
  *
- * Updates are what no policy can do without: each chunk that is updated on the host goes out and comes back. The
- * least (chunk/least.h) bounds what so many slots come to, updates and all.
- */
+ * Updates are copies that no policy avoids: each chunk that the host updates goes out and comes back. The
+ * function tide_least_find() (chunk/least.h) gives a lower bound of the copies for a number of slots,
+ * updates included. */
 #include "chunk/least.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer.h"
@@ -33,7 +34,8 @@ static void check(tide_status status, const char *what)
 /* --- small steps --- */
 
 typedef struct small_sums {
-    uint64_t ours, optimum, policies[POLICY_COUNT]; /* chunks in the same number of steps */
+    /* chunks copied in the same number of steps */
+    uint64_t ours, optimum, policies[POLICY_COUNT];
     uint32_t optimal;
 } small_sums;
 
@@ -99,8 +101,10 @@ typedef struct model {
 
 typedef struct budget {
     const char *name;
-    double model_data; /* share of it, less the region; or */
-    double params;     /* share of the PARAM chunks, with the largest op's beside */
+    /* A share of the model data, from which the region is subtracted. */
+    double model_data;
+    /* If above 0, used instead: a share of the PARAM chunks, to which the largest op's chunks are added. */
+    double params;
 } budget;
 
 static const model models[] = {
@@ -142,7 +146,7 @@ static uint32_t slots_of(const budget *b, const tide_pool_plan *plan)
     return (uint32_t)slots;
 }
 
-/* Copies that every policy makes. */
+/* Copies of the updates, which every policy makes. */
 static uint64_t update_copies(const tide_use_trace *trace)
 {
     uint64_t copies = 0;
@@ -152,7 +156,7 @@ static uint64_t update_copies(const tide_use_trace *trace)
     return copies;
 }
 
-/* Against the least of each way. */
+/* Compares our plan with the lower bound of copies each way. */
 static void measure_least(const model *of, const budget *b, const tide_use_trace *trace, uint32_t slots,
                           const tide_plan *ours)
 {

@@ -1,58 +1,62 @@
-/* step: a training step of gpt2 against its limit.
+/* step: compares a training step of gpt2 with its limit.
  *
- *   usage: bench_step [--quick] [--form resident|real|timed|dma] [--budget PERCENT] [--link free|half|even|slow] [--share X]
- *                     [--clip 0|1] [--steps N]
+ *     usage: bench_step [--quick] [--form resident|real|timed|dma] [--budget PERCENT]
+ *                       [--link free|half|even|slow] [--share X] [--clip 0|1] [--steps N]
  *
- * gpt2 (124M), bf16, chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions), every block recomputed.
- * Device budgets are shares of the model data (14 bytes a param) and hard: the region (accumulators, workspace) is in
- * them. A share below the least that works is raised to it. --quick takes some required rows only, one round of one step
- * each. The other options are for looking into single rows: the rest is left out.
+ * The model is gpt2 (124M) in bf16, with chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions)
+ * and every block recomputed. Device budgets are shares of the model data (14 bytes a param) and include
+ * the region (accumulators, workspace). A share below the least budget that works is raised to it. --quick
+ * runs only some of the required rows, one round of one step each. The other options run single rows and
+ * omit the rest.
  *
  * Three forms
  *
  *   real   the trainer on the host device. Compute, Adam, copies and maps share the cores.
  *              limit = max(link in, link out, compute + Adam + (copies + maps) / cores)
- *          What the device updates is Adam on the same cores; it is counted apart, as it moves nothing.
- *   timed  the same ops on a device that takes time and no core (bench_step_timed.c); each lasts as long as its kernels
- *          did in the real form with everything resident. Host Adam, copies and maps are real.
+ *          Updates on the device are Adam on the same cores too, counted apart since they move nothing.
+ *   timed  the same ops on a device that takes time and no core (bench_step_timed.c). Each op lasts as long
+ *          as its kernels did in the real form with everything resident. Host Adam, copies and maps are real.
  *              limit = max(compute, device updates, link in, link out, host Adam + maps / cores)
- *          Copies are not in that sum, though they take cores that Adam then lacks, as a GPU's copy engines would not.
- *          `timed S Adam`: a faster device, all of whose compute takes S times what Adam takes for all params on the
- *          host alone, so that everything depends on overlap.
- *   dma    as timed, and copies take their time and neither cores nor memory bandwidth; nothing is moved. (A GPU's copy
- *          engines take no core either, but bandwidth of the host's memory.) It says what of a timed row's excess is
- *          copies and Adam in each other's way. A copy lasts as long as it did by memcpy when the session was opened,
- *          and the limits count that very rate.
+ *          The sum leaves out copies. They take cores from Adam here, but a GPU's copy engines would not.
+ *          `timed S Adam` is a faster device: its compute takes S times as long as Adam for all params
+ *          alone on the host, so that everything depends on overlap.
+ *   dma    as timed, but a copy only takes time, neither cores nor memory bandwidth, and moves nothing.
+ *          (A GPU's copy engines take no core, but bandwidth of the host's memory.) The difference to the
+ *          timed form shows how much copies and Adam slow each other. A copy lasts as long as memcpy did when
+ *          the session was opened, and the limits use the same rate.
  *
- * `resident` is no form with a limit but a row apart: a step of the real form with everything resident, over what the device
- * takes for the same launches, told to it once more in the same order with nobody around it (bench_step_replay.c). That is the
- * floor; what lies above it is what manager, engine, pool and trainer cost where they have nothing to do.
+ * The row `resident` has no limit. It divides a real step's time with everything resident by the time of
+ * the same launches, replayed in the same order on the bare device (bench_step_replay.c). The excess over
+ * 1 is the cost of manager, engine, pool and trainer where they have nothing to move.
  *
- * These limits know no order. A step has one: see bench_step_limit.c. Where it demands more than the limit there is a
- * second figure, `in order`.
+ * The limits above ignore the order of a step's work. bench_step_limit.c computes the least time
+ * that the order allows. Where that exceeds the limit, a row has a second figure, `in order`.
  *
- * Two figures more set apart what the schedule loses from what the machine lacks. `null device`: the row played in virtual
- * time with the very durations of its limits (bench_step_null.c), over the larger of limit and order: what the schedule
- * loses, required of every row at 25%, on any machine. `against the null device`: the measured step over that one. Two
- * cores with three jobs lack one: it is required where copies and maps take little of the cores. `limits agree`: no step
- * played beats what its order demands, and Adam alone agrees with reading and writing alone (bench_memory.h).
+ * Two more figures separate the losses of the schedule from those of the machine. `null device` plays the
+ * row in virtual time with the durations of its limits (bench_step_null.c) and divides by the larger of
+ * limit and ordered time: the schedule's loss, bounded in every row at 25% on any machine. `against the
+ * null device` divides the measured step by the played one. Two cores with three jobs lack a core, so this
+ * figure is bounded only where copies and maps take little of the cores. `limits agree`: no played step
+ * beats its ordered time, and Adam alone agrees with reading and writing alone (bench_memory.h).
  *
- * Parts are measured alone, by the clock, before and after each round: compute as what a step with everything resident
- * keeps the compute stream busy, on all cores and with nothing to update (the median of three steps); copies by memcpy
- * on one thread; Adam over all params, all threads; maps as map and unmap of a chunk times the maps a step made. Bytes,
- * maps and what is updated where are what the step did: that it did no more than it had to is the benchmark `policy`'s
- * business. Beside the bytes stand those that no step avoids where the host updates everything, `params`: 2 a param.
+ * The parts of a step are measured alone, in wall time, before and after each round. Compute is the time
+ * that the compute stream is busy in a step with everything resident and nothing to update, on all cores
+ * (the median of three steps). Copies are memcpy on one thread. Adam covers all params with all threads.
+ * Maps are the time to map and unmap a chunk, times the maps of a step. The limits use the bytes, maps and
+ * updates that the step really made; the benchmark `policy` checks that these are few. Next to the bytes a
+ * note states `params`, 2 bytes a param: the bytes that no step avoids where the host updates everything.
  *
- * Four links, the same for all budgets of a form, chosen by the first row (25%, not throttled): `free` is not throttled;
- * with `half` the link takes half of what the rest does, with `even` as long, with `slow` twice. A throttled copy still
- * takes its core. `even` is left out of other budgets and of faster devices unless it is asked for.
+ * The first row of a form (25%, not throttled) sets the rates of its four links. `free` is not throttled;
+ * the copies of a step take half as long as the rest with `half`, as long with `even`, twice as long with
+ * `slow`. A throttled copy still takes its core. Other budgets and faster devices run `even` only on
+ * request.
  *
- * Steps repeat without a pause. A round is some to settle and some that count, by the clock from the first's begin to the
- * last's end: their mean is the step of all figures, so that a long one counts like what it moved; the median stands
- * beside it. Machines' speed drifts by more than what is looked for, so a required row has three rounds, its parts
- * around each, and each of its figures is the median of its own ratios. With clipping updates wait for the norm and
- * overlap the next forward; at 25% also without, when they run during backward.
- */
+ * Steps run without a pause. A round has some steps to settle and some that count, timed from the first
+ * one's begin to the last one's end; their mean is the step of all figures, so that a long step counts
+ * with the bytes it moved. The median is printed too. The speed of machines drifts by more than the
+ * differences of interest, so a required row has three rounds, its parts are measured around each, and
+ * each figure is the median of the rounds' ratios. With clipping, updates wait for the norm and overlap
+ * the next forward. At 25% there are rows without clipping too, whose updates run during backward. */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
@@ -63,38 +67,49 @@
 #include <unistd.h>
 
 enum { SETTLE_STEPS = 3, SETTLED_STEPS = 1, BUDGETS = 4, DEVICE_SPEED = 20 };
-static const char resident_name[] = "resident"; /* a form of its own */
+static const char resident_name[] = "resident"; /* a row of its own */
 static const unsigned budget_percents[BUDGETS] = {STEP_REQUIRED_BUDGET, 100, 50, 15};
-/* Of the limit without the link; 0: not throttled. */
+/* How long a step's copies take, as a share of the limit without the link; 0: not throttled. */
 static const double link_shares[STEP_LINKS] = {0, 0.5, 1, 2};
 
 typedef struct choice {
     bool quick;
-    const char *form, *link; /* NULL: all */
-    unsigned budget;         /* 0: all */
-    int clip;                /* -1: both */
-    double share;            /* -1: all */
+    /* NULL: all */
+    const char *form, *link;
+    unsigned budget; /* 0: all */
+    int clip;        /* -1: both */
+    double share;    /* -1: all */
     unsigned steps;
 } choice;
 
-/* Everything that rows share. */
+/* State shared by all rows. */
 typedef struct bench {
     choice chosen;
     const char *data;
     uint32_t cores;
-    tide_pool_plan plan; /* sizes; its budgets are not used */
+    /* sizes; the plan's budgets are not used */
+    tide_pool_plan plan;
     step_parts_fixture *fixture;
     step_session *reference;
     step_sizes sizes;
-    double op_seconds[STEP_OPS_MAX]; /* of the resident step */
-    step_shares op_shares;           /* of their sum */
-    double own_seconds;              /* of the resident step: the pool's own kernels on the compute stream */
-    step_shares shares;              /* of this form's compute, such kernels included */
-    double timed_seconds[STEP_OPS_MAX]; /* of the timed device */
-    double device_rate;                 /* likewise, bytes a second */
-    step_parts parts;                   /* as last measured */
-    double compute_seconds;             /* likewise; 0: no reference */
-    double dma_seconds_per_byte[2];     /* of the session that is open */
+    /* seconds of each op's kernels in the resident step */
+    double op_seconds[STEP_OPS_MAX];
+    /* shares of the sum of op_seconds */
+    step_shares op_shares;
+    /* resident step: seconds of the pool's own kernels on the compute stream */
+    double own_seconds;
+    /* shares of this form's compute, the pool's own kernels included */
+    step_shares shares;
+    /* seconds of each op on the timed device */
+    double timed_seconds[STEP_OPS_MAX];
+    /* bytes per second of the timed device */
+    double device_rate;
+    /* the latest measurement of the parts */
+    step_parts parts;
+    /* the latest measurement of a step's compute; 0: there is no reference session */
+    double compute_seconds;
+    /* seconds per byte of copies in the open session of the dma form */
+    double dma_seconds_per_byte[2];
 } bench;
 
 void step_ok(tide_status status, const char *what)
@@ -163,7 +178,7 @@ static bool is_even(const step_row *of)
     return link_shares[of->link] == 1;
 }
 
-/* The rows of a run that chooses no budget. */
+/* Whether the row runs, judged by its budget, form and link; the default run leaves out some. */
 static bool is_of_budgets(const choice *chosen, const step_row *of)
 {
     const bool is_required = of->budget == STEP_REQUIRED_BUDGET;
@@ -187,8 +202,8 @@ static bool is_chosen(const bench *it, const step_row *of)
            (chosen->clip < 0 || (chosen->clip > 0) == (of->clip > 0));
 }
 
-/* The row in virtual time, with the durations that its limits are made of. Where nothing is shared the limits are those of
- * copies that take no core. */
+/* Plays the row in virtual time, with the durations of which its limits are made. Cores are not shared
+ * there, so its limits are those of the dma form, whose copies take no core. */
 static void play(const bench *it, const step_row *of, const tide_pool_plan *budgets,
                  const step_limit_inputs *inputs, step_sample *made)
 {
@@ -214,7 +229,7 @@ static void play(const bench *it, const step_row *of, const tide_pool_plan *budg
     made->played_limits = step_limit_of(&alone, &made->played.counts);
 }
 
-/* Measure one row on an open session, its parts around it. */
+/* Measures one round of a row on an open session, and its parts before and after. */
 static step_sample run_round(bench *it, step_session *session, const step_row *of, unsigned settle)
 {
     step_sample made;
@@ -239,7 +254,8 @@ static step_sample run_round(bench *it, step_session *session, const step_row *o
     return made;
 }
 
-/* After the first round only the pool's pause for the parts is to be settled. */
+/* Rounds after the first need fewer steps to settle, since only the measurement of the parts has
+ * interrupted the session. */
 static step_rounds run_row(bench *it, step_session *session, const step_row *of)
 {
     const bool required = of->budget == STEP_REQUIRED_BUDGET && is_chosen(it, of);
@@ -249,8 +265,8 @@ static step_rounds run_row(bench *it, step_session *session, const step_row *of)
     return made;
 }
 
-/* A timed device, the same for all rows of a form: ops as recorded, or (share above 0) so that all compute together,
- * the pool's own kernels included, takes share x Adam for all params. */
+/* Sets the speed of the timed device for all rows of a form. Ops last as recorded; if share is above 0,
+ * all compute, the pool's own kernels included, takes share times as long as Adam for all params. */
 static void scale_device(bench *it, double share)
 {
     it->device_rate = DEVICE_SPEED * 28 / it->parts.adam_seconds_per_param;
@@ -279,7 +295,7 @@ static step_session *open_session(bench *it, const step_row *of)
     return session;
 }
 
-/* Rows that differ in clipping share a session. */
+/* Runs the rows with and without clipping, which share a session. */
 static void run_pair(bench *it, step_row of, double rates[STEP_LINKS])
 {
     const bool first = of.budget == STEP_REQUIRED_BUDGET && of.link == 0;
@@ -327,7 +343,7 @@ static bool wants_form(const bench *it, const char *form)
     return it->chosen.form == NULL || strcmp(it->chosen.form, form) == 0;
 }
 
-/* What the manager costs where it has nothing to do. */
+/* Measures the overhead with everything resident. */
 static void run_resident(const bench *it)
 {
     enum { ROUNDS = 5 };
@@ -340,7 +356,7 @@ static void run_resident(const bench *it)
     }
 }
 
-/* How long each op takes when nothing disturbs it: the least of a few steps. */
+/* Sets the time of each op without other load: the least of a few steps. */
 static void record_ops(bench *it)
 {
     enum { RECORDED_STEPS = 3 };
@@ -414,7 +430,8 @@ static void write_data(void)
         text[i] = (char)(' ' + (random >> 24) % 95);
     if (file < 0 || write(file, text, sizeof text) != sizeof text || close(file) != 0)
         bench_die("no file %s", path);
-    (void)atexit(remove_data); /* a benchmark that dies leaves nothing behind */
+    /* removed also when the benchmark fails */
+    (void)atexit(remove_data);
 }
 
 static void refuse(const char *what)

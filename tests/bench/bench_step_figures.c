@@ -1,9 +1,9 @@
-/* What is printed of a row: the ratio that the project asks for and, where the order of a step forbids it, what is left
- * of that. Each is the median of its own over the rounds, with all figures beside it from the same round.
+/* Prints the figures of a row: the step over its limit, which the project bounds, or, where the order of a
+ * step forbids that, the step over its ordered time. Each figure is the median of its own values over the
+ * rounds; its note states numbers of the same round.
  *
- * A ratio a little below 1 is the machine's speed, which was another while the parts were measured; further below
- * (TRUSTED_RATIO) the note begins with a warning.
- */
+ * A ratio a little below 1 means that the machine's speed changed between the step and the measurement of
+ * its parts. If it is below TRUSTED_RATIO, the note begins with a warning. */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 
@@ -34,7 +34,7 @@ static double ordered_ratio(const step_sample *of)
     return of->counts.seconds / of->limits.ordered;
 }
 
-/* Above 1: the order demands more than the limit that knows none. */
+/* Above 1 where the ordered time exceeds the limit without order. */
 static double demand_ratio(const step_sample *of)
 {
     return of->limits.ordered / of->limits.all;
@@ -67,7 +67,7 @@ const step_sample *step_rounds_median(const step_rounds *rounds)
 
 /* --- notes --- */
 
-/* As long as bench_figure prints. */
+/* Text of a figure; bench_figure() prints no more. */
 typedef struct note {
     char text[512];
     size_t length;
@@ -117,8 +117,8 @@ static void add_stalls(note *to, const step_counts *counts)
     add(to, ", else idle %.0f; ", idle * 1e3);
 }
 
-/* Where the host updates every param, each must go out and come in; what is on its way where the measured steps begin
- * and end is a few MB more or less. */
+/* Adds the bytes moved. If the host updates every param, each param goes out and comes in once; copies
+ * under way at the begin and the end of the measured steps change this by a few MB. */
 static void add_moves(note *to, const step_counts *counts, double params)
 {
     add(to, "MB: in %.0f out %.0f (params %.0f); demand %.0f ahead %.0f evictions %.0f",
@@ -196,7 +196,8 @@ static const char *largest_idle(const double idle[STEP_IDLE_COUNT])
     return names[largest];
 }
 
-/* What the schedule loses where nothing is shared, and what compute waits for there. */
+/* Prints the schedule's loss, that is the step in virtual time over its bound, and the reasons why compute
+ * is idle there. */
 static void print_lost(const char *row_name_of, const step_rounds *found, bool bounded)
 {
     const median lost = median_of(found, lost_ratio);
@@ -237,7 +238,8 @@ static void print_shared(const char *row_name_of, const step_rounds *found, bool
 
 /* --- rows --- */
 
-static double most_beaten; /* a limit over the step played, at most */
+/* the largest ratio of ordered time to played step so far */
+static double most_beaten;
 static char most_beaten_name[64];
 
 static void remember_beaten(const char *name, const step_rounds *found)
@@ -257,8 +259,8 @@ void step_limits_print(void)
                      most_beaten_name);
 }
 
-/* Copies and maps leave the cores to Adam and to the engine: then a measured step has no more to lose than the one played. A
- * device that computes has to share them with Adam. */
+/* Whether copies and maps take so little of the cores that a measured step should lose no more than the
+ * played one. In the real form the device computes on the same cores as Adam. */
 static bool cores_suffice(const step_row *row, const step_sample *of)
 {
     const double taken = of->limits.copies + of->limits.maps;
@@ -266,8 +268,9 @@ static bool cores_suffice(const step_row *row, const step_sample *of)
            (row->form == STEP_FORM_TIMED && taken <= SHARED_PART * of->played.counts.seconds);
 }
 
-/* What holds on any machine is required: of the schedule, in virtual time; of the measured step, where cores suffice, and
- * in the real form where its limit, which counts shared cores, is not below what order demands. */
+/* Prints the figures and bounds those that hold on any machine: the schedule in virtual time; the measured
+ * step where the cores suffice; the real form's measured step where its limit, which counts shared cores,
+ * is not below the ordered time. */
 void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes)
 {
     char name[64], ordered_name[80];

@@ -1,8 +1,8 @@
-/* The parts of a step alone: plain copies of chunks, maps and unmaps, Adam over memory that no cache holds.
+/* Measures the parts of a step alone: plain copies of chunks, maps and unmaps, and Adam over memory that
+ * no cache holds.
  *
- * They run on memory of the same kind as a pool's: a host device of their own with slots in both tiers. Adam is called
- * with all segments at once, so that the limit knows nothing of chunks.
- */
+ * They use memory as a pool does: a host device of their own with slots in both tiers. Adam gets all
+ * segments in one call, so that the limit does not depend on chunks. */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum {
-    SLOTS = 56, /* of each tier: 8 PARAM chunks and 16 of each fp32 space */
+    /* slots of each tier: 8 for PARAM chunks and 16 for each of the three fp32 spaces */
+    SLOTS = 56,
     PARAM_SLOTS = 8,
     STATE_SLOTS = 16,
     SEGMENT_ELEMENTS = STEP_CHUNK_BYTES / 4,
@@ -133,7 +134,8 @@ void step_parts_measure(step_parts_fixture *fixture, step_parts *parts)
         bench_median(adam, REPETITIONS) / ((double)STATE_SLOTS * SEGMENT_ELEMENTS);
 }
 
-/* The host's slots are one after the other and full of what Adam reads and writes. */
+/* Measures reading alone, writing alone and Adam, all over the host's slots, which lie one after the other
+ * and hold all arrays of Adam. */
 double step_parts_agreement(step_parts_fixture *fixture, const char **relation)
 {
     double reads[REPETITIONS], writes[REPETITIONS], adam[REPETITIONS];

@@ -1,19 +1,22 @@
-/* What a step costs with nobody around it: the launches of measured steps, noted, and told to the device once more.
+/* Replays a step on the bare device: the benchmark records the launches of measured steps and later makes
+ * the same calls once more, without manager, engine, pool and trainer.
  *
- * A table before the device's own notes what the pool enqueues, in its order: launches, with a copy of their arguments and of
- * Adam's tables, which the pool uses again; records of events and waits for them. Where the engine saw an event pass before
- * it enqueued an update, no stream was told: there the replay lets the update stream wait for it, as that has no engine. What
- * the replay leaves out is what nobody but the host asks for: batches and losses, some KB a step. A chunk that is copied ends
- * the program: the steps are to be resident.
+ * While it records, it replaces the device's table of functions. It notes the pool's calls in their order:
+ * launches, with a copy of their arguments and of Adam's tables, whose memory the pool uses again; records
+ * of events; waits for events. Where the engine saw that an event had passed before it enqueued an update,
+ * no stream waited; the replay has no engine, so its update stream waits for that event. The replay leaves
+ * out the batches and losses that the host copies, some KB a step. A copy of a chunk ends the program,
+ * since the steps have to be resident.
  *
- * The pool stays open and idle meanwhile, so each launch runs at its own addresses. The learning rate is 0: updates write what
- * stood there, and the last step, whose batch is on the device still, computes the same once more. Its gradient norm has to
- * have the same bits, or a launch is missing, or one came before what it had to follow. The observer is away, the pool's
- * counters with it.
+ * The pool stays open and idle during the replay, so each launch finds its memory at the same addresses.
+ * The learning rate is 0, so updates write the values that they read, and the last step, whose batch is
+ * still on the device, computes the same again. The replayed step must give a gradient norm with the same
+ * bits; otherwise a launch is missing or in the wrong order. The observer is removed during the replay,
+ * and with it the pool's counters.
  *
- * A note is made before the call, so that nobody else's call waits behind a full queue: whoever waits for an event was told
- * of its record when that had returned, under the pool's lock.
- */
+ * The recorder notes a call before it makes it, so that no other thread's call waits behind a full queue.
+ * The order is still right: a thread that waits for an event has learned of its record, under the pool's
+ * lock, after that call returned. */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 
@@ -34,10 +37,10 @@ typedef enum note_kind { NOTE_LAUNCH = 0, NOTE_RECORD, NOTE_WAIT, NOTE_SEEN } no
 
 typedef struct note {
     note_kind kind;
-    tide_stream stream; /* SEEN: none */
-    tide_event event;   /* all but LAUNCH */
+    tide_stream stream; /* SEEN: unused */
+    tide_event event;   /* LAUNCH: unused */
     tide_wait_site site;
-    tide_work work; /* LAUNCH; without accesses */
+    tide_work work; /* LAUNCH only, without the accesses */
     tide_kernel fn;
     size_t argument_bytes;
     alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
@@ -45,23 +48,28 @@ typedef struct note {
 
 typedef struct replay {
     tide_device *device;
-    tide_kernel adamw;   /* its arguments have a table */
-    double *norm_square; /* in the region; of the step before */
+    tide_kernel adamw; /* this kernel's arguments point to a table */
+    /* in the region: the gradient norm's square of the step before */
+    double *norm_square;
     tide_device_statistics begin;
     note *notes;
-    size_t count, launches, copies; /* [lock] while it is noted, as are the notes */
+    /* guarded by lock while recording, as are the notes */
+    size_t count, launches, copies;
 } replay;
 
 typedef struct times {
-    double seconds, compute_seconds; /* by the clock; the compute stream was busy */
+    /* wall time; time that the compute stream was busy */
+    double seconds, compute_seconds;
 } times;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static replay *noting;                    /* [lock] NULL: nobody; the engine may ask the device at any time */
-static const tide_device_ops *device_ops; /* set while no pool works */
+/* NULL: no recording. Guarded by lock, since the engine may call the device at any time. */
+static replay *noting;
+/* set only while no pool works, so without a lock */
+static const tide_device_ops *device_ops;
 static tide_device_ops noting_ops;
 
-/* --- noting --- */
+/* --- recording --- */
 
 static bool has_table(const replay *it, const note *of)
 {
@@ -178,7 +186,7 @@ static replay *replay_record(tide_pool *pool)
     return it;
 }
 
-/* --- what the device counted --- */
+/* --- the device's counts --- */
 
 static uint64_t commands_since(const replay *it, const tide_device_statistics *begin, double *compute_seconds)
 {
@@ -203,7 +211,7 @@ static void replay_stop(replay *it, times *took)
                   it->launches, it->copies);
 }
 
-/* --- once more --- */
+/* --- replaying --- */
 
 static tide_status tell(const replay *it, const note *of)
 {
@@ -265,7 +273,7 @@ static void replay_free(replay *it)
     free(it);
 }
 
-/* --- the row --- */
+/* --- the resident row --- */
 
 static void measure(step_session *session, double clip, unsigned steps, replay **recorded, times *managed)
 {

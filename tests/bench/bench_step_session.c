@@ -1,10 +1,9 @@
-/* A pool of gpt2 under a budget and its steps: by the trainer (real), or its ops in the same order without their
- * kernels (timed). What the device updates is counted in both (bench_step_timed.c).
+/* A pool of gpt2 under a budget and its steps. The real form runs them by the trainer; the timed form runs
+ * the ops in the same order without their kernels. Both count the device's updates (bench_step_timed.c).
  *
- * Counting. Bytes and maps are the device's own, fetches and evictions the pool's, all as differences over the measured
- * steps: a step whose updates run into the next one is followed by one that takes over the same from its predecessor.
- * A session puts its own observer before the pool's, for the time of each op's kernels.
- */
+ * Bytes and maps are the device's own counts, fetches and evictions the pool's, all as differences over
+ * the measured steps. The updates of a step may run into the next one; in a settled run each step inherits
+ * as much as it leaves. A session puts an observer before the pool's own, to time each op's kernels. */
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 
@@ -19,14 +18,15 @@ enum { STEPS_MAX = 64, CHECKED_ELEMENTS = 4096 };
 
 struct step_session {
     step_session_options options;
-    tide_trainer *trainer; /* real */
+    tide_trainer *trainer; /* the real form */
     tide_pool *pool;
-    tide_decoder *model; /* timed: owned */
+    tide_decoder *model; /* the timed form owns it */
     tide_trainer_plan plan;
-    _Atomic uint64_t op_ns[STEP_OPS_MAX]; /* of the ops' own kernels */
+    /* the ops' own kernels */
+    _Atomic uint64_t op_ns[STEP_OPS_MAX];
 };
 
-/* The pool's own kernels of an op, in forward as in backward. */
+/* Whether the label is one of the pool's own kernels in an op, in forward or backward. */
 static bool is_of_pool(const char *label)
 {
     return strcmp(label, "wait") == 0 || strcmp(label, "zero") == 0 || strncmp(label, "gradient ", 9) == 0;
@@ -69,7 +69,7 @@ static tide_trainer_options trainer_options(const step_session_options *options)
     return made;
 }
 
-/* Nothing runs on the device yet. */
+/* The caller makes sure that nothing runs on the device yet. */
 static void put_observer(step_session *session)
 {
     tide_host_streams *streams = &tide_host_device_of(session->pool->context.device)->streams;
@@ -86,7 +86,7 @@ static void open_real(step_session *session, const tide_trainer_options *options
     session->plan = *tide_trainer_plan_get(session->trainer);
 }
 
-/* Without initial values: all params are zero, and so are their gradients. */
+/* Opens the timed form without initial values: all params are zero, and so are their gradients. */
 static void open_timed(step_session *session, const tide_trainer_options *options)
 {
     tide_trainer_options resolved;
@@ -147,7 +147,7 @@ void step_plan(tide_pool_plan *plan)
     step_ok(tide_trainer_resolve(&options, &resolved), "plan");
     step_ok(tide_trainer_build(&resolved, &pool, &model, &whole), "plan");
     *plan = whole.pool;
-    plan->largest_op = NULL; /* the pool's string */
+    plan->largest_op = NULL; /* it points to a string of the pool */
     tide_pool_destroy(pool);
     tide_decoder_destroy(model);
 }
@@ -254,7 +254,7 @@ double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MA
         session->op_ns[i] = 0;
     sums begin, end;
     sums_get(session, &begin);
-    /* It returns when the norm is known, which is when the updates begin. */
+    /* The step returns as soon as the norm is known, before the updates begin. */
     step_session_step(session, 1.0);
     sums_get(session, &end);
     for (int i = 0; i < STEP_OPS_MAX && op_seconds != NULL; i++)

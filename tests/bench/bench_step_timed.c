@@ -1,17 +1,18 @@
-/* A device that takes time and no core: kernels sleep, and copies where it is wanted. And, for a device that computes,
- * the count of what it updates.
+/* A device whose kernels sleep instead of using a core; its copies sleep too if wanted. For a device that
+ * computes, this file counts the device's updates.
  *
- * A stream's thread sleeps until the end of what it runs, and wakes a little late. A GPU would have begun with the next
- * kernel of its queue meanwhile: so a kernel that the thread comes to at once after a sleep (GRACE_NS) begins where the
- * one before was to end, not where the thread woke; but an op or a copy never before it was enqueued. (The pool's own
- * kernels do not know when they were.) An event that the stream awaited may still have come during the oversleep only:
- * then the kernel begins too early. So what the compute stream is given back this way is counted and stands beside its
- * figure, which it can flatter by no more; copies of the dma form are given back theirs, too, uncounted. Each stream has
- * a thread of its own, so a stream's clock is the thread's.
+ * Each stream has a thread that sleeps until the end of the kernel it runs, and wakes a little late. A GPU
+ * would have begun the next kernel of its queue by then. So if the thread comes to a kernel within
+ * GRACE_NS after waking, the kernel is taken to begin where the one before should have ended, not when the
+ * thread woke; but an op or a copy never begins before it was enqueued. (The pool's own kernels carry no
+ * time of enqueueing.) If the stream waited for an event that came only during the oversleep, the kernel
+ * then begins too early. The benchmark prints the sum of these corrections of the compute stream beside
+ * its figure, which they can improve by no more than that. The dma form corrects its copies too, without a
+ * sum. The clock of a stream belongs to its thread.
  *
- * The pool's own kernels (zeros, gradients into place, norms, updates on the device) are replaced by sleeps as long as
- * their bytes take over the device's bandwidth; nothing is written, so all params that were zero stay zero.
- */
+ * Sleeps replace the pool's own kernels (zeros, gradients into place, norms, updates on the device). They
+ * last as long as the bytes take at the device's bandwidth and write nothing, so params that were zero
+ * stay zero. */
 #include "tests/bench/bench_step.h"
 
 #include "kernels/costs.h"
@@ -25,16 +26,16 @@
 enum { GRACE_NS = 50000, TIMER_SLACK_NS = 1000 };
 
 static _Thread_local struct {
-    uint64_t free_ns; /* when the last kernel was to end */
-    uint64_t woke_ns; /* when the thread went on after it */
+    uint64_t free_ns; /* when the last kernel should have ended */
+    uint64_t woke_ns; /* when the thread woke after it */
     bool prepared;
-    bool compute; /* has run an op: this is the compute stream's thread */
+    bool compute; /* the thread has run an op, so its stream is the compute stream */
 } stream_clock;
 
-static double bytes_per_second; /* set while no pool works */
+static double bytes_per_second; /* set only while no pool works, so without a lock */
 static _Atomic uint64_t compute_ns, update_ns, update_params, overslept_ns;
 
-/* What ops and copies carry. */
+/* Arguments of ops and copies. */
 typedef struct occupation {
     uint64_t duration_ns, enqueued_ns;
 } occupation;
@@ -49,7 +50,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* When a kernel begins that the thread comes to now. */
+/* The time at which a kernel begins to which the thread comes at `now_ns`. */
 static uint64_t begin_of(uint64_t enqueued_ns, uint64_t now_ns)
 {
     if (now_ns >= stream_clock.woke_ns + GRACE_NS)
@@ -58,11 +59,12 @@ static uint64_t begin_of(uint64_t enqueued_ns, uint64_t now_ns)
     return free_ns > enqueued_ns ? free_ns : enqueued_ns;
 }
 
-/* `enqueued_ns` 0: not known. */
+/* Sleeps for the kernel's duration. `enqueued_ns` 0: not known. */
 static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
 {
     if (!stream_clock.prepared) {
-        (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* a wish: without it sleeps end 50 us late */
+        /* An error does no harm: sleeps then end 50 us late. */
+        (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
         stream_clock.prepared = true;
     }
     const uint64_t now_ns = tide_host_now_ns();
@@ -73,7 +75,8 @@ static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
     stream_clock.woke_ns = tide_host_now_ns();
     if (stream_clock.compute) {
         compute_ns += duration_ns;
-        overslept_ns += least(now_ns - begin_ns, duration_ns); /* so much less it sleeps now */
+        /* the time by which this sleep is shorter */
+        overslept_ns += least(now_ns - begin_ns, duration_ns);
     }
 }
 
@@ -137,7 +140,7 @@ static tide_status run_adamw(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* A device that computes. */
+/* The count for a device that computes. */
 static tide_status run_counted_adamw(void *stream, const void *arguments)
 {
     count_params(arguments);
@@ -176,8 +179,8 @@ void step_counted_install(tide_pool *pool)
 
 /* --- copies --- */
 
-static const tide_device_ops *device_ops; /* set while no pool works */
-static double copy_seconds_per_byte[2];   /* likewise */
+static const tide_device_ops *device_ops; /* set only while no pool works, so without a lock */
+static double copy_seconds_per_byte[2];   /* set only while no pool works, so without a lock */
 static _Atomic uint64_t copied_bytes[2];
 
 static tide_status run_copy(void *stream, const void *arguments)

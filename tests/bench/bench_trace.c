@@ -1,12 +1,13 @@
-/* trace: what --trace costs a step.
+/* trace: measures the cost of --trace to a step.
  *
- *   usage: bench_trace [--quick]
+ *     usage: bench_trace [--quick]
  *
- * Two trainers with the same model, data and budgets step in turn, one of them traced as the program does it (the warm-up and the last
- * 8 steps, in segments in /tmp). Of each pair of steps the order changes. The figure is the median over pairs of the traced step's time
- * over the other's; a step ends with its drain, so that what the writer does meanwhile is in it, and so is what all threads
- * of the process cost: the writer's, too. Device memory is the least that works: most moves, most events.
- */
+ * Two trainers with the same model, data and budgets step in turn. One of them is traced as the program
+ * does it: the warm-up and the last 8 steps, in segments in /tmp. The order within a pair of steps
+ * alternates. The figure is the median over the pairs of the traced step's time over the other's. A step
+ * ends with its drain, so its time includes the writer's work; so does the CPU time, which covers all
+ * threads of the process. The device budget is the least that works, which gives the most moves and the
+ * most events. */
 #include "tests/support/bench.h"
 
 #include "src/model/decoder.h"
@@ -23,7 +24,7 @@ enum { SETTLE_STEPS = 4, PAIRS_MAX = 60, QUICK_PAIRS = 4 };
 typedef struct side {
     tide_trainer_options options;
     tide_trainer *trainer;
-    tide_trace *trace; /* NULL: not traced */
+    tide_trace *trace; /* NULL for the trainer without a trace */
 } side;
 
 typedef struct measured {
@@ -127,7 +128,7 @@ static measured step(side *it)
 
 /* --- figures --- */
 
-/* Of the traced side: steps so far, and events told. */
+/* Ends the traced trainer and returns its events per step, read from the trace's last line. */
 static double events_a_step(side *it, unsigned steps)
 {
     uint64_t dropped;

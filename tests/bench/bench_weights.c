@@ -1,15 +1,16 @@
-/* weights: a folder of Hugging Face weights on its way into a pool (--model DIR).
+/* weights: measures the import of a folder of Hugging Face weights into a pool (--model DIR).
  *
- *   usage: bench_weights [--quick]
+ *     usage: bench_weights [--quick]
  *
- * Two layers of Llama 3.2 1B with its vocabulary, BF16, three shards in /tmp, read by a trainer into fresh host slots, the device
- * holding as little as works. 12 bytes move for a param: 2 read from the system's cache and 2 written by its copy, these 2 read, 2 of
- * the param and 4 of its master written. (The moments are zero, in memory that the system gave as zeros.)
+ * The folder is in /tmp: two layers of Llama 3.2 1B with its vocabulary, BF16, in three shards. A trainer
+ * reads it into new host slots; the device budget is the least that works. Each param moves 12 bytes: 2
+ * read from the system's cache and 2 written by its copy, these 2 read, 2 of the param and 4 of its master
+ * written. (The moments are zero, in memory that the system gave as zeros.)
  *
- *   cached      these bytes a second over those of reading alone and writing alone, one after the other (bench_memory.h)
- *   not cached  the time of a plain read of the files by two threads over the import's, both without the system's cache of them
- *               (POSIX_FADV_DONTNEED), in turn
- */
+ *     cached      these bytes a second over the rate of reading alone and writing alone, one after the
+ *                 other (bench_memory.h)
+ *     not cached  the time of a plain read of the files by two threads over the import's time, in turn,
+ *                 both after the files were dropped from the system's cache (POSIX_FADV_DONTNEED) */
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
 
@@ -143,10 +144,11 @@ static double reference_seconds(void)
     return seconds;
 }
 
-/* --- ours --- */
+/* --- the import --- */
 
-/* An import, and a read of the same files beside it. The read comes in the import's own first or last call of progress: the system has given
- * the pool its memory then, and what it takes for the cache costs both alike. */
+/* An import, and a plain read of the same files next to it. The read runs in the import's first or last
+ * call of progress. At that time the system has already given the pool its memory, and the cost of filling
+ * the cache is the same for both. */
 typedef struct importing {
     tide_trainer_options options;
     bool cached, reference_first;

@@ -1,17 +1,17 @@
-/* Speeds on a GPU, each figure a JSON object on a line of its own, written as soon as it is measured (bench_section in
- * tests/support/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same
- * run. Exit status 77, saying why, where there is no GPU.
+/* Measures speeds on a GPU. Prints each figure as a JSON object on its own line as soon as it is measured
+ * (bench_section in tests/support/bench.h). Needs the GPU to itself. Figures are ratios to plain CUDA
+ * calls on the same GPU in the same run. Exit status 77, with the reason, where there is no GPU.
  *
- *   copies      chunks through the device's streams, and mappings
- *   launches    what an event behind a kernel costs
- *   matmuls     every matrix product of a step
- *   candidates  the same with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
- *   attention   forward and backward
- *   memory      all other kernels
+ *     copies      chunks through the device's streams, and mappings
+ *     launches    the cost of an event behind a kernel
+ *     matmuls     every matrix product of a step
+ *     candidates  the same products with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
+ *     attention   forward and backward
+ *     memory      all other kernels
  *
  * usage: bench_gpu [--quick] [--only SECTION ...]      the GPU is number 0 (CUDA_VISIBLE_DEVICES chooses)
- * --quick takes next to nothing, to see that all runs: nobody judges its figures.
- */
+ *
+ * --quick uses tiny sizes, only to see that everything runs; its figures mean nothing. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include <stdio.h>

@@ -1,13 +1,12 @@
-/* Attention, forward and backward: short and long sequences, heads of both widths, a key head for each query head as in gpt2-xl
- * and for four of them as in llama-3.1-8b; of those also one sequence alone, which leaves dK and dV few blocks. Against the large
- * product.
- */
+/* Times attention forward and backward, against the large product: short and long sequences, heads of both
+ * widths, a key head for each query head as in gpt2-xl and for four query heads as in llama-3.1-8b. For
+ * llama's heads one row is a single sequence, which gives the sums of dK and dV few blocks. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include <stdio.h>
 
 typedef struct shape {
-    const char *what; /* in its name */
+    const char *what; /* the description in the figure's name */
     size_t rows, length, heads, kv_heads, width;
 } shape;
 
@@ -46,7 +45,7 @@ static void forward_measure(const bench_gpu_fixture *fixture, const char *name, 
     bench_gpu_flops_figure(fixture, name, fixture->kernels->attention, &args, tide_attention_flops(&args));
 }
 
-/* Behind forward, whose out and logsumexp it reads. */
+/* Call this after forward: backward reads its out and logsumexp. */
 static void backward_measure(const bench_gpu_fixture *fixture, const char *name, const shape *of)
 {
     const char *qkv = bench_gpu_part(fixture, 0);

@@ -1,7 +1,7 @@
-/* The algorithms that cuBLASLt has for a step's matmuls (kernels/cuda/matmul_choice.h): each that the heuristic
- * names for a product, in turn round by round, so that the GPU's clock is the same for all. Then how much
- * longer the one that is taken needs than the best.
- */
+/* Times each algorithm that cuBLASLt's heuristic lists for a step's matmuls
+ * (kernels/cuda/matmul_choice.h). The candidates of a product run in turn, round by round, so that the
+ * GPU's clock is the same for all. The figure is how much longer the chosen algorithm takes than the
+ * fastest. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include "kernels/cuda/matmul_plan.h"
@@ -10,7 +10,8 @@
 #include <stdio.h>
 
 enum { ROUNDS_MOST = 5, NAME_BYTES = 224 };
-static const double product_seconds_most = 1.0; /* no round of its candidates begins later */
+/* A new round of a product's candidates begins only within so many seconds. */
+static const double product_seconds_most = 1.0;
 
 /* --- timing --- */
 
@@ -27,7 +28,7 @@ static tide_status timing_launch(void *stream, const void *arguments)
     return tide_cuda_matmul_plan_run(it->library, it->plan, &it->args, stream);
 }
 
-/* Which candidates are allowed and run at all. */
+/* Finds the candidates that are allowed and that run. */
 static void timing_begin(const bench_gpu_fixture *fixture, timing *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
 {
     for (int i = 0; i < it->plan->candidate_count; i++) {
@@ -63,9 +64,9 @@ static void timing_run(const bench_gpu_fixture *fixture, timing *it)
             it->seconds[i] = bench_median(seconds[i], (size_t)rounds);
 }
 
-/* --- telling --- */
+/* --- printing --- */
 
-/* Why there is no time of it. */
+/* Prints the reason why a candidate has no time. */
 static void reason_tell(const char *name, const tide_cuda_matmul_candidate *one)
 {
     if (one->state != CUBLAS_STATUS_SUCCESS)

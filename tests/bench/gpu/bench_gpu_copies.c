@@ -1,14 +1,16 @@
-/* Copies and mappings of chunks, of 64 MiB where figures count.
+/* Times copies and mappings of chunks, of 64 MiB unless --quick.
  *
- *   plain     cudaMemcpyAsync between pinned memory (cudaHostAlloc) and cudaMalloc's, back to back on a stream a direction
- *   engine    copy_slot on the in and the out stream, an event behind each, as the pool's engine enqueues them
+ *     plain     cudaMemcpyAsync between pinned memory (cudaHostAlloc) and cudaMalloc's, back to back, one
+ *               stream for each direction
+ *     engine    copy_slot on the in and the out stream, an event behind each, as the pool's engine
+ *               enqueues them
  *
- * In turn, in rounds; a figure is the median of the rounds' ratios (ours over plain, bytes a second). Then the same copies of
- * the engine run while another thread's worth of work maps and unmaps a free slot at a free place: what a mapping takes under
- * load, each pair of calls timed. That has no bound: on an H200 cuMemSetAccess waits for about 1 ms, a time
- * slice, while a copy from the device to the host runs, whatever the copy's size. Of a training step's time
- * stalls took 0.1%.
- */
+ * The two run in turn, in rounds; a figure is the median of the rounds' ratios (the engine's bytes a
+ * second over the plain copies'). Then the benchmark maps and unmaps a free slot at a free place and times
+ * each pair of calls, first without other work and then while the engine's copies run. The second figure
+ * has no bound: on an H200, cuMemSetAccess waits for about 1 ms, a time slice, while a copy from the
+ * device to the host runs, whatever the copy's size. In a training step this matters little: stalls took
+ * 0.1% of its time. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include "offload/cuda/cuda_device.h"
@@ -23,7 +25,7 @@ typedef struct fixture {
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
     tide_event events[2][COPIES];
-    char *places; /* SLOTS chunks */
+    char *places; /* range of SLOTS chunks */
     void *host[2], *gpu[2];
     cudaStream_t streams[2];
 } fixture;
@@ -79,7 +81,7 @@ static double reference_seconds(fixture *it, int directions)
     return bench_seconds() - begin;
 }
 
-/* Slots 0 and 1 take turns on the way in, 2 and 3 on the way out. */
+/* Copies in use slots 0 and 1 in turn, copies out use slots 2 and 3. */
 static void engine_enqueue(fixture *it, int directions)
 {
     for (uint32_t i = 0; i < COPIES; i++) {
@@ -123,7 +125,8 @@ static void copies_measure(fixture *it, const char *gpu, int kernel_rounds)
     for (int directions = IN; directions <= BOTH; directions++) {
         const double bytes = (double)COPIES * (double)it->chunk_bytes * (directions == BOTH ? 2 : 1);
         double ratios[ROUNDS], reference_rates[ROUNDS];
-        (void)reference_seconds(it, directions); /* warm */
+        /* warm up */
+        (void)reference_seconds(it, directions);
         (void)engine_seconds(it, directions);
         for (int i = 0; i < rounds; i++) {
             const double reference = reference_seconds(it, directions);
@@ -136,7 +139,7 @@ static void copies_measure(fixture *it, const char *gpu, int kernel_rounds)
     }
 }
 
-/* One map and unmap of slot 4 at place 4, timed each; `us` gets the sum a round. */
+/* Maps and unmaps slot 4 at place 4 and times each pair of calls; us[i] gets its microseconds. */
 static void mappings_time(fixture *it, double *us, bool under_load)
 {
     for (int i = 0; i < MAPPINGS; i++) {
@@ -157,7 +160,8 @@ static void mappings_measure(fixture *it)
     for (int load = 0; load < 2; load++) {
         mappings_time(it, us, load);
         engine_wait(it, BOTH);
-        const double median = bench_median(us, MAPPINGS); /* sorts */
+        /* sorts us */
+        const double median = bench_median(us, MAPPINGS);
         bench_figure(load ? "map and unmap a chunk while copies run" : "map and unmap a chunk", median, "us",
                      load ? BENCH_NO_BOUND : BENCH_AT_MOST, 100, "99th percentile %.1f us, most %.1f us",
                      us[MAPPINGS * 99 / 100], us[MAPPINGS - 1]);

@@ -1,4 +1,3 @@
-/* See bench_gpu.h. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include "kernels/cuda/launchers.h"
@@ -6,7 +5,8 @@
 #include <math.h>
 
 enum { ROUNDS_MOST = 7 };
-static const double kernel_seconds_most = 0.5; /* no round of a kernel begins later */
+/* A new round of a kernel begins only within so many seconds. */
+static const double kernel_seconds_most = 0.5;
 
 void bench_cuda(cudaError_t error, const char *call)
 {
@@ -84,7 +84,7 @@ void *bench_gpu_part(const bench_gpu_fixture *fixture, int index)
     return fixture->arena + (size_t)index * fixture->sizes.part_bytes;
 }
 
-/* bf16 numbers of both signs, sizes 0.5 to 2. */
+/* Fills the arena with bf16 numbers of both signs and absolute values 0.5 to 2. */
 void bench_gpu_refill(bench_gpu_fixture *fixture)
 {
     const size_t bytes = fixture->sizes.part_bytes < (2 << 20) ? fixture->sizes.part_bytes : 2 << 20;

@@ -1,18 +1,18 @@
-/* What it costs the GPU that an event stands behind a kernel, as the device's clock has it (offload/cuda/cuda_clock.h).
+/* Measures the cost to the GPU of an event behind each kernel, which the device's clock needs
+ * (offload/cuda/cuda_clock.h).
  *
- * KERNELS small kernels run in a row, in five forms that take turns round by round; a figure is the median of the rounds'
- * differences to the first form, for one kernel:
+ * KERNELS small kernels run in a row, in five forms that take turns round by round. A figure is the median
+ * over the rounds of the difference to the first form, for one kernel:
  *
- *   single     one command with all kernels
- *   untimed    the same with an event behind each kernel, made with cudaEventDisableTiming
- *   timed      the same with an event that keeps the time
- *   commands   a command of the device's for each kernel
- *   observed   the same on a device that has an observer, as a traced run has
+ *     single     one command with all kernels
+ *     untimed    as single, with an event behind each kernel, made with cudaEventDisableTiming
+ *     timed      as untimed, with events that record the time
+ *     commands   one command of the device for each kernel
+ *     observed   as commands, on a device that has an observer, as a traced run has
  *
- * A copy that takes milliseconds runs first, so that all kernels are enqueued by the time the first begins: the GPU alone is
- * measured. A round in which the copy ended too early is counted as late and says nothing. KERNELS is less than the clock's
- * ring holds, since a full ring makes the caller wait.
- */
+ * A copy of some milliseconds runs first, so that all kernels are enqueued before the first begins, and
+ * the GPU alone is measured. If the copy ends too early, the round counts as late and is discarded.
+ * KERNELS is less than the capacity of the clock's ring, since a full ring makes the caller wait. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include "kernels/cuda/launchers.h"
@@ -33,9 +33,11 @@ static const char *const names[FORMS] = {
 };
 
 typedef struct fixture {
-    tide_device *devices[2]; /* without and with an observer */
+    /* [0] without an observer, [1] with one */
+    tide_device *devices[2];
     cudaEvent_t begin, end;
-    cudaEvent_t events[2][KERNELS]; /* without a time and with one */
+    /* [0] without a time, [1] with one */
+    cudaEvent_t events[2][KERNELS];
     tide_copy_args front;
     tide_add_args small;
 } fixture;
@@ -83,7 +85,7 @@ static void fixture_close(fixture *it)
     }
 }
 
-/* --- what runs --- */
+/* --- the forms --- */
 
 static tide_status front_run(void *stream, const void *arguments)
 {
@@ -103,7 +105,7 @@ static tide_status end_run(void *stream, const void *arguments)
 
 typedef struct kernels_in_a_row {
     const fixture *of;
-    const cudaEvent_t *events; /* NULL: none */
+    const cudaEvent_t *events; /* NULL: no events */
     int count;
 } kernels_in_a_row;
 
@@ -125,9 +127,10 @@ static void enqueue(tide_device *device, tide_kernel function, const void *argum
                 "launch");
 }
 
-/* --- what is measured --- */
+/* --- measuring --- */
 
-/* From the first kernel's begin to the last one's end, in seconds, and how long it took to enqueue them. False: late. */
+/* Sets the seconds from the first kernel's begin to the last one's end, and the seconds to enqueue them.
+ * Returns false if the round is late. */
 static bool form_time(const fixture *it, int form, double *seconds, double *enqueue_seconds)
 {
     const bool apart = form == COMMANDS || form == OBSERVED;
@@ -153,11 +156,11 @@ static bool form_time(const fixture *it, int form, double *seconds, double *enqu
 }
 
 typedef struct samples {
-    int rounds, late; /* rounds that are not late */
+    int rounds, late; /* rounds in time; late rounds */
     double kernel_us[ROUNDS_MOST], enqueue_us[ROUNDS_MOST];
 } samples;
 
-/* The differences to the single command of the same round, and what enqueueing took. */
+/* Records the differences to the single command of the same round, and the time of enqueueing. */
 static void round_take(const fixture *it, samples all[FORMS])
 {
     double seconds[FORMS], enqueue_seconds[FORMS];
@@ -192,7 +195,8 @@ void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes)
     double seconds, enqueue_seconds;
     const int rounds = sizes->rounds > 1 ? ROUNDS_MOST : 1;
     fixture it = fixture_open(ordinal, sizes);
-    for (int form = 0; form < FORMS; form++) /* warm */
+    /* warm up */
+    for (int form = 0; form < FORMS; form++)
         (void)form_time(&it, form, &seconds, &enqueue_seconds);
     for (int i = 0; i < rounds; i++)
         round_take(&it, all);

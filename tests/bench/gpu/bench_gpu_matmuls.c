@@ -1,7 +1,7 @@
-/* The matmuls of a step at their real shapes: of gpt2-xl and llama-3.1-8b the four of a block forward, back to the input
- * and to the weight, and the three of the head's tile; of gpt2 those to the weights, which have the fewest tiles for the longest
- * sums. As a step runs them, GELU's own launch included where the product does not take it along, against the large product.
- */
+/* Times the matmuls of a step at their real shapes, against the large product: for gpt2-xl and
+ * llama-3.1-8b the four of a block (forward, gradient of the input, gradient of the weight) and the three
+ * of the head's tile; for gpt2 the weight gradients, which have the fewest tiles and the longest sums.
+ * They run as in a step, with GELU's launch if the product does not fuse it. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ static void product_add(bench_gpu_matmul_list *to, const char *model, const char
     added->args = *shape;
     added->args.a = bench_gpu_part(to->fixture, 0);
     added->args.b = bench_gpu_part(to->fixture, 1);
-    added->args.c = bench_gpu_part(to->fixture, 6); /* and 7: the gradient of llama's head takes two parts */
+    /* The gradient of llama's head takes part 7 too. */
+    added->args.c = bench_gpu_part(to->fixture, 6);
     added->args.gelu_in = shape->gelu == TIDE_MATMUL_GELU_NONE ? NULL : bench_gpu_part(to->fixture, 3);
     added->args.workspace = bench_gpu_part(to->fixture, 4);
     added->args.bias = shape->has_bias ? bench_gpu_part(to->fixture, 5) : NULL;
@@ -29,7 +30,8 @@ static void product_add(bench_gpu_matmul_list *to, const char *model, const char
 
 typedef struct linear {
     const char *forward, *input, *weight;
-    size_t in, out; /* in widths of the model */
+    /* multiples of the model's width */
+    size_t in, out;
     tide_matmul_gelu forward_gelu, input_gelu;
 } linear;
 
@@ -102,8 +104,8 @@ static void head_add(bench_gpu_matmul_list *to, const char *model, size_t width,
     product_add(to, model, "head input gradient", &input);
 }
 
-/* A layer of llama's, whose weights are stored transposed, without bias; queries, keys and values are one product, and so are the
- * MLP's gate and up. */
+/* A layer of llama, without bias, whose weights are stored transposed. One product makes queries, keys and
+ * values, and one the MLP's gate and up. */
 static void llama_linear_add(bench_gpu_matmul_list *to, const char *name, size_t rows, size_t in, size_t out)
 {
     const tide_matmul_args forward = {
@@ -151,7 +153,7 @@ bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_fixture *fixture)
     return made;
 }
 
-/* --- as a step runs them --- */
+/* --- timing --- */
 
 void bench_gpu_matmuls(const bench_gpu_fixture *fixture)
 {

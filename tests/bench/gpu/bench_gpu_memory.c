@@ -1,6 +1,6 @@
-/* Every kernel of the GPU's table that is bound by memory, alone, on sizes of a real model: bytes that must move
- * (tide_<op>_bytes) over the rate at which cudaMemcpyAsync copies on the GPU, read and write counted.
- */
+/* Times every kernel of the GPU's table that is bound by memory, alone, with the sizes of a real model. A
+ * figure is the kernel's rate, by the bytes that it must move (tide_<op>_bytes), over the rate of
+ * cudaMemcpyAsync on the GPU, reads and writes counted. */
 #include "tests/bench/gpu/bench_gpu.h"
 
 static void memory_figure(const bench_gpu_fixture *it, const char *name, tide_kernel kernel,
@@ -89,7 +89,7 @@ static void layer_norm_measure(const bench_gpu_fixture *it)
     memory_figure(it, "bias backward", it->kernels->bias_backward, &bias, tide_bias_backward_bytes(&bias));
 }
 
-/* Tokens as text has them: few of many kinds, one of them five rows in a hundred. */
+/* Fills the tokens as text has them: a few tokens are frequent, one of them has five rows in a hundred. */
 static void tokens_fill(const bench_gpu_fixture *it)
 {
     uint32_t state = 99;
@@ -107,7 +107,7 @@ static void tokens_fill(const bench_gpu_fixture *it)
     BENCH_CUDA(cudaFreeHost(pinned));
 }
 
-/* Behind tokens_fill. */
+/* Call this after tokens_fill(). */
 static void loss_measure(const bench_gpu_fixture *it, const char *name, size_t vocabulary, size_t padded)
 {
     const tide_cross_entropy_args loss = {.logits = bench_gpu_part(it, 0),
@@ -151,7 +151,7 @@ static void ends_measure(const bench_gpu_fixture *it)
                  it->sizes.llama.vocabulary);
 }
 
-/* --- llama-3.1-8b's --- */
+/* --- kernels of llama-3.1-8b --- */
 
 static void rms_norm_measure(const bench_gpu_fixture *it)
 {
@@ -187,7 +187,7 @@ static void rms_norm_measure(const bench_gpu_fixture *it)
                   tide_rms_norm_backward_bytes(&backward));
 }
 
-/* Of queries, within rows that hold queries, keys and values, as Qwen3 has them. */
+/* The norm of each query head in rows that hold queries, keys and values, as in Qwen3. */
 static void head_norm_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
@@ -265,8 +265,8 @@ static void adam_measure(const bench_gpu_fixture *it)
                                         .variance = bench_gpu_part(it, 3),
                                         .elements = it->sizes.adam_elements,
                                         .decays = true};
-    BENCH_CUDA(cudaMemsetAsync(bench_gpu_part(it, 3), 0, it->sizes.part_bytes,
-                               it->stream)); /* no variance is negative */
+    /* variances must not be negative */
+    BENCH_CUDA(cudaMemsetAsync(bench_gpu_part(it, 3), 0, it->sizes.part_bytes, it->stream));
     const tide_adamw_args args = {.segments = &segment,
                                   .segment_count = 1,
                                   .factors = tide_adam_factors_make(1e-4, 0.9, 0.95, 1e-8, 0.1, 10, 1.0),

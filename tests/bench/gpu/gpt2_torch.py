@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""The peers that tidepool is measured against on a GPU: the same GPT-2, trained by PyTorch as its users would.
+"""Trains GPT-2 with PyTorch as its users would: the peers with which tidepool is compared on a GPU.
 
-usage: gpt2_torch.py --layers N --heads N --width N [--vocabulary 50257] [--seq-len 1024] --batch N [--micro-batch N]
-                     [--steps 12] [--way resident|fsdp] [--recompute] [--device cuda|cpu] [--no-compile]
+usage: gpt2_torch.py --layers N --heads N --width N --batch N [--micro-batch N] [--vocabulary 50257]
+                     [--seq-len 1024] [--steps 12] [--way resident|fsdp] [--recompute] [--device cuda|cpu] [--no-compile]
 
-  resident   everything on the GPU: bf16 autocast over fp32 params, torch.compile, scaled_dot_product_attention (flash),
-             fused AdamW; the figure to beat where a model fits
-  fsdp       FSDP2 (fully_shard a block) with CPU offload of params, gradients and optimizer, mixed precision bf16, activation
-             checkpoints, AdamW on the CPU (fused): the figure to beat where it does not. One rank, as we have one GPU
+    resident   everything on the GPU: bf16 autocast over fp32 params, torch.compile,
+               scaled_dot_product_attention (flash), fused AdamW; the figure to beat where a model fits
+    fsdp       FSDP2 (fully_shard a block) with CPU offload of params, gradients and optimizer, mixed
+               precision bf16, activation checkpoints, AdamW on the CPU (fused); one rank, for one GPU;
+               the figure to beat where a model does not fit
 
-Tokens are random: speed does not depend on them. A step is the whole batch (micro-batches accumulate), clip to norm 1, AdamW.
-Prints one JSON object: tokens a second of the median step (steps from the fourth on), the peak of the GPU's memory, params.
+Tokens are random, since speed does not depend on them. A step is the whole batch (micro-batches
+accumulate), clipping to norm 1, and AdamW. Prints one JSON object: tokens a second of the median step
+(steps from the fourth on), the peak of the GPU's memory, params.
 """
 import argparse
 import json
@@ -44,11 +46,11 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Blocks of one width, learned positions, the head tied to the embedding."""
+    """A GPT-2 with learned positions and the head tied to the embedding."""
 
     def __init__(self, options):
         super().__init__()
-        # A multiple of 128 rows, as PyTorch's users pad it: its matmuls are faster so.
+        # PyTorch's users pad the vocabulary to a multiple of 128 rows, which makes its matmuls faster.
         rows = (options.vocabulary + 127) // 128 * 128
         self.tokens, self.positions = nn.Embedding(rows, options.width), nn.Embedding(options.seq_len, options.width)
         self.blocks = nn.ModuleList(Block(options.width, options.heads) for _ in range(options.layers))
@@ -67,7 +69,7 @@ class GPT2(nn.Module):
 
 
 def shard(model, pin):
-    """FSDP2, a unit a block, everything that is trained kept on the host."""
+    """Applies FSDP2 with one unit for each block; everything trained stays on the host."""
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
     policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
               "offload_policy": CPUOffloadPolicy(pin_memory=pin)}
@@ -102,7 +104,8 @@ def build(options):
         os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": "0", "WORLD_SIZE": "1"})
         backend = "cuda:nccl,cpu:gloo" if options.device == "cuda" else "gloo"
         torch.distributed.init_process_group(backend)
-        model = GPT2(options)  # on the host: it may be larger than the GPU
+        # The model may be larger than the GPU, so it is made on the host.
+        model = GPT2(options)
         shard(model, pin=options.device == "cuda")
     else:
         model = GPT2(options).to(options.device)

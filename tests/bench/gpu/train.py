@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
-"""Figures of `tidepool train` on a GPU against what the same machine allows, and against PyTorch on it.
+"""Measures `tidepool train` on a GPU, against the machine's limits and against PyTorch.
 
 usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE] [--quick]
 
-  resident   gpt2, gpt2-xl and Llama 3.2 1B, bf16, T = 1024, no recompute, everything on the device: tokens a second, and the step
-             over its compute
-  budget     gpt2-xl on a quarter, a half and all of its model data as device budget: the step over the longest of what that run
-             itself needed: its compute, the bytes that it moved over what a plain copy carries, its Adam; and whether losses and
-             norms of all budgets are the same bits
-  streamed   Llama 3.1 8B, T = 4096, with a quarter of its model data as device budget, the rest in --host-memory: tokens a second,
-             and the step over its compute; fewer layers, and its name says so, if `tidepool plan` says that all do not fit
-  largest    the GPT of width 6144 with the most layers of which `tidepool plan` says that it fits in the GPU and --host-memory: it
-             must train; if it does not, one of three quarters of its layers is tried
-  peers      PyTorch compiled (gpt2, resident); FSDP2 with CPU offload and, on the same model, ours: larger ones while there is time
+    resident   gpt2, gpt2-xl and Llama 3.2 1B, bf16, T = 1024, no recompute, everything on the device:
+               tokens a second, and the step over its compute
+    budget     gpt2-xl with a quarter, a half and all of its model data as device budget: the step over
+               the longest of the run's own compute, its bytes at a plain copy's rate, and its Adam; and
+               whether all budgets give losses and norms with the same bits
+    streamed   Llama 3.1 8B, T = 4096, with a quarter of its model data as device budget and the rest in
+               --host-memory: tokens a second, and the step over its compute. If `tidepool plan` says that
+               the model does not fit, it gets fewer layers, and the figure's name says so.
+    largest    the GPT of width 6144 with the most layers that fit the GPU and --host-memory according to
+               `tidepool plan`: it must train; if it does not, one with three quarters of the layers is
+               tried
+    peers      PyTorch compiled (gpt2, resident); FSDP2 with CPU offload, and ours on the same model;
+               larger models while there is time
 
-Of the two large ones also the time from the last step to the program's end, when host memory is unpinned. They train on text: the
-sources and pages of this tree. A figure is the median of a run's steps from the fourth to the last but one. Prints one JSON object a line, as soon as
-it is known: {"name", "value", "unit"} and, where something is wanted, "bound" and "met". No run begins that --seconds (300) leave no
-time for. --quick takes small models and short sequences, on any device, and no PyTorch.
-Exit status 0 if all runs ended well, in time, and every bound is met, 1 if not, 77 if there is no PyTorch for the peers.
+streamed and largest also print the time from the last step to the program's end, in which host memory is
+unpinned. They train on text: the sources and pages of this tree. A figure is the median of a run's steps
+from the fourth to the last but one. The script prints one JSON object a line as soon as it is known:
+{"name", "value", "unit"} and, for a figure with a bound, "bound" and "met". It begins no run that would
+exceed --seconds (300). --quick uses small models and short sequences, on any device, and no PyTorch. Exit
+status 0 if all runs succeeded in time and every bound is met, 1 if not, 77 if there is no PyTorch for the
+peers.
 """
 import argparse
 import importlib.util
@@ -38,15 +43,17 @@ PEER = Path(__file__).with_name("gpt2_torch.py")
 TEXT_FOLDERS = ("chunk", "docs", "include", "kernels", "offload", "src", "tests", "tools")
 TEXT_SUFFIXES = (".c", ".h", ".cu", ".md", ".py", ".sh")
 TEXT_BYTES = 4 << 20
-# Of a GPU what the context, the libraries and the page tables of pinned host memory take, and a rest.
+# The part of a GPU's memory that no budget gets: for the context, the libraries, the page tables of pinned
+# host memory, and a reserve.
 DEVICE_SPARE_BYTES = 2 << 30
-# What plan is asked about: budgets are given, and this one's memory is large enough for them.
+# The machine for which `tidepool plan` plans. Only its memory matters, which is large enough for any budget
+# here.
 PLANNED_MACHINE = "h200"
 LARGEST_LAYERS = range(40, 8, -2)
 
-# name: layers, heads, width. Vocabulary 50257, 1024 positions, as the program's presets.
+# name: layers, heads, width. Vocabulary and positions are 50257 and 1024, as in the program's presets.
 MODELS = {"gpt2": (12, 12, 768), "gpt2-xl": (48, 25, 1600), "gpt2-nano": (6, 4, 256)}
-# name: the shape as in config.json, of Meta's Llama 3; the last is for --quick.
+# name: the shape of one of Meta's Llama 3 models as in config.json; the last is for --quick.
 LLAMAS = {"llama-3.2-1b": {"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
                            "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True},
           "llama-3.1-8b": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -60,12 +67,16 @@ def params_of(layers, width, vocabulary=50257, positions=1024):
 
 
 def flops_of_token(layers, width, seq_len):
-    """6 N of the matmuls and, causal, 6 L w T of attention: the model's own, recompute not counted."""
+    """Operations of a token: 6 N for the matmuls and, causal, 6 L w T for attention. Recompute does not
+    count.
+    """
     return 6 * params_of(layers, width) + 6 * layers * width * seq_len
 
 
 def llama_sizes(shape, seq_len):
-    """Params, and a token's operations: 6 N of the matmuls (a lookup is none) and, causal, 6 L w T of attention."""
+    """Params, and operations of a token: 6 N for the matmuls (without the embedding's lookup) and, causal, 6
+    L w T for attention.
+    """
     layers, width = shape["num_hidden_layers"], shape["hidden_size"]
     keys = width * shape["num_key_value_heads"] // shape["num_attention_heads"]
     body = layers * (2 * width * (width + keys) + 3 * width * shape["intermediate_size"] + 2 * width) + width
@@ -79,18 +90,21 @@ def gpt2_sizes(layers, width, seq_len):
 
 
 def text_of_tree():
-    """The same text wherever the tree is the same; over again until there is enough."""
+    """The text to train on: the tree's sources and pages, repeated to TEXT_BYTES. The same tree gives the
+    same text.
+    """
     paths = [path for name in TEXT_FOLDERS for path in sorted((ROOT / name).rglob("*")) if path.suffix in TEXT_SUFFIXES]
     text = b"".join(path.read_bytes() for path in paths)
     return (text * (TEXT_BYTES // len(text) + 1))[:TEXT_BYTES]
 
 
 class Run:
-    """One run of the program that ended well: its metrics, in the order of the steps, and how long it took to end."""
+    """A run of the program that succeeded: its metrics by step, and the time from its last step to its end."""
 
     def __init__(self, rows, exit_seconds):
         self.rows, self.exit_seconds = rows, exit_seconds
-        settled = rows[SETTLED_STEP - 1:-1] or rows  # the last waits for its own updates: no next forward hides them
+        # The last step does not count: it waits for its own updates, since no next forward hides them.
+        settled = rows[SETTLED_STEP - 1:-1] or rows
         self.median = {key: statistics.median(row[key] for row in settled) for key, value in settled[0].items()
                        if isinstance(value, (int, float))}
 
@@ -110,7 +124,7 @@ class Bench:
         self.text.write_bytes(text_of_tree())
 
     def figure(self, name, value, unit, bound=None, least=True, **more):
-        """`bound`: what the figure must reach (least) or must not pass."""
+        """`bound`: the least value allowed (least) or the most."""
         row = {"name": name, "value": value, "unit": unit, **more}
         if bound is not None:
             row["bound"] = bound
@@ -119,12 +133,13 @@ class Bench:
         print(json.dumps(row), flush=True)
 
     def has_time(self):
-        """For another run like the longest so far?"""
+        """Whether there is time for another run as long as the longest so far."""
         return time.monotonic() + self.longest < self.deadline
 
     def run(self, command, may_fail=False, right=(0,)):
-        """The finished process; None, saying why, if its exit status is not `right` (which is a failure of ours, unless it may
-        be) or it had no time."""
+        """Runs the command and returns the finished process. If its exit status is not in `right` or no time
+        was left, prints why, counts a failure unless may_fail, and returns None.
+        """
         told, why = " ".join(map(str, command[1:])), "no time was left for it"
         if self.has_time():
             began = time.monotonic()
@@ -170,7 +185,7 @@ class Bench:
             print(json.dumps({"what": "host memory", "model": Path(model).stem, "told": line}), flush=True)
         if run is None:
             return None
-        # The last step's line was written when the step had ended.
+        # The program wrote the last step's line when that step ended.
         return Run([json.loads(line) for line in metrics.read_text().splitlines()], run.ended - metrics.stat().st_mtime)
 
     def theirs(self, layers, heads, width, batch, micro_batch, *more):
@@ -179,11 +194,14 @@ class Bench:
         return run and json.loads(run.stdout.splitlines()[-1])
 
     def fitting(self, counts, config_of, sequences, micro_batch, *budgets, seq_len):
-        """The first of these counts of layers with which the model fits, as `tidepool plan` says; None, saying why, if none."""
+        """The first of these numbers of layers with which the model fits according to `tidepool plan`. None,
+        with a message, if there is none.
+        """
         for layers in counts:
             run = self.run([self.options.program, "plan", "--machine", PLANNED_MACHINE, "--json",
                             *self.shape(config_of(layers), sequences, micro_batch, seq_len), *budgets], right=(0, 1))
-            if run is None or not run.stdout:  # 1 is a plan's answer, too
+            # status 1 with output is a plan's answer too: it does not fit
+            if run is None or not run.stdout:
                 self.failed = True
                 print(f"plan of {layers} layers: {run.stderr.strip() if run else 'not made'}", file=sys.stderr, flush=True)
                 return None
@@ -201,20 +219,20 @@ class Bench:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     def all_memory(self):
-        """Both budgets; --quick: little of both, in small chunks."""
+        """Arguments for both budgets: all memory; with --quick little memory and small chunks."""
         if self.options.quick:
             return "--device-memory", 160 << 20, "--host-memory", "256MiB", "--chunk-size", "2MiB"
         gpu = next(gpu for gpu in self.info()["cuda"]["gpus"] if gpu["device"] == self.options.device)
         return "--device-memory", gpu["memory_bytes"] - DEVICE_SPARE_BYTES, *self.host_memory()
 
     def link_rate(self):
-        """What plain pinned copies carry each way."""
+        """Bytes a second of plain pinned copies, in and out."""
         rates = self.info()["rates"]
         return rates["h2d_bytes_per_second"], rates["d2h_bytes_per_second"]
 
 
 def same_bits(bench, name, runs):
-    """Of runs that must not differ in any bit, whatever moved."""
+    """Prints whether the runs' losses and norms have the same bits, which budgets must not change."""
     runs = [run for run in runs if run]
     if len(runs) > 1:
         same = all(run.bits() == runs[0].bits() for run in runs[1:])
@@ -222,7 +240,7 @@ def same_bits(bench, name, runs):
 
 
 def report(bench, name, run, sizes):
-    """Tokens a second and the step over its compute."""
+    """Prints tokens a second, and the step over its compute."""
     parts = {key: run[key] for key in ("step_seconds", "compute_seconds", "stall_seconds", "h2d_bytes", "d2h_bytes",
                                        "adam_host_seconds")}
     bench.figure(f"{name}: tokens a second", run["tokens_per_second"], "tokens/s", **parts, **sizes)
@@ -248,7 +266,9 @@ def resident(bench):
 
 
 def limits_of(run, link):
-    """What bounds this run's step: its own compute (what it recomputes included), its own bytes, its own updates."""
+    """The lower bounds of this run's step: its compute (with recompute), its bytes over the link, its
+    updates.
+    """
     return {"compute": run["compute_seconds"], "link in": run["h2d_bytes"] / link[0], "link out": run["d2h_bytes"] / link[1],
             "adam": max(run["adam_host_seconds"], run["adam_device_seconds"])}
 
@@ -259,7 +279,8 @@ def budget(bench):
     layers, _, width = MODELS[model]
     model_bytes = 14 * params_of(layers, width)
     link, runs = bench.link_rate(), []
-    for share in (4, 2, 1):  # the tight ones first: theirs are the bounds
+    # The tight budgets run first, since they are the ones with bounds.
+    for share in (4, 2, 1):
         given = [] if share == 1 else ["--device-memory", model_bytes // share]
         if quick:
             given += ["--chunk-size", "2MiB"]
@@ -318,7 +339,8 @@ def peers(bench):
     peer = bench.theirs(*MODELS["gpt2"], 16, 16)
     if peer:
         bench.figure("gpt2, resident: tokens a second of PyTorch, compiled", peer["tokens_per_second"], "tokens/s", peer=peer)
-    # Width 4096: 1.8 to 6.7 billion. FSDP2 needs long to begin, a minute and more for 16 layers: ours goes first.
+    # Width 4096: 1.8 to 6.7 billion params. Ours runs first, since FSDP2 takes a minute and more to begin
+    # with 16 layers.
     for layers in (8, 16, 24, 32):
         if layers > 8 and not bench.has_time():
             break
