@@ -4,8 +4,8 @@
 #include "src/checkpoint/check.h"
 
 #include "src/checkpoint/folder.h"
-#include "src/checkpoint/reader.h"
-#include "src/checkpoint/safetensors.h"
+#include "src/checkpoint/manifest.h"
+#include "src/safetensors/safetensors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -64,11 +64,11 @@ static bool look_at_manifest(looking *look, tide_manifest *manifest)
 {
     tide_checkpoint_check *check = look->check;
     tide_checkpoint_file_check *entry = entry_add(look, TIDE_MANIFEST_NAME);
-    tide_reader reader;
-    tide_status status = tide_reader_open(look->files, look->path, TIDE_MANIFEST_NAME, &reader);
+    tide_file file;
+    tide_status status = tide_manifest_open(look->files, look->path, TIDE_MANIFEST_NAME, &file);
     if (status == TIDE_OK) {
-        entry->bytes = reader.bytes;
-        tide_reader_close(&reader);
+        entry->bytes = file.bytes;
+        tide_file_close(&file);
         status = tide_manifest_read(look->files, look->path, manifest);
     }
     check->has_state = status == TIDE_OK;
@@ -81,16 +81,12 @@ static bool look_at_manifest(looking *look, tide_manifest *manifest)
 
 /* How many params model.safetensors holds, from its size: the length of the header, the header, fp32
  * elements. */
-static uint64_t elements_of(const tide_reader *reader)
+static uint64_t elements_of(const tide_file *file)
 {
-    uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
     uint64_t header_bytes = 0;
-    if (tide_reader_get(reader, 0, length, sizeof length) != TIDE_OK)
+    if (tide_safetensors_length(file, &header_bytes) != TIDE_OK)
         return 0;
-    for (int i = TIDE_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
-        header_bytes = header_bytes << 8 | length[i];
-    const uint64_t data_bytes = reader->bytes - sizeof length;
-    return header_bytes > data_bytes ? 0 : (data_bytes - header_bytes) / sizeof(float);
+    return (file->bytes - TIDE_SAFETENSORS_LENGTH_BYTES - header_bytes) / sizeof(float);
 }
 
 /* Does the check read the value's whole file, for its checksum? */
@@ -100,20 +96,20 @@ static bool reads(const looking *look, tide_value value)
            (look->depth == TIDE_CHECKPOINT_PARAMS && value == TIDE_VALUE_MASTER);
 }
 
-static void look_at_value(looking *look, tide_value value, const tide_manifest_file *file)
+static void look_at_value(looking *look, tide_value value, const tide_manifest_file *expected)
 {
     tide_checkpoint_file_check *entry = entry_add(look, tide_checkpoint_file(value));
-    tide_reader reader;
-    tide_status status = tide_reader_open(look->files, look->path, entry->name, &reader);
+    tide_file file;
+    tide_status status = tide_manifest_open(look->files, look->path, entry->name, &file);
     if (status == TIDE_OK) {
-        entry->bytes = reader.bytes;
-        status = tide_reader_size_check(&reader, file);
+        entry->bytes = file.bytes;
+        status = tide_manifest_size_check(&file, expected);
     }
     if (status == TIDE_OK && reads(look, value))
-        status = tide_reader_checksum_check(&reader, file, look->buffer, BUFFER_BYTES, tell, look);
+        status = tide_manifest_checksum_check(&file, expected, look->buffer, BUFFER_BYTES, tell, look);
     if (status == TIDE_OK && value == TIDE_VALUE_MASTER)
-        look->check->params = elements_of(&reader);
-    tide_reader_close(&reader);
+        look->check->params = elements_of(&file);
+    tide_file_close(&file);
     entry_end(entry, status);
     look->check->bytes += entry->bytes;
 }

@@ -129,11 +129,6 @@ void tide_folder_tmp_path(const tide_folder *folder, uint64_t step, uint64_t pro
     path_format(path, "%s/.tmp-%" PRIu64 "-%" PRIu64, folder->path, step, process_id);
 }
 
-void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES])
-{
-    path_format(path, "%s/%s", step_path, name);
-}
-
 /* ---- listing ---- */
 
 static int append(void **items, size_t *count, const void *item, size_t item_bytes)
@@ -154,7 +149,7 @@ static int manifest_open(const tide_folder *folder, uint64_t step)
     char step_path[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
     int handle;
     tide_folder_step_path(folder, step, step_path);
-    tide_folder_file_path(step_path, TIDE_MANIFEST_NAME, path);
+    path_format(path, "%s/" TIDE_MANIFEST_NAME, step_path);
     int error = folder->files->open(folder->files->context, path, &handle);
     if (error == 0)
         /* opened for reading only: closing can lose nothing */

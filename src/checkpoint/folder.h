@@ -44,9 +44,6 @@ bool tide_folder_step_of(const char *path, uint64_t *step);
 /* The folder in which `path` lies. */
 void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* The path of a file in DIR/step-N; `name` must be that of a checkpoint's file. */
-void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES]);
-
 /* Remove a .tmp-STEP-PID folder with its files. `was_named`: it may have been called step-N before, a name
  * that a power cut could bring back, so the call syncs DIR first. A folder that is gone is no failure. IO
  * names the folder that is left. */

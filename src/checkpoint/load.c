@@ -16,8 +16,7 @@
 
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
-#include "src/checkpoint/reader.h"
-#include "src/checkpoint/safetensors.h"
+#include "src/checkpoint/tensors.h"
 #include "src/files/printable.h"
 
 #include <assert.h>
@@ -58,11 +57,11 @@ static tide_status sizes_check(const tide_files *files, const char *path, const 
     tide_status status = TIDE_OK;
     for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(manifest) && status == TIDE_OK;
          value++) {
-        tide_reader reader;
-        status = tide_reader_open(files, path, tide_checkpoint_file(value), &reader);
+        tide_file file;
+        status = tide_manifest_open(files, path, tide_checkpoint_file(value), &file);
         if (status == TIDE_OK)
-            status = tide_reader_size_check(&reader, &manifest->files[value]);
-        tide_reader_close(&reader);
+            status = tide_manifest_size_check(&file, &manifest->files[value]);
+        tide_file_close(&file);
     }
     return status;
 }
@@ -135,9 +134,8 @@ typedef struct loading {
     void *context;
     /* read so far (in the end twice files_bytes), and the size of all files */
     uint64_t read_bytes, files_bytes;
-    tide_reader readers[TIDE_VALUE_COUNT];
-    uint64_t data_starts[TIDE_VALUE_COUNT]; /* offset in each file at which its data begins */
-    uint64_t *offsets;                      /* [value][tensor], counted from data_starts */
+    tide_file files[TIDE_VALUE_COUNT];
+    uint64_t *offsets; /* [value][tensor], in the value's file */
     float *buffer;
     size_t buffer_elements;
 } loading;
@@ -154,72 +152,40 @@ static void tell_checked(void *context, uint64_t bytes)
     load_tell(context, bytes);
 }
 
-static tide_status checksum_check(loading *load, const tide_reader *reader, const tide_manifest_file *file)
-{
-    return tide_reader_checksum_check(reader, file, load->buffer,
-                                      load->buffer_elements * sizeof *load->buffer, tell_checked, load);
-}
-
 /* Checks the header of a value's file. MASTER's is checked first, against the model. In a file of moments, a
  * tensor too few or too many is then damage, unless the manifest lists it as frozen. */
-static tide_status text_check(const loading *load, tide_value value, const char *text, size_t bytes)
+static tide_status header_check(loading *load, tide_value value)
 {
-    const tide_reader *reader = &load->readers[value];
+    const tide_file *file = &load->files[value];
     const size_t count = load->tensors->count;
     const tide_checkpoint_tensors saved = {load->saved, count};
+    tide_safetensors_header header;
     char message[1024];
-    const tide_status status =
-        tide_safetensors_header_check(text, bytes, reader->bytes - load->data_starts[value], reader->path,
-                                      &saved, value, load->offsets + (size_t)value * count);
+    tide_status status = tide_safetensors_read(file, count, &header);
+    if (status != TIDE_OK)
+        return status;
+    status =
+        tide_checkpoint_header_check(file, &header, &saved, value, load->offsets + (size_t)value * count);
+    if (status == TIDE_OK)
+        load_tell(load, header.data_start);
+    tide_safetensors_free(&header);
     if (status != TIDE_ERROR_MISMATCH || value == TIDE_VALUE_MASTER)
         return status;
     snprintf(message, sizeof message, "%s", tide_message());
     return tide_fail(TIDE_ERROR_CORRUPT, "%s, which its manifest does not say", message);
 }
 
-static tide_status header_check(loading *load, tide_value value)
-{
-    const tide_reader *reader = &load->readers[value];
-    uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
-    tide_status status = tide_reader_get(reader, 0, length, sizeof length);
-    if (status != TIDE_OK)
-        return status;
-    uint64_t header_bytes = 0;
-    for (int i = TIDE_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
-        header_bytes = header_bytes << 8 | length[i];
-    const uint64_t most = (load->tensors->count + 1) * (uint64_t)TIDE_SAFETENSORS_ENTRY_MAX_BYTES;
-    if (header_bytes > most || header_bytes > reader->bytes - sizeof length)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %.900s: a header of %" PRIu64 " bytes in a file of %" PRIu64
-                         ", of %zu tensors it has at most %" PRIu64,
-                         reader->path, header_bytes, reader->bytes, load->tensors->count, most);
-    char *text = malloc((size_t)header_bytes + 1);
-    if (text == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY,
-                         "checkpoint %.900s: no memory for its header of %" PRIu64 " bytes", reader->path,
-                         header_bytes);
-    load->data_starts[value] = sizeof length + header_bytes;
-    status = tide_reader_get(reader, sizeof length, text, (size_t)header_bytes);
-    if (status == TIDE_OK)
-        status = text_check(load, value, text, (size_t)header_bytes);
-    free(text);
-    return status;
-}
-
 static tide_status value_check(loading *load, const tide_files *files, const char *path, tide_value value,
-                               const tide_manifest_file *file)
+                               const tide_manifest_file *expected)
 {
-    tide_reader *reader = &load->readers[value];
-    tide_status status = tide_reader_open(files, path, tide_checkpoint_file(value), reader);
+    tide_file *file = &load->files[value];
+    tide_status status = tide_manifest_open(files, path, tide_checkpoint_file(value), file);
     if (status == TIDE_OK)
-        status = tide_reader_size_check(reader, file);
+        status = tide_manifest_size_check(file, expected);
     if (status == TIDE_OK)
-        status = checksum_check(load, reader, file);
-    if (status == TIDE_OK)
-        status = header_check(load, value);
-    if (status == TIDE_OK)
-        load_tell(load, load->data_starts[value]);
-    return status;
+        status = tide_manifest_checksum_check(
+            file, expected, load->buffer, load->buffer_elements * sizeof *load->buffer, tell_checked, load);
+    return status == TIDE_OK ? header_check(load, value) : status;
 }
 
 /* Reads a range of a tensor from the value's file and passes it on. Moments that the checkpoint lacks are
@@ -227,11 +193,10 @@ static tide_status value_check(loading *load, const tide_files *files, const cha
 static tide_status push_value(loading *load, size_t tensor, tide_value value, uint64_t first, uint64_t count)
 {
     const size_t bytes = (size_t)count * sizeof(float);
-    const uint64_t start =
-        load->data_starts[value] + load->offsets[(size_t)value * load->tensors->count + tensor];
+    const uint64_t start = load->offsets[(size_t)value * load->tensors->count + tensor];
     tide_status status = TIDE_OK;
     if (tide_checkpoint_tensor_has(&load->saved[tensor], value))
-        status = tide_reader_get(&load->readers[value], start + first * sizeof(float), load->buffer, bytes);
+        status = tide_file_get(&load->files[value], start + first * sizeof(float), load->buffer, bytes);
     else
         memset(load->buffer, 0, bytes);
     return status == TIDE_OK ? load->write(load->context, tensor, value, first, count, load->buffer) : status;
@@ -355,7 +320,7 @@ static void loading_free(loading *load)
     if (load == NULL)
         return;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        tide_reader_close(&load->readers[value]);
+        tide_file_close(&load->files[value]);
     free(load->saved);
     free(load->offsets);
     free(load->buffer);
@@ -368,7 +333,7 @@ static tide_status loading_make(const char *path, const tide_checkpoint_tensors 
     if (load == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to load it", path);
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        load->readers[value].handle = TIDE_READER_NONE;
+        load->files[value].handle = TIDE_FILE_CLOSED;
     load->tensors = tensors;
     load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
     load->buffer = malloc(load->buffer_elements * sizeof *load->buffer);

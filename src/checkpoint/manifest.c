@@ -274,3 +274,62 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *labe
         *manifest = parsed;
     return status;
 }
+
+/* ---- files ---- */
+
+tide_status tide_manifest_open(const tide_files *files, const char *step_path, const char *name,
+                               tide_file *file)
+{
+    const int error = tide_file_open(files, "checkpoint", step_path, name, file);
+    if (tide_files_is_absent(error))
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: the file is missing", file->path);
+    return error == 0 ? TIDE_OK : tide_file_fail(file, "opened", error);
+}
+
+tide_status tide_manifest_read(const tide_files *files, const char *step_path, tide_manifest *manifest)
+{
+    tide_file file;
+    char *text = NULL;
+    tide_status status = tide_manifest_open(files, step_path, TIDE_MANIFEST_NAME, &file);
+    if (status == TIDE_OK && file.bytes > TIDE_MANIFEST_MAX_BYTES)
+        status =
+            tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: %" PRIu64 " bytes are too many for a manifest",
+                      file.path, file.bytes);
+    if (status == TIDE_OK)
+        status = tide_file_text(&file, 0, (size_t)file.bytes, &text);
+    if (status == TIDE_OK)
+        status = tide_manifest_parse(text, (size_t)file.bytes, file.path, manifest);
+    free(text);
+    tide_file_close(&file);
+    return status;
+}
+
+tide_status tide_manifest_size_check(const tide_file *file, const tide_manifest_file *expected)
+{
+    if (file->bytes == expected->bytes)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_CORRUPT,
+                     "checkpoint %.900s: %s, it has %" PRIu64 " bytes instead of %" PRIu64, file->path,
+                     file->bytes < expected->bytes ? "truncated" : "too long", file->bytes, expected->bytes);
+}
+
+tide_status tide_manifest_checksum_check(const tide_file *file, const tide_manifest_file *expected,
+                                         void *buffer, size_t buffer_bytes, tide_manifest_tell tell,
+                                         void *context)
+{
+    uint32_t crc = 0;
+    for (uint64_t offset = 0; offset < file->bytes; offset += buffer_bytes) {
+        const uint64_t left = file->bytes - offset;
+        const size_t count = left < buffer_bytes ? (size_t)left : buffer_bytes;
+        const tide_status status = tide_file_get(file, offset, buffer, count);
+        if (status != TIDE_OK)
+            return status;
+        crc = tide_crc32c(crc, buffer, count);
+        tell(context, count);
+    }
+    if (crc != expected->crc32c)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %.900s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32,
+                         file->path, crc, expected->crc32c);
+    return TIDE_OK;
+}

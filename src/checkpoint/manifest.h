@@ -3,6 +3,7 @@
 #define TIDE_CHECKPOINT_MANIFEST_H
 
 #include "src/checkpoint/checkpoint.h"
+#include "src/safetensors/file.h"
 
 /* Version 2 has frozen tensors, version 3 weights alone. Their numbers differ so that programs that know only
  * earlier versions refuse them. */
@@ -46,5 +47,28 @@ TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, cha
  * the caller frees `frozen`, a block that also holds the names. */
 TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *label,
                                                tide_manifest *manifest);
+
+/* Open a file of the checkpoint at `step_path` for reading. CORRUPT: it is missing; a folder called step-N
+ * had all its files when it got that name. IO. On failure *file is closed. */
+TIDE_NODISCARD tide_status tide_manifest_open(const tide_files *files, const char *step_path,
+                                              const char *name, tide_file *file);
+
+/* Read the manifest of the checkpoint at `step_path`. The caller frees `frozen`. Status as for
+ * tide_manifest_open and tide_manifest_parse. */
+TIDE_NODISCARD tide_status tide_manifest_read(const tide_files *files, const char *step_path,
+                                              tide_manifest *manifest);
+
+/* CORRUPT: the file's size differs from the manifest's. */
+TIDE_NODISCARD tide_status tide_manifest_size_check(const tide_file *file,
+                                                    const tide_manifest_file *expected);
+
+/* Called after each part that was read; `bytes` is the part's size. */
+typedef void (*tide_manifest_tell)(void *context, uint64_t bytes);
+
+/* Read the whole file through the buffer. CORRUPT: its checksum differs from the manifest's. IO. */
+TIDE_NODISCARD tide_status tide_manifest_checksum_check(const tide_file *file,
+                                                        const tide_manifest_file *expected, void *buffer,
+                                                        size_t buffer_bytes, tide_manifest_tell tell,
+                                                        void *context);
 
 #endif

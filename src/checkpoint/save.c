@@ -21,11 +21,10 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
-#include "base/write_error.h"
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
-#include "src/checkpoint/safetensors.h"
+#include "src/checkpoint/tensors.h"
 #include "src/files/owner.h"
 
 #include <assert.h>
@@ -53,60 +52,19 @@ typedef struct saving {
     bool created_folder; /* this save has created DIR */
 } saving;
 
-/* ---- one file ---- */
+/* ---- the files ---- */
 
+/* A file that is being written, and the checksum of all its bytes so far. */
 typedef struct file_writer {
-    const tide_files *files;
-    char path[TIDE_CHECKPOINT_PATH_BYTES];
-    int handle;
-    uint64_t bytes;
+    tide_file file;
     uint32_t crc32c;
 } file_writer;
 
-static tide_status writer_fail(const file_writer *writer, const char *what, int error)
-{
-    return tide_fail(TIDE_ERROR_IO, "checkpoint %.800s: can't be %s at byte %" PRIu64 ": %s", writer->path,
-                     what, writer->bytes, tide_write_error(error));
-}
-
-static tide_status writer_open(const saving *save, const char *name, file_writer *writer)
-{
-    *writer = (file_writer){.files = save->files};
-    tide_folder_file_path(save->tmp_path, name, writer->path);
-    int error = save->files->create(save->files->context, writer->path, &writer->handle);
-    return error == 0 ? TIDE_OK : writer_fail(writer, "created", error);
-}
-
 static tide_status writer_put(file_writer *writer, const void *bytes, size_t count)
 {
-    const char *at = bytes;
     writer->crc32c = tide_crc32c(writer->crc32c, bytes, count);
-    while (count > 0) {
-        size_t done = 0;
-        int error = writer->files->write(writer->files->context, writer->handle, at, count, &done);
-        if (error != 0)
-            return writer_fail(writer, "written", error);
-        assert(done > 0 && done <= count);
-        at += done;
-        count -= done;
-        writer->bytes += done;
-    }
-    return TIDE_OK;
+    return tide_file_put(&writer->file, bytes, count);
 }
-
-/* Sync the file unless writing has failed; close it in any case. Returns the first failure. */
-static tide_status writer_close(file_writer *writer, tide_status status)
-{
-    int error = status == TIDE_OK ? writer->files->sync(writer->files->context, writer->handle) : 0;
-    if (error != 0)
-        status = writer_fail(writer, "synced", error);
-    error = writer->files->close(writer->files->context, writer->handle);
-    if (error != 0 && status == TIDE_OK)
-        status = writer_fail(writer, "closed", error);
-    return status;
-}
-
-/* ---- the files ---- */
 
 /* Write a range of a tensor: each value to its own file, if that file has the tensor. */
 static tide_status put_range(const saving *save, file_writer *writers, size_t tensor, uint64_t first,
@@ -140,7 +98,7 @@ static tide_status put_header(const saving *save, file_writer *writer, tide_valu
 {
     char *header;
     size_t header_bytes;
-    tide_status status = tide_safetensors_header_make(save->tensors, value, &header, &header_bytes);
+    tide_status status = tide_checkpoint_header_make(save->tensors, value, &header, &header_bytes);
     if (status != TIDE_OK)
         return status;
     status = writer_put(writer, header, header_bytes);
@@ -155,7 +113,9 @@ static tide_status save_values(saving *save)
     tide_value open = TIDE_VALUE_MASTER; /* the files of the values before this one are open */
     tide_status status = TIDE_OK;
     for (; open < tide_manifest_end(&save->manifest) && status == TIDE_OK; open++) {
-        status = writer_open(save, tide_checkpoint_file(open), &writers[open]);
+        writers[open].crc32c = 0;
+        status = tide_file_create(save->files, "checkpoint", save->tmp_path, tide_checkpoint_file(open),
+                                  &writers[open].file);
         if (status != TIDE_OK)
             break;
         status = put_header(save, &writers[open], open);
@@ -163,8 +123,8 @@ static tide_status save_values(saving *save)
     for (size_t i = 0; i < save->tensors->count && status == TIDE_OK; i++)
         status = put_tensor(save, writers, i);
     for (tide_value value = TIDE_VALUE_MASTER; value < open; value++) {
-        status = writer_close(&writers[value], status);
-        save->manifest.files[value] = (tide_manifest_file){writers[value].bytes, writers[value].crc32c};
+        status = tide_file_finish(&writers[value].file, status);
+        save->manifest.files[value] = (tide_manifest_file){writers[value].file.bytes, writers[value].crc32c};
     }
     return status;
 }
@@ -191,10 +151,10 @@ static tide_status save_manifest(const saving *save, uint64_t *manifest_bytes)
     tide_status status = tide_manifest_make(&save->manifest, &text, &bytes);
     if (status != TIDE_OK)
         return status;
-    file_writer writer;
-    status = writer_open(save, TIDE_MANIFEST_NAME, &writer);
+    tide_file file;
+    status = tide_file_create(save->files, "checkpoint", save->tmp_path, TIDE_MANIFEST_NAME, &file);
     if (status == TIDE_OK)
-        status = writer_close(&writer, writer_put(&writer, text, bytes));
+        status = tide_file_finish(&file, tide_file_put(&file, text, bytes));
     free(text);
     *manifest_bytes = bytes;
     return status;
@@ -409,7 +369,7 @@ static tide_status value_bytes(const tide_checkpoint_tensors *tensors, tide_valu
 {
     char *header;
     size_t header_bytes;
-    const tide_status status = tide_safetensors_header_make(tensors, value, &header, &header_bytes);
+    const tide_status status = tide_checkpoint_header_make(tensors, value, &header, &header_bytes);
     if (status != TIDE_OK)
         return status;
     free(header);

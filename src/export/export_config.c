@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/weights/json.h"
+#include "src/safetensors/json.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
@@ -21,11 +21,11 @@ static const char *dtype_word(tide_weights_dtype dtype)
  * else 17. NULL: no memory. */
 static char *made_text(const json_t *root)
 {
-    char *text = tide_weights_json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    char *text = tide_json_object_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_t *back = text != NULL ? json_loads(text, 0, NULL) : NULL;
     if (back != NULL && !json_equal(back, (json_t *)root)) {
         free(text);
-        text = tide_weights_json_text(root, JSON_INDENT(2));
+        text = tide_json_object_text(root, JSON_INDENT(2));
     }
     const size_t length = text != NULL ? strlen(text) : 0;
     char *line = back != NULL && text != NULL ? realloc(text, length + 2) : NULL;

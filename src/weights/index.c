@@ -1,7 +1,7 @@
 #include "src/weights/index.h"
 
 #include "src/files/printable.h"
-#include "src/weights/json.h"
+#include "src/safetensors/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ tide_status tide_weights_index_parse(const char *text, size_t bytes, const char 
                                      tide_weights_index *index)
 {
     json_t *root = NULL;
-    tide_status status = tide_weights_json_parse(text, bytes, label, "it", &root);
+    tide_status status = tide_json_object_parse(text, bytes, "weights", label, "it", &root);
     if (status != TIDE_OK)
         return status;
     tide_weights_index parsed = {.json = root};
@@ -86,13 +86,13 @@ const char *tide_weights_index_file(const tide_weights_index *index, const char 
 }
 
 const char *tide_weights_index_lacking(const tide_weights_index *index, const char *file,
-                                       const tide_weights_header *header)
+                                       const tide_safetensors_header *header)
 {
     const char *name;
     json_t *item;
     json_object_foreach(json_object_get(index->json, "weight_map"), name, item)
     {
-        if (strcmp(json_string_value(item), file) == 0 && !tide_weights_header_has(header, name))
+        if (strcmp(json_string_value(item), file) == 0 && tide_safetensors_find(header, name) == NULL)
             return name;
     }
     return NULL;

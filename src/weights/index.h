@@ -3,7 +3,7 @@
 #ifndef TIDE_WEIGHTS_INDEX_H
 #define TIDE_WEIGHTS_INDEX_H
 
-#include "src/weights/header.h"
+#include "src/safetensors/safetensors.h"
 
 typedef struct tide_weights_index {
     const char **files; /* each once, sorted bytewise */
@@ -24,6 +24,6 @@ const char *tide_weights_index_file(const tide_weights_index *index, const char 
 /* The first tensor that the index places in the file although the file's header lacks it; NULL: there is
  * none. */
 const char *tide_weights_index_lacking(const tide_weights_index *index, const char *file,
-                                       const tide_weights_header *header);
+                                       const tide_safetensors_header *header);
 
 #endif

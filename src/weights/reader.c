@@ -2,7 +2,7 @@
  *
  *   1. Find the files: model.safetensors, or those that the index names. If neither is there, the message
  *      says what is there instead.
- *   2. Open each file, read its header and check it by itself (header.c).
+ *   2. Open each file, read its header and check it by itself (safetensors.c).
  *   3. Look up each of the header's tensors: it is wanted, ignored or unknown. If there is an index, it must
  *      name the same file for the tensor.
  *   4. Check that no tensor is missing.
@@ -11,7 +11,7 @@
  * remain.
  */
 #include "src/files/printable.h"
-#include "src/weights/header.h"
+#include "src/safetensors/safetensors.h"
 #include "src/weights/index.h"
 #include "src/weights/reader_internal.h"
 
@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, SHAPE_BYTES = 160, NAME_BYTES = 256 };
+enum { NAME_BYTES = 256 };
 
 /* The inputs of opening a folder, and the weights that it fills. */
 typedef struct opening {
@@ -112,21 +112,6 @@ static bool name_is_duplicate(const tide_weights_names *names, const char *name)
 
 /* ---- one tensor ---- */
 
-static void shape_text(uint64_t rank, const uint64_t *shape, char text[SHAPE_BYTES])
-{
-    size_t length = (size_t)snprintf(text, SHAPE_BYTES, "[");
-    for (uint64_t i = 0; i < rank && i < TIDE_WEIGHTS_SHAPE_SHOWN; i++)
-        length +=
-            (size_t)snprintf(text + length, SHAPE_BYTES - length, "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
-    snprintf(text + length, SHAPE_BYTES - length, "%s]", rank > TIDE_WEIGHTS_SHAPE_SHOWN ? ", ..." : "");
-}
-
-static bool shape_is_right(const tide_weights_entry *entry, const tide_weights_tensor *tensor)
-{
-    return entry->rank == tensor->rank &&
-           memcmp(entry->shape, tensor->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
-}
-
 static bool dtype_find(const char *name, tide_weights_dtype *dtype)
 {
     for (int i = 0; i < TIDE_WEIGHTS_DTYPES; i++) {
@@ -138,24 +123,18 @@ static bool dtype_find(const char *name, tide_weights_dtype *dtype)
     return false;
 }
 
-static tide_status entry_check(const tide_weights_entry *entry, const char *path,
+static tide_status entry_check(const tide_safetensors_entry *entry, const tide_file *file,
                                const tide_weights_tensor *tensor, tide_weights_dtype *dtype)
 {
     if (!dtype_find(entry->dtype, dtype))
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "weights %.600s: tensor %s has dtype %s, it must be BF16, F16 or F32", path,
+                         "weights %.600s: tensor %s has dtype %s, it must be BF16, F16 or F32", file->path,
                          tide_printable(entry->name).text, tide_printable(entry->dtype).text);
-    if (shape_is_right(entry, tensor))
-        return TIDE_OK;
-    char found[SHAPE_BYTES], wanted[SHAPE_BYTES];
-    shape_text(entry->rank, entry->shape, found);
-    shape_text(tensor->rank, tensor->shape, wanted);
-    return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s has shape %s, it must be %s", path,
-                     tide_printable(entry->name).text, found, wanted);
+    return tide_safetensors_shape_check(file, entry, tensor->rank, tensor->shape);
 }
 
 /* Checks that the index names this file for the tensor. */
-static tide_status entry_check_index(const opening *it, const tide_weights_entry *entry, const char *path,
+static tide_status entry_check_index(const opening *it, const tide_safetensors_entry *entry, const char *path,
                                      const char *file_name)
 {
     const char *indexed = tide_weights_index_file(it->index, entry->name);
@@ -170,8 +149,8 @@ static tide_status entry_check_index(const opening *it, const tide_weights_entry
     return TIDE_OK;
 }
 
-static tide_status entry_take(const opening *it, const tide_weights_entry *entry,
-                              const tide_weights_file *file, const char *file_name, uint64_t data_offset)
+static tide_status entry_take(const opening *it, const tide_safetensors_entry *entry, const tide_file *file,
+                              const char *file_name, uint64_t data_offset)
 {
     const tide_weights_named *found = tensor_find(it, entry->name);
     const bool is_duplicate = found == NULL && name_is_duplicate(it->names, entry->name);
@@ -191,7 +170,7 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
                          "weights %.600s: tensor %s is there twice, with and without %s in front", file->path,
                          is_duplicate ? it->names->duplicate : found->name, it->names->optional_prefix);
     tide_weights_dtype dtype = TIDE_WEIGHTS_F32;
-    tide_status status = entry_check(entry, file->path, &it->names->tensors[tensor], &dtype);
+    tide_status status = entry_check(entry, file, &it->names->tensors[tensor], &dtype);
     if (status == TIDE_OK && !is_duplicate)
         status = name_check_prefix(it, file->path, entry->name, found->name);
     if (status == TIDE_OK)
@@ -201,123 +180,10 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
 
 /* ---- one file ---- */
 
-static tide_status path_make(const char *folder, const char *name, char path[PATH_BYTES])
+static tide_status file_take(const opening *it, const tide_file *file, const char *file_name)
 {
-    const int length = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
-    if (length < 0 || length >= PATH_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "weights %.600s: the path is longer than %d bytes", folder,
-                         PATH_BYTES - 1);
-    return TIDE_OK;
-}
-
-static tide_status open_fail(const char *path, int error)
-{
-    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be opened: %s", path, strerror(error));
-}
-
-/* Opens the file and gets its size. If the file does not exist, *error is ENOENT and there is no message. */
-static tide_status file_open(const tide_files *files, const char *path, tide_weights_file *file, int *error)
-{
-    int handle;
-    uint64_t bytes;
-    *error = files->open(files->context, path, &handle);
-    if (*error != 0)
-        return *error == ENOENT ? TIDE_ERROR_IO : open_fail(path, *error);
-    *error = files->size(files->context, handle, &bytes);
-    char *copy = *error == 0 ? strdup(path) : NULL;
-    if (copy != NULL) {
-        *file = (tide_weights_file){copy, handle, bytes};
-        return TIDE_OK;
-    }
-    files->close(files->context, handle); /* read only: nothing can be lost */
-    if (*error == 0)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to open it", path);
-    return open_fail(path, *error);
-}
-
-static void file_close(const tide_files *files, tide_weights_file *file)
-{
-    files->close(files->context, file->handle);
-    free(file->path);
-}
-
-/* Reads a part of the file into a block that the caller frees. */
-static tide_status file_text(const tide_files *files, const tide_weights_file *file, uint64_t offset,
-                             size_t bytes, char **text)
-{
-    char *block = malloc(bytes + 1);
-    if (block == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %zu bytes of it",
-                         file->path, bytes);
-    const int error = tide_weights_file_get(files, file->handle, offset, block, bytes);
-    if (error != 0) {
-        free(block);
-        return tide_weights_file_get_fail(file->path, error);
-    }
-    *text = block;
-    return TIDE_OK;
-}
-
-/* The most bytes of JSON that may describe the model's tensors. */
-static uint64_t json_most(const opening *it)
-{
-    const uint64_t most =
-        TIDE_WEIGHTS_HEADER_FREE_BYTES + (uint64_t)TIDE_WEIGHTS_HEADER_ENTRY_BYTES * it->names->count;
-    return most < TIDE_WEIGHTS_HEADER_MAX_BYTES ? most : TIDE_WEIGHTS_HEADER_MAX_BYTES;
-}
-
-static tide_status header_length(const opening *it, const tide_weights_file *file, uint64_t *header_bytes)
-{
-    const tide_files *files = it->weights->files;
-    unsigned char raw[TIDE_WEIGHTS_LENGTH_BYTES];
-    uint64_t length = 0;
-    if (file->bytes < sizeof raw)
-        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: truncated, it has %" PRIu64 " bytes",
-                         file->path, file->bytes);
-    const int error = tide_weights_file_get(files, file->handle, 0, raw, sizeof raw);
-    if (error != 0)
-        return tide_weights_file_get_fail(file->path, error);
-    if (memcmp(raw, "version ", sizeof raw) == 0)
-        return tide_fail(
-            TIDE_ERROR_CORRUPT,
-            "weights %.600s: this is Git LFS's pointer to the file, get the file itself (git lfs pull)",
-            file->path);
-    for (size_t i = sizeof raw; i-- > 0;)
-        length = length << 8 | raw[i];
-    if (length > TIDE_WEIGHTS_HEADER_MAX_BYTES)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "weights %.600s: not a safetensors file, its header would have %" PRIu64
-                         " bytes, at most %d may be",
-                         file->path, length, TIDE_WEIGHTS_HEADER_MAX_BYTES);
-    if (length > json_most(it))
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "weights %.600s: its header would have %" PRIu64
-                         " bytes, of a model of %zu tensors at most %" PRIu64 " may be",
-                         file->path, length, it->names->count, json_most(it));
-    if (length > file->bytes - sizeof raw)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "weights %.600s: truncated, its header needs %" PRIu64
-                         " bytes and there are %" PRIu64,
-                         file->path, length, file->bytes - sizeof raw);
-    *header_bytes = length;
-    return TIDE_OK;
-}
-
-static tide_status file_take(const opening *it, const tide_weights_file *file, const char *file_name)
-{
-    const tide_files *files = it->weights->files;
-    tide_weights_header header;
-    uint64_t header_bytes = 0;
-    char *text = NULL;
-    tide_status status = header_length(it, file, &header_bytes);
-    if (status == TIDE_OK)
-        status = file_text(files, file, TIDE_WEIGHTS_LENGTH_BYTES, (size_t)header_bytes, &text);
-    if (status != TIDE_OK)
-        return status;
-    const uint64_t data_offset = TIDE_WEIGHTS_LENGTH_BYTES + header_bytes;
-    status =
-        tide_weights_header_parse(text, (size_t)header_bytes, file->bytes - data_offset, file->path, &header);
-    free(text);
+    tide_safetensors_header header;
+    tide_status status = tide_safetensors_read(file, it->names->count, &header);
     if (status != TIDE_OK)
         return status;
     const char *lacking =
@@ -327,8 +193,8 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
                            "weights %.600s: tensor %s is missing, " TIDE_WEIGHTS_INDEX_NAME " places it here",
                            file->path, tide_printable(lacking).text);
     for (size_t i = 0; i < header.count && status == TIDE_OK; i++)
-        status = entry_take(it, &header.entries[i], file, file_name, data_offset);
-    tide_weights_header_free(&header);
+        status = entry_take(it, &header.entries[i], file, file_name, header.data_start);
+    tide_safetensors_free(&header);
     return status;
 }
 
@@ -359,8 +225,8 @@ static tide_status missing_check(const opening *it, const char *path)
     }
     if (first == NULL)
         return TIDE_OK;
-    char shape[SHAPE_BYTES], others[48] = "";
-    shape_text(first->rank, first->shape, shape);
+    char shape[TIDE_SAFETENSORS_SHAPE_BYTES], others[48] = "";
+    tide_safetensors_shape_text(first->rank, first->shape, shape);
     if (missing > 1)
         snprintf(others, sizeof others, ", and %zu other%s", missing - 1, missing == 2 ? "" : "s");
     return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s of shape %s is missing%s", path,
@@ -370,72 +236,64 @@ static tide_status missing_check(const opening *it, const char *path)
 static tide_status shards_take(opening *it)
 {
     tide_weights *weights = it->weights;
-    char path[PATH_BYTES];
     weights->opened = malloc(it->index->file_count * sizeof *weights->opened);
     if (weights->opened == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for %zu files", it->folder,
                          it->index->file_count);
     for (size_t i = 0; i < it->index->file_count; i++) {
         const char *name = it->index->files[i];
-        tide_weights_file *file = &weights->opened[i];
-        int error = 0;
-        tide_status status = path_make(it->folder, name, path);
-        if (status == TIDE_OK)
-            status = file_open(weights->files, path, file, &error);
-        if (status != TIDE_OK)
-            return error == ENOENT ? open_fail(path, error) : status;
+        tide_file *file = &weights->opened[i];
+        const int error = tide_file_open(weights->files, "weights", it->folder, name, file);
+        if (error != 0)
+            return tide_file_fail(file, "opened", error);
         weights->opened_count++;
-        status = file_take(it, file, name);
+        const tide_status status = file_take(it, file, name);
         if (status != TIDE_OK)
             return status;
     }
     return TIDE_OK;
 }
 
-/* Reads the index, then the shards that it names. Closes the index's file. */
-static tide_status index_take(opening *it, tide_weights_file *file)
+/* Reads the index, then the shards that it names. */
+static tide_status index_take(opening *it, const tide_file *file)
 {
-    const tide_files *files = it->weights->files;
+    const uint64_t most = tide_safetensors_most_bytes(it->names->count);
     tide_weights_index index = {0};
     char *text = NULL;
-    tide_status status = TIDE_OK;
-    if (file->bytes > json_most(it))
-        status = tide_fail(TIDE_ERROR_CORRUPT,
-                           "weights %.600s: it has %" PRIu64
-                           " bytes, of a model of %zu tensors at most %" PRIu64 " may be",
-                           file->path, file->bytes, it->names->count, json_most(it));
-    if (status == TIDE_OK)
-        status = file_text(files, file, 0, (size_t)file->bytes, &text);
-    if (status == TIDE_OK)
-        status = tide_weights_index_parse(text, (size_t)file->bytes, file->path, &index);
+    if (file->bytes > most)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: it has %" PRIu64
+                         " bytes, of a model of %zu tensors at most %" PRIu64 " may be",
+                         file->path, file->bytes, it->names->count, most);
+    tide_status status = tide_file_text(file, 0, (size_t)file->bytes, &text);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_weights_index_parse(text, (size_t)file->bytes, file->path, &index);
     free(text);
-    if (status == TIDE_OK) {
-        it->index = &index;
-        status = shards_take(it);
-        if (status == TIDE_OK)
-            status = missing_check(it, file->path);
-        it->index = NULL;
-        tide_weights_index_free(&index);
-    }
-    file_close(files, file);
+    if (status != TIDE_OK)
+        return status;
+    it->index = &index;
+    status = shards_take(it);
+    if (status == TIDE_OK)
+        status = missing_check(it, file->path);
+    it->index = NULL;
+    tide_weights_index_free(&index);
     return status;
 }
 
-static tide_status single_take(opening *it, const tide_weights_file *file)
+/* Takes over the open file, or closes it. */
+static tide_status single_take(opening *it, tide_file *file)
 {
     tide_weights *weights = it->weights;
     weights->opened = malloc(sizeof *weights->opened);
     if (weights->opened == NULL) {
-        tide_weights_file given_up = *file;
-        const tide_status status =
-            tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to open it", file->path);
-        file_close(weights->files, &given_up);
-        return status;
+        tide_file_close(file);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to open it", file->path);
     }
     weights->opened[0] = *file;
     weights->opened_count = 1;
     const tide_status status = file_take(it, &weights->opened[0], TIDE_WEIGHTS_SINGLE_NAME);
-    return status == TIDE_OK ? missing_check(it, weights->opened[0].path) : status;
+    return status == TIDE_OK ? missing_check(it, file->path) : status;
 }
 
 /* `name`: a file of weights in a format that is not supported; of several the bytewise first. `nowhere`: one
@@ -466,7 +324,7 @@ static tide_status nothing_fail(const tide_files *files, const char *folder)
     other_format other = {"", NULL};
     const int error = files->list(files->context, folder, other_format_see, &other);
     if (error != 0)
-        return open_fail(folder, error);
+        return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be opened: %s", folder, strerror(error));
     if (other.nowhere != NULL)
         return tide_fail(TIDE_ERROR_IO,
                          "weights %.600s/%s: a link that leads nowhere, it must be the file or lead to it",
@@ -489,24 +347,17 @@ static tide_status nothing_fail(const tide_files *files, const char *folder)
 static tide_status folder_take(opening *it)
 {
     const tide_files *files = it->weights->files;
-    tide_weights_file file;
-    char path[PATH_BYTES];
-    int error = 0;
-    tide_status status = path_make(it->folder, TIDE_WEIGHTS_SINGLE_NAME, path);
-    if (status != TIDE_OK)
-        return status;
-    status = file_open(files, path, &file, &error);
-    if (status == TIDE_OK)
+    tide_file file;
+    int error = tide_file_open(files, "weights", it->folder, TIDE_WEIGHTS_SINGLE_NAME, &file);
+    if (error == 0)
         return single_take(it, &file);
-    if (error != ENOENT)
-        return status;
-    status = path_make(it->folder, TIDE_WEIGHTS_INDEX_NAME, path);
-    if (status != TIDE_OK)
-        return status;
-    status = file_open(files, path, &file, &error);
-    if (status == TIDE_OK)
-        return index_take(it, &file);
-    return error == ENOENT ? nothing_fail(files, it->folder) : status;
+    if (error == ENOENT)
+        error = tide_file_open(files, "weights", it->folder, TIDE_WEIGHTS_INDEX_NAME, &file);
+    if (error != 0)
+        return error == ENOENT ? nothing_fail(files, it->folder) : tide_file_fail(&file, "opened", error);
+    const tide_status status = index_take(it, &file);
+    tide_file_close(&file);
+    return status;
 }
 
 tide_status tide_weights_open_on(const tide_files *files, const char *folder, const tide_weights_names *names,
@@ -548,7 +399,7 @@ void tide_weights_close(tide_weights *weights)
     if (weights == NULL)
         return;
     for (size_t i = 0; i < weights->opened_count; i++)
-        file_close(weights->files, &weights->opened[i]);
+        tide_file_close(&weights->opened[i]);
     free(weights->opened);
     free(weights->places);
     free(weights);

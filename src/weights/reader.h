@@ -35,8 +35,8 @@ typedef struct tide_weights tide_weights;
 /* Open a folder. Messages name the file and the tensor. IO: a file can't be opened or read, or there is none.
  * CORRUPT: a file is damaged, or the index contradicts its shards. MISMATCH: the files are sound but of
  * another model: a tensor is missing, unknown or of another shape. UNSUPPORTED: a dtype that is not BF16, F16
- * or F32, weights in another format. ARGUMENT: `names` has a tensor without a valid shape or a name twice; a
- * path is too long. NO_MEMORY. On failure nothing stays open. */
+ * or F32, weights in another format. ARGUMENT: `names` has a tensor without a valid shape or a name twice.
+ * NO_MEMORY. On failure nothing stays open. */
 TIDE_NODISCARD tide_status tide_weights_open(const char *folder, const tide_weights_names *names,
                                              tide_weights **weights);
 

@@ -2,17 +2,12 @@
 #ifndef TIDE_WEIGHTS_READER_INTERNAL_H
 #define TIDE_WEIGHTS_READER_INTERNAL_H
 
+#include "src/safetensors/file.h"
 #include "src/weights/reader.h"
-
-typedef struct tide_weights_file {
-    char *path;
-    int handle;
-    uint64_t bytes;
-} tide_weights_file;
 
 /* Where a tensor's values lie. */
 typedef struct tide_weights_place {
-    const tide_weights_file *file; /* NULL: not found yet */
+    const tide_file *file; /* NULL: not found yet */
     tide_weights_dtype dtype;
     uint64_t offset; /* in the file */
 } tide_weights_place;
@@ -29,14 +24,8 @@ struct tide_weights {
     tide_weights_place duplicate;
     /* named: some name has decided named_otherwise (tide_weights_named_otherwise) */
     bool named, named_otherwise;
-    tide_weights_file *opened;
+    tide_file *opened;
     size_t opened_count; /* how many of `opened` are open */
 };
-
-/* Read exactly `bytes`. Returns 0 or an errno value; ENODATA: the file is too short. */
-int tide_weights_file_get(const tide_files *files, int handle, uint64_t offset, void *buffer, size_t bytes);
-
-/* The failure to report for an error of tide_weights_file_get. */
-tide_status tide_weights_file_get_fail(const char *path, int error);
 
 #endif

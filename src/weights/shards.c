@@ -1,7 +1,6 @@
 #include "src/weights/shards.h"
 
-#include "src/weights/header.h"
-#include "src/weights/json.h"
+#include "src/safetensors/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,72 +101,6 @@ void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
                  shards->count);
 }
 
-static json_t *tensor_json(const tide_weights_tensor *tensor, tide_weights_dtype dtype, uint64_t begin,
-                           uint64_t bytes)
-{
-    json_t *shape = json_array();
-    for (uint32_t i = 0; i < tensor->rank && shape != NULL; i++) {
-        if (json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i])) != 0) {
-            json_decref(shape);
-            return NULL;
-        }
-    }
-    if (shape == NULL)
-        return NULL;
-    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", tide_weights_dtype_name(dtype), "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + bytes));
-}
-
-static tide_status no_memory(const char *what)
-{
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "weights: no memory for the names in %s, or they are not UTF-8",
-                     what);
-}
-
-/* Puts the length in front of the text and pads the text, so that the data starts at a multiple of 8. */
-static tide_status header_frame(const char *text, char **header, size_t *header_bytes)
-{
-    const size_t text_bytes = strlen(text);
-    const size_t padded_bytes = (text_bytes + 7) / 8 * 8;
-    if (padded_bytes > TIDE_WEIGHTS_HEADER_MAX_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "weights: a header of %zu bytes, at most %d may be",
-                         padded_bytes, TIDE_WEIGHTS_HEADER_MAX_BYTES);
-    char *framed = malloc(TIDE_WEIGHTS_LENGTH_BYTES + padded_bytes);
-    if (framed == NULL)
-        return no_memory("a header");
-    for (int i = 0; i < TIDE_WEIGHTS_LENGTH_BYTES; i++)
-        framed[i] = (char)((uint64_t)padded_bytes >> (8 * i) & 0xff);
-    memcpy(framed + TIDE_WEIGHTS_LENGTH_BYTES, text, text_bytes);
-    memset(framed + TIDE_WEIGHTS_LENGTH_BYTES + text_bytes, ' ', padded_bytes - text_bytes);
-    *header = framed;
-    *header_bytes = TIDE_WEIGHTS_LENGTH_BYTES + padded_bytes;
-    return TIDE_OK;
-}
-
-tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
-                                      const tide_weights_tensor *tensors, tide_weights_dtype dtype,
-                                      char **header, size_t *header_bytes)
-{
-    json_t *root = json_object();
-    uint64_t begin = 0;
-    char *text = NULL;
-    int failed =
-        root == NULL || json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt"));
-    for (size_t i = shards->first[shard]; i < shards->first[shard + 1] && !failed; i++) {
-        const tide_weights_tensor *tensor = &tensors[shards->tensors[i]];
-        const uint64_t bytes = tide_weights_elements(tensor) * tide_weights_dtype_bytes(dtype);
-        failed = json_object_set_new(root, tensor->name, tensor_json(tensor, dtype, begin, bytes));
-        begin += bytes;
-    }
-    if (!failed)
-        text = tide_weights_json_text(root, JSON_COMPACT);
-    const tide_status status =
-        text != NULL ? header_frame(text, header, header_bytes) : no_memory("a header");
-    free(text);
-    json_decref(root);
-    return status;
-}
-
 static int map_fill(json_t *map, const tide_weights_shards *shards, const tide_weights_tensor *tensors)
 {
     int failed = 0;
@@ -187,10 +120,11 @@ tide_status tide_weights_shards_index(const tide_weights_shards *shards, const t
         json_pack("{s:{s:I}, s:{}}", "metadata", "total_size", (json_int_t)shards->bytes, "weight_map");
     char *text = NULL;
     if (root != NULL && map_fill(json_object_get(root, "weight_map"), shards, tensors) == 0)
-        text = tide_weights_json_text(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
+        text = tide_json_object_text(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
     json_decref(root);
     if (text == NULL)
-        return no_memory(TIDE_WEIGHTS_INDEX_NAME);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights: no memory for the names in " TIDE_WEIGHTS_INDEX_NAME
+                                               ", or they are not UTF-8");
     *index = text;
     return TIDE_OK;
 }

@@ -27,13 +27,7 @@ void tide_weights_shards_free(tide_weights_shards *shards);
 void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
                              char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
 
-/* The header of one file, preceded by its length, and the index of all files, each in a block that the
- * caller frees. ARGUMENT: the header is larger than the format allows. NO_MEMORY, also for a name that is
- * not UTF-8. */
-TIDE_NODISCARD tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
-                                                     const tide_weights_tensor *tensors,
-                                                     tide_weights_dtype dtype, char **header,
-                                                     size_t *header_bytes);
+/* The index of all files, a block that the caller frees. NO_MEMORY, also for a name that is not UTF-8. */
 TIDE_NODISCARD tide_status tide_weights_shards_index(const tide_weights_shards *shards,
                                                      const tide_weights_tensor *tensors, char **index);
 

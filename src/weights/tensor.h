@@ -9,16 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parsing a header takes 13 times its bytes of memory, and 90 ns per byte. So the reader refuses a header
- * that is larger than a model of so many tensors can need. An entry has some 150 bytes and a name of at most
- * 255 bytes, each of which may be an escape of 6. "__metadata__" has some 100 bytes, in some files some 100
- * KB. */
-enum {
-    TIDE_WEIGHTS_RANK_MAX = 2,
-    TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000, /* safetensors' own limit */
-    TIDE_WEIGHTS_HEADER_ENTRY_BYTES = 2048,
-    TIDE_WEIGHTS_HEADER_FREE_BYTES = 4 << 20,
-};
+enum { TIDE_WEIGHTS_RANK_MAX = 2 };
 
 #define TIDE_WEIGHTS_SINGLE_NAME "model.safetensors"
 #define TIDE_WEIGHTS_INDEX_NAME  "model.safetensors.index.json"

@@ -14,38 +14,13 @@
 #include "src/files/printable.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SLICE_ELEMENTS = 128 << 10 };
 
-int tide_weights_file_get(const tide_files *files, int handle, uint64_t offset, void *buffer, size_t bytes)
-{
-    size_t have = 0;
-    while (have < bytes) {
-        size_t done = 0;
-        const int error =
-            files->read(files->context, handle, offset + have, (char *)buffer + have, bytes - have, &done);
-        if (error != 0)
-            return error;
-        if (done == 0)
-            return ENODATA;
-        have += done;
-    }
-    return 0;
-}
-
-tide_status tide_weights_file_get_fail(const char *path, int error)
-{
-    if (error == ENODATA)
-        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has become shorter while it was read", path);
-    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be read: %s", path, strerror(error));
-}
-
 typedef struct read_range {
-    const tide_files *files;
     const tide_weights_place *place;
     uint64_t offset; /* of the first element, in the file */
     uint64_t count;
@@ -65,8 +40,8 @@ static void slice_read(const void *arguments, size_t index, size_t member)
     const size_t element_bytes = tide_weights_dtype_bytes(it->place->dtype);
     char *values = it->values + first * it->to_bytes;
     char *raw = values + count * (it->to_bytes - element_bytes);
-    const int error = tide_weights_file_get(it->files, it->place->file->handle,
-                                            it->offset + first * element_bytes, raw, count * element_bytes);
+    const int error =
+        tide_file_read(it->place->file, it->offset + first * element_bytes, raw, count * element_bytes);
     if (error != 0)
         atomic_store(it->error, error);
     else if (it->to_bytes > element_bytes)
@@ -87,18 +62,15 @@ static tide_status read_values(const tide_weights *weights, size_t tensor, uint6
     const tide_weights_place *place = &weights->places[tensor];
     const size_t element_bytes = tide_weights_dtype_bytes(place->dtype);
     atomic_int error = 0;
-    const read_range range = {
-        weights->files,
-        place,
-        place->offset + first * element_bytes,
-        count,
-        widened ? sizeof(float) : element_bytes,
-        values,
-        &error,
-    };
+    const read_range range = {.place = place,
+                              .offset = place->offset + first * element_bytes,
+                              .count = count,
+                              .to_bytes = widened ? sizeof(float) : element_bytes,
+                              .values = values,
+                              .error = &error};
     tide_team_run_uneven((size_t)((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS), slice_read, &range);
     const int failed = atomic_load(&error);
-    return failed == 0 ? TIDE_OK : tide_weights_file_get_fail(place->file->path, failed);
+    return failed == 0 ? TIDE_OK : tide_file_fail(place->file, "read", failed);
 }
 
 tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
@@ -116,19 +88,15 @@ tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, ui
 /* ---- the tied duplicate ---- */
 
 /* Reads elements [first, first + count) of a place as fp32. */
-static tide_status place_get(const tide_weights *weights, const tide_weights_place *place, uint64_t first,
-                             size_t count, float *values)
+static tide_status place_get(const tide_weights_place *place, uint64_t first, size_t count, float *values)
 {
     const size_t element_bytes = tide_weights_dtype_bytes(place->dtype);
     char *raw = (char *)values + count * (sizeof *values - element_bytes);
-    const int error =
-        tide_weights_file_get(weights->files, place->file->handle, place->offset + first * element_bytes, raw,
-                              count * element_bytes);
-    if (error != 0)
-        return tide_weights_file_get_fail(place->file->path, error);
-    if (element_bytes < sizeof *values)
+    const tide_status status =
+        tide_file_get(place->file, place->offset + first * element_bytes, raw, count * element_bytes);
+    if (status == TIDE_OK && element_bytes < sizeof *values)
         tide_weights_widen(place->dtype, values, count);
-    return TIDE_OK;
+    return status;
 }
 
 static tide_status duplicate_compare(const tide_weights *weights, float *mine, float *other)
@@ -138,9 +106,9 @@ static tide_status duplicate_compare(const tide_weights *weights, float *mine, f
     const uint64_t elements = tide_weights_elements(tensor);
     for (uint64_t first = 0; first < elements; first += SLICE_ELEMENTS) {
         const size_t count = elements - first < SLICE_ELEMENTS ? (size_t)(elements - first) : SLICE_ELEMENTS;
-        tide_status status = place_get(weights, places[0], first, count, mine);
+        tide_status status = place_get(places[0], first, count, mine);
         if (status == TIDE_OK)
-            status = place_get(weights, places[1], first, count, other);
+            status = place_get(places[1], first, count, other);
         if (status != TIDE_OK)
             return status;
         if (memcmp(mine, other, count * sizeof *mine) != 0)

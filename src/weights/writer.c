@@ -5,19 +5,17 @@
  * The buffer holds a part of a tensor as fp32 and, behind that, the same values rounded. */
 #include "src/weights/writer.h"
 
-#include "base/write_error.h"
 #include "kernels/cpu/team.h"
 #include "src/files/printable.h"
+#include "src/safetensors/safetensors.h"
 #include "src/weights/convert.h"
 #include "src/weights/shards.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PATH_BYTES = 4096,
     BUFFER_BYTES = 4 << 20,
     SLICE_ELEMENTS = 64 << 10,
     /* Upper bounds of text: of a tensor's entries in header and index without its name, and of a header's
@@ -36,49 +34,6 @@ typedef struct writing {
     size_t buffer_elements;
     uint64_t done_bytes;
 } writing;
-
-/* ---- a file ---- */
-
-static tide_status write_fail(const char *path, const char *what, int error)
-{
-    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be %s: %s", path, what, tide_write_error(error));
-}
-
-static tide_status write_all(const writing *it, int handle, const char *path, const void *bytes, size_t count)
-{
-    while (count > 0) {
-        size_t done = 0;
-        const int error = it->files->write(it->files->context, handle, bytes, count, &done);
-        if (error != 0)
-            return write_fail(path, "written", error);
-        bytes = (const char *)bytes + done;
-        count -= done;
-    }
-    return TIDE_OK;
-}
-
-static tide_status file_create(const writing *it, const char *name, char path[PATH_BYTES], int *handle)
-{
-    const int length = snprintf(path, PATH_BYTES, "%s/%s", it->folder, name);
-    if (length < 0 || length >= PATH_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "weights %.600s: the path is longer than %d bytes", it->folder,
-                         PATH_BYTES - 1);
-    const int error = it->files->create(it->files->context, path, handle);
-    return error == 0 ? TIDE_OK : write_fail(path, "created", error);
-}
-
-/* Syncs and closes the file. If something failed before, `status` is that failure: the file is only closed,
- * and the failure returned. */
-static tide_status file_finish(const writing *it, int handle, const char *path, tide_status status)
-{
-    const int sync_error = status == TIDE_OK ? it->files->sync(it->files->context, handle) : 0;
-    const int close_error = it->files->close(it->files->context, handle);
-    if (status != TIDE_OK)
-        return status;
-    if (sync_error != 0)
-        return write_fail(path, "synced", sync_error);
-    return close_error == 0 ? TIDE_OK : write_fail(path, "closed", close_error);
-}
 
 /* ---- values ---- */
 
@@ -112,7 +67,7 @@ static tide_status values_round(const writing *it, const tide_weights_tensor *te
     return TIDE_OK;
 }
 
-static tide_status tensor_write(writing *it, size_t number, int handle, const char *path)
+static tide_status tensor_write(writing *it, size_t number, tide_file *file)
 {
     const tide_weights_output *output = it->output;
     const tide_weights_tensor *tensor = &output->tensors[number];
@@ -125,8 +80,8 @@ static tide_status tensor_write(writing *it, size_t number, int handle, const ch
         if (status == TIDE_OK && it->rounded != NULL)
             status = values_round(it, tensor, first, count);
         if (status == TIDE_OK)
-            status = write_all(it, handle, path, it->rounded != NULL ? (const void *)it->rounded : it->values,
-                               count * element_bytes);
+            status = tide_file_put(file, it->rounded != NULL ? (const void *)it->rounded : it->values,
+                                   count * element_bytes);
         if (status != TIDE_OK)
             return status;
         it->done_bytes += count * element_bytes;
@@ -138,44 +93,52 @@ static tide_status tensor_write(writing *it, size_t number, int handle, const ch
 
 /* ---- files ---- */
 
-static tide_status shard_write(writing *it, size_t shard)
+static tide_status header_write(const writing *it, size_t shard, tide_file *file)
 {
     const tide_weights_output *output = it->output;
-    char name[TIDE_WEIGHTS_SHARD_NAME_BYTES], path[PATH_BYTES];
+    tide_safetensors_draft draft = tide_safetensors_draft_begin();
     char *header;
     size_t header_bytes;
-    int handle;
-    tide_status status =
-        tide_weights_shard_header(&it->shards, shard, output->tensors, output->dtype, &header, &header_bytes);
+    for (size_t i = it->shards.first[shard]; i < it->shards.first[shard + 1]; i++) {
+        const tide_weights_tensor *tensor = &output->tensors[it->shards.tensors[i]];
+        tide_safetensors_draft_add(&draft, tensor->name, tide_weights_dtype_name(output->dtype), tensor->rank,
+                                   tensor->shape);
+    }
+    tide_status status = tide_safetensors_draft_end(&draft, "weights", &header, &header_bytes);
     if (status != TIDE_OK)
         return status;
-    tide_weights_shard_name(&it->shards, shard, name);
-    status = file_create(it, name, path, &handle);
-    if (status != TIDE_OK)
-        goto free_header;
-    status = write_all(it, handle, path, header, header_bytes);
-    for (size_t i = it->shards.first[shard]; i < it->shards.first[shard + 1] && status == TIDE_OK; i++)
-        status = tensor_write(it, it->shards.tensors[i], handle, path);
-    status = file_finish(it, handle, path, status);
-free_header:
+    status = tide_file_put(file, header, header_bytes);
     free(header);
     return status;
 }
 
+static tide_status shard_write(writing *it, size_t shard)
+{
+    char name[TIDE_WEIGHTS_SHARD_NAME_BYTES];
+    tide_file file;
+    tide_weights_shard_name(&it->shards, shard, name);
+    tide_status status = tide_file_create(it->files, "weights", it->folder, name, &file);
+    if (status != TIDE_OK)
+        return status;
+    status = header_write(it, shard, &file);
+    for (size_t i = it->shards.first[shard]; i < it->shards.first[shard + 1] && status == TIDE_OK; i++)
+        status = tensor_write(it, it->shards.tensors[i], &file);
+    return tide_file_finish(&file, status);
+}
+
 static tide_status index_write(const writing *it)
 {
-    char path[PATH_BYTES];
     char *index;
-    int handle;
+    tide_file file;
     tide_status status = tide_weights_shards_index(&it->shards, it->output->tensors, &index);
     if (status != TIDE_OK)
         return status;
-    status = file_create(it, TIDE_WEIGHTS_INDEX_NAME, path, &handle);
+    status = tide_file_create(it->files, "weights", it->folder, TIDE_WEIGHTS_INDEX_NAME, &file);
     if (status == TIDE_OK) {
-        status = write_all(it, handle, path, index, strlen(index));
+        status = tide_file_put(&file, index, strlen(index));
         if (status == TIDE_OK)
-            status = write_all(it, handle, path, "\n", 1);
-        status = file_finish(it, handle, path, status);
+            status = tide_file_put(&file, "\n", 1);
+        status = tide_file_finish(&file, status);
     }
     free(index);
     return status;
@@ -194,7 +157,9 @@ static tide_status files_write(writing *it)
             return status;
     }
     const int error = it->files->sync_folder(it->files->context, it->folder);
-    return error == 0 ? TIDE_OK : write_fail(it->folder, "synced", error);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "weights %.800s: can't be synced: %s", it->folder, strerror(error));
+    return TIDE_OK;
 }
 
 static uint64_t most_elements(const tide_weights_output *output)

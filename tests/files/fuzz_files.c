@@ -7,18 +7,17 @@
  * unchanged, on success valid. FUZZ_ROUNDS=1000000 sets more rounds. */
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/manifest.h"
-#include "src/checkpoint/safetensors.h"
+#include "src/checkpoint/tensors.h"
 #include "src/data/data.h"
 #include "src/export/config_text.h"
 #include "src/model/family.h"
 #include "src/model/rope.h"
-#include "src/weights/header.h"
 #include "src/weights/index.h"
-#include "src/weights/json.h"
 #include "src/weights/reader.h"
 #include "tests/files/test_checkpoint.h"
 #include "tests/support/fuzz_text.h"
 
+#include <jansson.h>
 #include <unistd.h>
 
 enum { ROUNDS = 20000, SHARD_ROUNDS = 2000 };
@@ -162,32 +161,66 @@ static void manifests_with_frozen_tensors(void **unused)
     fuzz_manifest(2);
 }
 
-static void safetensors_headers(void **unused)
+/* Checks that a header's tensors cover the data. */
+static void assert_covers(const tide_safetensors_header *header, uint64_t data_bytes)
+{
+    uint64_t covered = 0;
+    for (size_t i = 0; i < header->count; i++) {
+        const tide_safetensors_entry *entry = &header->entries[i];
+        assert_true(entry->begin <= entry->end && entry->end <= data_bytes);
+        covered += entry->end - entry->begin;
+        assert_string_equal(tide_safetensors_find(header, entry->name)->name, entry->name);
+    }
+    assert_int_equal(covered, data_bytes);
+}
+
+/* Parses mutated headers. Counts those that are sound in accepted[0], and those among them that fit the small
+ * model in accepted[1]. */
+static void fuzz_headers(const char *sound, size_t sound_bytes, uint64_t data_bytes, unsigned accepted[2])
+{
+    fuzz run;
+    unsigned refused = 0;
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
+        tide_safetensors_header header = {.count = 77};
+        uint64_t offsets[3] = {0};
+        fuzz_mutate(&run, round, sound, sound_bytes);
+        const uint64_t data_start = 8 + run.bytes;
+        const tide_file file = {.noun = "weights", .path = "fuzz", .bytes = data_start + data_bytes};
+        char *text = fuzz_exact_copy(&run);
+        tide_status status = tide_safetensors_parse(&file, text, run.bytes, &header);
+        free(text);
+        accepted[0] += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(strchr(tide_message(), '\n'));
+            assert_int_equal(header.count, 77);
+            continue;
+        }
+        assert_covers(&header, data_bytes);
+        status = tide_checkpoint_header_check(&file, &header, &small_model, TIDE_VALUE_MASTER, offsets);
+        accepted[1] += status == TIDE_OK;
+        if (status != TIDE_OK)
+            assert_refusal(status);
+        for (int i = 0; i < 3 && status == TIDE_OK; i++)
+            assert_true(offsets[i] >= data_start &&
+                        offsets[i] + 4 * tide_checkpoint_tensor_elements(&small_tensors[i]) <= file.bytes);
+        tide_safetensors_free(&header);
+    }
+    assert_true(accepted[0] > 0 && refused > 0);
+}
+
+static void checkpoint_headers(void **unused)
 {
     (void)unused;
     char *sound;
     size_t sound_bytes;
-    fuzz run;
-    unsigned accepted = 0, refused = 0;
-    const uint64_t data_bytes = SMALL_ELEMENTS * sizeof(float);
-    assert_int_equal(tide_safetensors_header_make(&small_model, TIDE_VALUE_MASTER, &sound, &sound_bytes),
+    unsigned accepted[2] = {0};
+    assert_int_equal(tide_checkpoint_header_make(&small_model, TIDE_VALUE_MASTER, &sound, &sound_bytes),
                      TIDE_OK);
-    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
-        uint64_t offsets[3] = {0};
-        fuzz_mutate(&run, round, sound + 8, sound_bytes - 8);
-        char *text = fuzz_exact_copy(&run);
-        tide_status status = tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model,
-                                                           TIDE_VALUE_MASTER, offsets);
-        free(text);
-        accepted += status == TIDE_OK;
-        refused += status != TIDE_OK;
-        if (status != TIDE_OK)
-            assert_refusal(status);
-        for (int i = 0; i < 3 && status == TIDE_OK; i++)
-            assert_true(offsets[i] + 4 * tide_checkpoint_tensor_elements(&small_tensors[i]) <= data_bytes);
-    }
+    fuzz_headers(sound + 8, sound_bytes - 8, SMALL_ELEMENTS * sizeof(float), accepted);
     free(sound);
-    assert_true(accepted > 0 && refused > 0);
+    assert_true(accepted[1] > 0 && accepted[1] < accepted[0]);
 }
 
 static void weights_headers(void **unused)
@@ -197,34 +230,7 @@ static void weights_headers(void **unused)
                                 "\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[0,16]},"
                                 "\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[16,24]},"
                                 "\"c\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}   ";
-    const uint64_t data_bytes = 28;
-    fuzz run;
-    unsigned accepted = 0, refused = 0;
-    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
-        tide_weights_header header = {.count = 77};
-        uint64_t covered = 0;
-        fuzz_mutate(&run, round, sound, sizeof sound - 1);
-        char *text = fuzz_exact_copy(&run);
-        tide_status status = tide_weights_header_parse(text, run.bytes, data_bytes, "fuzz", &header);
-        free(text);
-        accepted += status == TIDE_OK;
-        refused += status != TIDE_OK;
-        if (status != TIDE_OK) {
-            assert_refusal(status);
-            assert_null(strchr(tide_message(), '\n'));
-            assert_int_equal(header.count, 77);
-            continue;
-        }
-        for (size_t i = 0; i < header.count; i++) {
-            assert_int_equal(header.entries[i].begin, covered);
-            assert_true(header.entries[i].end >= covered);
-            covered = header.entries[i].end;
-            assert_true(tide_weights_header_has(&header, header.entries[i].name));
-        }
-        assert_int_equal(covered, data_bytes);
-        tide_weights_header_free(&header);
-    }
-    assert_true(accepted > 0 && refused > 0);
+    fuzz_headers(sound, sizeof sound - 1, 28, (unsigned[2]){0});
 }
 
 static void weights_indices(void **unused)
@@ -404,7 +410,7 @@ int main(void)
         cmocka_unit_test(configs),
         cmocka_unit_test(manifests),
         cmocka_unit_test(manifests_with_frozen_tensors),
-        cmocka_unit_test(safetensors_headers),
+        cmocka_unit_test(checkpoint_headers),
         cmocka_unit_test(weights_headers),
         cmocka_unit_test(weights_indices),
         cmocka_unit_test(weights_folders),

@@ -6,7 +6,7 @@
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
-#include "src/checkpoint/safetensors.h"
+#include "src/checkpoint/tensors.h"
 #include "src/data/random.h"
 #include "tests/support/fake_memory.h"
 
@@ -634,7 +634,7 @@ static void other_tensors_are_refused(void **unused)
     assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
-    assert_message_has("wte.weight has shape [5, 3], the model needs [3, 5]");
+    assert_message_has("wte.weight has shape [5, 3], it must be [3, 5]");
     changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
     assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
@@ -649,31 +649,37 @@ static void other_tensors_are_refused(void **unused)
     fake_files_free(disk);
 }
 
-/* ---- safetensors headers of other writers ---- */
+/* ---- headers of other writers ---- */
 
 static tide_status header_status(const char *text, uint64_t data_bytes, uint64_t *offsets)
 {
     static const tide_checkpoint_tensor two[] = {{"a", 1, {2}, false}, {"b", 2, {1, 3}, false}};
-    tide_checkpoint_tensors model = {two, 2};
-    return tide_safetensors_header_check(text, strlen(text), data_bytes, "file", &model, TIDE_VALUE_MASTER,
-                                         offsets);
+    const tide_checkpoint_tensors model = {two, 2};
+    const tide_file file = {.noun = "checkpoint", .path = "file", .bytes = 8 + strlen(text) + data_bytes};
+    tide_safetensors_header header;
+    tide_status status = tide_safetensors_parse(&file, text, strlen(text), &header);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_checkpoint_header_check(&file, &header, &model, TIDE_VALUE_MASTER, offsets);
+    tide_safetensors_free(&header);
+    return status;
 }
 
 static void headers_in_any_order_are_read_and_gaps_refused(void **unused)
 {
     (void)unused;
+    static const char backwards[] = "{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
+                                    "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}";
+    const uint64_t data_start = 8 + strlen(backwards);
     uint64_t offsets[2];
-    assert_int_equal(header_status("{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
-                                   "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}",
-                                   20, offsets),
-                     TIDE_OK);
-    assert_int_equal(offsets[0], 12);
-    assert_int_equal(offsets[1], 0);
+    assert_int_equal(header_status(backwards, 20, offsets), TIDE_OK);
+    assert_int_equal(offsets[0], data_start + 12);
+    assert_int_equal(offsets[1], data_start);
     assert_int_equal(header_status("{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
                                    "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]}}",
                                    24, offsets),
                      TIDE_ERROR_CORRUPT);
-    assert_message_has("gap or overlap at byte 12");
+    assert_message_has("checkpoint file: a gap of 4 bytes before tensor a at byte 16 of its data");
     assert_int_equal(header_status("{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
                                    "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
                                    16, offsets),

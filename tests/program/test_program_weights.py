@@ -503,7 +503,7 @@ def refused_folders(bench):
         ("an index that has one in the wrong file", "lm_head.weight",
          index(lambda places: places.update({"lm_head.weight": next(file for file in places.values() if file != places["lm_head.weight"])}))),
         ("a shard that is missing", "model-00002-of-00002", index(lambda places: None, "model-00002-of-00002.safetensors")),
-        ("another vocabulary", "embed_tokens", changed(vocab_size=300)),
+        ("another vocabulary", "lm_head", changed(vocab_size=300)),
         ("names with model. in front and one without", r"layers.1.mlp.up_proj.weight has no model. in front and others have it",
          with_tensors({key.removeprefix("model.") if key == name else key: tensor for key, tensor in sound.items()}, 2)),
         ("names without and one with", r"layers.1.mlp.up_proj.weight has model. in front and others have none",
@@ -526,7 +526,7 @@ def refused_folders(bench):
         bench.tap.ok(f"{folder}" in run.err and "step 1/" not in run.out and not saved.exists() and not out.exists(),
                      what + ": the folder is named, nothing is trained or left", run)
     folder = folder_write(bench.folder / "sound", config, sound)
-    one_line(bench, "--vocab-size that is not the weights'", 1, "embed_tokens", *train(bench, folder, "--vocab-size", 300))
+    one_line(bench, "--vocab-size that is not the weights'", 1, "lm_head", *train(bench, folder, "--vocab-size", 300))
 
 
 def refused_exports(bench):
