@@ -51,6 +51,11 @@ if trains and "--resume" in sys.argv:
 if "null" in sys.argv and "--metrics" in sys.argv:
     change(after("--metrics"), '"h2d_bytes":', '"h2d_bytes":1')
 '''
+LATER = '''
+if trains:
+    for manifest in after("--checkpoint").glob("step-*/manifest.json"):
+        change(manifest, '"version": ', '"version": 1')
+'''
 
 
 class Case:
@@ -98,6 +103,9 @@ def main():
                     case.compare(case.fake(RESUMED), "--first", 1), 1, [True, False, True],
                     "^not ok 2 - .*goes on with OLD's$", "^#   the second failed: exit status 3: it fell over$",
                     r"^# moves: budget .*: step 1: h2d_bytes (\d+) / 1\1$", "^# moves: equal in 0 of 1 settings")
+        case.expect("a manifest of a later version is no difference, and OLD does not resume from it",
+                    case.compare(case.fake(LATER), "--first", 1), 0, [True] * 3,
+                    "^ok 3 .*NEW's # SKIP .*version 14$")
         for wrong in (["--first", "0"], ["--seed", "-1"], ["--fast"]):
             case.expect(" ".join(wrong) + " is refused", case.compare(case.program, *wrong), 2, [])
         case.expect("a file that is no program is refused", case.compare(TOOL.with_name("README.md")), 2, [])
