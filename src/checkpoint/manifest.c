@@ -2,13 +2,16 @@
  *
  *     {"crc32c":"0c6cd5a8",
  *      "format": "tidepool-checkpoint",
- *      "version": 1,
+ *      "version": 4,
  *      "files": [{"name": "model.safetensors", "bytes": 512, "crc32c": "..."}, ...],
  *      "frozen": ["wte.weight", ...],
+ *      "weights_only": true,
  *      "state": {"step": 200, ...}}
  *
- * Version 1 has no frozen tensors and no "frozen"; version 2 has both. Version 3 is for weights alone:
- * "files" then lists model.safetensors only, and there is no "frozen".
+ * "frozen" is there if a tensor is frozen, "weights_only" if "files" lists model.safetensors alone. A later
+ * tidepool that saves more adds a member; a reader that does not know the member refuses it by its name.
+ * Earlier versions say by their number what version 4 says by its members: version 2 has "frozen", version 3
+ * has the weights alone and no "weights_only", version 1 has neither.
  *
  * The checksum covers the text, not the values, so that it finds every flipped bit, even one that does not
  * matter in JSON. It is inside the object, so that the file stays plain JSON for other tools.
@@ -18,17 +21,17 @@
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/train_state_json.h"
 #include "src/files/printable.h"
+#include "src/safetensors/json.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MANIFEST_FORMAT "tidepool-checkpoint"
 
-enum { SEAL_BYTES = 21 };
+enum { SEAL_BYTES = 21, VERSION_OF_WEIGHTS = 3 };
 
 const char *tide_checkpoint_file(tide_value value)
 {
@@ -73,22 +76,17 @@ static json_t *frozen_json(const tide_manifest *manifest)
     return names;
 }
 
-/* Builds the JSON object, which owns its members. A member that can't be added is freed. */
+/* NULL: no memory. jansson frees a member that it can't add. */
 static json_t *body_json(const tide_manifest *manifest)
 {
-    const bool freezes = manifest->frozen_count > 0 && !manifest->weights_only;
-    const int version = manifest->weights_only ? TIDE_MANIFEST_VERSION_WEIGHTS
-                        : freezes              ? TIDE_MANIFEST_VERSION_FROZEN
-                                               : TIDE_MANIFEST_VERSION;
-    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version", version);
-    int error = body == NULL;
-    if (!error)
-        error = json_object_set_new(body, "files", files_json(manifest));
-    if (!error && freezes)
-        error = json_object_set_new(body, "frozen", frozen_json(manifest));
-    if (!error)
-        error = json_object_set_new(body, "state", tide_train_state_to_json(&manifest->state));
-    if (!error)
+    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version", TIDE_MANIFEST_VERSION);
+    int error = json_object_set_new(body, "files", files_json(manifest));
+    if (manifest->frozen_count > 0)
+        error |= json_object_set_new(body, "frozen", frozen_json(manifest));
+    if (manifest->weights_only)
+        error |= json_object_set_new(body, "weights_only", json_true());
+    error |= json_object_set_new(body, "state", tide_train_state_to_json(&manifest->state));
+    if (error == 0)
         return body;
     json_decref(body);
     return NULL;
@@ -115,7 +113,7 @@ static char *seal(const char *body, size_t *bytes)
 tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes)
 {
     json_t *body = body_json(manifest);
-    char *dump = body == NULL ? NULL : json_dumps(body, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *dump = tide_json_object_text(body, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     char *sealed = dump == NULL ? NULL : seal(dump, bytes);
     free(dump);
     json_decref(body);
@@ -167,14 +165,30 @@ static tide_status head_check(const json_t *root, const char *label)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", label);
     const json_int_t number = json_integer_value(version);
-    if (number < TIDE_MANIFEST_VERSION || number > TIDE_MANIFEST_VERSION_WEIGHTS)
+    if (number < 1 || number > TIDE_MANIFEST_VERSION)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "checkpoint %s: format version %lld, this tidepool knows versions %d to %d", label,
-                         (long long)number, TIDE_MANIFEST_VERSION, TIDE_MANIFEST_VERSION_WEIGHTS);
-    const size_t members = number == TIDE_MANIFEST_VERSION_FROZEN ? 6 : 5;
-    if (json_object_size(root) != members)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of %zu", label,
-                         json_object_size(root), members);
+                         "checkpoint %s: format version %lld, this tidepool knows versions 1 to %d", label,
+                         (long long)number, TIDE_MANIFEST_VERSION);
+    return TIDE_OK;
+}
+
+static tide_status members_check(json_t *root, const char *label)
+{
+    static const char *const known[] = {"crc32c", "format",       "version", "files",
+                                        "frozen", "weights_only", "state"};
+    const char *name;
+    json_t *member;
+    json_object_foreach(root, name, member)
+    {
+        size_t i = 0;
+        while (i < sizeof known / sizeof known[0] && strcmp(name, known[i]) != 0)
+            i++;
+        if (i == sizeof known / sizeof known[0])
+            return tide_fail(
+                TIDE_ERROR_UNSUPPORTED,
+                "checkpoint %s: it has \"%s\", which this tidepool does not know; a newer one wrote it",
+                label, tide_printable(name).text);
+    }
     return TIDE_OK;
 }
 
@@ -194,8 +208,8 @@ static tide_status file_parse(const json_t *entry, const char *label, tide_value
     return TIDE_OK;
 }
 
-/* Checks the list of version 2: it must have at least one name. *bytes: of all names with their terminating
- * zeros. */
+/* Checks the list of frozen tensors: it must have at least one name. *bytes: of all names with their
+ * terminating zeros. */
 static tide_status frozen_check(const json_t *names, const char *label, size_t *bytes)
 {
     size_t found = 0, i = 0;
@@ -207,8 +221,7 @@ static tide_status frozen_check(const json_t *names, const char *label, size_t *
         found += json_string_length(name) + 1;
     }
     if (i == 0 || i < json_array_size(names))
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: its list of frozen tensors is missing or malformed", label);
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its list of frozen tensors is malformed", label);
     *bytes = found;
     return TIDE_OK;
 }
@@ -233,14 +246,21 @@ static tide_status frozen_parse(const json_t *names, const char *label, tide_man
     return TIDE_OK;
 }
 
-static tide_status body_parse(const json_t *root, const char *label, tide_manifest *manifest)
+/* Does the manifest list no moments? Version 3 says so by its number. */
+static bool is_weights_only(const json_t *root)
 {
-    tide_status status = head_check(root, label);
-    const json_t *files = json_object_get(root, "files");
-    const json_int_t version = json_integer_value(json_object_get(root, "version"));
-    const bool freezes = version == TIDE_MANIFEST_VERSION_FROZEN;
-    manifest->weights_only = version == TIDE_MANIFEST_VERSION_WEIGHTS;
+    return json_integer_value(json_object_get(root, "version")) == VERSION_OF_WEIGHTS ||
+           json_is_true(json_object_get(root, "weights_only"));
+}
+
+static tide_status body_parse(json_t *root, const char *label, tide_manifest *manifest)
+{
+    const json_t *files = json_object_get(root, "files"), *frozen = json_object_get(root, "frozen");
+    manifest->weights_only = is_weights_only(root);
     const tide_value end = tide_manifest_end(manifest);
+    tide_status status = head_check(root, label);
+    if (status == TIDE_OK)
+        status = members_check(root, label);
     if (status == TIDE_OK && json_array_size(files) != (size_t)(end - TIDE_VALUE_MASTER))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", label,
                          (int)(end - TIDE_VALUE_MASTER));
@@ -249,8 +269,8 @@ static tide_status body_parse(const json_t *root, const char *label, tide_manife
                             &manifest->files[value]);
     if (status == TIDE_OK)
         status = tide_train_state_from_json(json_object_get(root, "state"), label, &manifest->state);
-    if (status == TIDE_OK && freezes) /* last, so that a failure has nothing to free */
-        status = frozen_parse(json_object_get(root, "frozen"), label, manifest);
+    if (status == TIDE_OK && frozen != NULL) /* last, so that a failure has nothing to free */
+        status = frozen_parse(frozen, label, manifest);
     return status;
 }
 
@@ -259,14 +279,10 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *labe
     tide_status status = seal_check(text, bytes, label);
     if (status != TIDE_OK)
         return status;
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && error.text[0] == '\0')
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read %zu bytes of JSON", label,
-                         bytes);
-    if (root == NULL)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", label,
-                         error.line, error.column, tide_printable(error.text).text);
+    json_t *root = NULL;
+    status = tide_json_object_parse(text, bytes, "checkpoint", label, "it", &root);
+    if (status != TIDE_OK)
+        return status;
     tide_manifest parsed = {.frozen = NULL};
     status = body_parse(root, label, &parsed);
     json_decref(root);

@@ -5,14 +5,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/safetensors/file.h"
 
-/* Version 2 has frozen tensors, version 3 weights alone. Their numbers differ so that programs that know only
- * earlier versions refuse them. */
-enum {
-    TIDE_MANIFEST_VERSION = 1,
-    TIDE_MANIFEST_VERSION_FROZEN = 2,
-    TIDE_MANIFEST_VERSION_WEIGHTS = 3,
-    TIDE_MANIFEST_MAX_BYTES = 1 << 20
-};
+/* The version that is written; earlier ones are read. */
+enum { TIDE_MANIFEST_VERSION = 4, TIDE_MANIFEST_MAX_BYTES = 1 << 20 };
 
 #define TIDE_MANIFEST_NAME "manifest.json"
 
@@ -43,8 +37,8 @@ static inline tide_value tide_manifest_end(const tide_manifest *manifest)
 TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes);
 
 /* Parse a manifest's text. CORRUPT (any byte altered, any field missing or out of range), UNSUPPORTED
- * (another version, an unknown field of the state), NO_MEMORY. On failure *manifest is unchanged. On success
- * the caller frees `frozen`, a block that also holds the names. */
+ * (a later version, an unknown member, an unknown field of the state), NO_MEMORY. On failure *manifest is
+ * unchanged. On success the caller frees `frozen`, a block that also holds the names. */
 TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *label,
                                                tide_manifest *manifest);
 

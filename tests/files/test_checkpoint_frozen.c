@@ -72,6 +72,8 @@ static void assert_pushed(const pushed *to, size_t tensor, bool moments, bool ze
     }
 }
 
+static const char manifest_path[] = "ckpt/step-2/manifest.json";
+
 /* ---- what is in the files ---- */
 
 static void frozen_tensors_are_in_the_models_file_alone(void **unused)
@@ -105,30 +107,19 @@ static void frozen_tensors_are_in_the_models_file_alone(void **unused)
     fake_files_free(disk);
 }
 
-static void assert_manifest_says(fake_files *disk, const char *version, const char *frozen)
-{
-    size_t bytes;
-    const unsigned char *text = fake_files_bytes(disk, "ckpt/step-2/manifest.json", &bytes);
-    assert_non_null(memmem(text, bytes, version, strlen(version)));
-    if (frozen != NULL)
-        assert_non_null(memmem(text, bytes, frozen, strlen(frozen)));
-    else
-        assert_null(memmem(text, bytes, "frozen", strlen("frozen")));
-}
-
-/* Older programs read every checkpoint without frozen tensors (version 1) and refuse the others (version
- * 2). */
-static void the_manifest_names_them_and_is_of_version_2_for_them_alone(void **unused)
+static void the_manifest_names_them_if_there_are_any(void **unused)
 {
     (void)unused;
+    static const char list[] = "\"frozen\": [\n  \"wte.weight\",\n  \"h.0.attn.c_attn.weight\"\n ],";
     for (int frozen = 0; frozen < 2; frozen++) {
         fake_files *disk = fake_files_new();
+        size_t bytes;
         model of;
         freeze(&of, frozen, false, frozen);
         assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
-        assert_manifest_says(disk, frozen ? "\"version\": 2," : "\"version\": 1,",
-                             frozen ? "\"frozen\": [\n  \"wte.weight\",\n  \"h.0.attn.c_attn.weight\"\n ],"
-                                    : NULL);
+        const unsigned char *text = fake_files_bytes(disk, manifest_path, &bytes);
+        assert_int_equal(memmem(text, bytes, list, strlen(list)) != NULL, frozen);
+        assert_int_equal(memmem(text, bytes, "frozen", strlen("frozen")) != NULL, frozen);
         fake_files_free(disk);
     }
 }
@@ -219,26 +210,31 @@ static void another_set_is_named_behind_the_hyperparameters(void **unused)
 
 /* ---- damage ---- */
 
+static void put_manifest(fake_files *disk, const char *text, size_t bytes)
+{
+    const tide_files *files = fake_files_table(disk);
+    size_t done;
+    int handle;
+    assert_int_equal(files->remove_file(files->context, manifest_path), 0);
+    assert_int_equal(files->create(files->context, manifest_path, &handle), 0);
+    assert_int_equal(files->write(files->context, handle, text, bytes, &done), 0);
+    assert_int_equal(done, bytes);
+    assert_int_equal(files->close(files->context, handle), 0);
+}
+
 /* Replaces the manifest by a valid one with another list of frozen tensors. */
 static void rewrite_manifest(fake_files *disk, const char **frozen, size_t count)
 {
-    const tide_files *files = fake_files_table(disk);
-    static const char path[] = "ckpt/step-2/manifest.json";
     tide_manifest manifest;
     char *text;
-    size_t bytes, done;
-    int handle;
-    unsigned char *old = fake_files_bytes(disk, path, &bytes);
-    assert_int_equal(tide_manifest_parse((const char *)old, bytes, path, &manifest), TIDE_OK);
+    size_t bytes;
+    unsigned char *old = fake_files_bytes(disk, manifest_path, &bytes);
+    assert_int_equal(tide_manifest_parse((const char *)old, bytes, manifest_path, &manifest), TIDE_OK);
     free(manifest.frozen);
     manifest.frozen = frozen;
     manifest.frozen_count = count;
     assert_int_equal(tide_manifest_make(&manifest, &text, &bytes), TIDE_OK);
-    assert_int_equal(files->remove_file(files->context, path), 0);
-    assert_int_equal(files->create(files->context, path, &handle), 0);
-    assert_int_equal(files->write(files->context, handle, text, bytes, &done), 0);
-    assert_int_equal(done, bytes);
-    assert_int_equal(files->close(files->context, handle), 0);
+    put_manifest(disk, text, bytes);
     free(text);
 }
 
@@ -299,12 +295,26 @@ static void names_in_any_order_are_read(void **unused)
     fake_files_free(disk);
 }
 
-static tide_status parse_sealed(const char *text)
+enum { TEXT_BYTES = 4096 };
+
+/* Copies a manifest's text with `others` in place of `words`, and gives the copy the right checksum. */
+static void change_manifest(const char *text, const char *words, const char *others, char changed[TEXT_BYTES])
 {
-    char sealed[4096 + 32];
+    enum { SEAL_BYTES = 21 };
+    char head[SEAL_BYTES + 1], *body = changed + SEAL_BYTES;
+    const char *at = strstr(text, words), *from = text + SEAL_BYTES;
+    assert_non_null(at);
+    snprintf(body, TEXT_BYTES - SEAL_BYTES, "%.*s%s%s", (int)(at - from), from, others, at + strlen(words));
+    snprintf(head, sizeof head, "{\"crc32c\":\"%08x\",", tide_crc32c(0, body, strlen(body)));
+    memcpy(changed, head, SEAL_BYTES);
+}
+
+static tide_status parse_with(const char *text, const char *words, const char *others)
+{
+    char changed[TEXT_BYTES];
     tide_manifest manifest = {.state.step = 77};
-    snprintf(sealed, sizeof sealed, "{\"crc32c\":\"%08x\",%s", tide_crc32c(0, text, strlen(text)), text);
-    const tide_status status = tide_manifest_parse(sealed, strlen(sealed), "x", &manifest);
+    change_manifest(text, words, others, changed);
+    const tide_status status = tide_manifest_parse(changed, strlen(changed), "x", &manifest);
     if (status == TIDE_OK)
         free(manifest.frozen);
     else
@@ -312,20 +322,9 @@ static tide_status parse_sealed(const char *text)
     return status;
 }
 
-/* Parses the manifest's text with `others` in place of `words`. */
-static tide_status parse_with(const char *text, const char *words, const char *others)
-{
-    char changed[4096];
-    const char *at = strstr(text, words);
-    assert_non_null(at);
-    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, others, at + strlen(words));
-    return parse_sealed(changed);
-}
-
-static void a_list_that_is_missing_empty_or_no_list_of_names_is_refused(void **unused)
+static void a_manifest_with_another_list_member_or_version_is_refused(void **unused)
 {
     (void)unused;
-    enum { SEAL_BYTES = 21 };
     const char *frozen[] = {"wte.weight"}, list[] = "\"frozen\": [\n  \"wte.weight\"\n ],\n ";
     const tide_manifest manifest = {.files = {{0}, {1000, 1}, {1000, 2}, {1000, 3}},
                                     .frozen = frozen,
@@ -334,24 +333,60 @@ static void a_list_that_is_missing_empty_or_no_list_of_names_is_refused(void **u
     char *text;
     size_t bytes;
     assert_int_equal(tide_manifest_make(&manifest, &text, &bytes), TIDE_OK);
-    const char *body = text + SEAL_BYTES;
-    assert_int_equal(parse_with(body, list, list), TIDE_OK);
-    assert_int_equal(parse_with(body, list, ""), TIDE_ERROR_CORRUPT);
-    assert_message_has("5 members instead of 6");
-    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 1"), TIDE_ERROR_CORRUPT);
-    assert_message_has("6 members instead of 5");
+    assert_int_equal(parse_with(text, list, list), TIDE_OK);
     static const char *const lists[] = {"[]",        "[\"\"]",         "[\"a\",\"\"]", "[\"a\",7]",
                                         "{\"a\":1}", "\"wte.weight\"", "null"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        assert_int_equal(parse_with(body, "[\n  \"wte.weight\"\n ]", lists[i]), TIDE_ERROR_CORRUPT);
-        assert_message_has("its list of frozen tensors is missing or malformed");
+        assert_int_equal(parse_with(text, "[\n  \"wte.weight\"\n ]", lists[i]), TIDE_ERROR_CORRUPT);
+        assert_message_has("its list of frozen tensors is malformed");
     }
-    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 3"),
-                     TIDE_ERROR_CORRUPT); /* version 3 has the weights alone */
-    assert_message_has("6 members instead of 5");
-    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 4"), TIDE_ERROR_UNSUPPORTED);
-    assert_message_has("format version 4, this tidepool knows versions 1 to 3");
+    assert_int_equal(parse_with(text, list, "\"weights_only\": true,"), TIDE_ERROR_CORRUPT);
+    assert_message_has("it must list 1 files");
+    assert_int_equal(parse_with(text, list, "\"sum_groups\": [],"), TIDE_ERROR_UNSUPPORTED);
+    assert_message_has("x: it has \"sum_groups\", which this tidepool does not know; a newer one wrote it");
+    assert_int_equal(parse_with(text, "\"version\": 4", "\"version\": 5"), TIDE_ERROR_UNSUPPORTED);
+    assert_message_has("format version 5, this tidepool knows versions 1 to 4");
     free(text);
+}
+
+/* ---- manifests of earlier versions ---- */
+
+/* Version 1 has neither member, version 2 has "frozen", version 3 has the weights alone and no member that
+ * says so. */
+static void checkpoints_of_versions_1_to_3_load(void **unused)
+{
+    (void)unused;
+    static const char *const members[] = {"\"version\": 4", "\"version\": 4", "\"weights_only\": true,\n "};
+    for (int version = 1; version <= 3; version++) {
+        fake_files *disk = fake_files_new();
+        const tide_files *files = fake_files_table(disk);
+        const tide_train_state state = state_at(2);
+        uint64_t step = 2;
+        size_t bytes;
+        char text[TEXT_BYTES] = "", changed[TEXT_BYTES], number[] = "\"version\": N";
+        pushed to = {.step = 2};
+        tide_train_changes changes;
+        model of;
+        freeze(&of, version == 2, false, false);
+        if (version == 3)
+            assert_int_equal(
+                tide_checkpoint_save_weights(files, "ckpt", &state, &of.tensors, 0, pull_values, &step, NULL),
+                TIDE_OK);
+        else
+            assert_int_equal(save_frozen(files, 2, &of), TIDE_OK);
+        const unsigned char *now = fake_files_bytes(disk, manifest_path, &bytes);
+        memcpy(text, now, bytes);
+        number[strlen(number) - 1] = (char)('0' + version);
+        change_manifest(text, members[version - 1], version == 3 ? "" : number, changed);
+        if (version == 3)
+            change_manifest(strcpy(text, changed), "\"version\": 4", number, changed);
+        put_manifest(disk, changed, strlen(changed));
+        assert_int_equal(load_frozen(files, "ckpt/step-2", &of, &to, &changes), TIDE_OK);
+        assert_int_equal(changes.count, version == 3);
+        for (size_t i = 0; i < 3; i++)
+            assert_pushed(&to, i, version < 3 && !(version == 2 && i == 0), version == 3);
+        fake_files_free(disk);
+    }
 }
 
 static void a_list_too_long_to_be_read_back_is_not_written(void **unused)
@@ -440,13 +475,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frozen_tensors_are_in_the_models_file_alone),
-        cmocka_unit_test(the_manifest_names_them_and_is_of_version_2_for_them_alone),
+        cmocka_unit_test(the_manifest_names_them_if_there_are_any),
         cmocka_unit_test(every_set_loads_into_every_other_and_is_told_to_the_end),
         cmocka_unit_test(another_set_is_named_in_one_line),
         cmocka_unit_test(another_set_is_named_behind_the_hyperparameters),
         cmocka_unit_test(a_moment_that_is_missing_for_another_reason_is_damage),
         cmocka_unit_test(names_in_any_order_are_read),
-        cmocka_unit_test(a_list_that_is_missing_empty_or_no_list_of_names_is_refused),
+        cmocka_unit_test(a_manifest_with_another_list_member_or_version_is_refused),
+        cmocka_unit_test(checkpoints_of_versions_1_to_3_load),
         cmocka_unit_test(a_list_too_long_to_be_read_back_is_not_written),
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(every_failing_memory_request_is_reported),

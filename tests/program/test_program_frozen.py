@@ -86,7 +86,7 @@ def files(bench, saved):
     frozen = [name for name in last if name not in trained]
     bench.tap.ok(len(last) == 76 and len(trained) == 12 and all(list(file) == trained for file in moments),
                  "the model's file has all params, the moments' files the trained ones", [list(file) for file in moments])
-    bench.tap.ok(manifest["frozen"] == frozen and manifest["version"] == 2, "the manifest names the frozen ones", manifest)
+    bench.tap.ok(manifest["frozen"] == frozen and manifest["version"] == 4, "the manifest names the frozen ones", manifest)
     bench.tap.ok(all(first[name] == last[name] for name in frozen) and all(first[name] != last[name] for name in trained),
                  "frozen params stay, the others do not")
     bench.tap.ok(all(not any(last[name][0::4]) and not any(last[name][1::4]) for name in frozen),
