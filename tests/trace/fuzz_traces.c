@@ -1,11 +1,12 @@
-/* Reads damaged and hostile traces. The reader must either accept a trace, and then its accounts, names and
- * plot can be made; or refuse it with a message of one line that names the file and the line in it, and set
- * nothing. FUZZ_ROUNDS=1000000 in the environment runs more rounds. */
+/* Damaged and hostile traces. What must hold: OK, or a refusal in one line of message that names the file
+ * and a line of it, with nothing set; of what is read the accounts, the names and the plot can be made.
+ * More rounds: FUZZ_ROUNDS=1000000.
+ */
+#include "src/trace/trace_model.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"
 #include "tests/trace/trace_lines.h"
 #include "tools/trace/trace_compare.h"
-#include "tools/trace/trace_model.h"
 #include "tools/trace/trace_plot.h"
 #include "tools/trace/trace_slow.h"
 #include "tools/trace/trace_text.h"

@@ -1,11 +1,11 @@
-/* The reader of traces: the values that it reads, how much it takes of a file that breaks off, and which files it
- * refuses, with a message that names the line. */
+/* A trace's file: what is read of it, what is taken of a file that breaks off, what is refused and with
+ * which line. */
+#include "src/trace/trace_model.h"
+#include "src/trace/trace_steps.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/trace/trace_lines.h"
-#include "tools/trace/trace_model.h"
 #include "tools/trace/trace_slow.h"
-#include "tools/trace/trace_steps.h"
 
 #include <math.h>
 #include <setjmp.h>

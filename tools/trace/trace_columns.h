@@ -7,7 +7,7 @@
 #ifndef TIDE_TOOLS_TRACE_COLUMNS_H
 #define TIDE_TOOLS_TRACE_COLUMNS_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 #include <stdio.h>
 

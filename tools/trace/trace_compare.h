@@ -9,7 +9,7 @@
 #define TIDE_TOOLS_TRACE_COMPARE_H
 
 #include "chunk/array.h"
-#include "tools/trace/trace_steps.h"
+#include "src/trace/trace_steps.h"
 
 enum { TIDE_SIDES = 2 }; /* 0: the first trace; 1: the second */
 

@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRACE_FILES_H
 #define TIDE_TOOLS_TRACE_FILES_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 /* Read the trace. TIDE_EXIT_OK; or TIDE_EXIT_FAILURE, also where the file is no trace, and the reason is one line on stderr. */
 int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_model **model);

@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRACE_NAMES_H
 #define TIDE_TOOLS_TRACE_NAMES_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 enum { TIDE_TRACE_NAME_BYTES = 160 };
 

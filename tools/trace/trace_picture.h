@@ -3,8 +3,8 @@
 #define TIDE_TOOLS_TRACE_PICTURE_H
 
 #include "chunk/array.h"
+#include "src/trace/trace_model.h"
 #include "tools/trace/timeline.h"
-#include "tools/trace/trace_model.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRACE_PLOT_H
 #define TIDE_TOOLS_TRACE_PLOT_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 #include <stdio.h>
 

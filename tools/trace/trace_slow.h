@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRACE_SLOW_H
 #define TIDE_TOOLS_TRACE_SLOW_H
 
-#include "tools/trace/trace_steps.h"
+#include "src/trace/trace_steps.h"
 
 typedef struct tide_slow_op {
     const tide_trace_event *event;

@@ -1,11 +1,11 @@
 /* tidepool trace summary: one screen. Figures are means over the steady steps (trace_steps.h), whatever
  * else the trace holds. */
+#include "src/trace/trace_steps.h"
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_files.h"
 #include "tools/trace/trace_plot.h"
 #include "tools/trace/trace_slow.h"
-#include "tools/trace/trace_steps.h"
 #include "tools/trace/trace_text.h"
 #include "tools/units.h"
 

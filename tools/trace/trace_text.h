@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_TRACE_TEXT_H
 #define TIDE_TOOLS_TRACE_TEXT_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 #include "tools/units.h"
 
 #include <stdio.h>

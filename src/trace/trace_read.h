@@ -1,10 +1,10 @@
 /* Lines of a trace into a model: what trace_model.h is made with. Each line is read by the one list of its members:
  * tables and steps by trace_rows.c, events by src/trace/trace_fields.h.
  */
-#ifndef TIDE_TOOLS_TRACE_READ_H
-#define TIDE_TOOLS_TRACE_READ_H
+#ifndef TIDE_TRACE_TRACE_READ_H
+#define TIDE_TRACE_TRACE_READ_H
 
-#include "tools/trace/trace_members.h"
+#include "src/trace/trace_members.h"
 
 void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model, tide_trace_memory *memory);
 /* ARGUMENT: the line is no line of a trace; NO_MEMORY. `text[bytes]` is 0. */

@@ -1,11 +1,11 @@
 /* What reads a trace, and how it takes the members of a line that are more than a number: texts, kept as long as the
  * model, numbers of what the trace has tables of, lists that grow.
  */
-#ifndef TIDE_TOOLS_TRACE_MEMBERS_H
-#define TIDE_TOOLS_TRACE_MEMBERS_H
+#ifndef TIDE_TRACE_TRACE_MEMBERS_H
+#define TIDE_TRACE_TRACE_MEMBERS_H
 
-#include "tools/trace/trace_model.h"
-#include "tools/trace/trace_scan.h"
+#include "src/trace/trace_model.h"
+#include "src/trace/trace_scan.h"
 
 /* Memory that is given back all at once. Zeroed: empty. */
 typedef struct tide_trace_block tide_trace_block;

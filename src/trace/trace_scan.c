@@ -1,5 +1,5 @@
 /* Tokens of a line: see trace_scan.h. */
-#include "tools/trace/trace_scan.h"
+#include "src/trace/trace_scan.h"
 
 #include "src/files/utf8.h"
 

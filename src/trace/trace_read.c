@@ -1,8 +1,8 @@
 /* Lines, and the events among them: see trace_read.h. */
-#include "tools/trace/trace_read.h"
+#include "src/trace/trace_read.h"
 
 #include "src/trace/trace_fields.h"
-#include "tools/trace/trace_rows.h"
+#include "src/trace/trace_rows.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * what a row names by number is there; but for activations, which ops name before their table comes: these
  * are looked at when all is read.
  */
-#include "tools/trace/trace_rows.h"
+#include "src/trace/trace_rows.h"
 
 #include "src/trace/trace_fields.h"
 

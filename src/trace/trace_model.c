@@ -5,11 +5,11 @@
  * came to its line `end`; what lies beside a trace that has one is left alone: another run's, or in it. A run that was killed as it
  * appended its segments has some of them twice: FILE is read up to its first snapshot.
  */
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 #include "src/files/files.h"
 #include "src/trace/trace_fields.h"
-#include "tools/trace/trace_read.h"
+#include "src/trace/trace_read.h"
 
 #include <assert.h>
 #include <dirent.h>

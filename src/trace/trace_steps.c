@@ -1,5 +1,5 @@
 /* Accounts of steps: see trace_steps.h. One walk over the events; each goes to the step that counts it. */
-#include "tools/trace/trace_steps.h"
+#include "src/trace/trace_steps.h"
 
 #include <assert.h>
 #include <math.h>

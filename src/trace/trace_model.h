@@ -10,8 +10,8 @@
  *
  * Owns all of it; texts live as long as the model.
  */
-#ifndef TIDE_TOOLS_TRACE_MODEL_H
-#define TIDE_TOOLS_TRACE_MODEL_H
+#ifndef TIDE_TRACE_TRACE_MODEL_H
+#define TIDE_TRACE_TRACE_MODEL_H
 
 #include "tidepool/pool.h"
 

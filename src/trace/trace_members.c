@@ -1,5 +1,5 @@
 /* Memory, and members that are kept in it: see trace_members.h. */
-#include "tools/trace/trace_members.h"
+#include "src/trace/trace_members.h"
 
 #include "base/text.h"
 

@@ -8,8 +8,8 @@
  * Failures stick: after the first one every call gives 0 and does nothing, and `status` has it, with a message of
  * file, line, what is wrong and what would be right. So a reader reads a whole line and looks once.
  */
-#ifndef TIDE_TOOLS_TRACE_SCAN_H
-#define TIDE_TOOLS_TRACE_SCAN_H
+#ifndef TIDE_TRACE_TRACE_SCAN_H
+#define TIDE_TRACE_TRACE_SCAN_H
 
 #include "tidepool/status.h"
 

@@ -1,10 +1,10 @@
 /* A trace's steps, each with its account: where its time went, what it moved and what was there when it was asked
  * for. Of the events that its metrics line counts (docs/trace.md), checked against that line.
  */
-#ifndef TIDE_TOOLS_TRACE_STEPS_H
-#define TIDE_TOOLS_TRACE_STEPS_H
+#ifndef TIDE_TRACE_TRACE_STEPS_H
+#define TIDE_TRACE_TRACE_STEPS_H
 
-#include "tools/trace/trace_model.h"
+#include "src/trace/trace_model.h"
 
 typedef enum tide_move_reason {
     TIDE_REASON_DEMAND = 0,
