@@ -6,9 +6,3 @@ const char *tide_command_kind_name(tide_command_kind kind)
     static const char *const names[] = {"fetch", "evict", "write_back", "update", "restore", "access"};
     return (unsigned)kind <= TIDE_COMMAND_ACCESS ? names[kind] : "unknown";
 }
-
-const char *tide_reason_name(tide_reason reason)
-{
-    static const char *const names[] = {"demand", "prefetch", "update", "restore", "access", "promote"};
-    return (unsigned)reason <= TIDE_REASON_PROMOTE ? names[reason] : "unknown";
-}

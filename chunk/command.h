@@ -20,17 +20,6 @@ typedef enum tide_command_kind {
 
 const char *tide_command_kind_name(tide_command_kind kind);
 
-typedef enum tide_reason {
-    TIDE_REASON_DEMAND = 0, /* an op waits for the chunk */
-    TIDE_REASON_PREFETCH,
-    TIDE_REASON_UPDATE,
-    TIDE_REASON_RESTORE,
-    TIDE_REASON_ACCESS,
-    TIDE_REASON_PROMOTE, /* host memory is full: the chunk moves to the device, or stays there */
-} tide_reason;
-
-const char *tide_reason_name(tide_reason reason);
-
 /* One chunk of a task: where it is and whether it has to be zeroed first because it had no content. */
 typedef struct tide_task_chunk {
     tide_chunk chunk;

@@ -184,23 +184,6 @@ void tide_manager_counters_get(const tide_manager *manager, tide_manager_counter
 
 /* --- for observers: trace and telemetry (watch.c) --- */
 
-typedef enum tide_stand {
-    TIDE_STAND_NONE = 0,
-    TIDE_STAND_COMING, /* it has a slot, but not its content yet */
-    TIDE_STAND_THERE,
-    TIDE_STAND_EVICTING, /* only the device has its content, and it is being evicted or copied out */
-    TIDE_STAND_STALE,    /* only the device has its slot, which waits while the host changes the chunk */
-} tide_stand;
-
-typedef enum tide_content {
-    TIDE_CONTENT_NOTHING = 0,
-    TIDE_CONTENT_PARAMS,
-    TIDE_CONTENT_GRADIENTS,
-    TIDE_CONTENT_BOTH, /* some of its params' places hold a gradient */
-    TIDE_CONTENT_STATE,
-    TIDE_CONTENT_ACTIVATIONS,
-} tide_content;
-
 typedef struct tide_chunk_view {
     tide_stand device, host;
     uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: it has none */

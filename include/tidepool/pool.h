@@ -521,8 +521,30 @@ typedef enum tide_trace_kind {
 
 #define TIDE_TRACE_NONE UINT32_MAX /* no chunk, slot, op, ... */
 
-/* Strings are static, except those given to tide_pool_trace_work. Times are of the device's clock; an event
- * without duration has begin_ns = end_ns. */
+typedef enum tide_trace_move {
+    TIDE_TRACE_FETCH = 0,
+    TIDE_TRACE_EVICT,
+    TIDE_TRACE_WRITE_BACK,
+} tide_trace_move;
+
+typedef enum tide_trace_mapping {
+    TIDE_TRACE_MAPPED = 0,
+    TIDE_TRACE_UNMAPPED,
+    TIDE_TRACE_REMAPPED, /* taken from one place and mapped at another in one call */
+} tide_trace_mapping;
+
+typedef enum tide_trace_awaited {
+    TIDE_TRACE_AWAITS_UPDATE = 0, /* of the chunk, or its restore */
+    TIDE_TRACE_AWAITS_SLOT,       /* on the device */
+    TIDE_TRACE_AWAITS_MOVE,
+} tide_trace_awaited;
+
+typedef enum tide_trace_holding {
+    TIDE_TRACE_HOLDS_PARAMETER = 0,
+    TIDE_TRACE_HOLDS_GRADIENT,
+} tide_trace_holding;
+
+/* Times are of the device's clock; an event without duration has begin_ns = end_ns. */
 struct tide_trace_event {
     tide_trace_kind kind;
     uint64_t step; /* the step whose counters include the event (tide_pool_step_counters_take); 0: none */
@@ -542,9 +564,17 @@ struct tide_trace_event {
     uint32_t param;
     uint32_t chunks, lacked; /* chunks requested; those of them that were not there */
     uint32_t planned_in, planned_out, least_in, least_out; /* chunks per step */
-    const char *what;
-    const char *reason;
-    const char *device, *host, *content;
+    tide_reason reason;                                    /* of a MOVE, a COPY */
+    tide_trace_move move;                                  /* of a MOVE */
+    tide_trace_mapping map;                                /* of a MAP */
+    tide_trace_awaited awaits;                             /* of a WAIT */
+    tide_tier tier;         /* of a COPY: where the bytes go; of an UPDATE, a RESTORE: where it runs */
+    tide_stall_cause cause; /* of a STALL */
+    /* of a CHUNK, a SNAPSHOT */
+    tide_stand device, host;
+    tide_content content;
+    tide_trace_holding holds; /* of a PARAM */
+    const char *work;         /* of a WORK: the text that was given to tide_pool_trace_work */
     bool training, clips, predicted, copied, zeroed, in_place, pinned, pending;
 };
 

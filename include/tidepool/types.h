@@ -60,6 +60,36 @@ typedef enum tide_space {
     TIDE_SPACE_COUNT,
 } tide_space;
 
+/* Why a chunk moves from tier to tier. */
+typedef enum tide_reason {
+    TIDE_REASON_DEMAND = 0, /* an op waits for the chunk */
+    TIDE_REASON_PREFETCH,
+    TIDE_REASON_UPDATE,
+    TIDE_REASON_RESTORE,
+    TIDE_REASON_ACCESS,
+    TIDE_REASON_PROMOTE, /* host memory is full: the chunk moves to the device, or stays there */
+    TIDE_REASON_COUNT,
+} tide_reason;
+
+/* Where a chunk is in a tier. */
+typedef enum tide_stand {
+    TIDE_STAND_NONE = 0,
+    TIDE_STAND_COMING, /* the chunk has a slot, but not its content yet */
+    TIDE_STAND_THERE,
+    TIDE_STAND_EVICTING, /* on the device only: the chunk is being evicted or copied out */
+    TIDE_STAND_STALE,    /* on the device only: the chunk keeps its slot while the host changes its content */
+} tide_stand;
+
+/* The content of a chunk. */
+typedef enum tide_content {
+    TIDE_CONTENT_NOTHING = 0,
+    TIDE_CONTENT_PARAMS,
+    TIDE_CONTENT_GRADIENTS,
+    TIDE_CONTENT_BOTH, /* some of its params have been replaced by their gradients */
+    TIDE_CONTENT_STATE,
+    TIDE_CONTENT_ACTIVATIONS,
+} tide_content;
+
 enum { TIDE_STATE_PLANES_MAX = 3 };
 
 /* How the optimizer's state of a param is stored: in planes, of which plane p takes bytes[p] for every 32

@@ -46,7 +46,9 @@ void tide_commands_tell_stalls(tide_commands *commands)
 
 static void tell_move(const tide_commands *commands, const tide_open_command *open)
 {
-    static const char *const moves[] = {"fetch", "evict", "write back"};
+    static const tide_trace_move moves[] = {[TIDE_COMMAND_FETCH] = TIDE_TRACE_FETCH,
+                                            [TIDE_COMMAND_EVICT] = TIDE_TRACE_EVICT,
+                                            [TIDE_COMMAND_WRITE_BACK] = TIDE_TRACE_WRITE_BACK};
     const tide_tracer *tracer = &commands->telemetry->tracer;
     tide_device *device = commands->link->context->device;
     const tide_command *command = &open->command;
@@ -57,9 +59,9 @@ static void tell_move(const tide_commands *commands, const tide_open_command *op
     event.begin_ns = open->issued_ns;
     event.end_ns = device->ops->now_ns(device);
     event.id = open->id;
-    event.what = moves[command->kind];
+    event.move = moves[command->kind];
     event.chunk = command->chunk;
-    event.reason = tide_reason_name(command->reason);
+    event.reason = command->reason;
     event.device_slot = command->device_slot;
     event.host_slot = command->host_slot;
     event.copied = command->copy;

@@ -263,7 +263,7 @@ static uint64_t issue(const tide_running_tasks *running_tasks, const tide_comman
     event.chunk = command->task[0].chunk;
     event.state_chunk = access ? TIDE_TRACE_NONE : command->task[1].chunk;
     event.piece = command->piece;
-    event.what = on_host ? "host" : "device";
+    event.tier = command->tier;
     const uint64_t id = tide_tracer_number(tracer, on_host ? TIDE_STREAM_HOST : TIDE_STREAM_UPDATE);
     tide_tracer_issue(tracer, id, &event);
     return id;

@@ -16,7 +16,7 @@ enum {
     TIDE_TIMER_NONE = 0,
     TIDE_TIMER_COPY, /* plus the tide_reason of the command; tag: the chunk */
     TIDE_TIMER_ADAM =
-        TIDE_TIMER_COPY + TIDE_REASON_PROMOTE + 1, /* plus tide_counters_timer; tag: the PARAM chunk */
+        TIDE_TIMER_COPY + TIDE_REASON_COUNT, /* plus tide_counters_timer; tag: the PARAM chunk */
     TIDE_TIMER_NORM =
         TIDE_TIMER_ADAM + TIDE_ADAM_TIMERS, /* the norm's copy, on the compute stream but no compute */
     TIDE_TIMER_ZERO,                        /* zeroing before a command's own work */

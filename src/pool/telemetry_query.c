@@ -32,7 +32,7 @@ void tide_pool_trace_work(const tide_pool *pool, const char *what, uint64_t begi
         return;
     const tide_tracer *tracer = &pool->telemetry.tracer;
     tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_WORK);
-    event.what = what;
+    event.work = what;
     event.begin_ns = begin_ns;
     event.end_ns = end_ns;
     tide_tracer_tell(tracer, &event);

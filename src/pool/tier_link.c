@@ -58,8 +58,8 @@ static void issue(tide_link *link, const tide_command *command, uint64_t id)
     tide_trace_event event = tide_tracer_event(tracer, command->copy ? TIDE_TRACE_COPY : TIDE_TRACE_ZERO);
     event.step = tide_counters_step(&link->telemetry->counters, command->reason);
     event.chunk = command->chunk;
-    event.reason = tide_reason_name(command->reason);
-    event.what = command->kind == TIDE_COMMAND_FETCH ? "device" : "host";
+    event.reason = command->reason;
+    event.tier = command->kind == TIDE_COMMAND_FETCH ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     event.bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
     event.device_slot = command->device_slot;
     event.host_slot = command->host_slot;
@@ -68,7 +68,7 @@ static void issue(tide_link *link, const tide_command *command, uint64_t id)
 
 /* --- copies --- */
 
-static const char copy_labels[][TIDE_REASON_PROMOTE + 1][24] = {
+static const char copy_labels[][TIDE_REASON_COUNT][24] = {
     [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
                             "fetch to promote"},
     [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
@@ -81,8 +81,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
 {
     tide_device *device = link->context->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
-    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK &&
-           command->reason <= TIDE_REASON_PROMOTE);
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason < TIDE_REASON_COUNT);
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
     const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                     from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
@@ -152,8 +151,8 @@ typedef struct change_of {
     uint64_t id;
 } change_of;
 
-static void tell_change(tide_link *link, uint32_t slot, const char *what, change_of of, uint64_t begin_ns,
-                        uint64_t end_ns)
+static void tell_change(tide_link *link, uint32_t slot, tide_trace_mapping mapping, change_of of,
+                        uint64_t begin_ns, uint64_t end_ns)
 {
     tide_tracer *tracer = &link->telemetry->tracer;
     tide_tracer_brought_on(tracer, of.id);
@@ -162,7 +161,7 @@ static void tell_change(tide_link *link, uint32_t slot, const char *what, change
     tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_MAP);
     event.begin_ns = begin_ns;
     event.end_ns = end_ns;
-    event.what = what;
+    event.map = mapping;
     event.chunk = of.chunk;
     event.id = of.id;
     event.device_slot = slot;
@@ -188,7 +187,11 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
         tide_measure_add(&link->telemetry->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
     if (status == TIDE_OK)
-        tell_change(link, slot, to == NULL ? "unmap" : from == NULL ? "map" : "remap", of, begin_ns, end_ns);
+        tell_change(link, slot,
+                    to == NULL     ? TIDE_TRACE_UNMAPPED
+                    : from == NULL ? TIDE_TRACE_MAPPED
+                                   : TIDE_TRACE_REMAPPED,
+                    of, begin_ns, end_ns);
     tide_stalls_mapping(&link->telemetry->stalls, false);
     return status;
 }

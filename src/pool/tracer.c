@@ -155,7 +155,9 @@ void tide_tracer_stand(tide_tracer *tracer, tide_op op, uint32_t slice, bool pre
 
 uint32_t tide_tracer_lacking(tide_tracer *tracer, tide_manager *manager)
 {
-    static const char *const names[] = {"", "update", "slot", "move"};
+    static const tide_trace_awaited awaited[] = {[TIDE_REQUEST_PENDING] = TIDE_TRACE_AWAITS_UPDATE,
+                                                 [TIDE_REQUEST_SLOT] = TIDE_TRACE_AWAITS_SLOT,
+                                                 [TIDE_REQUEST_MOVE] = TIDE_TRACE_AWAITS_MOVE};
     uint32_t count = 0;
     tide_chunk chunk;
     tide_request_wait wait;
@@ -164,7 +166,7 @@ uint32_t tide_tracer_lacking(tide_tracer *tracer, tide_manager *manager)
     for (uint32_t i = 0; tide_manager_lacks(manager, &i, &chunk, &wait); count++) {
         tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_WAIT);
         event.chunk = chunk;
-        event.reason = names[wait];
+        event.awaits = awaited[wait];
         tell_now(tracer, &event);
     }
     return count;
@@ -193,17 +195,15 @@ static bool same(const tide_chunk_view *a, const tide_chunk_view *b)
 
 static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_chunk_view *view)
 {
-    static const char *const stands[] = {"none", "coming", "there", "evicting", "stale"};
-    static const char *const contents[] = {"nothing", "params", "gradients", "both", "state", "activations"};
     tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_CHUNK);
     event.chunk = chunk;
-    event.device = stands[view->device];
-    event.host = stands[view->host];
+    event.device = view->device;
+    event.host = view->host;
     event.device_slot = view->device_slot;
     event.host_slot = view->host_slot;
     event.pinned = view->pinned;
     event.pending = view->pending;
-    event.content = contents[view->content];
+    event.content = view->content;
     tell_now(tracer, &event);
 }
 
@@ -219,7 +219,7 @@ static void tell_params(tide_tracer *tracer, const tide_manager *manager, tide_c
         tracer->has_gradient[param] = has_gradient;
         tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_PARAM);
         event.param = param;
-        event.what = has_gradient ? "gradient" : "parameter";
+        event.holds = has_gradient ? TIDE_TRACE_HOLDS_GRADIENT : TIDE_TRACE_HOLDS_PARAMETER;
         tell_now(tracer, &event);
     }
 }
@@ -378,6 +378,6 @@ void tide_tracer_stall(const tide_tracer *tracer, tide_stall_cause cause, uint64
     event.step = tracer->counted;
     event.begin_ns = begin_ns;
     event.end_ns = end_ns;
-    event.what = tide_stall_cause_name(cause);
+    event.cause = cause;
     tide_tracer_tell(tracer, &event);
 }

@@ -165,6 +165,11 @@ static void field_add(tide_json_line *line, const tide_trace_field *field, const
         else
             tide_json_count(line, field->name, small);
         break;
+    case TIDE_TRACE_WORD:
+        memcpy(&small, at, sizeof small);
+        assert(field->words(small) != NULL);
+        tide_json_text(line, field->name, field->words(small));
+        break;
     case TIDE_TRACE_TEXT:
         memcpy(&text, at, sizeof text);
         tide_json_text(line, field->name, text);

@@ -13,14 +13,31 @@ typedef enum tide_trace_type {
     TIDE_TRACE_COUNT32,
     TIDE_TRACE_COUNT64_OR_NULL, /* 0 is written as null */
     TIDE_TRACE_COUNT32_OR_NULL, /* TIDE_TRACE_NONE is written as null */
+    TIDE_TRACE_WORD,            /* an enum, written as the word of its number */
     TIDE_TRACE_TEXT,
     TIDE_TRACE_BOOL,
 } tide_trace_type;
 
+/* The word for an enum's constant; NULL behind the last one. */
+typedef const char *(*tide_trace_words)(uint32_t number);
+
+const char *tide_trace_dtype_word(uint32_t dtype);
+const char *tide_trace_space_word(uint32_t space);
+const char *tide_trace_pass_word(uint32_t pass);
+const char *tide_trace_reason_word(uint32_t reason);
+const char *tide_trace_move_word(uint32_t move);
+const char *tide_trace_mapping_word(uint32_t mapping);
+const char *tide_trace_awaited_word(uint32_t awaited);
+const char *tide_trace_holding_word(uint32_t holding);
+const char *tide_trace_tier_word(uint32_t tier);
+const char *tide_trace_stand_word(uint32_t stand);
+const char *tide_trace_content_word(uint32_t content);
+
 typedef struct tide_trace_field {
     const char *name;
     tide_trace_type type;
-    size_t offset; /* in tide_trace_event; a reader sets begin_ns and end_ns to t_ns */
+    size_t offset;          /* in tide_trace_event; a reader sets begin_ns and end_ns to t_ns */
+    tide_trace_words words; /* of a WORD */
 } tide_trace_field;
 
 typedef struct tide_trace_shape {

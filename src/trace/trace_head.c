@@ -181,14 +181,13 @@ static void uses_write(tide_json_line *line, const char *name, const tide_use *u
 
 static tide_status ops_write(head_writer *it)
 {
-    static const char *const passes[] = {"forward", "backward", "both"};
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < it->model->op_count && status == TIDE_OK; i++) {
         const tide_op_description *op = &it->model->ops[i].description;
         tide_json_line *line = line_begin(it, "op");
         tide_json_count(line, "op", i);
         tide_json_text(line, "name", op->name);
-        tide_json_text(line, "pass", passes[op->pass]);
+        tide_json_text(line, "pass", tide_trace_pass_word(op->pass));
         tide_json_count(line, "slices", op->slices);
         tide_json_count(line, "workspace_bytes", op->workspace_bytes);
         uses_write(line, "params", op->params, op->param_count);

@@ -17,20 +17,10 @@ typedef struct tide_trace_memory {
 void *tide_trace_memory_take(tide_trace_memory *memory, size_t bytes);
 void tide_trace_memory_free(tide_trace_memory *memory);
 
-enum { TIDE_TRACE_FIELDS_MAX = 16 };
-
-/* How an event's line is read: its shape, with what its texts may be. */
-typedef struct tide_trace_way {
-    const char *name;
-    size_t name_length;
-    const char *const *choices[TIDE_TRACE_FIELDS_MAX]; /* of a text; NULL: anything */
-} tide_trace_way;
-
 typedef struct tide_trace_reader {
     tide_trace_model *model;
     tide_trace_memory *memory;
     tide_trace_scan scan;
-    tide_trace_way ways[TIDE_TRACE_KIND_COUNT];
     bool has_begun;              /* the line `trace` has been read */
     bool has_ended;              /* the line `end`: nothing may follow */
     uint64_t dropped;            /* told by events */

@@ -10,63 +10,7 @@
 
 /* ---- an event ---- */
 
-typedef struct choice {
-    const char *name;
-    const char *const *values;
-} choice;
-
-#define VALUES(...)                                                                                          \
-    (const char *const[])                                                                                    \
-    {                                                                                                        \
-        __VA_ARGS__, NULL                                                                                    \
-    }
-
-static const choice choices[] = {
-    {"for", VALUES("update", "slot", "move")},
-    {"move", VALUES("fetch", "evict", "write back")},
-    {"reason", VALUES("demand", "prefetch", "update", "restore", "access", "promote")},
-    {"map", VALUES("map", "unmap", "remap")},
-    {"to", VALUES("device", "host")},
-    {"tier", VALUES("device", "host")},
-    {"cause", VALUES("link", "slot", "update", "norm", "map", "caller")},
-    {"device", VALUES("none", "coming", "there", "evicting", "stale")},
-    {"host", VALUES("none", "coming", "there")},
-    {"content", VALUES("nothing", "params", "gradients", "both", "state", "activations")},
-    {"holds", VALUES("parameter", "gradient")},
-};
-
-static const char *const *choices_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
-        if (strcmp(choices[i].name, name) == 0)
-            return choices[i].values;
-    return NULL;
-}
-
-static void ways_fill(tide_trace_way *ways)
-{
-    for (int kind = 0; kind < TIDE_TRACE_KIND_COUNT; kind++) {
-        const tide_trace_shape *shape = tide_trace_shape_of((tide_trace_kind)kind);
-        assert(shape->field_count <= TIDE_TRACE_FIELDS_MAX);
-        ways[kind].name = shape->name;
-        ways[kind].name_length = strlen(shape->name);
-        for (uint32_t i = 0; i < shape->field_count; i++)
-            ways[kind].choices[i] =
-                shape->fields[i].type == TIDE_TRACE_TEXT ? choices_of(shape->fields[i].name) : NULL;
-    }
-}
-
-static void text_read(tide_trace_reader *reader, const char *name, const char *const *values,
-                      const char **text)
-{
-    if (values == NULL)
-        *text = tide_trace_text(reader, name);
-    else
-        *text = values[tide_scan_choice(&reader->scan, name, values)];
-}
-
-static void field_read(tide_trace_reader *reader, const tide_trace_field *field, const char *const *values,
-                       tide_trace_event *event)
+static void field_read(tide_trace_reader *reader, const tide_trace_field *field, tide_trace_event *event)
 {
     void *at = (char *)event + field->offset;
     tide_trace_scan *scan = &reader->scan;
@@ -87,8 +31,11 @@ static void field_read(tide_trace_reader *reader, const tide_trace_field *field,
         if (!tide_scan_is_null(scan, field->name))
             *(uint32_t *)at = (uint32_t)tide_scan_count(scan, field->name, UINT32_MAX - 1);
         break;
+    case TIDE_TRACE_WORD:
+        *(uint32_t *)at = tide_scan_word(scan, field->name, field->words);
+        break;
     case TIDE_TRACE_TEXT:
-        text_read(reader, field->name, values, (const char **)at);
+        *(const char **)at = tide_trace_text(reader, field->name);
         break;
     case TIDE_TRACE_BOOL:
         *(bool *)at = tide_scan_bool(scan, field->name);
@@ -204,8 +151,8 @@ static void event_read(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     tide_scanned name = tide_scan_raw(scan, "event");
     int kind = 0;
-    while (kind < TIDE_TRACE_KIND_COUNT && (reader->ways[kind].name_length != name.length ||
-                                            memcmp(reader->ways[kind].name, name.at, name.length) != 0))
+    while (kind < TIDE_TRACE_KIND_COUNT &&
+           !tide_scanned_is(name, tide_trace_shape_of((tide_trace_kind)kind)->name))
         kind++;
     if (scan->status == TIDE_OK && kind == TIDE_TRACE_KIND_COUNT)
         tide_scan_refuse(scan, "there is no event \"%.*s\" in format %d",
@@ -216,7 +163,7 @@ static void event_read(tide_trace_reader *reader)
     event.kind = (tide_trace_kind)kind;
     scan->name = shape->name;
     for (uint32_t i = 0; i < shape->field_count; i++)
-        field_read(reader, &shape->fields[i], reader->ways[kind].choices[i], &event);
+        field_read(reader, &shape->fields[i], &event);
     tide_scan_end(scan);
     if (strcmp(shape->fields[2].name, "t_ns") == 0)
         event.end_ns = event.begin_ns;
@@ -244,7 +191,6 @@ static void end_read(tide_trace_reader *reader)
 void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model, tide_trace_memory *memory)
 {
     *reader = (tide_trace_reader){.model = model, .memory = memory};
-    ways_fill(reader->ways);
 }
 
 tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, uint64_t line,

@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL}; /* as tide_dtype */
-static const char *const spaces[] = {"param", "state", "activation", NULL};
-static const char *const op_passes[] = {"forward", "backward", "both", NULL};
-
 enum { PARTS_MAX = 1 << 20 };
 
 static uint64_t count(tide_trace_reader *reader, const char *name)
@@ -73,7 +69,7 @@ void tide_trace_read_first(tide_trace_reader *reader)
     model->rank = small(reader, "rank");
     model->ranks = small(reader, "ranks");
     model->device = tide_trace_text(reader, "device");
-    model->dtype = (tide_dtype)tide_scan_choice(scan, "dtype", dtypes);
+    model->dtype = (tide_dtype)tide_scan_word(scan, "dtype", tide_trace_dtype_word);
     model->chunk_bytes = count(reader, "chunk_bytes");
     model->device_slots = small(reader, "device_slots");
     model->host_slots = small(reader, "host_slots");
@@ -221,17 +217,19 @@ static void chunk_check(tide_trace_reader *reader, const tide_traced_chunk *row)
     if (before != NULL && before->space > row->space)
         tide_scan_refuse(&reader->scan,
                          "a %s chunk comes behind a %s chunk; the order is param, state, activation",
-                         spaces[row->space], spaces[before->space]);
+                         tide_trace_space_word(row->space), tide_trace_space_word(before->space));
     else if (row->index != index)
         tide_scan_refuse(&reader->scan, "\"index\" is %" PRIu32 ", but it is the %s space's number %" PRIu32,
-                         row->index, spaces[row->space], index);
+                         row->index, tide_trace_space_word(row->space), index);
     else if (row->bytes > model->chunk_bytes)
         tide_scan_refuse(&reader->scan, "\"bytes\" is %" PRIu64 ", but a chunk has %" PRIu64, row->bytes,
                          model->chunk_bytes);
     else if (row->param_count > 0 && row->space != TIDE_SPACE_PARAM)
-        tide_scan_refuse(&reader->scan, "\"params\" must be empty for a %s chunk", spaces[row->space]);
+        tide_scan_refuse(&reader->scan, "\"params\" must be empty for a %s chunk",
+                         tide_trace_space_word(row->space));
     else if (row->of_count > 0 && row->space != TIDE_SPACE_STATE)
-        tide_scan_refuse(&reader->scan, "\"of\" must be empty for a %s chunk", spaces[row->space]);
+        tide_scan_refuse(&reader->scan, "\"of\" must be empty for a %s chunk",
+                         tide_trace_space_word(row->space));
 }
 
 static void chunk_read(tide_trace_reader *reader)
@@ -239,7 +237,7 @@ static void chunk_read(tide_trace_reader *reader)
     tide_trace_model *model = reader->model;
     tide_traced_chunk row = {0};
     row_number(reader, "chunk", model->chunk_count);
-    row.space = (tide_space)tide_scan_choice(&reader->scan, "space", spaces);
+    row.space = (tide_space)tide_scan_word(&reader->scan, "space", tide_trace_space_word);
     row.index = small(reader, "index");
     row.bytes = count(reader, "bytes");
     segments_read(reader, &row);
@@ -278,7 +276,7 @@ static void op_read(tide_trace_reader *reader)
     tide_traced_op row = {0};
     row_number(reader, "op", model->op_count);
     row.name = tide_trace_text(reader, "name");
-    row.pass = (tide_pass)tide_scan_choice(scan, "pass", op_passes);
+    row.pass = (tide_pass)tide_scan_word(scan, "pass", tide_trace_pass_word);
     row.slices = (uint32_t)tide_scan_count(scan, "slices", PARTS_MAX);
     row.workspace_bytes = count(reader, "workspace_bytes");
     row.params = uses_read(reader, "params", model->param_count,
@@ -308,15 +306,20 @@ static void activation_read(tide_trace_reader *reader)
         model->activations[model->activation_count++] = row;
 }
 
+static const char *table_word(uint32_t table)
+{
+    static const char *const words[] = {"setting", "machine", "param", "chunk", "op", "activation"};
+    return table < sizeof words / sizeof words[0] ? words[table] : NULL;
+}
+
 void tide_trace_read_table(tide_trace_reader *reader)
 {
-    static const char *const names[] = {"setting", "machine", "param", "chunk", "op", "activation", NULL};
     static void (*const reads[])(tide_trace_reader *) = {setting_read, machine_read, param_read,
                                                          chunk_read,   op_read,      activation_read};
-    uint32_t table = tide_scan_choice(&reader->scan, "table", names);
+    uint32_t table = tide_scan_word(&reader->scan, "table", table_word);
     if (reader->scan.status != TIDE_OK)
         return;
-    reader->scan.name = names[table];
+    reader->scan.name = table_word(table);
     reads[table](reader);
 }
 

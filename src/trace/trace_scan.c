@@ -403,26 +403,24 @@ bool tide_scanned_is(tide_scanned piece, const char *word)
     return strlen(word) == piece.length && memcmp(piece.at, word, piece.length) == 0;
 }
 
-static void choice_refuse(tide_trace_scan *scan, const char *name, const char *const *values,
-                          tide_scanned raw)
+static void word_refuse(tide_trace_scan *scan, const char *name, tide_trace_words words)
 {
-    char list[160] = "";
-    for (size_t i = 0, length = 0; values[i] != NULL && length < sizeof list; i++)
-        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", values[i]);
-    scan->at = raw.at - 1;
-    char want[192];
-    (void)snprintf(want, sizeof want, "one of %s", list);
+    char want[192] = "one of ";
+    size_t length = strlen(want);
+    for (uint32_t i = 0; words(i) != NULL && length < sizeof want; i++)
+        length += (size_t)snprintf(want + length, sizeof want - length, "%s%s", i > 0 ? ", " : "", words(i));
     refuse_value(scan, name, want);
 }
 
-uint32_t tide_scan_choice(tide_trace_scan *scan, const char *name, const char *const *values)
+uint32_t tide_scan_word(tide_trace_scan *scan, const char *name, tide_trace_words words)
 {
     tide_scanned raw = tide_scan_raw(scan, name);
     if (scan->status != TIDE_OK)
         return 0;
-    for (uint32_t i = 0; values[i] != NULL; i++)
-        if (tide_scanned_is(raw, values[i]))
+    for (uint32_t i = 0; words(i) != NULL; i++)
+        if (tide_scanned_is(raw, words(i)))
             return i;
-    choice_refuse(scan, name, values, raw);
+    scan->at = raw.at - 1;
+    word_refuse(scan, name, words);
     return 0;
 }

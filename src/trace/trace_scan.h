@@ -11,7 +11,7 @@
 #ifndef TIDE_TRACE_TRACE_SCAN_H
 #define TIDE_TRACE_TRACE_SCAN_H
 
-#include "tidepool/status.h"
+#include "src/trace/trace_fields.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,8 +49,8 @@ double tide_scan_real(tide_trace_scan *scan, const char *name);  /* NAN for null
 bool tide_scan_bool(tide_trace_scan *scan, const char *name);
 /* As it stands between its quotes; what is not UTF-8, or escaped in a way that JSON has not, is refused. */
 tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name);
-/* One of `values`, which end with NULL: its number. */
-uint32_t tide_scan_choice(tide_trace_scan *scan, const char *name, const char *const *values);
+/* The number of one of the words. */
+uint32_t tide_scan_word(tide_trace_scan *scan, const char *name, tide_trace_words words);
 /* Bytes that the text has without its escapes, and these bytes, and a zero. */
 size_t tide_scan_text_bytes(tide_scanned raw);
 void tide_scan_text_write(tide_scanned raw, char *text);

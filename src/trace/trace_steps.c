@@ -10,34 +10,6 @@
  * which what runs across a step's border is counted. */
 static const double equal_part = 0.01, equal_of_step = 0.001;
 
-static const char *const reasons[] = {"demand", "prefetch", "update", "restore", "access", "promote"};
-
-const char *tide_move_reason_name(tide_move_reason reason)
-{
-    return (unsigned)reason < TIDE_REASON_COUNT ? reasons[reason] : "unknown";
-}
-
-static tide_move_reason reason_of(const tide_trace_event *event)
-{
-    tide_move_reason reason = TIDE_REASON_DEMAND;
-    while (reason + 1 < TIDE_REASON_COUNT && strcmp(reasons[reason], event->reason) != 0)
-        reason++;
-    return reason;
-}
-
-static tide_stall_cause cause_of(const tide_trace_event *event)
-{
-    tide_stall_cause cause = TIDE_STALL_LINK;
-    while (cause + 1 < TIDE_STALL_CAUSE_COUNT && strcmp(tide_stall_cause_name(cause), event->what) != 0)
-        cause++;
-    return cause;
-}
-
-static tide_tier tier_of(const tide_trace_event *event)
-{
-    return strcmp(event->what, "host") == 0 ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
-}
-
 static double seconds_of(const tide_trace_event *event)
 {
     return (double)(event->end_ns - event->begin_ns) * 1e-9;
@@ -67,10 +39,10 @@ bool tide_trace_is_steady(const tide_trace_steps *steps, const tide_trace_event 
 
 static void copy_add(tide_trace_steps *steps, tide_step_account *account, const tide_trace_event *event)
 {
-    tide_tier to = tier_of(event);
+    tide_tier to = event->tier;
     tide_space space = steps->model->chunks[event->chunk].space;
     account->bytes[to] += event->bytes;
-    account->bytes_by_reason[to][reason_of(event)] += event->bytes;
+    account->bytes_by_reason[to][event->reason] += event->bytes;
     account->bytes_by_space[to][space] += event->bytes;
     account->planned_copies[to] += space != TIDE_SPACE_STATE;
     if (!tide_trace_is_steady(steps, event))
@@ -81,13 +53,10 @@ static void copy_add(tide_trace_steps *steps, tide_step_account *account, const 
 
 static void move_add(tide_step_account *account, const tide_trace_event *event)
 {
-    tide_move_reason reason = reason_of(event);
-    bool fetch = strcmp(event->what, "fetch") == 0, evict = strcmp(event->what, "evict") == 0;
-    account->fetches += fetch;
-    account->evictions += evict;
-    account->write_backs += !fetch && !evict;
-    account->demand_fetches += fetch && reason == TIDE_REASON_DEMAND;
-    account->prefetches += fetch && reason == TIDE_REASON_PREFETCH;
+    bool fetch = event->move == TIDE_TRACE_FETCH;
+    account->evictions += event->move == TIDE_TRACE_EVICT;
+    account->demand_fetches += fetch && event->reason == TIDE_REASON_DEMAND;
+    account->prefetches += fetch && event->reason == TIDE_REASON_PREFETCH;
 }
 
 static void event_add(tide_trace_steps *steps, tide_step_account *account, const tide_trace_event *event)
@@ -103,10 +72,10 @@ static void event_add(tide_trace_steps *steps, tide_step_account *account, const
         account->compute_seconds += (double)event->busy_ns * 1e-9;
         break;
     case TIDE_TRACE_STALL:
-        account->stall_seconds_by[cause_of(event)] += seconds_of(event);
+        account->stall_seconds_by[event->cause] += seconds_of(event);
         break;
     case TIDE_TRACE_UPDATE:
-        account->update_seconds[tier_of(event)] += seconds_of(event);
+        account->update_seconds[event->tier] += seconds_of(event);
         break;
     case TIDE_TRACE_REQUEST:
         account->asked += event->chunks;
@@ -278,7 +247,7 @@ static int stalls_compare(const void *a, const void *b)
     int order = numbers_compare(left->op, right->op);
     order = order != 0 ? order : numbers_compare(left->slice, right->slice);
     order = order != 0 ? order : numbers_compare(left->chunk, right->chunk);
-    order = order != 0 ? order : strcmp(left->what, right->what);
+    order = order != 0 ? order : numbers_compare(left->cause, right->cause);
     order =
         order != 0 ? order : numbers_compare(right->end_ns - right->begin_ns, left->end_ns - left->begin_ns);
     return order != 0 ? order : numbers_compare(left->begin_ns, right->begin_ns);
@@ -286,7 +255,7 @@ static int stalls_compare(const void *a, const void *b)
 
 static bool is_one_series(const tide_trace_event *a, const tide_trace_event *b)
 {
-    return a->op == b->op && a->slice == b->slice && a->chunk == b->chunk && strcmp(a->what, b->what) == 0;
+    return a->op == b->op && a->slice == b->slice && a->chunk == b->chunk && a->cause == b->cause;
 }
 
 /* Keep the series among the `most` with the longest stalls. */

@@ -6,18 +6,6 @@
 
 #include "src/trace/trace_model.h"
 
-typedef enum tide_move_reason {
-    TIDE_REASON_DEMAND = 0,
-    TIDE_REASON_PREFETCH,
-    TIDE_REASON_UPDATE,
-    TIDE_REASON_RESTORE,
-    TIDE_REASON_ACCESS,
-    TIDE_REASON_PROMOTE,
-    TIDE_REASON_COUNT,
-} tide_move_reason;
-
-const char *tide_move_reason_name(tide_move_reason reason);
-
 /* A figure that the events do not add up to. `member` NULL: there is none. */
 typedef struct tide_step_difference {
     const char *member; /* of the metrics line */
@@ -35,7 +23,7 @@ typedef struct tide_step_account {
     uint64_t bytes_by_reason[TIDE_TIER_COUNT][TIDE_REASON_COUNT];
     uint64_t bytes_by_space[TIDE_TIER_COUNT][TIDE_SPACE_COUNT];
     uint64_t planned_copies[TIDE_TIER_COUNT]; /* of the spaces that a plan counts: params and activations */
-    uint64_t fetches, evictions, write_backs, demand_fetches, prefetches; /* moves */
+    uint64_t evictions, demand_fetches, prefetches; /* moves */
     uint64_t asked, lacked;       /* chunks that requests asked for, and that were not there */
     const tide_trace_event *plan; /* in force; NULL: none yet, or not in the trace */
     tide_step_difference difference;

@@ -173,11 +173,12 @@ static tide_trace_event event_of(tide_trace_kind kind)
                               .chunk = 2,
                               .device_slot = 3,
                               .host_slot = TIDE_TRACE_NONE,
-                              .device = "there",
-                              .host = "none",
-                              .content = "params",
-                              .what = "fetch",
-                              .reason = "demand"};
+                              .device = TIDE_STAND_THERE,
+                              .host = TIDE_STAND_NONE,
+                              .content = TIDE_CONTENT_PARAMS,
+                              .move = TIDE_TRACE_FETCH,
+                              .reason = TIDE_REASON_DEMAND,
+                              .work = "data"};
 }
 
 static void record(tide_trace *trace, tide_trace_kind kind)
@@ -287,7 +288,7 @@ static void a_text_that_is_too_long_for_a_line_is_counted(void **state)
     memset(name, 'x', sizeof name - 1);
     tide_trace *trace = begun_trace(8, 0, false);
     tide_trace_event work = event_of(TIDE_TRACE_WORK);
-    work.what = name;
+    work.work = name;
     tide_trace_record(trace, &work);
     assert_ok(tide_trace_finish(trace, NULL));
     tide_trace_destroy(trace);

@@ -293,7 +293,7 @@ static void count_copy(void *context, const tide_trace_event *event)
     copies *to = context;
     pthread_mutex_lock(&to->lock);
     if (to->counting && event->kind == TIDE_TRACE_COPY) {
-        const bool out = strcmp(event->what, "host") == 0, of_param = event->chunk < to->params,
+        const bool out = event->tier == TIDE_TIER_HOST, of_param = event->chunk < to->params,
                    of_state = !of_param && event->chunk < to->params + to->states;
         to->all_bytes += event->bytes;
         to->state_bytes += of_state ? event->bytes : 0;

@@ -101,8 +101,7 @@ static bool arrows_to_users(tide_picture *p)
         if (event->kind != TIDE_TRACE_OP || event->op == TIDE_TRACE_NONE)
             continue;
         for (; copy < model->event_count && model->events[copy].begin_ns < event->end_ns; copy++)
-            if (model->events[copy].kind == TIDE_TRACE_COPY &&
-                tide_is_word(model->events[copy].what, "device"))
+            if (model->events[copy].kind == TIDE_TRACE_COPY && model->events[copy].tier == TIDE_TIER_DEVICE)
                 of.copies[model->events[copy].chunk] = copy + 1;
         op_uses_params(p, &of, event);
         if (event->slice != TIDE_TRACE_NONE)
@@ -231,7 +230,7 @@ static void arrows_through_stalls(tide_picture *p, const deeds *all)
         if (event->kind != TIDE_TRACE_STALL)
             continue;
         const deed *ended = event->ended_by != 0 ? ending_deed(p, all, event) : NULL;
-        const bool held_up = event->op != TIDE_TRACE_NONE && !tide_is_word(event->what, "caller");
+        const bool held_up = event->op != TIDE_TRACE_NONE && event->cause != TIDE_STALL_CALLER;
         const tide_trace_event *op = held_up ? stalled_op(p->model, before, event, &next) : NULL;
         if (ended != NULL)
             arrow_add(p, ended->event, i);
@@ -271,8 +270,7 @@ static bool arrows_from_requests(tide_picture *p)
         const tide_trace_event *event = &model->events[i];
         if (event->kind == TIDE_TRACE_WAIT)
             asked[event->chunk] = request_of(model, event, &at);
-        if (event->kind != TIDE_TRACE_MOVE || !tide_is_word(event->what, "fetch") ||
-            asked[event->chunk] == NULL)
+        if (event->kind != TIDE_TRACE_MOVE || event->move != TIDE_TRACE_FETCH || asked[event->chunk] == NULL)
             continue;
         const tide_trace_event *request = asked[event->chunk];
         if (event->begin_ns <= request->end_ns)

@@ -5,7 +5,7 @@
  *   end_ns             the length ("length")
  *   id                 the distance from the one before, its sign in the lowest bit ("near")
  *   what may be null   0, else one more than the number ("null")
- *   texts              their index among the texts of that member, in order of first use ("enum")
+ *   words              their number ("enum"); of `work`, the text's index in order of first use
  *   else               the number ("count")
  *
  * The model's events are walked once for each column: no column is ever in memory.
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS_MAX = 24, TEXTS_MAX = 128, ENUMS_MAX = 24 };
+enum { COLUMNS_MAX = 24, WORKS_MAX = 128 };
 
 typedef enum column_how {
     HOW_DELTA = 0,
@@ -37,17 +37,16 @@ static const char *how_name(column_how how)
     return names[how];
 }
 
-typedef struct text_list {
-    const char *member;
-    const char *texts[TEXTS_MAX];
+/* The different texts of `work`. */
+typedef struct work_list {
+    const char *works[WORKS_MAX];
     uint32_t count;
-} text_list;
+} work_list;
 
 typedef struct column_plan {
     const char *name;
     column_how how;
     const tide_trace_field *field;
-    uint32_t texts; /* index of the member's list */
 } column_plan;
 
 typedef struct kind_columns {
@@ -64,8 +63,7 @@ struct tide_trace_columns {
     uint64_t *last_place;
     kind_columns kinds[TIDE_TRACE_KIND_COUNT];
     uint32_t kind_count;
-    text_list enums[ENUMS_MAX];
-    uint32_t enum_count;
+    work_list works;
 };
 
 /* ---- what is told ---- */
@@ -120,21 +118,12 @@ static column_how how_of(const tide_trace_field *field)
     case TIDE_TRACE_COUNT64_OR_NULL:
     case TIDE_TRACE_COUNT32_OR_NULL:
         return HOW_NULL;
+    case TIDE_TRACE_WORD:
     case TIDE_TRACE_TEXT:
         return HOW_ENUM;
     default:
         return HOW_COUNT;
     }
-}
-
-static uint32_t enum_of(tide_trace_columns *columns, const char *member)
-{
-    for (uint32_t i = 0; i < columns->enum_count; i++)
-        if (strcmp(columns->enums[i].member, member) == 0)
-            return i;
-    assert(columns->enum_count < ENUMS_MAX);
-    columns->enums[columns->enum_count].member = member;
-    return columns->enum_count++;
 }
 
 static column_plan *column_add(kind_columns *kind)
@@ -157,10 +146,8 @@ static void kind_plan(tide_trace_columns *columns, tide_trace_kind kind)
             return; /* the rest is in it */
         }
         column_how how = how_of(field);
-        *column_add(planned) = (column_plan){.name = how == HOW_DELTA ? "begin" : field->name,
-                                             .how = how,
-                                             .field = field,
-                                             .texts = how == HOW_ENUM ? enum_of(columns, field->name) : 0};
+        *column_add(planned) =
+            (column_plan){.name = how == HOW_DELTA ? "begin" : field->name, .how = how, .field = field};
     }
 }
 
@@ -174,22 +161,15 @@ static void last_places_find(tide_trace_columns *columns)
     }
 }
 
-static const char *text_of(const column_plan *column, const tide_trace_event *event)
-{
-    const char *text = NULL;
-    memcpy(&text, (const char *)event + column->field->offset, sizeof text);
-    return text == NULL ? "" : text;
-}
-
-/* Its index; what is more than any drawing tells apart is the last. */
-static uint32_t text_index(text_list *list, const char *text)
+/* The text's index. All texts beyond the list's end share its last entry, "other". */
+static uint32_t work_index(work_list *list, const char *work)
 {
     for (uint32_t i = 0; i < list->count; i++)
-        if (list->texts[i] == text || strcmp(list->texts[i], text) == 0)
+        if (strcmp(list->works[i], work) == 0)
             return i;
-    if (list->count == TEXTS_MAX)
-        return TEXTS_MAX - 1;
-    list->texts[list->count] = list->count == TEXTS_MAX - 1 ? "other" : text;
+    if (list->count == WORKS_MAX)
+        return WORKS_MAX - 1;
+    list->works[list->count] = list->count == WORKS_MAX - 1 ? "other" : work;
     return list->count++;
 }
 
@@ -199,10 +179,8 @@ static void kind_count(tide_trace_columns *columns, kind_columns *kind)
         if (!is_told(columns, kind->kind, i))
             continue;
         kind->count++;
-        for (uint32_t c = 0; c < kind->column_count; c++)
-            if (kind->columns[c].how == HOW_ENUM)
-                (void)text_index(&columns->enums[kind->columns[c].texts],
-                                 text_of(&kind->columns[c], &columns->model->events[i]));
+        if (kind->kind == TIDE_TRACE_WORK)
+            (void)work_index(&columns->works, columns->model->events[i].work);
     }
 }
 
@@ -249,8 +227,32 @@ void tide_trace_text_write(const char *text, FILE *out)
     fputc('"', out);
 }
 
+/* Whether an earlier column has the same name, and so the same words. */
+static bool words_are_written(const tide_trace_columns *columns, uint32_t kind, uint32_t column)
+{
+    const char *name = columns->kinds[kind].columns[column].name;
+    for (uint32_t i = 0; i <= kind; i++)
+        for (uint32_t c = 0; c < (i < kind ? columns->kinds[i].column_count : column); c++)
+            if (strcmp(columns->kinds[i].columns[c].name, name) == 0)
+                return true;
+    return false;
+}
+
+static void words_write(const tide_trace_columns *columns, const tide_trace_field *field, FILE *out)
+{
+    const work_list *works = &columns->works;
+    const bool is_work = field->type == TIDE_TRACE_TEXT;
+    fprintf(out, "\"%s\":[", field->name);
+    for (uint32_t i = 0; is_work ? i < works->count : field->words(i) != NULL; i++) {
+        fputs(i == 0 ? "" : ",", out);
+        tide_trace_text_write(is_work ? works->works[i] : field->words(i), out);
+    }
+    fputc(']', out);
+}
+
 void tide_trace_columns_description_write(const tide_trace_columns *columns, FILE *out)
 {
+    const char *between = "";
     fprintf(out, "\"origin_ns\":\"%" PRIu64 "\",\"kinds\":[", columns->window.begin_ns);
     for (uint32_t i = 0; i < columns->kind_count; i++) {
         const kind_columns *kind = &columns->kinds[i];
@@ -262,14 +264,14 @@ void tide_trace_columns_description_write(const tide_trace_columns *columns, FIL
         fputs("]}", out);
     }
     fputs("],\"enums\":{", out);
-    for (uint32_t i = 0; i < columns->enum_count; i++) {
-        fprintf(out, "%s\"%s\":[", i == 0 ? "" : ",", columns->enums[i].member);
-        for (uint32_t text = 0; text < columns->enums[i].count; text++) {
-            fputs(text == 0 ? "" : ",", out);
-            tide_trace_text_write(columns->enums[i].texts[text], out);
+    for (uint32_t i = 0; i < columns->kind_count; i++)
+        for (uint32_t c = 0; c < columns->kinds[i].column_count; c++) {
+            if (columns->kinds[i].columns[c].how != HOW_ENUM || words_are_written(columns, i, c))
+                continue;
+            fputs(between, out);
+            words_write(columns, columns->kinds[i].columns[c].field, out);
+            between = ",";
         }
-        fputc(']', out);
-    }
     fputc('}', out);
 }
 
@@ -340,26 +342,14 @@ static uint64_t nullable_of(const tide_trace_field *field, const tide_trace_even
     return is_null ? 0 : number + 1;
 }
 
-static uint32_t index_in(const char *const *texts, uint32_t count, const char *text)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (strcmp(texts[i], text) == 0)
-            return i;
-    return 0;
-}
-
 /* As trace_page/lod.js takes it apart. */
 static uint64_t place_of(const tide_trace_event *event)
 {
-    static const char *const devices[] = {"none", "coming", "there", "evicting", "stale"};
-    static const char *const hosts[] = {"none", "coming", "there"};
-    static const char *const contents[] = {"nothing", "params", "gradients", "both", "state", "activations"};
     uint32_t flags = (uint32_t)event->pinned | (uint32_t)event->pending << 1 |
                      (uint32_t)(event->device_slot != TIDE_TRACE_NONE) << 2 |
                      (uint32_t)(event->host_slot != TIDE_TRACE_NONE) << 3 |
                      (uint32_t)(event->kind == TIDE_TRACE_SNAPSHOT) << 4;
-    return index_in(devices, 5, event->device) +
-           5 * (index_in(hosts, 3, event->host) + 3 * (index_in(contents, 6, event->content) + 6 * flags));
+    return event->device + 5 * (event->host + 3 * (event->content + 6 * (uint64_t)flags));
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -371,7 +361,7 @@ static void column_write(const tide_trace_columns *columns, const kind_columns *
                          const column_plan *column, base64_writer *writer)
 {
     uint64_t start = columns->window.begin_ns, before = column->how == HOW_DELTA ? start : 0;
-    text_list texts = columns->enums[column->texts]; /* a copy: nothing is added, all being known */
+    work_list works = columns->works; /* a copy; the planning has found all texts, so none is added */
     for (uint64_t i = 0; i < columns->model->event_count; i++) {
         const tide_trace_event *event = &columns->model->events[i];
         if (!is_told(columns, kind->kind, i))
@@ -394,7 +384,8 @@ static void column_write(const tide_trace_columns *columns, const kind_columns *
             number_put(writer, nullable_of(column->field, event));
             break;
         case HOW_ENUM:
-            number_put(writer, text_index(&texts, text_of(column, event)));
+            number_put(writer, column->field->type == TIDE_TRACE_TEXT ? work_index(&works, event->work)
+                                                                      : number_of(column->field, event));
             break;
         case HOW_PLACE:
             number_put(writer, place_of(event));

@@ -233,7 +233,7 @@ static bool entry_make(const tide_comparison *c, int side, const op_keys *keys, 
         return false;
     *made = (entry){.ns = stalls ? event->end_ns - event->begin_ns : event->busy_ns,
                     .event = event,
-                    .cause = stalls ? event->what : NULL,
+                    .cause = stalls ? tide_stall_cause_name(event->cause) : NULL,
                     .op = event->op == TIDE_TRACE_NONE || side == 0 ? event->op : keys->of_second[event->op],
                     .slice = stalls ? event->slice : TIDE_TRACE_NONE,
                     .pair = pair_of(c, side, event),

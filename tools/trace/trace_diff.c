@@ -1,5 +1,6 @@
 /* tidepool trace diff: what one run does otherwise than another, on one screen. */
 #include "tools/trace/trace_diff.h"
+#include "src/trace/trace_fields.h"
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_compare.h"
@@ -159,9 +160,8 @@ static void parts_add(tide_text_line *line, const tide_comparison *c, tide_tier 
         if (fabs(apart) < bytes_least)
             continue;
         tide_text_add(line, "%s%s", between,
-                      part < TIDE_SPACE_COUNT
-                          ? spaces[part]
-                          : tide_move_reason_name((tide_move_reason)(part - TIDE_SPACE_COUNT)));
+                      part < TIDE_SPACE_COUNT ? spaces[part]
+                                              : tide_trace_reason_word((uint32_t)(part - TIDE_SPACE_COUNT)));
         size_apart_add(line, " %s", apart);
         between = ", ";
     }

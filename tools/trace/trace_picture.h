@@ -3,6 +3,7 @@
 #define TIDE_TOOLS_TRACE_PICTURE_H
 
 #include "chunk/array.h"
+#include "src/trace/trace_fields.h"
 #include "src/trace/trace_model.h"
 #include "tools/trace/timeline.h"
 
@@ -51,10 +52,5 @@ bool tide_picture_places(tide_picture *picture);
 
 /* Arrows, when all spans are there. False: no memory. */
 bool tide_picture_arrows(tide_picture *picture);
-
-static inline bool tide_is_word(const char *word, const char *expected)
-{
-    return word != NULL && strcmp(word, expected) == 0;
-}
 
 #endif

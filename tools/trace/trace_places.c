@@ -95,7 +95,8 @@ static void place_set(tide_picture *p, tier *of, uint32_t chunk, uint32_t number
 static uint32_t device_state(tide_picture *p, const tide_trace_event *event)
 {
     char text[96];
-    snprintf(text, sizeof text, "%s: %s%s%s", event->device, event->content, event->pinned ? ", pinned" : "",
+    snprintf(text, sizeof text, "%s: %s%s%s", tide_trace_stand_word(event->device),
+             tide_trace_content_word(event->content), event->pinned ? ", pinned" : "",
              event->pending ? ", update to come" : "");
     return tide_timeline_text(p->timeline, text);
 }
@@ -103,12 +104,12 @@ static uint32_t device_state(tide_picture *p, const tide_trace_event *event)
 static void chunk_set(places *all, const tide_trace_event *event)
 {
     tide_picture *p = all->picture;
-    const uint32_t device_slot = tide_is_word(event->device, "none") ? TIDE_TRACE_NONE : event->device_slot;
-    const uint32_t host_slot = tide_is_word(event->host, "none") ? TIDE_TRACE_NONE : event->host_slot;
+    const uint32_t device_slot = event->device == TIDE_STAND_NONE ? TIDE_TRACE_NONE : event->device_slot;
+    const uint32_t host_slot = event->host == TIDE_STAND_NONE ? TIDE_TRACE_NONE : event->host_slot;
     place_set(p, &all->tiers[TIDE_TIER_DEVICE], event->chunk, device_slot, event->begin_ns,
               device_state(p, event));
     place_set(p, &all->tiers[TIDE_TIER_HOST], event->chunk, host_slot, event->begin_ns,
-              tide_timeline_text(p->timeline, event->host));
+              tide_timeline_text(p->timeline, tide_trace_stand_word(event->host)));
 }
 
 /* Nothing is known from now on. */

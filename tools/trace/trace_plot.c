@@ -30,24 +30,17 @@ typedef struct occupancy {
     uint32_t columns[COLUMNS][TIDE_TIER_COUNT][HOLDINGS];
 } occupancy;
 
-static holding content_of(const tide_trace_event *event)
+static holding holding_of(tide_stand stand, tide_content content)
 {
-    if (strcmp(event->content, "params") == 0)
-        return HOLDS_PARAMS;
-    if (strcmp(event->content, "gradients") == 0 || strcmp(event->content, "both") == 0)
-        return HOLDS_GRADIENTS;
-    if (strcmp(event->content, "state") == 0)
-        return HOLDS_STATE;
-    return strcmp(event->content, "activations") == 0 ? HOLDS_ACTIVATIONS : HOLDS_OTHER;
-}
-
-static holding holding_of(const char *place, holding content)
-{
-    if (strcmp(place, "none") == 0)
+    static const holding of_content[] = {
+        [TIDE_CONTENT_NOTHING] = HOLDS_OTHER,       [TIDE_CONTENT_PARAMS] = HOLDS_PARAMS,
+        [TIDE_CONTENT_GRADIENTS] = HOLDS_GRADIENTS, [TIDE_CONTENT_BOTH] = HOLDS_GRADIENTS,
+        [TIDE_CONTENT_STATE] = HOLDS_STATE,         [TIDE_CONTENT_ACTIVATIONS] = HOLDS_ACTIVATIONS};
+    if (stand == TIDE_STAND_NONE)
         return HOLDS_NOTHING;
-    if (strcmp(place, "there") == 0)
-        return content;
-    return strcmp(place, "stale") == 0 ? HOLDS_OTHER : HOLDS_MOVING;
+    if (stand == TIDE_STAND_THERE)
+        return of_content[content];
+    return stand == TIDE_STAND_STALE ? HOLDS_OTHER : HOLDS_MOVING;
 }
 
 static void chunk_place(occupancy *slots, tide_tier tier, uint32_t chunk, holding held)
@@ -61,9 +54,8 @@ static void event_apply(occupancy *slots, const tide_trace_event *event)
 {
     if (event->kind != TIDE_TRACE_CHUNK && event->kind != TIDE_TRACE_SNAPSHOT)
         return;
-    holding content = content_of(event);
-    chunk_place(slots, TIDE_TIER_DEVICE, event->chunk, holding_of(event->device, content));
-    chunk_place(slots, TIDE_TIER_HOST, event->chunk, holding_of(event->host, content));
+    chunk_place(slots, TIDE_TIER_DEVICE, event->chunk, holding_of(event->device, event->content));
+    chunk_place(slots, TIDE_TIER_HOST, event->chunk, holding_of(event->host, event->content));
 }
 
 static void columns_fill(const tide_trace_model *model, uint64_t begin_ns, uint64_t end_ns, occupancy *slots)

@@ -1,5 +1,6 @@
 /* tidepool trace summary: one screen. Figures are means over the steady steps (trace_steps.h), whatever
  * else the trace holds. */
+#include "src/trace/trace_fields.h"
 #include "src/trace/trace_steps.h"
 #include "tools/command.h"
 #include "tools/trace/trace.h"
@@ -181,7 +182,7 @@ static void way_print(const summary_means *means, tide_tier to)
     tide_text_add(&line, " %10s  ", tide_bytes_format(means->state[to], text));
     for (int reason = 0; reason < TIDE_REASON_COUNT; reason++)
         if (means->reasons[to][reason] > 0)
-            tide_text_add(&line, " %s %s", tide_move_reason_name((tide_move_reason)reason),
+            tide_text_add(&line, " %s %s", tide_trace_reason_word((uint32_t)reason),
                           tide_bytes_format(means->reasons[to][reason], text));
     line_print(&line);
 }
@@ -264,20 +265,21 @@ static void command_add(tide_text_line *line, const tide_trace_event *command)
 {
     switch (command->kind) {
     case TIDE_TRACE_MOVE:
-        tide_text_add(line, "%s of %" PRIu32 " (%s)", command->what, command->chunk, command->reason);
+        tide_text_add(line, "%s of %" PRIu32 " (%s)", tide_trace_move_word(command->move), command->chunk,
+                      tide_trace_reason_word(command->reason));
         break;
     case TIDE_TRACE_UPDATE:
     case TIDE_TRACE_RESTORE:
         tide_text_add(line, "%s of %" PRIu32 ", %s",
                       command->kind == TIDE_TRACE_UPDATE ? "update" : "restore", command->chunk,
-                      command->what);
+                      tide_trace_tier_word(command->tier));
         break;
     case TIDE_TRACE_COPY:
-        tide_text_add(line, "copy of %" PRIu32 " to %s", command->chunk, command->what);
+        tide_text_add(line, "copy of %" PRIu32 " to %s", command->chunk, tide_trace_tier_word(command->tier));
         break;
     default:
         tide_text_add(line, "%s of %" PRIu32,
-                      command->kind == TIDE_TRACE_MAP    ? command->what
+                      command->kind == TIDE_TRACE_MAP    ? tide_trace_mapping_word(command->map)
                       : command->kind == TIDE_TRACE_ZERO ? "zeroing"
                                                          : "access",
                       command->chunk);
@@ -305,8 +307,8 @@ static void stall_add(tide_text_line *line, const tide_trace_model *model, const
     char text[TIDE_TEXT_NAME_BYTES];
     const tide_trace_event *stall = series->longest;
     tide_text_add(line, "%9s %-6s step %" PRIu64,
-                  tide_seconds_format((double)(stall->end_ns - stall->begin_ns) * 1e-9, text), stall->what,
-                  stall->step);
+                  tide_seconds_format((double)(stall->end_ns - stall->begin_ns) * 1e-9, text),
+                  tide_stall_cause_name(stall->cause), stall->step);
     if (series->count > 1)
         tide_text_add(line, ", 1 of %" PRIu64, series->count);
     tide_text_add(line, ", ");
@@ -396,12 +398,12 @@ static void works_print(const tide_trace_model *model)
         uint32_t at = 0;
         if (event->kind != TIDE_TRACE_WORK)
             continue;
-        while (at < count && strcmp(works[at].work, event->what) != 0)
+        while (at < count && strcmp(works[at].work, event->work) != 0)
             at++;
         if (at == WORKS_MAX)
             continue;
         if (at == count)
-            works[count++] = (work_sum){.work = event->what};
+            works[count++] = (work_sum){.work = event->work};
         works[at].count++;
         works[at].seconds += (double)(event->end_ns - event->begin_ns) * 1e-9;
     }

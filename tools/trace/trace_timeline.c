@@ -49,8 +49,7 @@ static void note_chunk(const tide_trace_model *model, const char *name, uint32_t
 
 static void note_command(const tide_trace_event *event, tide_timeline_notes *notes)
 {
-    if (event->reason != NULL)
-        tide_timeline_note_text(notes, "reason", event->reason);
+    tide_timeline_note_text(notes, "reason", tide_trace_reason_word(event->reason));
     if (event->kind == TIDE_TRACE_COPY)
         tide_timeline_note_count(notes, "bytes", event->bytes);
     if (event->device_slot != TIDE_TRACE_NONE)
@@ -93,7 +92,7 @@ static void describe(void *context, uint64_t source, tide_timeline_notes *notes)
             note_chunk(p->model, "chunk", event->chunk, notes);
         break;
     case TIDE_TRACE_WAIT:
-        tide_timeline_note_text(notes, "for", event->reason);
+        tide_timeline_note_text(notes, "for", tide_trace_awaited_word(event->awaits));
         break;
     case TIDE_TRACE_COPY:
     case TIDE_TRACE_MOVE:
@@ -165,30 +164,31 @@ static void event_add(tide_picture *p, const tide_trace_event *event)
         span_add(p, TIDE_LANE_HOST, event, verb_text(p, "access", event->chunk));
         break;
     case TIDE_TRACE_WORK:
-        span_add(p, TIDE_LANE_HOST, event, tide_timeline_text(p->timeline, event->what));
+        span_add(p, TIDE_LANE_HOST, event, tide_timeline_text(p->timeline, event->work));
         break;
     case TIDE_TRACE_NORM:
         span_add(p, TIDE_LANE_COMPUTE, event, tide_timeline_text(p->timeline, "gradient norm"));
         break;
     case TIDE_TRACE_MOVE:
-        span_add(p, TIDE_LANE_MOVES, event, verb_text(p, event->what, event->chunk));
+        span_add(p, TIDE_LANE_MOVES, event, verb_text(p, tide_trace_move_word(event->move), event->chunk));
         break;
     case TIDE_TRACE_MAP:
-        span_add(p, TIDE_LANE_MAPPING, event, verb_text(p, event->what, event->chunk));
+        span_add(p, TIDE_LANE_MAPPING, event,
+                 verb_text(p, tide_trace_mapping_word(event->map), event->chunk));
         break;
     case TIDE_TRACE_COPY:
-        span_add(p, tide_is_word(event->what, "device") ? TIDE_LANE_IN : TIDE_LANE_OUT, event,
+        span_add(p, event->tier == TIDE_TIER_DEVICE ? TIDE_LANE_IN : TIDE_LANE_OUT, event,
                  tide_picture_chunk_text(p, event->chunk));
         break;
     case TIDE_TRACE_UPDATE:
     case TIDE_TRACE_RESTORE:
-        span_add(p, tide_is_word(event->what, "host") ? TIDE_LANE_HOST_UPDATES : TIDE_LANE_DEVICE_UPDATES,
-                 event,
+        span_add(p, event->tier == TIDE_TIER_HOST ? TIDE_LANE_HOST_UPDATES : TIDE_LANE_DEVICE_UPDATES, event,
                  event->kind == TIDE_TRACE_UPDATE ? tide_picture_chunk_text(p, event->chunk)
                                                   : verb_text(p, "restore", event->chunk));
         break;
     case TIDE_TRACE_STALL:
-        span_add(p, TIDE_LANE_STALLS, event, tide_timeline_text(p->timeline, event->what));
+        span_add(p, TIDE_LANE_STALLS, event,
+                 tide_timeline_text(p->timeline, tide_stall_cause_name(event->cause)));
         break;
     default: /* ops, zeros, passes and places have functions of their own; params stand in their chunk's content */
         break;
@@ -328,7 +328,7 @@ static int changes_compare(const void *a, const void *b)
 }
 
 /* Bytes of the copies that are under way. */
-static bool link_add(tide_picture *p, const char *to, const char *name, uint32_t rank)
+static bool link_add(tide_picture *p, tide_tier to, const char *name, uint32_t rank)
 {
     const tide_trace_model *model = p->model;
     uint32_t counter = tide_timeline_counter(p->timeline, p->tracks[TIDE_LANE_LINK], name, rank,
@@ -340,7 +340,7 @@ static bool link_add(tide_picture *p, const char *to, const char *name, uint32_t
         return false;
     for (uint64_t i = 0; i < model->event_count; i++) {
         const tide_trace_event *event = &model->events[i];
-        if (event->kind != TIDE_TRACE_COPY || !tide_is_word(event->what, to))
+        if (event->kind != TIDE_TRACE_COPY || event->tier != to)
             continue;
         changes[count++] = (change){event->begin_ns, event->bytes};
         changes[count++] = (change){event->end_ns, 0 - event->bytes};
@@ -363,8 +363,8 @@ static bool picture_draw(tide_picture *p)
     ops_add(p);
     for (uint64_t i = 0; i < model->event_count; i++)
         event_add(p, &model->events[i]);
-    return zeros_add(p) && link_add(p, "device", "bytes on their way in", 0) &&
-           link_add(p, "host", "bytes on their way out", 1) && tide_picture_places(p) &&
+    return zeros_add(p) && link_add(p, TIDE_TIER_DEVICE, "bytes on their way in", 0) &&
+           link_add(p, TIDE_TIER_HOST, "bytes on their way out", 1) && tide_picture_places(p) &&
            tide_picture_arrows(p);
 }
 
