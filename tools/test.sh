@@ -107,12 +107,9 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|check_words|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
-# Installs packages from PyPI for two tests. Perfetto's own reader reads the output of `tidepool trace
-# perfetto`; without it the test uses only its own parser. cuobjdump and nvdisasm, which not every toolkit
-# has, read the kernels' machine code for kernel_counts.
+# cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
 pypi_install() {
     TIDE_PYPI=$build/pypi; export TIDE_PYPI
-    pypi_package perfetto perfetto==0.59.1 protobuf==7.36.2
     if command -v nvcc /usr/local/cuda/bin/nvcc >/dev/null && ! command -v cuobjdump nvdisasm >/dev/null; then
         pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
     fi

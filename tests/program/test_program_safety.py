@@ -158,7 +158,7 @@ def failures_are_told(bench, library, model, saved):
     look(manifest, "open", bench.command(*tiny(bench, "--export", saved / "step-4" / "out")))
     machine.write_bytes(MACHINE[1].read_bytes())
     look(machine, "access", [bench.program, "plan", "--model", bench.tiny, "--machine", machine], sign="a step takes")
-    trace, page = bench.folder / "looked.trace", bench.folder / "looked.pftrace"
+    trace, page = bench.folder / "looked.trace", bench.folder / "looked.json"
     bench.run(*tiny(bench, "--trace", trace))
     perfetto = [bench.program, "trace", "perfetto", trace, "-o", page]
     look(page, "stat", perfetto)

@@ -7,10 +7,10 @@
 #include "tests/support/fuzz_text.h"
 #include "tests/trace/trace_lines.h"
 #include "tools/trace/trace_compare.h"
+#include "tools/trace/trace_picture.h"
 #include "tools/trace/trace_plot.h"
 #include "tools/trace/trace_slow.h"
 #include "tools/trace/trace_text.h"
-#include "tools/trace/trace_timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void everything_is_made(const tide_trace_model *model)
     if (model->event_count > 0)
         assert_ok(tide_trace_plot(model, model->events[0].begin_ns,
                                   model->events[model->event_count - 1].begin_ns, nowhere));
-    assert_ok(tide_trace_timeline_write(model, nowhere));
+    assert_ok(tide_trace_picture_write(model, nowhere));
     everything_is_compared(&steps);
     tide_trace_steps_free(&steps);
 }

@@ -1,9 +1,9 @@
-/* Memory that runs out while a trace is drawn as a timeline or compared with another: whichever request
- * fails, the call returns NO_MEMORY. test_trace_perfetto.py and test_trace_diff.py check the results. */
+/* Memory that runs out while a trace is drawn or compared: told, whichever request fails. What comes of them else is
+ * seen in test_trace_perfetto.py and test_trace_diff.py. */
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tools/trace/trace_compare.h"
-#include "tools/trace/trace_timeline.h"
+#include "tools/trace/trace_picture.h"
 #include "trace_lines.h"
 
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static tide_status compare(void)
 
 static tide_status draw(void)
 {
-    return tide_trace_timeline_write(model, nowhere);
+    return tide_trace_picture_write(model, nowhere);
 }
 
 static void assert_told(tide_status (*work)(void))
@@ -73,7 +73,7 @@ static void a_comparison_tells_that_there_is_no_memory(void **state)
     assert_told(compare);
 }
 
-static void a_timeline_tells_that_there_is_no_memory(void **state)
+static void a_picture_tells_that_there_is_no_memory(void **state)
 {
     (void)state;
     assert_told(draw);
@@ -83,7 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_comparison_tells_that_there_is_no_memory),
-        cmocka_unit_test(a_timeline_tells_that_there_is_no_memory),
+        cmocka_unit_test(a_picture_tells_that_there_is_no_memory),
     };
     return cmocka_run_group_tests(tests, model_read, model_free);
 }

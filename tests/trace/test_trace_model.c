@@ -5,6 +5,7 @@
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/trace/trace_lines.h"
+#include "tools/trace/trace_picture.h"
 #include "tools/trace/trace_slow.h"
 
 #include <math.h>
@@ -643,6 +644,19 @@ static void accounts_without_memory_are_not_made(void **unused)
     tide_trace_model_free(model);
 }
 
+static void a_full_stream_is_told(void **unused)
+{
+    (void)unused;
+    FILE *full = fopen("/dev/full", "wb");
+    tide_trace_model *model = read_text(TRACE_WHOLE);
+    assert_non_null(full);
+    setvbuf(full, NULL, _IONBF, 0);
+    assert_int_equal(tide_trace_picture_write(model, full), TIDE_ERROR_IO);
+    assert_non_null(strstr(tide_message(), "No space left"));
+    fclose(full);
+    tide_trace_model_free(model);
+}
+
 /* ---- stalls and slow ops ---- */
 
 /* Steps 3 to 5: in each a stall, then `op`, which is busy for the given time. */
@@ -722,6 +736,7 @@ int main(void)
         cmocka_unit_test(stalls_alike_are_one_series_with_its_longest),
         cmocka_unit_test(an_op_is_slow_by_its_own_median),
         cmocka_unit_test(accounts_without_memory_are_not_made),
+        cmocka_unit_test(a_full_stream_is_told),
         cmocka_unit_test(memory_that_runs_out_is_told_and_nothing_is_kept),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

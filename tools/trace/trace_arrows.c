@@ -42,12 +42,6 @@ static bool users_make(tide_picture *p, users *made)
     return true;
 }
 
-static void arrow_add(tide_picture *p, uint64_t from, uint64_t to)
-{
-    if (p->spans[from] != TIDE_TRACE_NONE && p->spans[to] != TIDE_TRACE_NONE)
-        tide_timeline_arrow(p->timeline, p->spans[from], p->spans[to]);
-}
-
 static uint64_t number_of(const tide_picture *p, const tide_trace_event *event)
 {
     return (uint64_t)(event - p->model->events);
@@ -57,7 +51,7 @@ static void op_uses(tide_picture *p, users *of, const tide_trace_event *op, uint
 {
     if (of->copies[chunk] == 0)
         return;
-    arrow_add(p, of->copies[chunk] - 1, number_of(p, op));
+    tide_picture_arrow_add(p, of->copies[chunk] - 1, number_of(p, op));
     of->copies[chunk] = 0;
 }
 
@@ -87,15 +81,13 @@ static void op_uses_activations(tide_picture *p, users *of, const tide_trace_eve
 
 /* From each copy in to the first op that uses the chunk. Ops run one behind the other, so that at an op's turn the copies that
  * began before its end are those that it, or one before it, can have used. */
-static bool arrows_to_users(tide_picture *p)
+static void arrows_to_users(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
     users of = {0};
     uint64_t copy = 0;
-    if (model->chunk_bytes == 0) /* then there are no copies */
-        return true;
-    if (!users_make(p, &of))
-        return false;
+    if (model->chunk_bytes == 0 || !users_make(p, &of)) /* without bytes there are no copies */
+        return;
     for (uint64_t i = 0; i < model->event_count; i++) {
         const tide_trace_event *event = &model->events[i];
         if (event->kind != TIDE_TRACE_OP || event->op == TIDE_TRACE_NONE)
@@ -107,7 +99,6 @@ static bool arrows_to_users(tide_picture *p)
         if (event->slice != TIDE_TRACE_NONE)
             op_uses_activations(p, &of, event);
     }
-    return true;
 }
 
 /* ---- commands ---- */
@@ -174,7 +165,7 @@ static void arrows_along_commands(tide_picture *p, const deeds *all)
 {
     for (uint64_t i = 1; i < all->count; i++)
         if (all->deeds[i].id == all->deeds[i - 1].id && all->deeds[i].order != all->deeds[i - 1].order)
-            arrow_add(p, all->deeds[i - 1].event, all->deeds[i].event);
+            tide_picture_arrow_add(p, all->deeds[i - 1].event, all->deeds[i].event);
 }
 
 /* The command's deed that ended last before the stall did; else the last that began before. NULL: it is not in the trace. */
@@ -233,9 +224,9 @@ static void arrows_through_stalls(tide_picture *p, const deeds *all)
         const bool held_up = event->op != TIDE_TRACE_NONE && event->cause != TIDE_STALL_CALLER;
         const tide_trace_event *op = held_up ? stalled_op(p->model, before, event, &next) : NULL;
         if (ended != NULL)
-            arrow_add(p, ended->event, i);
+            tide_picture_arrow_add(p, ended->event, i);
         if (op != NULL)
-            arrow_add(p, i, number_of(p, op));
+            tide_picture_arrow_add(p, i, number_of(p, op));
     }
 }
 
@@ -259,32 +250,29 @@ static const tide_trace_event *request_of(const tide_trace_model *model, const t
 }
 
 /* From a request to the fetches that were issued for it. */
-static bool arrows_from_requests(tide_picture *p)
+static void arrows_from_requests(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
     const tide_trace_event **asked = tide_arrays_add(&p->memory, model->chunk_count, sizeof *asked);
     uint64_t at = 0;
-    if (asked == NULL)
-        return false;
-    for (uint64_t i = 0; i < model->event_count; i++) {
+    for (uint64_t i = 0; i < model->event_count && asked != NULL; i++) {
         const tide_trace_event *event = &model->events[i];
         if (event->kind == TIDE_TRACE_WAIT)
             asked[event->chunk] = request_of(model, event, &at);
         if (event->kind != TIDE_TRACE_MOVE || event->move != TIDE_TRACE_FETCH || asked[event->chunk] == NULL)
             continue;
-        const tide_trace_event *request = asked[event->chunk];
-        if (event->begin_ns <= request->end_ns)
-            arrow_add(p, number_of(p, request), i);
+        if (event->begin_ns <= asked[event->chunk]->end_ns)
+            tide_picture_arrow_add(p, number_of(p, asked[event->chunk]), i);
     }
-    return true;
 }
 
-bool tide_picture_arrows(tide_picture *p)
+void tide_picture_arrows(tide_picture *p)
 {
     deeds all;
-    if (!deeds_make(p, &all))
-        return false;
-    arrows_along_commands(p, &all);
-    arrows_through_stalls(p, &all);
-    return arrows_from_requests(p) && arrows_to_users(p);
+    if (deeds_make(p, &all)) {
+        arrows_along_commands(p, &all);
+        arrows_through_stalls(p, &all);
+    }
+    arrows_from_requests(p);
+    arrows_to_users(p);
 }

@@ -13,6 +13,7 @@
 #include "tools/trace/trace_columns.h"
 
 #include "src/trace/trace_fields.h"
+#include "tools/trace/trace_text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -216,17 +217,6 @@ void tide_trace_columns_free(tide_trace_columns *columns)
 
 /* ---- description ---- */
 
-void tide_trace_text_write(const char *text, FILE *out)
-{
-    fputc('"', out);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
-        if (*at < 0x20 || *at == '"' || *at == '\\' || *at == '<' || *at == '>' || *at == 0x7f)
-            fprintf(out, "\\u%04x", *at);
-        else
-            fputc(*at, out);
-    fputc('"', out);
-}
-
 /* Whether an earlier column has the same name, and so the same words. */
 static bool words_are_written(const tide_trace_columns *columns, uint32_t kind, uint32_t column)
 {
@@ -245,7 +235,7 @@ static void words_write(const tide_trace_columns *columns, const tide_trace_fiel
     fprintf(out, "\"%s\":[", field->name);
     for (uint32_t i = 0; is_work ? i < works->count : field->words(i) != NULL; i++) {
         fputs(i == 0 ? "" : ",", out);
-        tide_trace_text_write(is_work ? works->works[i] : field->words(i), out);
+        tide_text_json_write(is_work ? works->works[i] : field->words(i), out);
     }
     fputc(']', out);
 }

@@ -29,7 +29,4 @@ void tide_trace_columns_events_write(const tide_trace_columns *columns, FILE *ou
 
 void tide_trace_columns_free(tide_trace_columns *columns); /* NULL: allowed */
 
-/* A text as JSON that may stand inside of a page's script. */
-void tide_trace_text_write(const char *text, FILE *out);
-
 #endif

@@ -8,6 +8,7 @@
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_columns.h"
 #include "tools/trace/trace_files.h"
+#include "tools/trace/trace_text.h"
 #include "tools/trace/whole_file.h"
 #if TIDE_HAVE_TRACE_PAGE
 #include "tools/trace/page/page.h"
@@ -87,7 +88,7 @@ static void real_write(double value, FILE *out)
 static void text_member(const char *name, const char *text, FILE *out)
 {
     fprintf(out, "\"%s\":", name);
-    tide_trace_text_write(text == NULL ? "" : text, out);
+    tide_text_json_write(text == NULL ? "" : text, out);
 }
 
 static void made_write(const tide_trace_model *model, FILE *out)
@@ -113,9 +114,9 @@ static void made_write(const tide_trace_model *model, FILE *out)
     fputs("},\"settings\":[", out);
     for (uint32_t i = 0; i < model->setting_count; i++) {
         fputs(i == 0 ? "[" : ",[", out);
-        tide_trace_text_write(model->settings[i].name, out);
+        tide_text_json_write(model->settings[i].name, out);
         fputc(',', out);
-        tide_trace_text_write(model->settings[i].value, out);
+        tide_text_json_write(model->settings[i].value, out);
         fputc(']', out);
     }
     fputc(']', out);
@@ -137,7 +138,7 @@ static void objects_write(const tide_trace_model *model, FILE *out)
     fputs(",\"params\":[", out);
     for (uint32_t i = 0; i < model->param_count; i++) {
         fputs(i == 0 ? "[" : ",[", out);
-        tide_trace_text_write(model->params[i].name, out);
+        tide_text_json_write(model->params[i].name, out);
         fprintf(out, ",%" PRIu64 ",%d]", model->params[i].elements, model->params[i].frozen);
     }
     fputs("],\"chunks\":[", out);
@@ -148,14 +149,14 @@ static void objects_write(const tide_trace_model *model, FILE *out)
     fputs("],\"ops\":[", out);
     for (uint32_t i = 0; i < model->op_count; i++) {
         fputs(i == 0 ? "[" : ",[", out);
-        tide_trace_text_write(model->ops[i].name, out);
+        tide_text_json_write(model->ops[i].name, out);
         fprintf(out, ",%d,%" PRIu32 "]", (int)model->ops[i].pass, model->ops[i].slices);
     }
     fputs("],\"activations\":[", out);
     for (uint32_t i = 0; i < model->activation_count; i++) {
         const tide_traced_activation *activation = &model->activations[i];
         fputs(i == 0 ? "[" : ",[", out);
-        tide_trace_text_write(activation->name, out);
+        tide_text_json_write(activation->name, out);
         fprintf(out, ",%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", activation->parts, activation->part_bytes,
                 activation->offset_bytes);
     }

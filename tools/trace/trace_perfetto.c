@@ -2,17 +2,17 @@
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_files.h"
-#include "tools/trace/trace_timeline.h"
+#include "tools/trace/trace_picture.h"
 #include "tools/trace/whole_file.h"
 
-static tide_status timeline_write(const tide_trace_model *model, const char *path)
+static tide_status picture_write(const tide_trace_model *model, const char *path)
 {
     char why[256];
     tide_whole_file file;
     tide_status status = tide_whole_file_open(path, &file);
     if (status != TIDE_OK)
         return status;
-    status = tide_trace_timeline_write(model, file.stream);
+    status = tide_trace_picture_write(model, file.stream);
     if (status == TIDE_OK)
         return tide_whole_file_finish(&file);
     snprintf(why, sizeof why, "%s", tide_message());
@@ -37,7 +37,7 @@ int tide_trace_perfetto_command(int count, char *const *arguments)
     int exit_status = tide_trace_read_or_tell(table->command, settings.file, &model);
     if (exit_status != TIDE_EXIT_OK)
         return exit_status;
-    status = timeline_write(model, settings.out);
+    status = picture_write(model, settings.out);
     tide_trace_model_free(model);
     return status == TIDE_OK ? TIDE_EXIT_OK : tide_command_failed(table->command, status);
 }

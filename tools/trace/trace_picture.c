@@ -1,11 +1,11 @@
-/* Tracks from top to bottom, and what is known before anything is drawn: see trace_picture.h. */
 #include "tools/trace/trace_picture.h"
 
-#include "tools/trace/trace_names.h"
+#include <assert.h>
+#include <stdlib.h>
 
 static const struct {
     const char *name;
-    uint32_t rank; /* from top to bottom */
+    uint64_t rank;
     bool nests;
 } lanes[TIDE_LANES] = {
     [TIDE_LANE_PASSES] = {"passes", 0, true},
@@ -18,50 +18,97 @@ static const struct {
     [TIDE_LANE_HOST] = {"host", 7, true},
     [TIDE_LANE_MOVES] = {"moves", 8, false},
     [TIDE_LANE_MAPPING] = {"mapping", 9, false},
-    [TIDE_LANE_DEVICE_MEMORY] = {"device memory", 10, false},
-    [TIDE_LANE_HOST_MEMORY] = {"host memory", 11, false},
-    [TIDE_LANE_LINK] = {"link", 12, false},
-    [TIDE_LANE_DEVICE_SLOTS] = {"device slots", 13, false},
-    [TIDE_LANE_HOST_SLOTS] = {"host slots", 14, false},
 };
 
-static void tracks_add(tide_picture *p)
+/* Make room for one more in picture->NAMEs. */
+#define GROW(picture, noun)                                                                                  \
+    grow(picture, (void **)&(picture)->noun##s, (picture)->noun##_count, &(picture)->noun##_capacity,        \
+         sizeof *(picture)->noun##s)
+
+static bool grow(tide_picture *p, void **array, uint32_t count, uint32_t *capacity, size_t bytes)
 {
-    for (int i = 0; i < TIDE_LANES; i++)
-        p->tracks[i] = tide_timeline_track(p->timeline, TIDE_TIMELINE_NONE, lanes[i].name, lanes[i].rank,
-                                           lanes[i].nests);
+    if (p->memory.lacks || !tide_array_grow(array, count, capacity, bytes))
+        p->memory.lacks = true;
+    return !p->memory.lacks;
 }
 
-static void range_find(tide_picture *p)
+uint32_t tide_picture_track_add(tide_picture *p, const char *name, uint64_t rank, bool nests)
 {
-    const tide_trace_model *model = p->model;
-    p->begin_ns = model->event_count > 0 ? model->events[0].begin_ns : 0;
-    p->end_ns = p->begin_ns;
-    for (uint64_t i = 0; i < model->event_count; i++)
+    if (!GROW(p, track))
+        return 0;
+    tide_picture_track *added = &p->tracks[p->track_count];
+    *added = (tide_picture_track){.rank = rank, .nests = nests};
+    (void)snprintf(added->name, sizeof added->name, "%s", name);
+    return p->track_count++;
+}
+
+uint32_t tide_picture_span_add(tide_picture *p, const tide_picture_span *span)
+{
+    if (!GROW(p, span))
+        return 0;
+    assert(span->end_ns >= span->begin_ns && span->track < p->track_count);
+    p->spans[p->span_count] = *span;
+    return p->span_count++;
+}
+
+void tide_picture_value_add(tide_picture *p, tide_picture_counter counter, uint64_t t_ns, uint64_t value)
+{
+    const uint32_t last = p->last_values[counter];
+    if (!GROW(p, value))
+        return;
+    if (last != TIDE_TRACE_NONE && p->values[last].t_ns == t_ns) {
+        p->values[last].value = value;
+        return;
+    }
+    p->values[p->value_count] = (tide_picture_value){.t_ns = t_ns, .value = value, .counter = counter};
+    p->last_values[counter] = p->value_count++;
+}
+
+void tide_picture_arrow_add(tide_picture *p, uint64_t from_event, uint64_t to_event)
+{
+    const uint32_t number = p->arrow_count / 2;
+    for (int end = 0; end < 2; end++) {
+        if (p->memory.lacks || p->span_of[from_event] == TIDE_TRACE_NONE ||
+            p->span_of[to_event] == TIDE_TRACE_NONE || !GROW(p, arrow))
+            return;
+        const uint32_t from = p->span_of[from_event], to = p->span_of[to_event];
+        const bool later = p->spans[to].begin_ns > p->spans[from].begin_ns;
+        assert(from != to);
+        p->arrows[p->arrow_count++] =
+            end == 0
+                ? (tide_picture_arrow){.span = from, .number = number}
+                : (tide_picture_arrow){.span = to, .number = number, .ends_here = true, .at_end = !later};
+    }
+}
+
+static void picture_begin(tide_picture *p, const tide_trace_model *model)
+{
+    *p = (tide_picture){.model = model};
+    p->begin_ns = p->end_ns = model->event_count > 0 ? model->events[0].begin_ns : 0;
+    p->span_of = tide_arrays_add(&p->memory, model->event_count, sizeof *p->span_of);
+    for (uint64_t i = 0; i < model->event_count && !p->memory.lacks; i++) {
+        p->span_of[i] = TIDE_TRACE_NONE;
         if (model->events[i].end_ns > p->end_ns)
             p->end_ns = model->events[i].end_ns;
+    }
+    for (int i = 0; i < TIDE_COUNTERS; i++)
+        p->last_values[i] = TIDE_TRACE_NONE;
+    for (int i = 0; i < TIDE_LANES; i++)
+        (void)tide_picture_track_add(p, lanes[i].name, lanes[i].rank << 32, lanes[i].nests);
 }
 
-bool tide_picture_make(tide_picture *p)
+tide_status tide_trace_picture_write(const tide_trace_model *model, FILE *out)
 {
-    const tide_trace_model *model = p->model;
-    range_find(p);
-    tracks_add(p);
-    p->chunk_texts = tide_arrays_add(&p->memory, model->chunk_count, sizeof *p->chunk_texts);
-    p->spans = tide_arrays_add(&p->memory, model->event_count, sizeof *p->spans);
-    if (p->memory.lacks)
-        return false;
-    for (uint32_t i = 0; i < model->chunk_count; i++)
-        p->chunk_texts[i] = TIDE_TRACE_NONE;
-    for (uint64_t i = 0; i < model->event_count; i++)
-        p->spans[i] = TIDE_TRACE_NONE;
-    return true;
-}
-
-uint32_t tide_picture_chunk_text(tide_picture *p, uint32_t chunk)
-{
-    char text[TIDE_TRACE_NAME_BYTES];
-    if (p->chunk_texts[chunk] == TIDE_TRACE_NONE)
-        p->chunk_texts[chunk] = tide_timeline_text(p->timeline, tide_trace_chunk_name(p->model, chunk, text));
-    return p->chunk_texts[chunk];
+    tide_picture p;
+    picture_begin(&p, model);
+    tide_picture_spans(&p);
+    tide_picture_places(&p);
+    tide_picture_arrows(&p);
+    tide_status status = tide_picture_write(&p, out);
+    free(p.tracks);
+    free(p.spans);
+    free(p.arrows);
+    free(p.values);
+    tide_arrays_free(&p.memory);
+    return status;
 }

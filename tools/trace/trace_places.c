@@ -1,198 +1,185 @@
-/* Where chunks are: every slot of both tiers is a track. The chunk that is there is a span, its states are spans below it. */
+/* Where chunks are: a track for each slot of both tiers, with a span for each chunk that was in the slot and, below
+ * it, spans for the chunk's states; and counters of the slots in use and the bytes in them. */
+#include "src/trace/trace_fields.h"
 #include "tools/trace/trace_picture.h"
 
 #include <assert.h>
-#include <stdio.h>
 
-/* A slot, or a chunk's place in a tier, while somebody is there. */
+/* Slots are drawn below all other tracks. */
+enum { DEVICE_SLOTS_RANK = 10 };
+
+/* A slot while a chunk is in it. */
 typedef struct slot {
     uint32_t track; /* NONE until it is used */
     uint32_t chunk; /* NONE: free */
-    uint64_t since_ns, state_since_ns;
-    uint32_t state; /* a text */
+    uint64_t since_ns;
+    const tide_trace_event *state; /* the first event of the chunk's present state */
 } slot;
 
-typedef struct tier {
+typedef struct place_tier {
+    tide_tier tier;
     slot *slots;
     uint32_t *slot_of; /* each chunk's slot, NONE without */
     uint32_t slot_count, used;
     uint64_t used_bytes;
-    uint32_t slots_counter, bytes_counter;
-    tide_picture_lane group;
-} tier;
+} place_tier;
 
-typedef struct places {
-    tide_picture *picture;
-    tier tiers[TIDE_TIER_COUNT];
-} places;
-
-static void tier_count(tide_picture *p, const tier *of, uint64_t t_ns)
+static void counters_tell(tide_picture *p, const place_tier *of, uint64_t t_ns)
 {
-    tide_timeline_value(p->timeline, of->slots_counter, t_ns, of->used);
-    tide_timeline_value(p->timeline, of->bytes_counter, t_ns, of->used_bytes);
+    const int first = (int)of->tier * TIDE_COUNTERS_OF_TIER;
+    tide_picture_value_add(p, (tide_picture_counter)(first + TIDE_COUNTER_SLOTS), t_ns, of->used);
+    tide_picture_value_add(p, (tide_picture_counter)(first + TIDE_COUNTER_BYTES), t_ns, of->used_bytes);
 }
 
-static void state_end(tide_picture *p, const slot *in, uint64_t t_ns)
+static void span_add(tide_picture *p, const slot *in, uint64_t begin_ns, uint64_t end_ns,
+                     tide_picture_label label)
 {
-    tide_timeline_span(p->timeline, in->track, in->state_since_ns, t_ns, in->state, 0);
+    (void)tide_picture_span_add(p, &(tide_picture_span){.begin_ns = begin_ns,
+                                                        .end_ns = end_ns,
+                                                        .event = (uint64_t)(in->state - p->model->events),
+                                                        .track = in->track,
+                                                        .label = label});
 }
 
-static void slot_leave(tide_picture *p, tier *of, uint32_t number, uint64_t t_ns)
+static void state_end(tide_picture *p, const place_tier *of, const slot *in, uint64_t t_ns)
 {
-    slot *left = &of->slots[number];
-    const uint32_t chunk = left->chunk;
+    span_add(p, in, in->state->begin_ns, t_ns,
+             of->tier == TIDE_TIER_DEVICE ? TIDE_LABEL_DEVICE_STATE : TIDE_LABEL_HOST_STATE);
+}
+
+static bool is_same_state(tide_tier tier, const tide_trace_event *a, const tide_trace_event *b)
+{
+    if (tier == TIDE_TIER_HOST)
+        return a->host == b->host;
+    return a->device == b->device && a->content == b->content && a->pinned == b->pinned &&
+           a->pending == b->pending;
+}
+
+static void slot_clear(tide_picture *p, place_tier *of, uint32_t number, uint64_t t_ns)
+{
+    slot *cleared = &of->slots[number];
+    const uint32_t chunk = cleared->chunk;
     assert(chunk != TIDE_TRACE_NONE && of->slot_of[chunk] == number);
-    tide_timeline_span(p->timeline, left->track, left->since_ns, t_ns, tide_picture_chunk_text(p, chunk), 0);
-    state_end(p, left, t_ns);
-    left->chunk = TIDE_TRACE_NONE;
+    span_add(p, cleared, cleared->since_ns, t_ns, TIDE_LABEL_CHUNK);
+    state_end(p, of, cleared, t_ns);
+    cleared->chunk = TIDE_TRACE_NONE;
     of->slot_of[chunk] = TIDE_TRACE_NONE;
     of->used--;
     of->used_bytes -= p->model->chunks[chunk].bytes;
 }
 
-static void slot_enter(tide_picture *p, tier *of, uint32_t number, uint32_t chunk, uint64_t t_ns,
-                       uint32_t state)
+static void slot_fill(tide_picture *p, place_tier *of, uint32_t number, const tide_trace_event *event)
 {
-    slot *in = &of->slots[number];
-    char text[32];
-    if (in->track == TIDE_TRACE_NONE) {
-        snprintf(text, sizeof text, "slot %u", number);
-        in->track = tide_timeline_track(p->timeline, p->tracks[of->group], text, number, true);
+    slot *filled = &of->slots[number];
+    char name[32];
+    if (filled->track == TIDE_TRACE_NONE) {
+        (void)snprintf(name, sizeof name, "%s slot %u", tide_trace_tier_word(of->tier), number);
+        filled->track =
+            tide_picture_track_add(p, name, (DEVICE_SLOTS_RANK + (uint64_t)of->tier) << 32 | number, true);
     }
-    in->chunk = chunk;
-    in->since_ns = in->state_since_ns = t_ns;
-    in->state = state;
-    of->slot_of[chunk] = number;
+    filled->chunk = event->chunk;
+    filled->since_ns = event->begin_ns;
+    filled->state = event;
+    of->slot_of[event->chunk] = number;
     of->used++;
-    of->used_bytes += p->model->chunks[chunk].bytes;
+    of->used_bytes += p->model->chunks[event->chunk].bytes;
 }
 
-/* The chunk is in the slot (NONE: in none of the tier) in the state from now on. Who was there before has left. */
-static void place_set(tide_picture *p, tier *of, uint32_t chunk, uint32_t number, uint64_t t_ns,
-                      uint32_t state)
+/* From the event on its chunk is in the slot `number` (NONE: in no slot of the tier). If another chunk was there, it
+ * has been evicted. */
+static void place_set(tide_picture *p, place_tier *of, uint32_t number, const tide_trace_event *event)
 {
-    const uint32_t before = of->slot_of[chunk];
-    if (before != number && before != TIDE_TRACE_NONE)
-        slot_leave(p, of, before, t_ns);
-    if (number == TIDE_TRACE_NONE) {
-        if (before != TIDE_TRACE_NONE)
-            tier_count(p, of, t_ns);
+    const uint32_t before = of->slot_of[event->chunk];
+    if (before == number) {
+        slot *in = number != TIDE_TRACE_NONE ? &of->slots[number] : NULL;
+        if (in == NULL || is_same_state(of->tier, in->state, event))
+            return;
+        state_end(p, of, in, event->begin_ns);
+        in->state = event;
         return;
     }
-    slot *in = &of->slots[number];
-    if (before != number) {
-        if (in->chunk != TIDE_TRACE_NONE)
-            slot_leave(p, of, number, t_ns);
-        slot_enter(p, of, number, chunk, t_ns, state);
-        tier_count(p, of, t_ns);
-    } else if (in->state != state) {
-        state_end(p, in, t_ns);
-        in->state = state;
-        in->state_since_ns = t_ns;
-    }
+    if (before != TIDE_TRACE_NONE)
+        slot_clear(p, of, before, event->begin_ns);
+    if (number != TIDE_TRACE_NONE && of->slots[number].chunk != TIDE_TRACE_NONE)
+        slot_clear(p, of, number, event->begin_ns);
+    if (number != TIDE_TRACE_NONE)
+        slot_fill(p, of, number, event);
+    counters_tell(p, of, event->begin_ns);
 }
 
-static uint32_t device_state(tide_picture *p, const tide_trace_event *event)
+static void tier_end(tide_picture *p, place_tier *of, uint64_t t_ns)
 {
-    char text[96];
-    snprintf(text, sizeof text, "%s: %s%s%s", tide_trace_stand_word(event->device),
-             tide_trace_content_word(event->content), event->pinned ? ", pinned" : "",
-             event->pending ? ", update to come" : "");
-    return tide_timeline_text(p->timeline, text);
+    for (uint32_t i = 0; i < of->slot_count; i++)
+        if (of->slots[i].chunk != TIDE_TRACE_NONE)
+            slot_clear(p, of, i, t_ns);
+    counters_tell(p, of, t_ns);
 }
 
-static void chunk_set(places *all, const tide_trace_event *event)
+static bool tells_place(const tide_trace_event *event)
 {
-    tide_picture *p = all->picture;
-    const uint32_t device_slot = event->device == TIDE_STAND_NONE ? TIDE_TRACE_NONE : event->device_slot;
-    const uint32_t host_slot = event->host == TIDE_STAND_NONE ? TIDE_TRACE_NONE : event->host_slot;
-    place_set(p, &all->tiers[TIDE_TIER_DEVICE], event->chunk, device_slot, event->begin_ns,
-              device_state(p, event));
-    place_set(p, &all->tiers[TIDE_TIER_HOST], event->chunk, host_slot, event->begin_ns,
-              tide_timeline_text(p->timeline, tide_trace_stand_word(event->host)));
+    return event->kind == TIDE_TRACE_SNAPSHOT || event->kind == TIDE_TRACE_CHUNK;
 }
 
-/* Nothing is known from now on. */
-static void places_end(places *all, uint64_t t_ns)
+static uint32_t slot_of(const tide_trace_event *event, tide_tier tier)
 {
-    for (int i = 0; i < TIDE_TIER_COUNT; i++) {
-        for (uint32_t j = 0; j < all->tiers[i].slot_count; j++)
-            if (all->tiers[i].slots[j].chunk != TIDE_TRACE_NONE)
-                slot_leave(all->picture, &all->tiers[i], j, t_ns);
-        tier_count(all->picture, &all->tiers[i], t_ns);
-    }
+    const tide_stand stand = tier == TIDE_TIER_DEVICE ? event->device : event->host;
+    if (stand == TIDE_STAND_NONE)
+        return TIDE_TRACE_NONE;
+    return tier == TIDE_TIER_DEVICE ? event->device_slot : event->host_slot;
 }
 
-/* A snapshot says where every chunk is. Where passes are missing before it, what was told before holds no more from the last
- * thing that was told. */
-static void places_draw(places *all)
+/* A snapshot says where every chunk is. If passes are missing before it, the places that are known end with the last
+ * event before the gap. */
+static void places_draw(tide_picture *p, place_tier *of)
 {
-    const tide_trace_model *model = all->picture->model;
-    uint64_t pass = 0, told_ns = all->picture->begin_ns;
+    const tide_trace_model *model = p->model;
+    uint64_t pass = 0, last_ns = p->begin_ns;
     for (uint64_t i = 0; i < model->event_count; i++) {
         const tide_trace_event *event = &model->events[i];
         if (event->kind == TIDE_TRACE_SNAPSHOT && event->pass > pass + 1)
-            places_end(all, told_ns < event->begin_ns ? told_ns : event->begin_ns);
-        if (event->kind == TIDE_TRACE_SNAPSHOT || event->kind == TIDE_TRACE_CHUNK)
-            chunk_set(all, event);
+            tier_end(p, of, last_ns < event->begin_ns ? last_ns : event->begin_ns);
+        if (tells_place(event))
+            place_set(p, of, slot_of(event, of->tier), event);
         pass = event->pass > pass ? event->pass : pass;
-        told_ns = event->end_ns > told_ns ? event->end_ns : told_ns;
+        last_ns = event->end_ns > last_ns ? event->end_ns : last_ns;
     }
-    places_end(all, all->picture->end_ns);
+    tier_end(p, of, p->end_ns);
 }
 
-/* The counters are drawn to one scale. */
-static void counters_add(tide_picture *p, tier *of, tide_picture_lane memory, uint64_t budget_bytes)
-{
-    const uint32_t parent = p->tracks[memory];
-    const char *axis = memory == TIDE_LANE_DEVICE_MEMORY ? "device memory" : "host memory";
-    of->slots_counter =
-        tide_timeline_counter(p->timeline, parent, "slots in use", 0, TIDE_TIMELINE_COUNT, NULL);
-    of->bytes_counter =
-        tide_timeline_counter(p->timeline, parent, "bytes in slots", 1, TIDE_TIMELINE_BYTES, axis);
-    uint32_t budget = tide_timeline_counter(p->timeline, parent, "budget", 2, TIDE_TIMELINE_BYTES, axis);
-    tide_timeline_value(p->timeline, budget, p->begin_ns, budget_bytes);
-    tide_timeline_value(p->timeline, budget, p->end_ns, budget_bytes);
-}
-
-/* How many slots events name: a trace may claim more than there could ever be. */
-static uint32_t slots_named(const tide_trace_model *model, tide_tier of)
+/* How many slots events name. A trace's first line may claim more than any machine has. */
+static uint32_t slots_named(const tide_trace_model *model, tide_tier tier)
 {
     uint32_t count = 0;
     for (uint64_t i = 0; i < model->event_count; i++) {
-        const tide_trace_event *event = &model->events[i];
-        const uint32_t named = of == TIDE_TIER_DEVICE ? event->device_slot : event->host_slot;
-        const bool tells = event->kind == TIDE_TRACE_SNAPSHOT || event->kind == TIDE_TRACE_CHUNK;
-        if (tells && named != TIDE_TRACE_NONE && named >= count)
+        const uint32_t named =
+            tells_place(&model->events[i]) ? slot_of(&model->events[i], tier) : TIDE_TRACE_NONE;
+        if (named != TIDE_TRACE_NONE && named >= count)
             count = named + 1;
     }
     return count;
 }
 
-static bool tier_make(tide_picture *p, tier *made, uint32_t slots, tide_picture_lane group)
+static void tier_draw(tide_picture *p, tide_tier tier, uint64_t budget_bytes)
 {
-    *made = (tier){.slot_count = slots, .group = group};
-    made->slots = tide_arrays_add(&p->memory, slots, sizeof *made->slots);
-    made->slot_of = tide_arrays_add(&p->memory, p->model->chunk_count, sizeof *made->slot_of);
+    const uint32_t slots = slots_named(p->model, tier);
+    const tide_picture_counter budget =
+        (tide_picture_counter)((int)tier * TIDE_COUNTERS_OF_TIER + TIDE_COUNTER_BUDGET);
+    place_tier drawn = {.tier = tier, .slot_count = slots};
+    drawn.slots = tide_arrays_add(&p->memory, slots, sizeof *drawn.slots);
+    drawn.slot_of = tide_arrays_add(&p->memory, p->model->chunk_count, sizeof *drawn.slot_of);
     if (p->memory.lacks)
-        return false;
+        return;
     for (uint32_t i = 0; i < slots; i++)
-        made->slots[i] = (slot){.track = TIDE_TRACE_NONE, .chunk = TIDE_TRACE_NONE};
+        drawn.slots[i] = (slot){.track = TIDE_TRACE_NONE, .chunk = TIDE_TRACE_NONE};
     for (uint32_t i = 0; i < p->model->chunk_count; i++)
-        made->slot_of[i] = TIDE_TRACE_NONE;
-    return true;
+        drawn.slot_of[i] = TIDE_TRACE_NONE;
+    tide_picture_value_add(p, budget, p->begin_ns, budget_bytes);
+    tide_picture_value_add(p, budget, p->end_ns, budget_bytes);
+    places_draw(p, &drawn);
 }
 
-bool tide_picture_places(tide_picture *p)
+void tide_picture_places(tide_picture *p)
 {
-    const tide_trace_model *model = p->model;
-    places all = {.picture = p};
-    if (!tier_make(p, &all.tiers[TIDE_TIER_DEVICE], slots_named(model, TIDE_TIER_DEVICE),
-                   TIDE_LANE_DEVICE_SLOTS) ||
-        !tier_make(p, &all.tiers[TIDE_TIER_HOST], slots_named(model, TIDE_TIER_HOST), TIDE_LANE_HOST_SLOTS))
-        return false;
-    counters_add(p, &all.tiers[TIDE_TIER_DEVICE], TIDE_LANE_DEVICE_MEMORY, model->device_memory_bytes);
-    counters_add(p, &all.tiers[TIDE_TIER_HOST], TIDE_LANE_HOST_MEMORY, model->host_memory_bytes);
-    places_draw(&all);
-    return true;
+    tier_draw(p, TIDE_TIER_DEVICE, p->model->device_memory_bytes);
+    tier_draw(p, TIDE_TIER_HOST, p->model->host_memory_bytes);
 }

@@ -63,16 +63,17 @@ static const tide_option perfetto[] = {
      .required = true,
      .metavar = "PATH",
      .offset = offsetof(tide_trace_perfetto_settings, out),
-     .help = "file to write, which ui.perfetto.dev opens"},
+     .help = "JSON file to write, which ui.perfetto.dev opens"},
 };
 
 const tide_option_table tide_trace_perfetto_options = {
     .command = "tidepool trace perfetto",
     .title = "a file for ui.perfetto.dev: streams, slots, what waited for what",
-    .summary = "usage: tidepool trace perfetto FILE -o PATH\n\n"
-               "Writes a timeline that ui.perfetto.dev opens: a track a stream, what is in each slot, arrows "
-               "from copies\n"
-               "to the ops that needed them, memory and link as counters.",
+    .summary =
+        "usage: tidepool trace perfetto FILE -o PATH\n\n"
+        "Writes Chrome's JSON trace events, which ui.perfetto.dev opens: a track for each stream and each "
+        "slot,\n"
+        "arrows from copies to the ops that needed them, memory and link as counters.",
     .options = perfetto,
     .count = sizeof perfetto / sizeof perfetto[0],
 };
@@ -137,6 +138,6 @@ const tide_page tide_trace_page = {
     .examples = "    tidepool train --model gpt2 --data book.txt --steps 20 --trace run.trace\n"
                 "    tidepool trace summary run.trace\n"
                 "    tidepool trace html run.trace -o run.html\n"
-                "    tidepool trace perfetto run.trace -o run.pftrace\n"
+                "    tidepool trace perfetto run.trace -o run.json\n"
                 "    tidepool trace diff before.trace run.trace --tolerance 2",
 };

@@ -123,6 +123,17 @@ const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES])
     return tide_size_format(rounded < most ? (uint64_t)rounded : UINT64_MAX, text);
 }
 
+void tide_text_json_write(const char *text, FILE *out)
+{
+    fputc('"', out);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
+        if (*at < 0x20 || *at == '"' || *at == '\\' || *at == '<' || *at == '>' || *at == 0x7f)
+            fprintf(out, "\\u%04x", *at);
+        else
+            fputc(*at, out);
+    fputc('"', out);
+}
+
 /* The first activation that lies in this chunk of its space, and how many more do. */
 static const char *activation_in(const tide_trace_model *model, const tide_traced_chunk *chunk,
                                  uint32_t *more)

@@ -37,6 +37,9 @@ const char *tide_seconds_format(double seconds, char text[TIDE_TEXT_NAME_BYTES])
 /* A mean of bytes to the nearest byte, as tide_size_format has it. Returns `text`. */
 const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES]);
 
+/* Write the text as JSON that may also stand in a script of an HTML page. */
+void tide_text_json_write(const char *text, FILE *out);
+
 /* What lies in a chunk, shortly: its first param and how many more; of a state chunk, whose state; of an activation
  * chunk, which activations. At most `letters` letters and "...". Returns `text`. */
 const char *tide_chunk_content(const tide_trace_model *model, uint32_t chunk, size_t letters,
