@@ -245,12 +245,6 @@ static tide_status files_read(const char *path, tide_trace_reader *reader)
 
 /* ---- when all is read ---- */
 
-/* What lies behind the public struct: model->memory is this. */
-typedef struct whole_model {
-    tide_trace_model model;
-    tide_trace_memory memory;
-} whole_model;
-
 typedef struct place_in_time {
     uint64_t begin_ns, index;
 } place_in_time;
@@ -367,31 +361,30 @@ static tide_status model_finish(tide_trace_reader *reader)
     return status == TIDE_OK ? events_sort(reader->model) : status;
 }
 
-static tide_status model_fill(whole_model *whole, const char *path)
+static tide_status model_fill(tide_trace_model *model, const char *path)
 {
     tide_trace_reader reader;
-    char *name = tide_trace_memory_take(&whole->memory, strlen(path) + 1);
+    char *name = tide_arrays_add(&model->memory, strlen(path) + 1, 1);
     if (name == NULL)
         return no_memory(path);
-    whole->model.path = strcpy(name, path);
-    whole->model.machine.name = "";
-    tide_trace_reader_begin(&reader, &whole->model, &whole->memory);
+    model->path = strcpy(name, path);
+    model->machine.name = "";
+    tide_trace_reader_begin(&reader, model);
     const tide_status status = files_read(path, &reader);
     return status == TIDE_OK ? model_finish(&reader) : status;
 }
 
 tide_status tide_trace_model_read(const char *path, tide_trace_model **model)
 {
-    whole_model *whole = calloc(1, sizeof *whole);
-    if (whole == NULL)
+    tide_trace_model *made = calloc(1, sizeof *made);
+    if (made == NULL)
         return no_memory(path);
-    whole->model.memory = whole;
-    tide_status status = model_fill(whole, path);
+    tide_status status = model_fill(made, path);
     if (status != TIDE_OK) {
-        tide_trace_model_free(&whole->model);
+        tide_trace_model_free(made);
         return status;
     }
-    *model = &whole->model;
+    *model = made;
     return TIDE_OK;
 }
 
@@ -399,8 +392,6 @@ void tide_trace_model_free(tide_trace_model *model)
 {
     if (model == NULL)
         return;
-    whole_model *whole = model->memory;
-    assert(&whole->model == model);
     free(model->settings);
     free(model->params);
     free(model->chunks);
@@ -409,8 +400,8 @@ void tide_trace_model_free(tide_trace_model *model)
     free(model->events);
     free(model->steps);
     free(model->passes);
-    tide_trace_memory_free(&whole->memory);
-    free(whole);
+    tide_arrays_free(&model->memory);
+    free(model);
 }
 
 const char *tide_trace_model_setting(const tide_trace_model *model, const char *name)

@@ -13,9 +13,8 @@
 #ifndef TIDE_TRACE_TRACE_MODEL_H
 #define TIDE_TRACE_TRACE_MODEL_H
 
+#include "chunk/array.h"
 #include "tidepool/pool.h"
-
-#include <stdbool.h>
 
 typedef struct tide_traced_pair {
     const char *name, *value;
@@ -111,9 +110,9 @@ typedef struct tide_trace_model {
     tide_traced_pass *passes; /* likewise */
     uint32_t setting_count, param_count, chunk_count, op_count, activation_count, step_count, pass_count;
     uint64_t event_count;
-    uint64_t dropped; /* events that the writer lost */
-    bool is_cut;      /* there is no line `end` */
-    void *memory;     /* the model's own */
+    uint64_t dropped;   /* events that the writer lost */
+    bool is_cut;        /* there is no line `end` */
+    tide_arrays memory; /* of texts and of the lists in rows */
 } tide_trace_model;
 
 /* IO: the file can't be read; ARGUMENT: what is wrong with it; NO_MEMORY. `*model` is set on success only. */

@@ -2,7 +2,6 @@
 #include "src/trace/trace_read.h"
 
 #include "src/trace/trace_fields.h"
-#include "src/trace/trace_rows.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -35,7 +34,7 @@ static void field_read(tide_trace_reader *reader, const tide_trace_field *field,
         *(uint32_t *)at = tide_scan_word(scan, field->name, field->words);
         break;
     case TIDE_TRACE_TEXT:
-        *(const char **)at = tide_trace_text(reader, field->name);
+        *(const char **)at = tide_scan_text(scan, field->name);
         break;
     case TIDE_TRACE_BOOL:
         *(bool *)at = tide_scan_bool(scan, field->name);
@@ -47,7 +46,7 @@ static void known_check(tide_trace_reader *reader, const char *name, uint32_t nu
                         const char *what)
 {
     if (number != TIDE_TRACE_NONE)
-        tide_trace_number_check(reader, name, number, count, what);
+        tide_scan_number_check(&reader->scan, name, number, count, what);
 }
 
 static void chunk_check(tide_trace_reader *reader, const char *name, uint32_t chunk, tide_space space)
@@ -72,8 +71,8 @@ static void event_check(tide_trace_reader *reader, const tide_trace_event *event
     if (event->slice != TIDE_TRACE_NONE && event->op == TIDE_TRACE_NONE)
         tide_scan_refuse(&reader->scan, "\"slice\" is %" PRIu32 ", but \"op\" is null", event->slice);
     else if (event->slice != TIDE_TRACE_NONE)
-        tide_trace_number_check(reader, "slice", event->slice, model->ops[event->op].slices,
-                                "this op's slices");
+        tide_scan_number_check(&reader->scan, "slice", event->slice, model->ops[event->op].slices,
+                               "this op's slices");
     if (event->end_ns < event->begin_ns)
         tide_scan_refuse(&reader->scan, "\"end_ns\" %" PRIu64 " is before \"begin_ns\" %" PRIu64,
                          event->end_ns, event->begin_ns);
@@ -94,7 +93,7 @@ static void pass_begin(tide_trace_reader *reader, const tide_trace_event *event)
     if (event->training != (event->number > 0))
         tide_scan_refuse(&reader->scan, "\"number\" is %" PRIu64 ", but \"training\" is %s", event->number,
                          event->training ? "true" : "false");
-    if (!tide_trace_reserve(reader, &model->passes, model->pass_count, sizeof *model->passes))
+    if (!tide_scan_reserve(&reader->scan, &model->passes, model->pass_count, sizeof *model->passes))
         return;
     model->passes[model->pass_count++] = (tide_traced_pass){.pass = event->pass,
                                                             .number = event->number,
@@ -135,7 +134,7 @@ static void event_take(tide_trace_reader *reader, const tide_trace_event *event)
         step_give_up(model, event->step);
     else if (event->kind == TIDE_TRACE_DROPPED)
         reader->dropped += event->number, reader->passes_before_drop = model->pass_count;
-    if (tide_trace_reserve(reader, &model->events, model->event_count, sizeof *model->events))
+    if (tide_scan_reserve(&reader->scan, &model->events, model->event_count, sizeof *model->events))
         model->events[model->event_count++] = *event;
 }
 
@@ -150,13 +149,16 @@ static void event_read(tide_trace_reader *reader)
                               .param = TIDE_TRACE_NONE};
     tide_trace_scan *scan = &reader->scan;
     tide_scanned name = tide_scan_raw(scan, "event");
+    char text[TIDE_SCAN_SHOWN_BYTES];
     int kind = 0;
     while (kind < TIDE_TRACE_KIND_COUNT &&
            !tide_scanned_is(name, tide_trace_shape_of((tide_trace_kind)kind)->name))
         kind++;
-    if (scan->status == TIDE_OK && kind == TIDE_TRACE_KIND_COUNT)
-        tide_scan_refuse(scan, "there is no event \"%.*s\" in format %d",
-                         (int)(name.length < 32 ? name.length : 32), name.at, TIDE_TRACE_FORMAT);
+    if (scan->status == TIDE_OK && kind == TIDE_TRACE_KIND_COUNT) {
+        scan->at = name.at - 1;
+        tide_scan_refuse(scan, "there is no event %s in format %d", tide_scan_shown(scan, text),
+                         TIDE_TRACE_FORMAT);
+    }
     if (scan->status != TIDE_OK)
         return;
     const tide_trace_shape *shape = tide_trace_shape_of((tide_trace_kind)kind);
@@ -188,9 +190,9 @@ static void end_read(tide_trace_reader *reader)
     reader->dropped = dropped;
 }
 
-void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model, tide_trace_memory *memory)
+void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model)
 {
-    *reader = (tide_trace_reader){.model = model, .memory = memory};
+    *reader = (tide_trace_reader){.model = model, .scan = {.memory = &model->memory}};
 }
 
 tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, uint64_t line,
@@ -204,6 +206,7 @@ tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, 
                  {"table", tide_trace_read_table},
                  {"end", end_read}};
     tide_trace_scan *scan = &reader->scan;
+    char shown[TIDE_SCAN_SHOWN_BYTES];
     tide_scan_begin(scan, path, line, text, bytes);
     if (!reader->has_begun) {
         tide_trace_read_first(reader);
@@ -220,7 +223,7 @@ tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, 
             kinds[i].read(reader);
             return scan->status;
         }
-    tide_scan_refuse(scan, "a line begins with \"event\", \"step\", \"table\" or \"end\", not with \"%.*s\"",
-                     (int)(first.length < 32 ? first.length : 32), first.at);
+    tide_scan_refuse(scan, "a line begins with \"event\", \"step\", \"table\" or \"end\", not with %s",
+                     tide_scan_shown(scan, shown));
     return scan->status;
 }

@@ -65,10 +65,10 @@ void tide_trace_read_first(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     if (!format_check(reader, tide_scan_first(scan)))
         return;
-    model->version = tide_trace_text(reader, "tidepool");
+    model->version = tide_scan_text(&reader->scan, "tidepool");
     model->rank = small(reader, "rank");
     model->ranks = small(reader, "ranks");
-    model->device = tide_trace_text(reader, "device");
+    model->device = tide_scan_text(&reader->scan, "device");
     model->dtype = (tide_dtype)tide_scan_word(scan, "dtype", tide_trace_dtype_word);
     model->chunk_bytes = count(reader, "chunk_bytes");
     model->device_slots = small(reader, "device_slots");
@@ -89,10 +89,10 @@ static void setting_read(tide_trace_reader *reader)
 {
     tide_trace_model *model = reader->model;
     tide_traced_pair row;
-    row.name = tide_trace_text(reader, "name");
-    row.value = tide_trace_text(reader, "value");
+    row.name = tide_scan_text(&reader->scan, "name");
+    row.value = tide_scan_text(&reader->scan, "value");
     tide_scan_end(&reader->scan);
-    if (tide_trace_reserve(reader, &model->settings, model->setting_count, sizeof row))
+    if (tide_scan_reserve(&reader->scan, &model->settings, model->setting_count, sizeof row))
         model->settings[model->setting_count++] = row;
 }
 
@@ -100,7 +100,7 @@ static void machine_read(tide_trace_reader *reader)
 {
     tide_traced_machine *row = &reader->model->machine;
     tide_trace_scan *scan = &reader->scan;
-    row->name = tide_trace_text(reader, "name");
+    row->name = tide_scan_text(&reader->scan, "name");
     row->cores = small(reader, "cores");
     row->memory_bytes = count(reader, "memory_bytes");
     row->flops_per_second = tide_scan_real(scan, "flops_per_second");
@@ -127,7 +127,7 @@ static void param_read(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     tide_traced_param row = {0};
     row_number(reader, "param", model->param_count);
-    row.name = tide_trace_text(reader, "name");
+    row.name = tide_scan_text(&reader->scan, "name");
     row.elements = count(reader, "elements");
     row.frozen = tide_scan_bool(scan, "frozen");
     row.decays = tide_scan_bool(scan, "decays");
@@ -140,7 +140,7 @@ static void param_read(tide_trace_reader *reader)
             row.planes[row.plane_count++] = bytes;
     }
     tide_scan_end(scan);
-    if (tide_trace_reserve(reader, &model->params, model->param_count, sizeof row))
+    if (tide_scan_reserve(&reader->scan, &model->params, model->param_count, sizeof row))
         model->params[model->param_count++] = row;
 }
 
@@ -149,7 +149,7 @@ static const void *list_keep(tide_trace_reader *reader, const void *items, size_
 {
     if (reader->scan.status != TIDE_OK || bytes == 0)
         return NULL;
-    void *kept = tide_trace_memory_take(reader->memory, bytes);
+    void *kept = tide_arrays_add(reader->scan.memory, bytes, 1);
     if (kept == NULL)
         tide_scan_no_memory(&reader->scan);
     else
@@ -174,14 +174,14 @@ static void segments_read(tide_trace_reader *reader, tide_traced_chunk *row)
     while (tide_scan_list_goes_on(scan)) {
         tide_traced_segment segment = {0};
         tide_scan_list_begin(scan, NULL);
-        segment.param = tide_trace_number(reader, NULL, reader->model->param_count, "params");
+        segment.param = tide_scan_number(&reader->scan, NULL, reader->model->param_count, "params");
         segment.first_element = count(reader, NULL);
         segment.elements = count(reader, NULL);
         if (tide_scan_list_goes_on(scan))
             tide_scan_refuse(scan, "\"params\" has lists of three numbers");
         if (scan->status == TIDE_OK)
             segment_check(reader, &segment);
-        if (tide_trace_reserve(reader, &segments, row->param_count, sizeof segment))
+        if (tide_scan_reserve(&reader->scan, &segments, row->param_count, sizeof segment))
             segments[row->param_count++] = segment;
     }
     row->params = list_keep(reader, segments, row->param_count * sizeof *segments);
@@ -195,10 +195,10 @@ static void of_read(tide_trace_reader *reader, tide_traced_chunk *row)
     tide_scan_list_begin(scan, "of");
     while (tide_scan_list_goes_on(scan)) {
         uint32_t chunk =
-            tide_trace_number(reader, NULL, reader->model->chunk_count, "chunks before this one");
+            tide_scan_number(&reader->scan, NULL, reader->model->chunk_count, "chunks before this one");
         if (scan->status == TIDE_OK && reader->model->chunks[chunk].space != TIDE_SPACE_PARAM)
             tide_scan_refuse(scan, "\"of\" names chunk %" PRIu32 ", which is no param chunk", chunk);
-        if (tide_trace_reserve(reader, &of, row->of_count, sizeof chunk))
+        if (tide_scan_reserve(&reader->scan, &of, row->of_count, sizeof chunk))
             of[row->of_count++] = chunk;
     }
     row->of = list_keep(reader, of, row->of_count * sizeof *of);
@@ -244,7 +244,7 @@ static void chunk_read(tide_trace_reader *reader)
     of_read(reader, &row);
     tide_scan_end(&reader->scan);
     chunk_check(reader, &row);
-    if (tide_trace_reserve(reader, &model->chunks, model->chunk_count, sizeof row))
+    if (tide_scan_reserve(&reader->scan, &model->chunks, model->chunk_count, sizeof row))
         model->chunks[model->chunk_count++] = row;
 }
 
@@ -257,11 +257,11 @@ static const tide_traced_use *uses_read(tide_trace_reader *reader, const char *n
     while (tide_scan_list_goes_on(scan)) {
         tide_traced_use use = {0};
         tide_scan_list_begin(scan, NULL);
-        use.tensor = tide_trace_number(reader, NULL, tensors, name);
+        use.tensor = tide_scan_number(&reader->scan, NULL, tensors, name);
         use.access = (uint32_t)tide_scan_count(scan, NULL, access_max);
         if (tide_scan_list_goes_on(scan))
             tide_scan_refuse(scan, "\"%s\" has lists of two numbers", name);
-        if (tide_trace_reserve(reader, &uses, *use_count, sizeof use))
+        if (tide_scan_reserve(&reader->scan, &uses, *use_count, sizeof use))
             uses[(*use_count)++] = use;
     }
     const tide_traced_use *kept = list_keep(reader, uses, *use_count * sizeof *uses);
@@ -275,7 +275,7 @@ static void op_read(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     tide_traced_op row = {0};
     row_number(reader, "op", model->op_count);
-    row.name = tide_trace_text(reader, "name");
+    row.name = tide_scan_text(&reader->scan, "name");
     row.pass = (tide_pass)tide_scan_word(scan, "pass", tide_trace_pass_word);
     row.slices = (uint32_t)tide_scan_count(scan, "slices", PARTS_MAX);
     row.workspace_bytes = count(reader, "workspace_bytes");
@@ -288,7 +288,7 @@ static void op_read(tide_trace_reader *reader)
             reader->activations_used = row.activations[i].tensor + 1;
             reader->activations_used_line = scan->line;
         }
-    if (tide_trace_reserve(reader, &model->ops, model->op_count, sizeof row))
+    if (tide_scan_reserve(&reader->scan, &model->ops, model->op_count, sizeof row))
         model->ops[model->op_count++] = row;
 }
 
@@ -297,12 +297,12 @@ static void activation_read(tide_trace_reader *reader)
     tide_trace_model *model = reader->model;
     tide_traced_activation row = {0};
     row_number(reader, "activation", model->activation_count);
-    row.name = tide_trace_text(reader, "name");
+    row.name = tide_scan_text(&reader->scan, "name");
     row.parts = (uint32_t)tide_scan_count(&reader->scan, "parts", PARTS_MAX);
     row.part_bytes = tide_scan_count(&reader->scan, "part_bytes", UINT64_C(1) << 50);
     row.offset_bytes = tide_scan_count(&reader->scan, "offset_bytes", UINT64_C(1) << 62);
     tide_scan_end(&reader->scan);
-    if (tide_trace_reserve(reader, &model->activations, model->activation_count, sizeof row))
+    if (tide_scan_reserve(&reader->scan, &model->activations, model->activation_count, sizeof row))
         model->activations[model->activation_count++] = row;
 }
 
@@ -341,7 +341,7 @@ static void step_take(tide_trace_reader *reader, tide_traced_step *row)
     row->is_whole = row->pass != UINT32_MAX && row->pass >= reader->passes_before_drop;
     while (model->step_count > 0 && model->steps[model->step_count - 1].step >= row->step)
         model->step_count--;
-    if (tide_trace_reserve(reader, &model->steps, model->step_count, sizeof *row))
+    if (tide_scan_reserve(&reader->scan, &model->steps, model->step_count, sizeof *row))
         model->steps[model->step_count++] = *row;
 }
 

@@ -1,17 +1,18 @@
 /* Tokens of a line: see trace_scan.h. */
 #include "src/trace/trace_scan.h"
 
-#include "src/files/utf8.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN_MAX = 32, MESSAGE_BYTES = 512 };
+enum { MESSAGE_BYTES = 512 };
 
 /* ---- failures ---- */
 
@@ -38,9 +39,9 @@ void tide_scan_no_memory(tide_trace_scan *scan)
                       scan->path, scan->line);
 }
 
-/* What stands at the cursor, as far as a line of message may show it: up to what ends a value. */
-static const char *shown(const tide_trace_scan *scan, char text[SHOWN_MAX + 4])
+const char *tide_scan_shown(const tide_trace_scan *scan, char text[TIDE_SCAN_SHOWN_BYTES])
 {
+    enum { SHOWN_MAX = TIDE_SCAN_SHOWN_BYTES - sizeof "..." };
     size_t length = 0;
     bool quoted = scan->at < scan->end && *scan->at == '"';
     for (const char *at = scan->at; at < scan->end; at++) {
@@ -58,11 +59,11 @@ static const char *shown(const tide_trace_scan *scan, char text[SHOWN_MAX + 4])
 
 static void refuse_value(tide_trace_scan *scan, const char *name, const char *want)
 {
-    char text[SHOWN_MAX + 4];
+    char text[TIDE_SCAN_SHOWN_BYTES];
     if (name != NULL)
-        tide_scan_refuse(scan, "\"%s\" must be %s, not %s", name, want, shown(scan, text));
+        tide_scan_refuse(scan, "\"%s\" must be %s, not %s", name, want, tide_scan_shown(scan, text));
     else
-        tide_scan_refuse(scan, "in a list: must be %s, not %s", want, shown(scan, text));
+        tide_scan_refuse(scan, "in a list: must be %s, not %s", want, tide_scan_shown(scan, text));
 }
 
 /* ---- what stands between values ---- */
@@ -70,7 +71,8 @@ static void refuse_value(tide_trace_scan *scan, const char *name, const char *wa
 void tide_scan_begin(tide_trace_scan *scan, const char *path, uint64_t line, const char *text, size_t bytes)
 {
     assert(text[bytes] == '\0');
-    *scan = (tide_trace_scan){.path = path, .line = line, .at = text, .end = text + bytes};
+    *scan = (tide_trace_scan){
+        .path = path, .line = line, .at = text, .end = text + bytes, .memory = scan->memory};
 }
 
 static void blanks_skip(tide_trace_scan *scan)
@@ -91,9 +93,10 @@ static bool mark_take(tide_trace_scan *scan, char mark)
 
 static void mark_want(tide_trace_scan *scan, char mark, const char *where)
 {
-    char text[SHOWN_MAX + 4];
+    char text[TIDE_SCAN_SHOWN_BYTES];
     if (scan->status == TIDE_OK && !mark_take(scan, mark))
-        tide_scan_refuse(scan, "is not JSON: %c is missing %s, there is %s", mark, where, shown(scan, text));
+        tide_scan_refuse(scan, "is not JSON: %c is missing %s, there is %s", mark, where,
+                         tide_scan_shown(scan, text));
 }
 
 /* The name at the cursor, ": " behind it included; names have no escapes. */
@@ -111,7 +114,7 @@ static bool name_take(tide_trace_scan *scan, const char *name)
 /* Whether the value of `name` is what comes now. */
 static bool value_begin(tide_trace_scan *scan, const char *name)
 {
-    char text[SHOWN_MAX + 4];
+    char text[TIDE_SCAN_SHOWN_BYTES];
     if (scan->status != TIDE_OK)
         return false;
     blanks_skip(scan);
@@ -123,7 +126,7 @@ static bool value_begin(tide_trace_scan *scan, const char *name)
         mark_want(scan, ',', name != NULL ? "between two members" : "between two values");
     blanks_skip(scan);
     if (name != NULL && scan->status == TIDE_OK && !name_take(scan, name))
-        tide_scan_refuse(scan, "\"%s\" belongs here, not %s", name, shown(scan, text));
+        tide_scan_refuse(scan, "\"%s\" belongs here, not %s", name, tide_scan_shown(scan, text));
     if (name != NULL)
         mark_want(scan, ':', "behind a member's name");
     blanks_skip(scan);
@@ -147,18 +150,18 @@ tide_scanned tide_scan_first(tide_trace_scan *scan)
 
 void tide_scan_end(tide_trace_scan *scan)
 {
-    char text[SHOWN_MAX + 4];
+    char text[TIDE_SCAN_SHOWN_BYTES];
     if (scan->status != TIDE_OK)
         return;
     if (mark_take(scan, ',')) {
         blanks_skip(scan);
-        tide_scan_refuse(scan, "ends here and has no member %s", shown(scan, text));
+        tide_scan_refuse(scan, "ends here and has no member %s", tide_scan_shown(scan, text));
         return;
     }
     mark_want(scan, '}', "at the line's end");
     blanks_skip(scan);
     if (scan->at != scan->end)
-        tide_scan_refuse(scan, "must end with }, not with %s", shown(scan, text));
+        tide_scan_refuse(scan, "must end with }, not with %s", tide_scan_shown(scan, text));
 }
 
 void tide_scan_list_begin(tide_trace_scan *scan, const char *name)
@@ -287,70 +290,16 @@ bool tide_scan_bool(tide_trace_scan *scan, const char *name)
 
 /* ---- texts ---- */
 
-/* Bytes of the letter at `at` that may stand in a text; 0: it may not. */
-static size_t letter_bytes(const char *at)
-{
-    return (unsigned char)*at >= 0x20 ? tide_utf8_letter_bytes(at) : 0;
-}
-
-static bool hex_read(const char *at, uint32_t *value)
-{
-    *value = 0;
-    for (int i = 0; i < 4; i++) {
-        const char *digits = "0123456789abcdef0123456789ABCDEF";
-        const char *found = at[i] != '\0' ? strchr(digits, at[i]) : NULL;
-        if (found == NULL)
-            return false;
-        *value = *value << 4 | (uint32_t)((found - digits) % 16);
-    }
-    return true;
-}
-
-static bool is_high(uint32_t half)
-{
-    return half >= 0xd800 && half <= 0xdbff;
-}
-
-static bool is_low(uint32_t half)
-{
-    return half >= 0xdc00 && half <= 0xdfff;
-}
-
-/* Bytes of the escape at `at`, 0 if JSON has none such; *letter is what it stands for, never 0. */
-static size_t escape_bytes(const char *at, uint32_t *letter)
-{
-    static const char names[] = "\"\\/bfnrt", letters[] = "\"\\/\b\f\n\r\t";
-    uint32_t low = 0;
-    const char *found = at[1] != '\0' ? strchr(names, at[1]) : NULL;
-    if (found != NULL) {
-        *letter = (unsigned char)letters[found - names];
-        return 2;
-    }
-    if (at[1] != 'u' || !hex_read(at + 2, letter) || *letter == 0 || is_low(*letter))
-        return 0;
-    if (!is_high(*letter))
-        return 6;
-    if (at[6] != '\\' || at[7] != 'u' || !hex_read(at + 8, &low) || !is_low(low))
-        return 0;
-    *letter = 0x10000 + ((*letter - 0xd800) << 10) + (low - 0xdc00);
-    return 12;
-}
-
 tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
 {
     tide_scanned none = {scan->at, 0};
-    uint32_t letter = 0;
     if (!value_begin(scan, name))
         return none;
-    if (*scan->at != '"') {
-        refuse_value(scan, name, "a text");
-        return none;
-    }
     const char *at = scan->at + 1;
-    for (size_t bytes = 1; *at != '"' && bytes > 0; at += bytes)
-        bytes = *at == '\\' ? escape_bytes(at, &letter) : letter_bytes(at);
-    if (*at != '"' || at >= scan->end) {
-        refuse_value(scan, name, "a text in UTF-8, as JSON escapes it");
+    while (*scan->at == '"' && *at != '"' && *at != '\0')
+        at += *at == '\\' && at[1] != '\0' ? 2 : 1;
+    if (*scan->at != '"' || *at != '"') {
+        refuse_value(scan, name, *scan->at == '"' ? "a text in UTF-8, as JSON escapes it" : "a text");
         return none;
     }
     tide_scanned raw = {scan->at + 1, (size_t)(at - scan->at - 1)};
@@ -358,44 +307,27 @@ tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
     return raw;
 }
 
-/* Write a letter as UTF-8, at `to` if that is not NULL; its bytes. */
-static size_t letter_write(uint32_t letter, char *to)
+const char *tide_scan_text(tide_trace_scan *scan, const char *name)
 {
-    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    size_t bytes = letter < 0x80 ? 1 : letter < 0x800 ? 2 : letter < 0x10000 ? 3 : 4;
-    for (size_t i = bytes; to != NULL && i-- > 1; letter >>= 6)
-        to[i] = (char)(0x80 | (letter & 0x3f));
-    if (to != NULL)
-        to[0] = (char)(leads[bytes] | letter);
-    return bytes;
-}
-
-static size_t unescape(tide_scanned raw, char *to)
-{
-    size_t length = 0, bytes = 0;
-    for (const char *at = raw.at; at < raw.at + raw.length; at += bytes) {
-        uint32_t letter = 0;
-        bytes = 1;
-        if (*at != '\\') {
-            if (to != NULL)
-                to[length] = *at;
-            length++;
-            continue;
-        }
-        bytes = escape_bytes(at, &letter);
-        length += letter_write(letter, to != NULL ? to + length : NULL);
+    json_error_t error;
+    tide_scanned raw = tide_scan_raw(scan, name);
+    if (scan->status != TIDE_OK)
+        return "";
+    json_t *text = json_loadb(raw.at - 1, raw.length + 2, JSON_DECODE_ANY, &error);
+    if (text == NULL && json_error_code(&error) != json_error_out_of_memory) {
+        scan->at = raw.at - 1;
+        refuse_value(scan, name, "a text in UTF-8, as JSON escapes it");
+        return "";
     }
-    return length;
-}
-
-size_t tide_scan_text_bytes(tide_scanned raw)
-{
-    return unescape(raw, NULL);
-}
-
-void tide_scan_text_write(tide_scanned raw, char *text)
-{
-    text[unescape(raw, text)] = '\0';
+    char *kept = text != NULL ? tide_arrays_add(scan->memory, json_string_length(text) + 1, 1) : NULL;
+    if (kept != NULL) {
+        strcpy(kept, json_string_value(text));
+        tide_text_make_printable(kept); /* an escape may stand for a control character */
+    } else {
+        tide_scan_no_memory(scan);
+    }
+    json_decref(text);
+    return kept != NULL ? kept : "";
 }
 
 bool tide_scanned_is(tide_scanned piece, const char *word)
@@ -423,4 +355,46 @@ uint32_t tide_scan_word(tide_trace_scan *scan, const char *name, tide_trace_word
     scan->at = raw.at - 1;
     word_refuse(scan, name, words);
     return 0;
+}
+
+/* ---- numbers of rows, and lists ---- */
+
+void tide_scan_number_check(tide_trace_scan *scan, const char *name, uint32_t number, uint32_t count,
+                            const char *what)
+{
+    const char *quote = name != NULL ? "\"" : "";
+    if (name == NULL)
+        name = "a number in a list";
+    if (number >= count && count == 0)
+        tide_scan_refuse(scan, "%s%s%s is %" PRIu32 ", but there are no %s", quote, name, quote, number,
+                         what);
+    else if (number >= count)
+        tide_scan_refuse(scan, "%s%s%s is %" PRIu32 ", but %s go from 0 to %" PRIu32, quote, name, quote,
+                         number, what, count - 1);
+}
+
+uint32_t tide_scan_number(tide_trace_scan *scan, const char *name, uint32_t count, const char *what)
+{
+    uint32_t number = (uint32_t)tide_scan_count(scan, name, UINT32_MAX);
+    if (scan->status == TIDE_OK)
+        tide_scan_number_check(scan, name, number, count, what);
+    return number;
+}
+
+/* A list's capacity is a power of two, so that its count says when it is full. */
+bool tide_scan_reserve(tide_trace_scan *scan, void *list, uint64_t count, size_t bytes)
+{
+    enum { LEAST = 16 };
+    bool full = count == 0 || (count >= LEAST && (count & (count - 1)) == 0);
+    void *items = NULL;
+    if (scan->status != TIDE_OK || !full)
+        return scan->status == TIDE_OK;
+    memcpy(&items, list, sizeof items);
+    items = count >= UINT32_MAX / 2 ? NULL : realloc(items, (count < LEAST ? LEAST : 2 * count) * bytes);
+    if (items == NULL) {
+        tide_scan_no_memory(scan);
+        return false;
+    }
+    memcpy(list, &items, sizeof items);
+    return true;
 }

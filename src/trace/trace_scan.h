@@ -11,6 +11,7 @@
 #ifndef TIDE_TRACE_TRACE_SCAN_H
 #define TIDE_TRACE_TRACE_SCAN_H
 
+#include "chunk/array.h"
 #include "src/trace/trace_fields.h"
 
 #include <stdbool.h>
@@ -25,6 +26,7 @@ typedef struct tide_trace_scan {
     const char *kind, *name; /* what the line is, for messages: "event", "move"; NULL: not known */
     bool comma;              /* a value of this object or list has been read */
     tide_status status;
+    tide_arrays *memory; /* for texts */
 } tide_trace_scan;
 
 /* A piece of the line as it stands there. */
@@ -47,18 +49,30 @@ uint64_t tide_scan_count(tide_trace_scan *scan, const char *name, uint64_t most)
 bool tide_scan_is_null(tide_trace_scan *scan, const char *name); /* else nothing is read */
 double tide_scan_real(tide_trace_scan *scan, const char *name);  /* NAN for null */
 bool tide_scan_bool(tide_trace_scan *scan, const char *name);
-/* As it stands between its quotes; what is not UTF-8, or escaped in a way that JSON has not, is refused. */
+/* A text as it stands between its quotes. */
 tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name);
+/* A text without its escapes, kept in `memory`; "" once the line is refused. */
+const char *tide_scan_text(tide_trace_scan *scan, const char *name);
 /* The number of one of the words. */
 uint32_t tide_scan_word(tide_trace_scan *scan, const char *name, tide_trace_words words);
-/* Bytes that the text has without its escapes, and these bytes, and a zero. */
-size_t tide_scan_text_bytes(tide_scanned raw);
-void tide_scan_text_write(tide_scanned raw, char *text);
+/* A number below `count`, of which there are `what`. */
+uint32_t tide_scan_number(tide_trace_scan *scan, const char *name, uint32_t count, const char *what);
+/* Refuse the line if `number` is not below `count`. `name` NULL: it stands in a list. */
+void tide_scan_number_check(tide_trace_scan *scan, const char *name, uint32_t number, uint32_t count,
+                            const char *what);
+
+/* Make room in a list (its address is `list`) of `count` items for one more. False, and the line refused: no
+ * memory. */
+bool tide_scan_reserve(tide_trace_scan *scan, void *list, uint64_t count, size_t bytes);
 
 void tide_scan_list_begin(tide_trace_scan *scan, const char *name);
 bool tide_scan_list_goes_on(tide_trace_scan *scan); /* false: its end has been read, or something is wrong */
 /* The object's end, which must be the line's. */
 void tide_scan_end(tide_trace_scan *scan);
+
+/* The value at the cursor, as a message may show it: its begin, without control characters. Returns `text`. */
+enum { TIDE_SCAN_SHOWN_BYTES = 36 };
+const char *tide_scan_shown(const tide_trace_scan *scan, char text[TIDE_SCAN_SHOWN_BYTES]);
 
 /* Refuse the line: "PATH:LINE: WHAT: " and the message. The first failure stands. */
 void tide_scan_refuse(tide_trace_scan *scan, const char *format, ...) TIDE_PRINTF(2, 3);
