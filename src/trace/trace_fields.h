@@ -1,5 +1,6 @@
-/* The members of each event's line in a trace: one list that the writer and the readers share. docs/trace.md
- * explains them; tests/trace/test_trace.py checks that list and documentation agree.
+/* The format of an event's line: the members of each kind and the words of each enum. The writer, the reader
+ * and the page of `tidepool trace html` share these lists. docs/trace.md explains them;
+ * tests/trace/test_trace.py checks that lists and documentation agree.
  */
 #ifndef TIDE_TRACE_TRACE_FIELDS_H
 #define TIDE_TRACE_TRACE_FIELDS_H

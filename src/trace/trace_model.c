@@ -1,9 +1,9 @@
-/* Files of a trace, and what is made when all is read: see trace_model.h.
+/* Reads the files of a trace, and completes the model when all lines are read.
  *
- * A file is read in pieces of 64 KiB and cut at its newlines. What stands behind the last newline is a
- * line that breaks off: of FILE, and of each segment, it is left out. Segments are of a run that never
- * came to its line `end`; what lies beside a trace that has one is left alone: another run's, or in it. A run that was killed as it
- * appended its segments has some of them twice: FILE is read up to its first snapshot.
+ * A file is read in pieces of 64 KiB and cut at its newlines. A last line without a newline is left out, in
+ * FILE and in each segment. A trace with a line `end` has no segments: whatever lies beside it is of another
+ * run. If a run was killed while it appended its segments to FILE, FILE has some of them already; so FILE is
+ * then read only up to its first snapshot.
  */
 #include "src/trace/trace_model.h"
 
@@ -26,9 +26,10 @@ enum { PIECE_BYTES = 1 << 16, LINE_BYTES_MAX = 1 << 26, LAST_LINE_BYTES_MAX = 25
 /* ---- one file, line by line ---- */
 
 typedef struct line_buffer {
-    bool until_snapshot, is_over; /* the file ends before its first snapshot; that has been met */
+    bool until_snapshot; /* the file is to be read only up to its first snapshot */
+    bool is_over;        /* that snapshot has been met */
     char *text;
-    size_t capacity, filled, begin; /* [begin, filled) is what no line has been made of */
+    size_t capacity, filled, begin; /* bytes [begin, filled) wait to become lines */
     uint64_t lines;
 } line_buffer;
 
@@ -42,7 +43,7 @@ static tide_status no_memory(const char *path)
     return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory to read it", path);
 }
 
-/* Room for another piece behind what is left, which moves to the front. */
+/* Move the bytes that are left to the front, and make room behind them for another piece. */
 static tide_status reserve(line_buffer *buffer, const char *path)
 {
     memmove(buffer->text, buffer->text + buffer->begin, buffer->filled - buffer->begin);
@@ -61,7 +62,7 @@ static tide_status reserve(line_buffer *buffer, const char *path)
     return TIDE_OK;
 }
 
-/* Read what whole lines the buffer has. */
+/* Read all whole lines in the buffer. */
 static tide_status lines_read(line_buffer *buffer, const char *path, tide_trace_reader *reader)
 {
     static const char snapshot[] = "{\"event\":\"snapshot\",";
@@ -102,7 +103,7 @@ static tide_status descriptor_read(int descriptor, const char *path, line_buffer
     }
 }
 
-/* A file without a newline: what is it, then? */
+/* Refuse a file without a newline: it is empty, breaks off within its first line, or is no trace. */
 static tide_status half_line_refuse(const char *path, line_buffer *buffer, tide_trace_reader *reader)
 {
     static const char begin[] = "{\"trace\":";
@@ -148,7 +149,7 @@ static int numbers_compare(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* The number of a segment of `base`, which `name` must be to the letter. */
+/* Whether `name` is exactly that of a segment of `base`; *number is its number. */
 static bool segment_number(const char *name, const char *base, uint64_t *number)
 {
     size_t length = strlen(base);
@@ -173,7 +174,7 @@ static tide_status segment_add(segment_list *list, uint64_t number, const char *
     return TIDE_OK;
 }
 
-/* The segments that lie beside `path`. */
+/* List the segments that lie beside `path`, in order of their numbers. */
 static tide_status segments_find(const char *path, segment_list *list)
 {
     const char *slash = strrchr(path, '/');
@@ -214,7 +215,7 @@ static tide_status segment_read(const char *path, uint64_t number, tide_trace_re
     return status;
 }
 
-/* Does the file's last line say that it is? */
+/* Does the file end with a line `end`? */
 static bool is_whole(const char *path)
 {
     char tail[LAST_LINE_BYTES_MAX + 1];
@@ -228,7 +229,7 @@ static bool is_whole(const char *path)
     return strstr(tail, "\n{\"end\":true,") != NULL;
 }
 
-/* FILE and, if it is not whole, its segments. */
+/* Read FILE and, if it is not whole, its segments. */
 static tide_status files_read(const char *path, tide_trace_reader *reader)
 {
     segment_list list = {0};
@@ -257,7 +258,7 @@ static int places_compare(const void *a, const void *b)
     return left->index < right->index ? -1 : left->index > right->index;
 }
 
-/* In order of begin_ns, those that begin together as they came. */
+/* Sort by begin_ns; events that begin together keep their order. */
 static tide_status events_sort(tide_trace_model *model)
 {
     bool sorted = true;
@@ -283,8 +284,8 @@ static tide_status events_sort(tide_trace_model *model)
     return TIDE_OK;
 }
 
-/* Ops name activations before these have rows. A trace that breaks off between the two tables has no
- * events. */
+/* Rows of ops name activations, whose rows come later. Where the trace breaks off between the two tables and
+ * so has no events, the ops lose their activations; else an activation without a row is refused. */
 static tide_status activations_check(const tide_trace_reader *reader)
 {
     tide_trace_model *model = reader->model;
@@ -313,7 +314,7 @@ static int give_ups_compare(const void *a, const void *b)
     return left->event < right->event ? -1 : left->event > right->event;
 }
 
-/* The event with which the step was last given up, 0 for none. `given_up`: sorted. */
+/* The index of the event with which the step was last given up; 0: it never was. `given_up` is sorted. */
 static uint64_t last_give_up(const give_up *given_up, size_t count, uint64_t step)
 {
     size_t from = 0, to = count;
@@ -327,8 +328,8 @@ static uint64_t last_give_up(const give_up *given_up, size_t count, uint64_t ste
     return from > 0 && given_up[from - 1].step == step ? given_up[from - 1].event : 0;
 }
 
-/* What was told of a step before it was given up counts for none. All at once, when events still stand in order of
- * lines: a run can give up many a step. */
+/* Set `step` to 0 in each event of a step that was given up later. This happens once, while events are still
+ * in order of lines, since a run can give up many steps. */
 static tide_status give_ups_apply(tide_trace_model *model)
 {
     size_t count = 0;

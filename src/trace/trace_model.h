@@ -1,14 +1,14 @@
 /* A trace in memory (docs/trace.md), for the subcommands of `tidepool trace`.
  *
- * Whole: FILE and whatever segments lie beside it (FILE.step-NUMBER, in order), every line checked, every number in
- * the range that other lines give it. What is read is all there is: a file that breaks off within its last line,
- * without a line `end`, is the trace of a run that was killed, and is taken up to there (`is_cut`). Anything else
- * that is wrong is refused with one line: file, line number, what, and what would be right; another format with a
- * line of its own.
+ * The reader takes FILE and the segments beside it (FILE.step-NUMBER, in order of their numbers). It checks
+ * every line, and every number against the tables that it refers to. A file that breaks off within its last
+ * line and has no line `end` is the trace of a run that was killed: the reader takes it up to there and sets
+ * `is_cut`. It refuses any other fault with one line of message, which says the file, the line's number, the
+ * fault and the right form.
  *
- * Events that were told of a step before it was `given up` have `step` 0: no step counts them.
+ * Events of a step from before it was `given up` get `step` 0, so that no step counts them.
  *
- * Owns all of it; texts live as long as the model.
+ * The model owns everything in it; texts live as long as the model.
  */
 #ifndef TIDE_TRACE_TRACE_MODEL_H
 #define TIDE_TRACE_TRACE_MODEL_H
@@ -80,15 +80,15 @@ typedef struct tide_traced_step {
     uint64_t h2d_bytes, d2h_bytes, evictions, demand_fetches, prefetches;
     uint64_t device_bytes_peak, host_bytes_peak;
     bool skipped;
-    bool is_whole; /* its pass is in the trace, it was not dropped from (docs/trace.md) */
-    uint32_t pass; /* index into `passes`; UINT32_MAX: not in the trace */
+    bool is_whole; /* the trace has its pass and lost no event of it */
+    uint32_t pass; /* index into `passes`; UINT32_MAX: the trace has no such pass */
 } tide_traced_step;
 
 typedef struct tide_traced_pass {
     uint64_t pass;
     uint64_t number; /* of a training step; 0: a forward-only pass */
     bool training, clips, given_up;
-    uint64_t begin_ns, end_ns; /* of its `pass` and `pass end`; UINT64_MAX without */
+    uint64_t begin_ns, end_ns; /* of its `pass` and `pass end`; end_ns is UINT64_MAX without a `pass end` */
 } tide_traced_pass;
 
 typedef struct tide_trace_model {
@@ -104,10 +104,10 @@ typedef struct tide_trace_model {
     tide_traced_chunk *chunks;
     tide_traced_op *ops;
     tide_traced_activation *activations;
-    tide_trace_event *events; /* in order of begin_ns; those that begin together in order of lines */
-    /* in order of lines, so of numbers: of one given up and repeated the last alone */
+    tide_trace_event *events; /* in order of begin_ns; events that begin together in order of lines */
+    /* in order of their numbers; of a step that was given up and repeated only the last try */
     tide_traced_step *steps;
-    tide_traced_pass *passes; /* likewise */
+    tide_traced_pass *passes; /* in order of lines */
     uint32_t setting_count, param_count, chunk_count, op_count, activation_count, step_count, pass_count;
     uint64_t event_count;
     uint64_t dropped;   /* events that the writer lost */
@@ -115,12 +115,13 @@ typedef struct tide_trace_model {
     tide_arrays memory; /* of texts and of the lists in rows */
 } tide_trace_model;
 
-/* IO: the file can't be read; ARGUMENT: what is wrong with it; NO_MEMORY. `*model` is set on success only. */
+/* IO: the file can't be read. ARGUMENT: it is no trace, or a damaged one. NO_MEMORY. `*model` is set on
+ * success only. */
 TIDE_NODISCARD tide_status tide_trace_model_read(const char *path, tide_trace_model **model);
 
 void tide_trace_model_free(tide_trace_model *model); /* NULL: allowed */
 
-/* The setting's value, NULL if the run had none of the name. */
+/* The value of the run's setting of that name; NULL: there is none. */
 const char *tide_trace_model_setting(const tide_trace_model *model, const char *name);
 
 #endif

@@ -1,4 +1,3 @@
-/* Lines, and the events among them: see trace_read.h. */
 #include "src/trace/trace_read.h"
 
 #include "src/trace/trace_fields.h"
@@ -56,7 +55,7 @@ static void chunk_check(tide_trace_reader *reader, const char *name, uint32_t ch
                          space == TIDE_SPACE_PARAM ? "param" : "state");
 }
 
-/* That every number is one of what there is. */
+/* Refuse numbers of ops, chunks, slots or params that the trace does not have. */
 static void event_check(tide_trace_reader *reader, const tide_trace_event *event)
 {
     const tide_trace_model *model = reader->model;
@@ -112,8 +111,8 @@ static void pass_end(tide_trace_model *model, const tide_trace_event *event)
         }
 }
 
-/* The last training pass is of the step: of those before it, each that was repeated was given up before. What events
- * told of the step counts no more: see model_finish. */
+/* Mark the step's last try as given up; earlier tries are marked already. trace_model.c later takes the
+ * step's events out of the count. */
 static void step_give_up(tide_trace_model *model, uint64_t step)
 {
     uint32_t i = model->pass_count;

@@ -1,6 +1,5 @@
-/* The first line, tables and steps of a trace: see trace_rows.h. Rows are numbered as they come, so that
- * what a row names by number is there; but for activations, which ops name before their table comes: these
- * are looked at when all is read.
+/* Rows are numbered in order of lines, and a row names only rows of earlier lines; except ops, which name
+ * activations, whose table comes later: trace_model.c checks those when all lines are read.
  */
 #include "src/trace/trace_rows.h"
 
@@ -33,7 +32,7 @@ static double seconds(tide_trace_reader *reader, const char *name)
 
 /* ---- the first line ---- */
 
-/* Whether the line is of a trace of this format; what else it is gets told. */
+/* False: the file is no trace, or of another format, and the line is refused. */
 static bool format_check(tide_trace_reader *reader, tide_scanned first)
 {
     tide_trace_scan *scan = &reader->scan;
@@ -112,7 +111,7 @@ static void machine_read(tide_trace_reader *reader)
     tide_scan_end(scan);
 }
 
-/* A row's own number, which counts the rows. */
+/* Read the row's own number, which must be the number of rows before it. */
 static void row_number(tide_trace_reader *reader, const char *name, uint32_t rows)
 {
     uint32_t number = small(reader, name);
@@ -144,7 +143,7 @@ static void param_read(tide_trace_reader *reader)
         model->params[model->param_count++] = row;
 }
 
-/* Keep what a list held, which lies in memory that the next list uses. NULL for none. */
+/* Copy a list's items to memory that lives as long as the model. NULL: there are none. */
 static const void *list_keep(tide_trace_reader *reader, const void *items, size_t bytes)
 {
     if (reader->scan.status != TIDE_OK || bytes == 0)
@@ -205,7 +204,8 @@ static void of_read(tide_trace_reader *reader, tide_traced_chunk *row)
     free(of);
 }
 
-/* The chunk's number inside its space: one more than that of the space's chunk before. */
+/* Refuse chunks that are not in order of spaces and of their numbers inside a space, or do not fit their
+ * space. */
 static void chunk_check(tide_trace_reader *reader, const tide_traced_chunk *row)
 {
     const tide_trace_model *model = reader->model;
@@ -325,7 +325,7 @@ void tide_trace_read_table(tide_trace_reader *reader)
 
 /* ---- a step ---- */
 
-/* The pass whose step this is, UINT32_MAX if the trace has it not. */
+/* The index of the step's pass; UINT32_MAX: the trace does not have it. */
 static uint32_t pass_of(const tide_trace_model *model, uint64_t step)
 {
     for (uint32_t i = model->pass_count; i-- > 0;)

@@ -1,6 +1,5 @@
-/* The lines of a trace that are no event: the first one, rows of tables, steps. Each call reads one, of which the reader's
- * `scan` has read nothing yet.
- */
+/* The reader's state, and the lines of a trace that are no events: the first line, rows of tables, steps.
+ * Each call reads one line, which `scan` has just begun. */
 #ifndef TIDE_TRACE_TRACE_ROWS_H
 #define TIDE_TRACE_TRACE_ROWS_H
 
@@ -10,12 +9,12 @@
 typedef struct tide_trace_reader {
     tide_trace_model *model;
     tide_trace_scan scan;
-    bool has_begun;              /* the line `trace` has been read */
-    bool has_ended;              /* the line `end`: nothing may follow */
-    uint64_t dropped;            /* told by events */
-    uint32_t passes_before_drop; /* as the last event `dropped` was read */
-    uint32_t activations_used;   /* by ops: the highest number plus one */
-    uint64_t activations_used_line;
+    bool has_begun;                 /* the first line has been read */
+    bool has_ended;                 /* the line `end` has been read; no line may follow */
+    uint64_t dropped;               /* lost events, as events `dropped` say */
+    uint32_t passes_before_drop;    /* passes that had begun before the last event `dropped` */
+    uint32_t activations_used;      /* the highest number of an activation that an op names, plus one */
+    uint64_t activations_used_line; /* the line that names it */
 } tide_trace_reader;
 
 void tide_trace_read_first(tide_trace_reader *reader);

@@ -1,4 +1,3 @@
-/* Tokens of a line: see trace_scan.h. */
 #include "src/trace/trace_scan.h"
 
 #include "base/text.h"
@@ -66,7 +65,7 @@ static void refuse_value(tide_trace_scan *scan, const char *name, const char *wa
         tide_scan_refuse(scan, "in a list: must be %s, not %s", want, tide_scan_shown(scan, text));
 }
 
-/* ---- what stands between values ---- */
+/* ---- marks and names ---- */
 
 void tide_scan_begin(tide_trace_scan *scan, const char *path, uint64_t line, const char *text, size_t bytes)
 {
@@ -81,7 +80,7 @@ static void blanks_skip(tide_trace_scan *scan)
         scan->at++;
 }
 
-/* Read `mark`, or nothing. */
+/* Read `mark` if it comes next. */
 static bool mark_take(tide_trace_scan *scan, char mark)
 {
     blanks_skip(scan);
@@ -99,7 +98,7 @@ static void mark_want(tide_trace_scan *scan, char mark, const char *where)
                          tide_scan_shown(scan, text));
 }
 
-/* The name at the cursor, ": " behind it included; names have no escapes. */
+/* Read the member's name if it comes next. Names have no escapes. */
 static bool name_take(tide_trace_scan *scan, const char *name)
 {
     size_t length = strlen(name);
@@ -111,7 +110,7 @@ static bool name_take(tide_trace_scan *scan, const char *name)
     return true;
 }
 
-/* Whether the value of `name` is what comes now. */
+/* Read up to the value of `name`. False: another member comes next, or the line is refused already. */
 static bool value_begin(tide_trace_scan *scan, const char *name)
 {
     char text[TIDE_SCAN_SHOWN_BYTES];
@@ -190,7 +189,7 @@ static bool is_digit(char letter)
     return letter >= '0' && letter <= '9';
 }
 
-/* A number goes on: so what was read of it was not all. */
+/* Would the letter continue a number? */
 static bool number_goes_on(char letter)
 {
     return is_digit(letter) || letter == '.' || letter == 'e' || letter == 'E';
@@ -218,7 +217,7 @@ uint64_t tide_scan_count(tide_trace_scan *scan, const char *name, uint64_t most)
     return 0;
 }
 
-/* Whether a word stands here; it is read. */
+/* Read `word` if it comes next. */
 static bool word_take(tide_trace_scan *scan, const char *word)
 {
     size_t length = strlen(word);
@@ -239,7 +238,7 @@ bool tide_scan_is_null(tide_trace_scan *scan, const char *name)
     return true;
 }
 
-/* Where a number as JSON writes it ends, NULL if there is none. */
+/* The end of the JSON number that begins at `at`; NULL: there is none. */
 static const char *real_end(const char *at)
 {
     at += *at == '-';

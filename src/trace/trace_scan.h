@@ -1,12 +1,13 @@
-/* One line of a trace, read member by member.
+/* Reads one line of a trace, member by member.
  *
- * Every line of a trace is a JSON object whose members stand in a known order (docs/trace.md), so it is read as it
- * comes: no tree is built, nothing is looked up, and what is missing, unknown, twice or of another type is all one
- * case, a member that is not the one that belongs here. Seven times as fast as a tree a line (jansson: 0.2 million
- * lines a second), and a trace has 500,000.
+ * Every line is a JSON object whose members stand in a known order (docs/trace.md), so the scanner builds no
+ * tree and looks nothing up: a member that is missing, unknown, twice there or of another type is simply not
+ * the expected one. On a trace of 57 MB (338,969 lines) it fills the whole model in 0.25 s, while jansson
+ * takes 1.6 s for a tree of each line. Only texts, of which there are few, go through jansson.
  *
- * Failures stick: after the first one every call gives 0 and does nothing, and `status` has it, with a message of
- * file, line, what is wrong and what would be right. So a reader reads a whole line and looks once.
+ * Failures stick: after the first one every call does nothing and returns 0, and `status` has the failure,
+ * with a message of file, line, fault and right form. So a caller reads a whole line and looks at `status`
+ * once.
  */
 #ifndef TIDE_TRACE_TRACE_SCAN_H
 #define TIDE_TRACE_TRACE_SCAN_H
@@ -21,15 +22,15 @@
 typedef struct tide_trace_scan {
     const char *path;
     uint64_t line;  /* from 1 */
-    const char *at; /* what is left; behind the line's last byte is a zero */
+    const char *at; /* the cursor; a zero follows the line's last byte */
     const char *end;
-    const char *kind, *name; /* what the line is, for messages: "event", "move"; NULL: not known */
-    bool comma;              /* a value of this object or list has been read */
+    const char *kind, *name; /* for messages: "event", "move", say; NULL: not known yet */
+    bool comma;              /* the next value needs a comma before it */
     tide_status status;
     tide_arrays *memory; /* for texts */
 } tide_trace_scan;
 
-/* A piece of the line as it stands there. */
+/* A part of the line's text. */
 typedef struct tide_scanned {
     const char *at;
     size_t length;
@@ -41,12 +42,12 @@ typedef struct tide_scanned {
 /* `text[bytes]` is 0. */
 void tide_scan_begin(tide_trace_scan *scan, const char *path, uint64_t line, const char *text, size_t bytes);
 
-/* The name of the line's first member, which stays unread. */
+/* The name of the line's first member. The member stays unread. */
 tide_scanned tide_scan_first(tide_trace_scan *scan);
 
-/* The next member, which must be `name`; NULL: the next value of a list. */
+/* Each of these reads the next member, which must be `name`; NULL: the next value of a list. */
 uint64_t tide_scan_count(tide_trace_scan *scan, const char *name, uint64_t most);
-bool tide_scan_is_null(tide_trace_scan *scan, const char *name); /* else nothing is read */
+bool tide_scan_is_null(tide_trace_scan *scan, const char *name); /* false: it has read nothing */
 double tide_scan_real(tide_trace_scan *scan, const char *name);  /* NAN for null */
 bool tide_scan_bool(tide_trace_scan *scan, const char *name);
 /* A text as it stands between its quotes. */
@@ -66,17 +67,18 @@ void tide_scan_number_check(tide_trace_scan *scan, const char *name, uint32_t nu
 bool tide_scan_reserve(tide_trace_scan *scan, void *list, uint64_t count, size_t bytes);
 
 void tide_scan_list_begin(tide_trace_scan *scan, const char *name);
-bool tide_scan_list_goes_on(tide_trace_scan *scan); /* false: its end has been read, or something is wrong */
-/* The object's end, which must be the line's. */
+bool tide_scan_list_goes_on(tide_trace_scan *scan); /* false: it has read the list's end, or failed */
+/* Read the object's end, which must be the line's. */
 void tide_scan_end(tide_trace_scan *scan);
 
-/* The value at the cursor, as a message may show it: its begin, without control characters. Returns `text`. */
+/* The value at the cursor, as a message may show it: its begin, without control characters. Returns `text`.
+ */
 enum { TIDE_SCAN_SHOWN_BYTES = 36 };
 const char *tide_scan_shown(const tide_trace_scan *scan, char text[TIDE_SCAN_SHOWN_BYTES]);
 
 /* Refuse the line: "PATH:LINE: WHAT: " and the message. The first failure stands. */
 void tide_scan_refuse(tide_trace_scan *scan, const char *format, ...) TIDE_PRINTF(2, 3);
-/* The same for memory that ran out. */
+/* Refuse the line because there is no memory. */
 void tide_scan_no_memory(tide_trace_scan *scan);
 
 bool tide_scanned_is(tide_scanned piece, const char *word);

@@ -1,4 +1,3 @@
-/* Accounts of steps: see trace_steps.h. One walk over the events; each goes to the step that counts it. */
 #include "src/trace/trace_steps.h"
 
 #include <assert.h>
@@ -6,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums of seconds agree to one in a hundred, or to a thousandth of the step: to the moment, that is, at
- * which what runs across a step's border is counted. */
+/* Sums of seconds may differ by one in a hundred or by a thousandth of the step: a command that runs across
+ * a step's border may count for either step. */
 static const double equal_part = 0.01, equal_of_step = 0.001;
 
 static double seconds_of(const tide_trace_event *event)
@@ -35,7 +34,7 @@ bool tide_trace_is_steady(const tide_trace_steps *steps, const tide_trace_event 
            account < steps->steps + steps->steady_end;
 }
 
-/* ---- what an event adds ---- */
+/* ---- an event's part ---- */
 
 static void copy_add(tide_trace_steps *steps, tide_step_account *account, const tide_trace_event *event)
 {
@@ -86,7 +85,7 @@ static void event_add(tide_trace_steps *steps, tide_step_account *account, const
     }
 }
 
-/* The plan that a pass begins with: the last of a training step before it. */
+/* Give each step the last plan of training steps from before its pass. */
 static void plans_find(tide_trace_steps *steps)
 {
     const tide_trace_model *model = steps->model;
@@ -155,7 +154,7 @@ static void account_check(tide_step_account *account)
 
 /* ---- all of them ---- */
 
-/* Whether what the step did ahead of its pass is in the trace, too. */
+/* Does the trace have the pass before the step's, in which fetches for the step may have been made? */
 static bool is_exact(const tide_trace_model *model, const tide_traced_step *line)
 {
     assert(line->pass < model->pass_count);
@@ -178,7 +177,7 @@ static void accounts_begin(tide_trace_steps *steps)
     }
 }
 
-/* Whether no training pass comes behind the step's. */
+/* Does no training pass follow the step's? */
 static bool is_last(const tide_trace_model *model, const tide_traced_step *line)
 {
     for (uint32_t i = line->pass + 1; i < model->pass_count; i++)
@@ -187,8 +186,7 @@ static bool is_last(const tide_trace_model *model, const tide_traced_step *line)
     return true;
 }
 
-/* The last steps that follow each other; without the first two, which record and are measured, if others
- * are left. */
+/* Find the steady steps. The warm-up is the step that records the schedule and the step after it. */
 static void steady_find(tide_trace_steps *steps)
 {
     enum { WARM_UP = 2 };
@@ -232,14 +230,14 @@ void tide_trace_steps_free(tide_trace_steps *steps)
     *steps = (tide_trace_steps){0};
 }
 
-/* ---- the longest and the most ---- */
+/* ---- longest stalls, most moved chunks ---- */
 
 static int numbers_compare(uint64_t left, uint64_t right)
 {
     return left < right ? -1 : left > right;
 }
 
-/* By series; in one the longest first, of equals the earliest. */
+/* Order by series; within a series the longest first, of equally long ones the earliest. */
 static int stalls_compare(const void *a, const void *b)
 {
     const tide_trace_event *left = *(const tide_trace_event *const *)a;
