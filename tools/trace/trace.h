@@ -1,6 +1,6 @@
-/* tidepool trace: what a run's trace tells (docs/trace.md). Each subcommand has a file of its own,
- * trace_NAME.c, and its table of options in trace_table.c; `tide_trace_NAME_command` is a command like those of
- * command.h.
+/* tidepool trace: reads the trace of a run (docs/trace.md). Each subcommand has a file of its own,
+ * trace_NAME.c, and a table of options in trace_table.c; `tide_trace_NAME_command` is called as the commands
+ * in command.h are.
  */
 #ifndef TIDE_TOOLS_TRACE_H
 #define TIDE_TOOLS_TRACE_H

@@ -1,17 +1,20 @@
-/* What made what necessary: from a request to the fetch that was issued for it; along a command, from its move to its map to its
- * copy; from what ended a stall to the stall, and from that to the op that stood still; and from every copy in to the op that used
- * the chunk first.
+/* Arrows lead from each cause to its effect: from a request to the fetches that it made necessary; along a
+ * command from its move to its map and its copy; from the command that ended a stall to the stall, and from
+ * the stall to the op that it held up; and from each copy to the device to the first op that used the chunk.
  */
 #include "tools/trace/trace_picture.h"
 
 #include <stdlib.h>
 
-/* The chunks that each op uses: of its params; of a slice also part `slice` of its activations. */
+/* Finds the chunks that an op uses: those of its params and, for a slice, those of its part of the
+ * activations. */
 typedef struct users {
-    uint32_t *first_of_param; /* into chunks_of_params; one more than there are params */
+    uint32_t
+        *first_of_param; /* where a param's chunks begin in chunks_of_params; the next entry is their end */
     uint32_t *chunks_of_params;
     uint32_t first_activation_chunk;
-    uint64_t *copies; /* of each chunk: number + 1 of the last copy in that no op has used; 0: none */
+    uint64_t
+        *copies; /* by chunk: the last copy in that no op has used yet, its event's number + 1; 0: none */
 } users;
 
 static bool users_make(tide_picture *p, users *made)
@@ -26,8 +29,9 @@ static bool users_make(tide_picture *p, users *made)
     made->copies = tide_arrays_add(&p->memory, model->chunk_count, sizeof *made->copies);
     if (p->memory.lacks)
         return false;
-    uint32_t *first =
-        made->first_of_param; /* filled two elements down: counts, then ends, which filling turns to begins */
+    /* Counts go two entries further, which become ends one entry further; filling then moves each to its
+     * begin. */
+    uint32_t *first = made->first_of_param;
     for (uint32_t i = 0; i < model->chunk_count; i++)
         for (uint32_t j = 0; j < model->chunks[i].param_count; j++)
             first[model->chunks[i].params[j].param + 2]++;
@@ -64,7 +68,7 @@ static void op_uses_params(tide_picture *p, users *of, const tide_trace_event *o
             op_uses(p, of, op, of->chunks_of_params[j]);
 }
 
-/* A slice's activations: parts lie one behind the other, each on a boundary of its own (tide_align_up). */
+/* An activation's parts follow each other, each aligned by tide_align_up. */
 static void op_uses_activations(tide_picture *p, users *of, const tide_trace_event *op)
 {
     const tide_traced_op *used = &p->model->ops[op->op];
@@ -79,8 +83,8 @@ static void op_uses_activations(tide_picture *p, users *of, const tide_trace_eve
     }
 }
 
-/* From each copy in to the first op that uses the chunk. Ops run one behind the other, so that at an op's turn the copies that
- * began before its end are those that it, or one before it, can have used. */
+/* Draw an arrow from each copy in to the first op that used the chunk. Ops run one after the other, so only
+ * an op and the ops before it can have used a copy that began before the op's end. */
 static void arrows_to_users(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
@@ -103,13 +107,14 @@ static void arrows_to_users(tide_picture *p)
 
 /* ---- commands ---- */
 
-/* What a command did, in order of ids, begins and what makes what necessary. */
-typedef struct deed {
+/* One event of a command. Sorted by id, begin and order, events of a command stand in order of cause and
+ * effect. */
+typedef struct command_event {
     uint64_t id, begin_ns, event;
-    int order;
-} deed;
+    int order; /* of causes and effects within a command */
+} command_event;
 
-/* 0: no deed of a command. */
+/* 0: the event is none of a command's. */
 static int order_of(const tide_trace_event *event)
 {
     switch (event->kind) {
@@ -131,9 +136,9 @@ static int order_of(const tide_trace_event *event)
     }
 }
 
-static int compare_deeds(const void *a, const void *b)
+static int compare_command_events(const void *a, const void *b)
 {
-    const deed *x = a, *y = b;
+    const command_event *x = a, *y = b;
     if (x->id != y->id)
         return x->id < y->id ? -1 : 1;
     if (x->begin_ns != y->begin_ns)
@@ -141,52 +146,54 @@ static int compare_deeds(const void *a, const void *b)
     return x->order != y->order ? x->order - y->order : (x->event > y->event) - (x->event < y->event);
 }
 
-typedef struct deeds {
-    deed *deeds;
+typedef struct command_events {
+    command_event *events;
     uint64_t count;
-} deeds;
+} command_events;
 
-static bool deeds_make(tide_picture *p, deeds *made)
+static bool command_events_make(tide_picture *p, command_events *made)
 {
     const tide_trace_model *model = p->model;
-    made->deeds = tide_arrays_add(&p->memory, model->event_count, sizeof *made->deeds);
+    made->events = tide_arrays_add(&p->memory, model->event_count, sizeof *made->events);
     made->count = 0;
-    for (uint64_t i = 0; i < model->event_count && made->deeds != NULL; i++)
+    for (uint64_t i = 0; i < model->event_count && made->events != NULL; i++)
         if (order_of(&model->events[i]) != 0 && model->events[i].id != 0)
-            made->deeds[made->count++] =
-                (deed){model->events[i].id, model->events[i].begin_ns, i, order_of(&model->events[i])};
-    if (made->deeds != NULL)
-        qsort(made->deeds, made->count, sizeof *made->deeds, compare_deeds);
-    return made->deeds != NULL;
+            made->events[made->count++] = (command_event){model->events[i].id, model->events[i].begin_ns, i,
+                                                          order_of(&model->events[i])};
+    if (made->events != NULL)
+        qsort(made->events, made->count, sizeof *made->events, compare_command_events);
+    return made->events != NULL;
 }
 
-/* From each deed to the next of another kind. */
-static void arrows_along_commands(tide_picture *p, const deeds *all)
+/* Draw an arrow from each event of a command to the command's next event of another kind. */
+static void arrows_along_commands(tide_picture *p, const command_events *all)
 {
     for (uint64_t i = 1; i < all->count; i++)
-        if (all->deeds[i].id == all->deeds[i - 1].id && all->deeds[i].order != all->deeds[i - 1].order)
-            tide_picture_arrow_add(p, all->deeds[i - 1].event, all->deeds[i].event);
+        if (all->events[i].id == all->events[i - 1].id && all->events[i].order != all->events[i - 1].order)
+            tide_picture_arrow_add(p, all->events[i - 1].event, all->events[i].event);
 }
 
-/* The command's deed that ended last before the stall did; else the last that began before. NULL: it is not in the trace. */
-static const deed *ending_deed(const tide_picture *p, const deeds *all, const tide_trace_event *stall)
+/* The event, of the command that ended the stall, which ended last before the stall did; without one, the
+ * last event that began before the stall ended. NULL: the trace has no event of the command. */
+static const command_event *ending_command_event(const tide_picture *p, const command_events *all,
+                                                 const tide_trace_event *stall)
 {
-    const deed *found = NULL;
+    const command_event *found = NULL;
     uint64_t from = 0, to = all->count;
     while (from < to) {
         const uint64_t middle = from + (to - from) / 2;
-        if (all->deeds[middle].id < stall->ended_by)
+        if (all->events[middle].id < stall->ended_by)
             from = middle + 1;
         else
             to = middle;
     }
-    for (; from < all->count && all->deeds[from].id == stall->ended_by; from++) {
-        const uint64_t end_ns = p->model->events[all->deeds[from].event].end_ns;
+    for (; from < all->count && all->events[from].id == stall->ended_by; from++) {
+        const uint64_t end_ns = p->model->events[all->events[from].event].end_ns;
         const uint64_t best_ns = found != NULL ? p->model->events[found->event].end_ns : 0;
-        if (all->deeds[from].begin_ns >= stall->end_ns)
+        if (all->events[from].begin_ns >= stall->end_ns)
             continue;
         if (found == NULL || (end_ns <= stall->end_ns && (end_ns >= best_ns || best_ns > stall->end_ns)))
-            found = &all->deeds[from];
+            found = &all->events[from];
     }
     return found;
 }
@@ -197,8 +204,8 @@ static bool is_stalled(const tide_trace_event *op, const tide_trace_event *stall
            op->end_ns > stall->end_ns;
 }
 
-/* The op at which compute stood still: the one that had begun, `before`, or the next. NULL: it is not in the trace.
- * `next` goes along with the stalls, to the first op or pass behind each. */
+/* The op that the stall held up: `before`, the last op that had begun, or the next one. NULL: the trace does
+ * not have it. The caller keeps *next from stall to stall; it moves on to the first op or pass after each. */
 static const tide_trace_event *stalled_op(const tide_trace_model *model, const tide_trace_event *before,
                                           const tide_trace_event *stall, const tide_trace_event **next)
 {
@@ -211,7 +218,7 @@ static const tide_trace_event *stalled_op(const tide_trace_model *model, const t
     return *next < end && is_stalled(*next, stall) ? *next : NULL;
 }
 
-static void arrows_through_stalls(tide_picture *p, const deeds *all)
+static void arrows_through_stalls(tide_picture *p, const command_events *all)
 {
     const tide_trace_event *before = NULL, *next = p->model->events;
     for (uint64_t i = 0; i < p->model->event_count; i++) {
@@ -220,7 +227,7 @@ static void arrows_through_stalls(tide_picture *p, const deeds *all)
             before = event;
         if (event->kind != TIDE_TRACE_STALL)
             continue;
-        const deed *ended = event->ended_by != 0 ? ending_deed(p, all, event) : NULL;
+        const command_event *ended = event->ended_by != 0 ? ending_command_event(p, all, event) : NULL;
         const bool held_up = event->op != TIDE_TRACE_NONE && event->cause != TIDE_STALL_CALLER;
         const tide_trace_event *op = held_up ? stalled_op(p->model, before, event, &next) : NULL;
         if (ended != NULL)
@@ -232,7 +239,8 @@ static void arrows_through_stalls(tide_picture *p, const deeds *all)
 
 /* ---- requests ---- */
 
-/* The request that a wait is of: requests come one behind the other. NULL: it is not in the trace. */
+/* The request to which the event `wait` belongs; NULL: the trace does not have it. Requests never overlap,
+ * so that *at only moves on. */
 static const tide_trace_event *request_of(const tide_trace_model *model, const tide_trace_event *wait,
                                           uint64_t *at)
 {
@@ -249,7 +257,7 @@ static const tide_trace_event *request_of(const tide_trace_model *model, const t
     return NULL;
 }
 
-/* From a request to the fetches that were issued for it. */
+/* Draw arrows from each request to the fetches that were issued while it lasted. */
 static void arrows_from_requests(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
@@ -268,8 +276,8 @@ static void arrows_from_requests(tide_picture *p)
 
 void tide_picture_arrows(tide_picture *p)
 {
-    deeds all;
-    if (deeds_make(p, &all)) {
+    command_events all;
+    if (command_events_make(p, &all)) {
         arrows_along_commands(p, &all);
         arrows_through_stalls(p, &all);
     }

@@ -1,17 +1,18 @@
 /* A picture as Chrome's JSON trace events, in order of time, which ui.perfetto.dev reads:
  *
- *     1  lanes: a track's spans, by begin and the longer first, each go to the first lane on which they nest
- *     2  points: a span's begin and end, an instant, a counter's value; sorted by time
- *     3  events: names of the process and of each lane, then "B", "E", "i" or "C" for each point; "s" and "f" for
- *        the ends of the arrows that stand at a span's begin or end
+ *   1  lanes: a track's spans, by begin and the longer first, go to the first lane on which they nest
+ *   2  points: a span's begin and end, an instant, a counter's value; sorted by time
+ *   3  events: names of the process and of each lane; then "B", "E", "i" or "C" for each point, and "s" and
+ *      "f" for the two ends of each arrow
  *
- * The rank is the process and each lane is one of its threads, since the format knows no other tracks. A viewer lets
- * an end of an arrow belong to the innermost span that is open on the thread, so "s" and "f" follow the "B" of their
- * span or precede its "E".
+ * The rank is the process, and each lane is one of its threads, as the format knows no other tracks. A viewer
+ * gives an arrow's end to the innermost span that is open on the thread. So "s" and "f" follow the "B" of
+ * their span or precede its "E".
  *
- * At one time, ends stand before begins: so spans that touch do not overlap, and an arrow may go from a span that ends
- * to one that begins. Spans without length are the exception: both their points stand among the begins. Points of a
- * lane that stand together keep the order in which the lane's stack of open spans gave them.
+ * At one time, ends stand before begins: so spans that touch do not overlap, and an arrow may go from a span
+ * that ends to one that begins. Spans without length are the exception: both their points stand among the
+ * begins. Points of a lane that stand together keep the order in which the lane's stack of open spans gave
+ * them.
  */
 #include "base/write_error.h"
 #include "tools/trace/trace_picture.h"
@@ -20,7 +21,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Threads of a rank are numbered from rank << RANK_SHIFT plus 1, so that pictures of ranks can be put together. */
+/* Threads of a rank are numbered from rank << RANK_SHIFT plus 1, so that pictures of ranks can be put
+ * together. */
 enum { RANK_SHIFT = 24 };
 
 typedef enum point_type {
@@ -117,7 +119,8 @@ static int compare(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* By track, begin, the longer first, the earlier added first. */
+/* Order by track and begin; of spans that begin together the longer first, then the one that was added
+ * first. */
 static int spans_compare(const void *a, const void *b, void *spans)
 {
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
@@ -194,8 +197,8 @@ static void event_begin(writer *w, const char *phase, uint64_t tid)
             tid);
 }
 
-/* Times are microseconds. Perfetto multiplies the number by 1000 in floating point and cuts it off; a tenth of a
- * nanosecond more leaves the nanosecond exact. */
+/* Times are microseconds. Perfetto multiplies the number by 1000 in floating point and cuts it off; a tenth
+ * of a nanosecond more leaves the nanosecond exact. */
 static void time_write(writer *w, uint64_t t_ns)
 {
     fprintf(w->out, ",\"ts\":%" PRIu64 ".%03u1", t_ns / 1000, (unsigned)(t_ns % 1000));

@@ -1,14 +1,12 @@
-/* Events as columns: see trace_columns.h.
- *
- * How a column is written follows from its member:
- *   begin_ns, t_ns     the distance from the one before ("delta"); events of a kind stand in order of it
+/* How a column is written follows from its member:
+ *   begin_ns, t_ns     the distance from the event before ("delta"); events of a kind stand in order of it
  *   end_ns             the length ("length")
- *   id                 the distance from the one before, its sign in the lowest bit ("near")
- *   what may be null   0, else one more than the number ("null")
- *   words              their number ("enum"); of `work`, the text's index in order of first use
- *   else               the number ("count")
+ *   id                 the distance from the event before, its sign in the lowest bit ("near")
+ *   a number or null   0, else one more than the number ("null")
+ *   words              their number ("enum"); for `work`, the text's index in order of first use
+ *   all others         the number ("count")
  *
- * The model's events are walked once for each column: no column is ever in memory.
+ * Each column is written in a walk of its own over the model's events, so that no column is ever in memory.
  */
 #include "tools/trace/trace_columns.h"
 
@@ -29,7 +27,7 @@ typedef enum column_how {
     HOW_NULL,
     HOW_ENUM,
     HOW_COUNT,
-    HOW_PLACE, /* told as a count: device, host, content and flags of a chunk in one number */
+    HOW_PLACE, /* device, host, content and flags of a chunk in one number; written as a count */
 } column_how;
 
 static const char *how_name(column_how how)
@@ -60,21 +58,21 @@ typedef struct kind_columns {
 struct tide_trace_columns {
     const tide_trace_model *model;
     tide_trace_window window;
-    /* of each chunk: the last event before the window that told its place, one more than its index */
+    /* by chunk: the last event before the window that says where the chunk is; its index plus one, 0: none */
     uint64_t *last_place;
     kind_columns kinds[TIDE_TRACE_KIND_COUNT];
     uint32_t kind_count;
     work_list works;
 };
 
-/* ---- what is told ---- */
+/* ---- which events and members are written ---- */
 
 static bool tells_place(tide_trace_kind kind)
 {
     return kind == TIDE_TRACE_CHUNK || kind == TIDE_TRACE_SNAPSHOT;
 }
 
-/* Kinds that no drawing needs, or that stand with another. */
+/* Kinds that no drawing needs; and SNAPSHOT, which is written as CHUNK. */
 static bool kind_is_left_out(tide_trace_kind kind)
 {
     return kind == TIDE_TRACE_REQUEST || kind == TIDE_TRACE_PARAM || kind == TIDE_TRACE_SNAPSHOT;
@@ -324,7 +322,7 @@ static uint64_t number_of(const tide_trace_field *field, const tide_trace_event 
     }
 }
 
-/* 0 for null, else one more. */
+/* 0 for null, else the number plus one. */
 static uint64_t nullable_of(const tide_trace_field *field, const tide_trace_event *event)
 {
     uint64_t number = number_of(field, event);
@@ -332,7 +330,7 @@ static uint64_t nullable_of(const tide_trace_field *field, const tide_trace_even
     return is_null ? 0 : number + 1;
 }
 
-/* As trace_page/lod.js takes it apart. */
+/* The chunk's place in one number, which page/lod.js takes apart. */
 static uint64_t place_of(const tide_trace_event *event)
 {
     uint32_t flags = (uint32_t)event->pinned | (uint32_t)event->pending << 1 |

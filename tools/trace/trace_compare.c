@@ -1,5 +1,4 @@
-/* Ops of one number and name are the same one; else the n-th op of a name in one trace is the n-th of that name in the other. Every
- * op of either side so has a key: its number in the first trace, or, if that has no such op, its own number behind those. */
+/* The comparison: pairs of steps, then figures by chunk, by op and by stall. */
 #include "tools/trace/trace_compare.h"
 
 #include <assert.h>
@@ -13,7 +12,8 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of `count` values, of which those that are not among the `given` ones are 0 and none is below that. Sorts them. */
+/* Of `count` values, of which those that are not among the `given` ones are 0 and none is below that. Sorts
+ * them. */
 static double median_of(double *values, uint32_t given, uint32_t count)
 {
     assert(given <= count && count > 0);
@@ -54,13 +54,13 @@ static void pairs_make(tide_comparison *c)
         pair_add(c, &first->steps[first->steady + i], &second->steps[second->steady + i]);
 }
 
-/* The number of the pair to which the event's step belongs, NONE if to none. */
+/* The number of the pair that has the event's step; NONE: no pair has it. */
 static uint32_t pair_of(const tide_comparison *c, int side, const tide_trace_event *event)
 {
     const tide_step_account *account =
         event->step != 0 ? tide_trace_steps_find(&c->steps[side], event->step) : NULL;
     uint32_t from = 0, to = account != NULL ? c->pair_count : 0;
-    while (from < to) { /* accounts stand in one array, pairs in its order */
+    while (from < to) { /* pairs are in the order of the array of accounts */
         const uint32_t middle = from + (to - from) / 2;
         if (c->paired[side][middle] == account)
             return middle;
@@ -147,11 +147,11 @@ uint32_t tide_comparison_chunks(const tide_comparison *c, uint32_t *chunks, uint
 /* ---- ops ---- */
 
 typedef struct op_keys {
-    uint32_t *of_second; /* each op's of the second trace */
-    uint32_t *second_of; /* of each op of the first trace: the same in the second, NONE without */
+    uint32_t *of_second; /* the key of each op of the second trace; an op of the first trace is its own key */
+    uint32_t *second_of; /* for each op of the first trace the same op of the second, NONE without */
 } op_keys;
 
-/* By name, then number. */
+/* Order by name, then by number. */
 static int compare_ops(const void *a, const void *b, void *of)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -160,7 +160,7 @@ static int compare_ops(const void *a, const void *b, void *of)
     return names != 0 ? names : (x > y) - (x < y);
 }
 
-/* `in_order`: of each side, the numbers of ops by name. */
+/* Give ops of the same name the same key. `in_order` has each side's ops, to be sorted by name. */
 static void keys_give(tide_comparison *c, const tide_trace_model *const models[TIDE_SIDES],
                       uint32_t *const in_order[TIDE_SIDES], const op_keys *keys)
 {
@@ -191,7 +191,7 @@ static void keys_give(tide_comparison *c, const tide_trace_model *const models[T
         keys->second_of[in_order[0][i++]] = TIDE_TRACE_NONE;
 }
 
-/* ---- stalls and ops: what a step spent where ---- */
+/* ---- stalls and ops ---- */
 
 /* Time that one step of one side spent in one place. */
 typedef struct entry {
@@ -224,7 +224,7 @@ static int compare_entries(const void *a, const void *b)
     return (x->pair > y->pair) - (x->pair < y->pair);
 }
 
-/* The event's entry; false: it counts for none. */
+/* Make the event's entry. False: the event belongs to no pair, or is neither a stall nor an op's kernels. */
 static bool entry_make(const tide_comparison *c, int side, const op_keys *keys, const tide_trace_event *event,
                        entry *made)
 {
@@ -241,7 +241,8 @@ static bool entry_make(const tide_comparison *c, int side, const op_keys *keys, 
     return made->pair != TIDE_TRACE_NONE;
 }
 
-/* The median over all pairs of what entries of one place and side say: the sums of each pair. `longest` is theirs. */
+/* The median over all pairs of the time that one place of one side took in a pair. The entries are of that
+ * place and side; *longest is the longest one's event. */
 static double place_median(const tide_comparison *c, const entry *entries, uint64_t count,
                            const tide_trace_event **longest)
 {
@@ -260,7 +261,7 @@ static double place_median(const tide_comparison *c, const entry *entries, uint6
     return median_of(sums, given, c->pair_count);
 }
 
-/* A key's op in each trace. */
+/* Find the key's op in each trace, NONE where a trace does not have it. */
 static void ops_of_key(const tide_comparison *c, const op_keys *keys, uint32_t key, uint32_t op[TIDE_SIDES])
 {
     const uint32_t of_first = c->steps[0].model->op_count;
@@ -272,7 +273,7 @@ static void ops_of_key(const tide_comparison *c, const op_keys *keys, uint32_t k
     op[1] = key < of_first ? keys->second_of[key] : key - of_first;
 }
 
-/* Entries of one place, of both sides, as a stall or op of the comparison. */
+/* Add the entries of one place, of both sides, as a stall or an op of the comparison. */
 static void place_add(tide_comparison *c, const op_keys *keys, const entry *entries, uint64_t count)
 {
     tide_compared_stall place = {.slice = entries->slice, .cause = entries->cause};
@@ -306,7 +307,7 @@ static int compare_kernels(const void *a, const void *b)
     return compare_differences(x->seconds[1] - x->seconds[0], y->seconds[1] - y->seconds[0]);
 }
 
-/* The places where steps spent time, from all entries: `count` of them, sorted. */
+/* Make stalls and ops from all entries, which are sorted. */
 static void places_make(tide_comparison *c, const op_keys *keys, const entry *entries, uint64_t count)
 {
     uint64_t begin = 0;
@@ -349,7 +350,7 @@ static bool times_compare(tide_comparison *c, const tide_trace_model *const mode
     return true;
 }
 
-/* ---- all of it ---- */
+/* ---- the comparison ---- */
 
 static tide_status parts_make(tide_comparison *c, const tide_trace_model *const models[TIDE_SIDES])
 {

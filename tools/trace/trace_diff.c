@@ -1,4 +1,4 @@
-/* tidepool trace diff: what one run does otherwise than another, on one screen. */
+/* tidepool trace diff: how a second run differs from a first one, on one screen. */
 #include "tools/trace/trace_diff.h"
 #include "src/trace/trace_fields.h"
 #include "tools/command.h"
@@ -15,12 +15,12 @@
 
 enum { EXIT_SLOWER = 3 };
 enum { CHUNKS_SHOWN = 5, STALLS_SHOWN = 8, OPS_SHOWN = 3, STEPS_SHOWN = 8 };
-enum { STALLED_COLUMN = 61, TEXT_COLUMN = 70 }; /* behind the figures */
+enum { STALLED_COLUMN = 61, TEXT_COLUMN = 70 }; /* where texts begin, to the right of the figures */
 
 /* A difference of less than this part of A's median step is not worth a line. */
 static const double telling_part = 1e-3;
 
-/* What is less than these is shown as none. */
+/* Smaller values are printed as none. */
 static const double seconds_least = 5e-10, bytes_least = 0.5;
 
 static void line_print(tide_text_line *line)
@@ -68,7 +68,7 @@ static const char *seconds_or_none(double seconds, char text[TIDE_TEXT_NAME_BYTE
     return text;
 }
 
-/* "+84.8%", or "x 12.3" where that reads better, if there is something to compare with: no less than `least`. */
+/* Add "+84.8%", or "x 12.3" from ten times on; nothing if `first` is less than `least`. */
 static void change_add(tide_text_line *line, double first, double second, double least)
 {
     if (first < least || fabs(second - first) < 5e-4 * first)
@@ -79,7 +79,7 @@ static void change_add(tide_text_line *line, double first, double second, double
         tide_text_add(line, " %+7.1f%%", 100 * (second - first) / first);
 }
 
-/* Both sides' seconds and how far they are apart: "12.3 us  13.8 us  +1.50 us". */
+/* Add both sides' seconds and their difference: "12.3 us  13.8 us  +1.50 us". */
 static void seconds_add(tide_text_line *line, double first, double second)
 {
     char text[TIDE_TEXT_NAME_BYTES], apart[TIDE_TEXT_NAME_BYTES + 1];
@@ -126,7 +126,7 @@ static void time_print(const tide_comparison *c)
 
 typedef struct share {
     tide_tier to;
-    int part; /* a space, or behind those a reason; -1: all */
+    int part; /* a space; TIDE_SPACE_COUNT plus a reason; -1: all bytes */
 } share;
 
 static double bytes_of(const tide_step_account *account, const void *of)
@@ -146,7 +146,7 @@ static void size_apart_add(tide_text_line *line, const char *format, double apar
     tide_text_add(line, format, fabs(apart) < bytes_least ? "=" : whole);
 }
 
-/* What of the way's bytes are more or less, by space and by reason: "params -16 KiB; prefetch -16 KiB". */
+/* Add how the bytes copied to the tier differ by space and by reason: "params -16 KiB; prefetch -16 KiB". */
 static void parts_add(tide_text_line *line, const tide_comparison *c, tide_tier to)
 {
     static const char *const spaces[TIDE_SPACE_COUNT] = {"params", "state", "activations"};
@@ -263,7 +263,8 @@ static const char *op_name(const tide_comparison *c, const uint32_t op[TIDE_SIDE
     return "between ops";
 }
 
-/* Where it stood still. `params`: letters of what lies in its chunk, 0: that is left off. */
+/* Add the op, the slice and the chunk of the stall. `params` letters show the chunk's content, none if it is
+ * 0. */
 static void stalled_add(tide_text_line *line, const tide_comparison *c, const tide_compared_stall *stall,
                         size_t op_letters, size_t params)
 {
@@ -342,7 +343,7 @@ static double apart_of(const tide_comparison *c, uint32_t pair)
     return c->paired[1][pair]->line->step_seconds - c->paired[0][pair]->line->step_seconds;
 }
 
-/* Whether fewer than STEPS_SHOWN pairs are further apart. */
+/* Do fewer than STEPS_SHOWN pairs differ more? */
 static bool is_among_furthest(const tide_comparison *c, uint32_t pair)
 {
     uint32_t further = 0;
@@ -352,7 +353,7 @@ static bool is_among_furthest(const tide_comparison *c, uint32_t pair)
     return further < STEPS_SHOWN;
 }
 
-/* The part of the step that differs most. */
+/* Add the part of the step that differs most. */
 static void mostly_add(tide_text_line *line, const tide_traced_step *first, const tide_traced_step *second)
 {
     char text[TIDE_TEXT_NAME_BYTES];
@@ -405,9 +406,9 @@ static void steps_print(const tide_comparison *c, double step)
         printf("  and %" PRIu32 " that differ less\n", slower + faster - STEPS_SHOWN);
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
-/* Exit status: whether B is slower than it may be. */
+/* Print whether B is slower than `tolerance` percent allows; the exit status says so, too. */
 static int verdict_print(double first, double second, double tolerance)
 {
     const double percent = first > 0 ? 100 * (second - first) / first : second > 0 ? INFINITY : 0;
@@ -441,7 +442,7 @@ static int diff_print(const tide_comparison *c, double tolerance)
     return verdict_print(first, second, tolerance);
 }
 
-/* The files' models; what was read before a failure is freed. */
+/* Read both files. After a failure no model is left. */
 static int models_read(const tide_trace_diff_settings *settings, tide_trace_model *models[TIDE_SIDES])
 {
     int exit_status =
@@ -474,8 +475,7 @@ int tide_trace_diff_command(int count, char *const *arguments)
     if (status == TIDE_OK) {
         exit_status = diff_print(&comparison, settings.tolerance);
     } else {
-        (void)tide_command_failed(table->command,
-                                  status); /* the command line made sense, whatever the files do */
+        (void)tide_command_failed(table->command, status); /* the files are at fault, not the command line */
         exit_status = TIDE_EXIT_FAILURE;
     }
     tide_comparison_free(&comparison);

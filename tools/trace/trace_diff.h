@@ -4,7 +4,7 @@
 
 #include "tools/trace/trace_compare.h"
 
-/* The files, the settings that differ, and which steps are compared. */
+/* Print the files, the settings that differ, and the steps that are compared. */
 void tide_diff_settings_print(const tide_comparison *comparison);
 
 #endif

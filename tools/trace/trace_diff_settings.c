@@ -1,4 +1,4 @@
-/* tidepool trace diff: what was run, and how the two runs differ in what they were told. */
+/* tidepool trace diff: the files, their different settings, and the steps that are compared. */
 #include "tools/trace/trace_diff.h"
 
 #include "tools/trace/trace_text.h"
@@ -15,7 +15,7 @@ static void line_print(tide_text_line *line)
     tide_text_print(line, TIDE_TEXT_COLUMNS, stdout);
 }
 
-/* One more difference, on a new line where it would not fit. Of those beyond the last line the number is told. */
+/* Settings that differ, on at most SETTING_LINES lines; `left_off` counts the settings that do not fit. */
 typedef struct settings_list {
     tide_text_line line;
     uint32_t lines, left_off;
@@ -52,7 +52,7 @@ static void setting_add(settings_list *list, const char *name, const char *first
                   list->line.length == 0 ? list->lines == 0 ? "settings A | B: " : "  " : "; ", added.text);
 }
 
-/* Exact only where they would read the same. */
+/* Sizes are rounded unless they would then read the same. */
 static void sizes_add(settings_list *list, const char *name, uint64_t first, uint64_t second)
 {
     char one[TIDE_UNITS_TEXT_BYTES], other[TIDE_UNITS_TEXT_BYTES];
@@ -65,7 +65,7 @@ static void sizes_add(settings_list *list, const char *name, uint64_t first, uin
     setting_add(list, name, one, other);
 }
 
-/* "25 GB/s", "-" for none. Measured rates are never quite the same. */
+/* "25 GB/s", "-" for none. A difference below 2% is measuring noise. */
 static void rates_add(settings_list *list, const char *name, double first, double second)
 {
     char one[TIDE_UNITS_TEXT_BYTES] = "-", other[TIDE_UNITS_TEXT_BYTES] = "-";
@@ -91,7 +91,7 @@ static void texts_add(settings_list *list, const char *name, const char *first, 
         setting_add(list, name, first, second);
 }
 
-/* Where a run writes is no difference. */
+/* Settings that name output files do not count as differences. */
 static bool is_telling(const char *name)
 {
     return strcmp(name, "trace") != 0 && strcmp(name, "metrics") != 0;

@@ -8,7 +8,7 @@ int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_mo
     tide_status status = tide_trace_model_read(path, model);
     if (status == TIDE_OK)
         return TIDE_EXIT_OK;
-    (void)tide_command_failed(command, status); /* the command line made sense, whatever the file does */
+    (void)tide_command_failed(command, status); /* the file is at fault, not the command line */
     return TIDE_EXIT_FAILURE;
 }
 

@@ -4,10 +4,11 @@
 
 #include "src/trace/trace_model.h"
 
-/* Read the trace. TIDE_EXIT_OK; or TIDE_EXIT_FAILURE, also where the file is no trace, and the reason is one line on stderr. */
+/* Read the trace. TIDE_EXIT_OK; TIDE_EXIT_FAILURE: it can't be read or is no trace, and one line on stderr
+ * says why. */
 int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_model **model);
 
-/* ARGUMENT: a file written to `out` would take the place of the trace itself, or of a segment of it. IO, NO_MEMORY. */
+/* ARGUMENT: `out` is the trace itself or a segment of it. IO, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_output_check(const char *command, const char *file, const char *out);
 
 #endif

@@ -1,7 +1,8 @@
-/* tidepool trace html: a page that draws the trace, whole in one file, that any browser opens from the disk.
+/* tidepool trace html: writes a page that draws the trace, in one file that any browser opens from the disk.
  *
- * The page (trace_page/, with what it takes of d3) is in the program as two texts; between them go the trace's tables as JSON and its
- * events as columns (trace_columns.h). Programs built where d3 was not found have no page and say so.
+ * The program holds the page (page/, with the d3 modules that it uses) as two texts. Between them this file
+ * writes the trace's tables as JSON and its events as columns (trace_columns.h). A program that was built
+ * without d3 has no page, and the command says so.
  */
 #include "tide_config.h"
 #include "tools/command.h"
@@ -30,7 +31,7 @@ static tide_status bad_steps(const char *text)
                      tide_trace_html_options.command, *text == '\0' ? "(empty)" : text);
 }
 
-/* "7" or "3-7"; NULL: all. */
+/* Parse "7" or "3-7"; NULL: all steps. */
 static tide_status steps_parse(const char *text, uint64_t *first, uint64_t *last)
 {
     char *end = NULL;
@@ -48,7 +49,7 @@ static tide_status steps_parse(const char *text, uint64_t *first, uint64_t *last
 
 #if TIDE_HAVE_TRACE_PAGE
 
-/* From the first of these steps' begin to the begin of what follows the last. */
+/* The window reaches from the begin of the first step to the begin of the pass after the last one. */
 static tide_status window_find(const tide_trace_model *model, const tide_trace_html_settings *settings,
                                tide_trace_window *window)
 {
@@ -221,7 +222,7 @@ static tide_status html_write(const tide_trace_model *model, const tide_trace_ht
 static tide_status html_write(const tide_trace_model *model, const tide_trace_html_settings *settings)
 {
     (void)model, (void)settings;
-    return TIDE_OK; /* never reached: page_check */
+    return TIDE_OK; /* page_check has refused the command */
 }
 
 #endif

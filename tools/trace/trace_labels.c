@@ -1,5 +1,5 @@
-/* Names and arguments of spans. Nothing but an event's number is kept for a span: a trace has many spans of few
- * names, and each name takes longer than the number. */
+/* Names and arguments of spans. Nothing but an event's number is kept for a span: a trace has many spans of
+ * few names, and each name takes longer than the number. */
 #include "src/trace/trace_fields.h"
 #include "tools/trace/trace_picture.h"
 

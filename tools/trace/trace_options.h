@@ -1,4 +1,4 @@
-/* Command lines of `tidepool trace`: what each of its commands can be told. */
+/* The options of each subcommand of `tidepool trace`. */
 #ifndef TIDE_TOOLS_TRACE_OPTIONS_H
 #define TIDE_TOOLS_TRACE_OPTIONS_H
 

@@ -1,5 +1,5 @@
-/* Where chunks are: a track for each slot of both tiers, with a span for each chunk that was in the slot and, below
- * it, spans for the chunk's states; and counters of the slots in use and the bytes in them. */
+/* Where chunks are: a track for each slot of both tiers, with a span for each chunk that was in the slot
+ * and, below it, spans for the chunk's states; and counters of the slots in use and the bytes in them. */
 #include "src/trace/trace_fields.h"
 #include "tools/trace/trace_picture.h"
 
@@ -85,8 +85,8 @@ static void slot_fill(tide_picture *p, place_tier *of, uint32_t number, const ti
     of->used_bytes += p->model->chunks[event->chunk].bytes;
 }
 
-/* From the event on its chunk is in the slot `number` (NONE: in no slot of the tier). If another chunk was there, it
- * has been evicted. */
+/* From the event on its chunk is in the slot `number` (NONE: in no slot of the tier). If another chunk was
+ * there, it has been evicted. */
 static void place_set(tide_picture *p, place_tier *of, uint32_t number, const tide_trace_event *event)
 {
     const uint32_t before = of->slot_of[event->chunk];
@@ -128,8 +128,8 @@ static uint32_t slot_of(const tide_trace_event *event, tide_tier tier)
     return tier == TIDE_TIER_DEVICE ? event->device_slot : event->host_slot;
 }
 
-/* A snapshot says where every chunk is. If passes are missing before it, the places that are known end with the last
- * event before the gap. */
+/* A snapshot says where every chunk is. If passes are missing before it, the places that are known end with
+ * the last event before the gap. */
 static void places_draw(tide_picture *p, place_tier *of)
 {
     const tide_trace_model *model = p->model;

@@ -1,5 +1,5 @@
-/* Each column is a moment, the middle of its share of the time; each row a share of the tier's slots, and
- * the letter says what the slot in its middle holds when slots are sorted by what they hold.
+/* Each column is the middle of its part of the time. Each row is a part of the tier's slots, sorted by
+ * content; its letter is the content of the slot in its middle.
  */
 #include "tools/trace/trace_plot.h"
 
@@ -12,7 +12,7 @@
 enum { COLUMNS = 80, DEVICE_ROWS = 5, HOST_ROWS = 3 };
 
 typedef enum holding {
-    HOLDS_NOTHING = 0, /* no slot */
+    HOLDS_NOTHING = 0, /* the chunk has no slot in the tier */
     HOLDS_PARAMS,
     HOLDS_GRADIENTS,
     HOLDS_STATE,
@@ -69,7 +69,7 @@ static void columns_fill(const tide_trace_model *model, uint64_t begin_ns, uint6
     }
 }
 
-/* What the slot `share` of the way up holds. */
+/* The content of the slot at `share` of the height. */
 static char letter_at(const uint32_t counts[HOLDINGS], uint32_t slots, double share)
 {
     double slot = share * slots, below = 0;

@@ -1,4 +1,4 @@
-/* Slots of both tiers over time, drawn in letters. */
+/* A plot, in letters, of the slots of both tiers over time. */
 #ifndef TIDE_TOOLS_TRACE_PLOT_H
 #define TIDE_TOOLS_TRACE_PLOT_H
 
@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-/* Print what the device's and the host's slots held from `begin_ns` to `end_ns`, at most ten lines. NO_MEMORY. */
+/* Print the content of the device's and the host's slots from `begin_ns` to `end_ns`, in at most ten lines.
+ * NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_plot(const tide_trace_model *model, uint64_t begin_ns, uint64_t end_ns,
                                            FILE *out);
 

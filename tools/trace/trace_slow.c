@@ -1,4 +1,3 @@
-/* Medians of ops, and who is far from his: see trace_slow.h. */
 #include "tools/trace/trace_slow.h"
 
 #include <stdlib.h>
@@ -34,8 +33,8 @@ static double median_of(const op_time *times, uint64_t count)
     return ((double)times[(count - 1) / 2].busy_ns + (double)times[count / 2].busy_ns) / 2;
 }
 
-/* Medians of busy nanoseconds in the steady steps, by op: [2 * op] of what is in no slice, [2 * op + 1] of a slice; 0
- * without any. `medians` has two for each op. NO_MEMORY. */
+/* Find the medians of busy nanoseconds in the steady steps, two for each op: medians[2 * op] of its kernels
+ * outside slices, medians[2 * op + 1] of a slice; 0 without any. NO_MEMORY. */
 static tide_status medians_find(const tide_trace_steps *steps, double *medians)
 {
     const tide_trace_model *model = steps->model;

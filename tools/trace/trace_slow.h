@@ -1,4 +1,4 @@
-/* Ops that took longer than they do: a slow kernel is no stall. */
+/* Ops whose kernels took longer than usual, which no stall shows. */
 #ifndef TIDE_TOOLS_TRACE_SLOW_H
 #define TIDE_TOOLS_TRACE_SLOW_H
 
@@ -6,12 +6,12 @@
 
 typedef struct tide_slow_op {
     const tide_trace_event *event;
-    double median_seconds; /* of its likes: the same op, its slices taken together */
+    double median_seconds; /* of the op's slices, if the event is a slice, else of the op itself */
 } tide_slow_op;
 
-/* Those of the steady steps whose kernels ran for more than 1.5 times the median and lost a thousandth of a step, at
- * least; the one that lost most comes first. `all` says how many there are, `slow` holds the first of them, at most
- * `most`. NO_MEMORY. */
+/* Find the ops of the steady steps whose kernels ran for more than 1.5 times the median, and at least a
+ * thousandth of a step longer than it; the largest loss first. *all is how many there are, and `slow` holds
+ * the first `most` of them. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_slow_ops(const tide_trace_steps *steps, tide_slow_op *slow,
                                                uint32_t most, uint64_t *all);
 

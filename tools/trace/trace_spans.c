@@ -1,13 +1,13 @@
 /* The events' spans, by track from top to bottom:
  *
- *     passes               training steps and forward-only passes; in them, as instants: plan, given up, dropped
- *     compute              ops on the compute stream, their slices below them; the gradient norm's copy to the host
- *     stalls               by cause
- *     copies in, out       also the zeroing of chunks without content
- *     updates              on the device and on the host: the optimizer's pieces, and restores
- *     host                 the caller's requests and, as instants, the chunks that a request lacked; values set and
- *                          read; work between steps
- *     moves, mapping       the engine's work: a move from when it is issued until it is done, and its maps
+ *   passes           training steps and forward-only passes; in them, as instants: plan, given up, dropped
+ *   compute          ops on the compute stream, their slices below them; the gradient norm's copy to the host
+ *   stalls           by cause
+ *   copies in, out   also the zeroing of chunks without content
+ *   updates          on the device and on the host: the optimizer's pieces, and restores
+ *   host             the caller's requests and, as instants, the chunks that a request lacked; values set and
+ *                    read; work between steps
+ *   moves, mapping   the engine's work: a move from when it is issued until it is done, and its maps
  */
 #include "tools/trace/trace_picture.h"
 
@@ -41,8 +41,8 @@ static void instant_add(tide_picture *p, tide_picture_lane lane, const tide_trac
                                                         .instant = true});
 }
 
-/* Passes, ops and zeros have functions of their own; places are drawn by trace_places.c, and params show as the
- * content of their chunk. */
+/* Passes, ops and zeros have functions of their own; places are drawn by trace_places.c, and params show as
+ * the content of their chunk. */
 static void event_add(tide_picture *p, const tide_trace_event *event)
 {
     switch (event->kind) {
@@ -95,8 +95,8 @@ static void pass_add(tide_picture *p, const tide_trace_event *begun, uint64_t en
                                 .track = TIDE_LANE_PASSES});
 }
 
-/* A pass lasts until its end; one that was given up until then; one of which no end is told until the next, or as long as the
- * trace. */
+/* A pass lasts until its end or until it was given up. Without either it lasts until the next pass or the
+ * end of the trace. */
 static void passes_add(tide_picture *p)
 {
     const tide_trace_event *open = NULL;
@@ -117,9 +117,9 @@ static void passes_add(tide_picture *p)
 
 /* ---- ops ---- */
 
-/* Consecutive ops of one op of one pass: its slices. */
+/* The events of one op in one pass: its slices and the part before them. */
 typedef struct op_group {
-    uint64_t first, last; /* events */
+    uint64_t first, last; /* numbers of events */
     uint64_t begin_ns, end_ns;
     uint32_t count;
 } op_group;
@@ -173,7 +173,8 @@ static int ids_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One with a move's id is on the in stream; the others come before an update on the device. */
+/* A zeroing with the id of a move runs on the stream of copies in; the others run before an update on the
+ * device. */
 static void zeros_add(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
@@ -198,7 +199,7 @@ static void zeros_add(tide_picture *p)
 
 typedef struct change {
     uint64_t t_ns;
-    uint64_t bytes; /* modulo 2^64: what ends is less than none */
+    uint64_t bytes; /* modulo 2^64, so that the end of a copy subtracts */
 } change;
 
 static int changes_compare(const void *a, const void *b)

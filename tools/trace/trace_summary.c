@@ -1,5 +1,5 @@
-/* tidepool trace summary: one screen. Figures are means over the steady steps (trace_steps.h), whatever
- * else the trace holds. */
+/* tidepool trace summary: one screen. Figures are means over the steady steps (trace_steps.h).
+ */
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_steps.h"
 #include "tools/command.h"
@@ -77,14 +77,15 @@ static void trace_print(const tide_trace_steps *steps)
 
 /* ---- time ---- */
 
-/* Means over steady steps. `moved`, `planned`, `least`: of param and activation chunks, each as large as any, as plans
- * count them; so none is below the least because a space's last chunk is not full. */
+/* Means over the steady steps. `moved`, `planned` and `least` count chunks of params and activations as
+ * plans do, each as if it were full; so the least stays below the others although the last chunk of a space
+ * is not full. */
 typedef struct summary_means {
     double step, compute, stalls[TIDE_STALL_CAUSE_COUNT], rest, updates[TIDE_TIER_COUNT], predicted;
     double moved[TIDE_TIER_COUNT], planned[TIDE_TIER_COUNT], least[TIDE_TIER_COUNT], state[TIDE_TIER_COUNT];
     double reasons[TIDE_TIER_COUNT][TIDE_REASON_COUNT];
     double asked, lacked;
-    bool planned_all; /* each step had a plan */
+    bool planned_all; /* every step had a plan */
 } summary_means;
 
 static void step_add(summary_means *means, const tide_step_account *account, double chunk_bytes, double share)
@@ -125,7 +126,7 @@ static summary_means means_of(const tide_trace_steps *steps)
     return means;
 }
 
-/* What rounds to 0.0% is not told. */
+/* Smaller parts would be printed as 0.0%. */
 #define PART_LEAST 0.0005
 
 static void part_print(const char *name, double seconds, double step)
@@ -232,7 +233,7 @@ static void chunks_print(const tide_trace_steps *steps)
 
 /* ---- stalls ---- */
 
-/* How well an event tells what a command was; 0: not at all. */
+/* How much an event says about its command; 0: nothing. */
 static int telling(const tide_trace_event *event)
 {
     switch (event->kind) {
@@ -287,7 +288,7 @@ static void command_add(tide_text_line *line, const tide_trace_event *command)
     }
 }
 
-/* `letters`: of the op's name. */
+/* The op's name takes at most `letters` letters. */
 static void op_add(tide_text_line *line, const tide_trace_model *model, uint32_t op, uint32_t slice,
                    size_t letters)
 {
@@ -300,7 +301,7 @@ static void op_add(tide_text_line *line, const tide_trace_model *model, uint32_t
         tide_text_add(line, "/%" PRIu32, slice);
 }
 
-/* `params`: letters of what lies in its chunk, 0: that is left off. */
+/* `params` letters show the content of the stall's chunk, none if it is 0. */
 static void stall_add(tide_text_line *line, const tide_trace_model *model, const tide_stall_series *series,
                       const tide_trace_event *command, size_t op_letters, size_t params)
 {
@@ -325,7 +326,7 @@ static void stall_add(tide_text_line *line, const tide_trace_model *model, const
     }
 }
 
-/* Names become shorter until what ended the stall is on the line, too. */
+/* Shorten the names until the command that ended the stall fits on the line, too. */
 static void stall_print(const tide_trace_model *model, const tide_stall_series *series)
 {
     static const struct {
@@ -357,7 +358,7 @@ static tide_status stalls_print(const tide_trace_steps *steps)
     return TIDE_OK;
 }
 
-/* ---- what is no stall ---- */
+/* ---- slow ops, work between steps ---- */
 
 static tide_status slow_print(const tide_trace_steps *steps)
 {
@@ -386,7 +387,7 @@ typedef struct work_sum {
     double seconds;
 } work_sum;
 
-/* All of the trace: what comes every thousand steps is worth telling where it is seen. */
+/* Sums over the whole trace, since some work, such as saving, is rare. */
 static void works_print(const tide_trace_model *model)
 {
     work_sum works[WORKS_MAX];
@@ -445,7 +446,6 @@ static tide_status plot_print(const tide_trace_steps *steps)
     return tide_trace_plot(model, begin, end < begin ? begin : end, stdout);
 }
 
-/* What steps are like. */
 static tide_status steps_print(const tide_trace_steps *steps)
 {
     summary_means means = means_of(steps);

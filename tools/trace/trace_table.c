@@ -1,5 +1,6 @@
-/* The tables of `tidepool trace`, one of each of its commands, and what its man page says beside them; see train_table.c. A new
- * command has its settings in trace_options.h, its table and a line in `tables` here, and a line in trace.c. */
+/* The tables of options of `tidepool trace`, one for each subcommand, and the rest of its man page (see
+ * train_table.c). A new subcommand needs its settings in trace_options.h, a table and a line in `tables`
+ * here, and a line in trace.c. */
 #include "tools/page.h"
 #include "tools/trace/trace_options.h"
 

@@ -1,4 +1,3 @@
-/* See trace_text.h. */
 #include "tools/trace/trace_text.h"
 
 #include "base/text.h"
@@ -8,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Whether a byte begins a letter in UTF-8. */
+/* Does the byte begin a letter of UTF-8? */
 static bool begins_letter(char byte)
 {
     return ((unsigned char)byte & 0xc0) != 0x80;
@@ -22,7 +21,7 @@ static size_t letters_of(const char *text)
     return letters;
 }
 
-/* Bytes of the first `letters` letters. */
+/* How many bytes the first `letters` letters have. */
 static size_t letters_bytes(const char *text, size_t letters)
 {
     size_t at = 0;
@@ -59,7 +58,7 @@ static const char mark[] = "...";
 
 enum { MARK = sizeof mark - 1 };
 
-/* End the text behind a word, unless that would take more than a long word off, and mark it. */
+/* Cut the text after a word and add "...". If the word at the cut is longer than WORD, cut within it. */
 static void line_cut(tide_text_line *line, size_t columns)
 {
     enum { WORD = 24 };
@@ -118,7 +117,7 @@ const char *tide_seconds_format(double seconds, char text[TIDE_TEXT_NAME_BYTES])
 
 const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES])
 {
-    const double most = 0x1p64; /* the first that no uint64_t holds */
+    const double most = 0x1p64; /* the first value beyond uint64_t */
     const double rounded = bytes > 0 ? bytes + 0.5 : 0;
     return tide_size_format(rounded < most ? (uint64_t)rounded : UINT64_MAX, text);
 }
@@ -134,7 +133,7 @@ void tide_text_json_write(const char *text, FILE *out)
     fputc('"', out);
 }
 
-/* The first activation that lies in this chunk of its space, and how many more do. */
+/* The name of the first activation that lies in the chunk; *more is how many others do. */
 static const char *activation_in(const tide_trace_model *model, const tide_traced_chunk *chunk,
                                  uint32_t *more)
 {
@@ -144,7 +143,8 @@ static const char *activation_in(const tide_trace_model *model, const tide_trace
     for (uint32_t i = 0; i < model->activation_count; i++) {
         const tide_traced_activation *activation = &model->activations[i];
         uint64_t bytes =
-            activation->parts * activation->part_bytes; /* below 2^70: may wrap, and then names another */
+            activation->parts *
+            activation->part_bytes; /* a damaged trace may make it wrap, which only changes the name */
         if (activation->offset_bytes >= end || activation->offset_bytes + bytes <= begin)
             continue;
         *more += name != NULL;

@@ -1,4 +1,4 @@
-/* What of a trace people read: names of chunks, times, and lines that fit a screen. */
+/* Text for people: names of chunks, times, and lines that fit a screen. */
 #ifndef TIDE_TOOLS_TRACE_TEXT_H
 #define TIDE_TOOLS_TRACE_TEXT_H
 
@@ -9,39 +9,38 @@
 
 enum { TIDE_TEXT_COLUMNS = 100, TIDE_TEXT_LINE_BYTES = 1024, TIDE_TEXT_NAME_BYTES = 256 };
 
-/* A line in the making. */
 typedef struct tide_text_line {
     char text[TIDE_TEXT_LINE_BYTES];
     size_t length;
 } tide_text_line;
 
-/* Zeroed: empty. */
+/* A zeroed line is empty. */
 void tide_text_add(tide_text_line *line, const char *format, ...) TIDE_PRINTF(2, 3);
-/* Blanks up to the column. Columns are letters, not bytes. */
+/* Add blanks up to the column. A column is a letter, not a byte. */
 void tide_text_pad(tide_text_line *line, size_t column);
-/* Print at most `columns` letters and a newline, and empty the line: what is longer ends between words, with "...";
- * nothing ends with blanks. Of a name that a file brought no control reaches the terminal: "?" stands for it. */
+/* Print the line and a newline, and empty it. A line of more than `columns` letters ends between words with
+ * "...". Control characters of names are printed as "?". */
 void tide_text_print(tide_text_line *line, size_t columns, FILE *out);
 
-/* Whether all of the line fits. */
+/* Does the line have at most `columns` letters? */
 bool tide_text_fits(const tide_text_line *line, size_t columns);
 
-/* At most `letters` letters (4 at least, 60 at most) of a text: all of it, or its begin and "..."; of a path, "..." and
- * its end. Returns `shortened`. */
+/* Shorten a text to at most `letters` letters (4 to 60): its begin and "..."; of a path "..." and its end.
+ * Return `shortened`. */
 const char *tide_text_shorten(const char *text, size_t letters, char shortened[TIDE_TEXT_NAME_BYTES]);
 const char *tide_path_shorten(const char *path, size_t letters, char shortened[TIDE_TEXT_NAME_BYTES]);
 
 /* "1.234 s", "12.3 ms", "45.6 us". Returns `text`. */
 const char *tide_seconds_format(double seconds, char text[TIDE_TEXT_NAME_BYTES]);
 
-/* A mean of bytes to the nearest byte, as tide_size_format has it. Returns `text`. */
+/* tide_size_format of a mean, rounded to the nearest byte. Returns `text`. */
 const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES]);
 
 /* Write the text as JSON that may also stand in a script of an HTML page. */
 void tide_text_json_write(const char *text, FILE *out);
 
-/* What lies in a chunk, shortly: its first param and how many more; of a state chunk, whose state; of an activation
- * chunk, which activations. At most `letters` letters and "...". Returns `text`. */
+/* The content of a chunk in at most `letters` letters: its first param or activation, and how many more it
+ * has; for a state chunk "state of" and the first param. Returns `text`. */
 const char *tide_chunk_content(const tide_trace_model *model, uint32_t chunk, size_t letters,
                                char text[TIDE_TEXT_NAME_BYTES]);
 

@@ -18,7 +18,7 @@ static tide_status failed(const char *path, const char *what, int error)
     return tide_fail(TIDE_ERROR_IO, "%s: %s: %s", path, what, tide_write_error(error));
 }
 
-/* Whether a new file is to take the path's place; 0, or an errno value. */
+/* Will a new file take the path's place? Returns 0 or an errno. */
 static int is_replaced(const char *path, bool *replaced)
 {
     struct stat about;
@@ -27,14 +27,14 @@ static int is_replaced(const char *path, bool *replaced)
     return tide_files_is_absent(error) ? 0 : error;
 }
 
-/* What stands behind a link is replaced, not the link. NULL: errno says why. */
+/* The path with links followed, since the file is replaced, not a link to it. NULL: see errno. */
 static char *target_path(const char *path)
 {
     char *target = realpath(path, NULL);
     return target != NULL || !tide_files_is_absent(errno) ? target : strdup(path);
 }
 
-/* Where a stream's bytes go. stdio forgets why a write failed: this does not. */
+/* Writes a stream's bytes and keeps the errno of the first failure, which stdio loses. */
 struct tide_file_sink {
     int descriptor;
     int error; /* the first one */
@@ -51,7 +51,7 @@ static ssize_t sink_write(void *cookie, const char *bytes, size_t count)
         if (wrote <= 0) {
             if (sink->error == 0)
                 sink->error = wrote < 0 ? errno : EIO;
-            return 0; /* a failure, says fopencookie */
+            return 0; /* fopencookie takes 0 for a failure */
         }
         done += (size_t)wrote;
     }
@@ -66,7 +66,7 @@ static int sink_close(void *cookie)
     return 0;
 }
 
-/* Takes the descriptor. */
+/* Make the stream, which then owns the descriptor. */
 static tide_status stream_make(tide_whole_file *file, int descriptor)
 {
     const cookie_io_functions_t calls = {.write = sink_write, .close = sink_close};
@@ -81,8 +81,8 @@ static tide_status stream_make(tide_whole_file *file, int descriptor)
     return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory to write it", file->named);
 }
 
-/* A new file beside the place; what is there already is somebody else's. `file->written_path` names it, NULL:
- * not made. */
+/* Create a new file beside the place, under a name that no file has yet, and keep its name in written_path,
+ * which stays NULL on failure. */
 static tide_status beside_open(tide_whole_file *file)
 {
     enum { TRIES = 100 };
@@ -145,7 +145,7 @@ tide_status tide_whole_file_open(const char *path, tide_whole_file *file)
     return status;
 }
 
-/* Closes the stream; 0 if all of it has been written, else why not. */
+/* Close the stream. Returns 0 if every byte was written, else an errno. */
 static int stream_close(tide_whole_file *file)
 {
     bool lacks = ferror(file->stream) != 0;
