@@ -59,101 +59,53 @@
 #define TRACE_PASS_END(number, t) TRACE_AT("pass end", number, number) "\"t_ns\":" t "}\n"
 
 /* The events of step 1, from 1000 ns on. The lines are not in order of time. */
-#define TRACE_STEP_1                                                                                                                                                                                                    \
-    TRACE_PASS("1", "1000")                                                                                                                                                                                             \
-    TRACE_AT("snapshot", "1", "1")                                                                                                                                                                                      \
-    TRACE_T("1000")                                                                                                                                                                                                     \
-    "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7,"                                                                                                                          \
-    "\"pinned\":false,\"content\":\"params\",\"pending\":false}\n" TRACE_AT("wait", "1", "1") TRACE_T(                                                                                                                  \
-        "1100") "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,\"for\":\"move\"}\n" TRACE_AT("mov"                                                                                                            \
-                                                                                                       "e",                                                                                                             \
-                                                                                                       "1",                                                                                                             \
-                                                                                                       "1")                                                                                                             \
-        TRACE_SPAN(                                                                                                                                                                                                     \
-            "1100",                                                                                                                                                                                                     \
-            "1300") "\"id\":9,\"move\":\"fetch\",\"chunk\":0,\"reason\":\"demand\","                                                                                                                                    \
-                    "\"device_slot\":3,\"host_slot\":7,\"copied\":true,\"zeroed\":false,"                                                                                                                               \
-                    "\"in_place\":false}\n" TRACE_AT("map", "1", "1") TRACE_SPAN(                                                                                                                                       \
-                        "1110",                                                                                                                                                                                         \
-                        "1120") "\"id\":9,\"map\":\"remap\",\"chunk\":0,\"device_slot\":3}\n" TRACE_AT("req"                                                                                                            \
-                                                                                                       "ues"                                                                                                            \
-                                                                                                       "t",                                                                                                             \
-                                                                                                       "1",                                                                                                             \
-                                                                                                       "1")                                                                                                             \
-                        TRACE_SPAN(                                                                                                                                                                                     \
-                            "1100",                                                                                                                                                                                     \
-                            "1310") "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunks\":3,\"lacked\":1}"                                                                                                            \
-                                    "\n" TRACE_AT("copy", "1", "1") TRACE_SPAN(                                                                                                                                         \
-                                        "1300",                                                                                                                                                                         \
-                                        "3300") "\"id\":9,\"to\":\"device\",\"chunk\":0,\"reason\":"                                                                                                                    \
-                                                "\"demand\","                                                                                                                                                           \
-                                                "\"bytes\":262144,\"device_slot\":3,\"host_slot\":7}"                                                                                                                   \
-                                                "\n" TRACE_AT("stall", "1", "1") TRACE_SPAN(                                                                                                                            \
-                                                    "1300",                                                                                                                                                             \
-                                                    "3300") "\"cause\":\"link\",\"op\":0,\"slice\":"                                                                                                                    \
-                                                            "null,\"schedule_step\":1,\"chunk\":0,"                                                                                                                     \
-                                                            "\"ended_by\":9,\"predicted\":false}"                                                                                                                       \
-                                                            "\n" TRACE_AT("chunk", "1", "1")                                                                                                                            \
-                                                                TRACE_T(                                                                                                                                                \
-                                                                    "1300") "\"chunk\":0,\"device\":"                                                                                                                   \
-                                                                            "\"there\",\"device_slot\":3,"                                                                                                              \
-                                                                            "\"host\":\"there\",\"host_"                                                                                                                \
-                                                                            "slot\":7,"                                                                                                                                 \
-                                                                            "\"pinned\":true,\"content\":"                                                                                                              \
-                                                                            "\"params\",\"pending\":false}"                                                                                                             \
-                                                                            "\n" TRACE_AT("zero", "1", "1") TRACE_SPAN("1400", "1500") "\"id\":10,\"chunk\":5}\n" TRACE_AT(                                             \
-                                                                                "op", "1", "1")                                                                                                                         \
-                                                                                TRACE_SPAN("3300", "6300") "\"busy_ns\":3000,\"op\":0,\"slice\":null,\"schedule_step\":1}\n" TRACE_AT(                                  \
-                                                                                    "op", "1", "1")                                                                                                                     \
-                                                                                    TRACE_SPAN(                                                                                                                         \
-                                                                                        "6300",                                                                                                                         \
-                                                                                        "103"                                                                                                                           \
-                                                                                        "00") "\"busy_ns\":"                                                                                                            \
-                                                                                              "4000,\"op\":"                                                                                                            \
-                                                                                              "1,\"slice\":"                                                                                                            \
-                                                                                              "1,"                                                                                                                      \
-                                                                                              "\"schedule_"                                                                                                             \
-                                                                                              "step\":3}"                                                                                                               \
-                                                                                              "\n" TRACE_AT(                                                                                                            \
-                                                                                                  "norm",                                                                                                               \
-                                                                                                  "1", "1") "\"begin_ns\":10300,\"end_ns\":10400}\n" TRACE_AT("param",                                                  \
-                                                                                                                                                              "1",                                                      \
-                                                                                                                                                              "1")                                                      \
-                                                                                                  TRACE_T("10400") "\"param\":0,\"holds\":\"gradient\"}\n" TRACE_PASS_END(                                              \
-                                                                                                      "1",                                                                                                              \
-                                                                                                      "1050"                                                                                                            \
-                                                                                                      "0") TRACE_AT("update", "1", "1")                                                                                 \
-                                                                                                      TRACE_SPAN("10500", "11500") "\"id\":11,\"tier\":\"host\",\"chunk\":0,\"state_chunk\":3,\"piece\":0}\n" TRACE_AT( \
-                                                                                                          "restor"                                                                                                      \
-                                                                                                          "e",                                                                                                          \
-                                                                                                          "0",                                                                                                          \
-                                                                                                          "1")                                                                                                          \
-                                                                                                          TRACE_SPAN(                                                                                                   \
-                                                                                                              "11"                                                                                                      \
-                                                                                                              "50"                                                                                                      \
-                                                                                                              "0",                                                                                                      \
-                                                                                                              "11"                                                                                                      \
-                                                                                                              "60"                                                                                                      \
-                                                                                                              "0") "\"id\":12,\"tier\":\"device\",\"chunk\":1,\"state_chunk\":4,"                                       \
-                                                                                                                   "\"piece\":1}\n" TRACE_AT(                                                                           \
-                                                                                                                       "plan",                                                                                          \
-                                                                                                                       "0",                                                                                             \
-                                                                                                                       "1")                                                                                             \
-                                                                                                                       TRACE_T(                                                                                         \
-                                                                                                                           "10600") "\"training\":true,\"planned_in\":3,\"planned_out\":2,\"least_in\":1,"              \
-                                                                                                                                    "\"least_out\":0}\n" TRACE_STEP(                                                    \
-                                                                                                                                        "1")                                                                            \
-                                                                                                                                        TRACE_AT(                                                                       \
-                                                                                                                                            "access",                                                                   \
-                                                                                                                                            "0",                                                                        \
-                                                                                                                                            "1")                                                                        \
-                                                                                                                                            TRACE_SPAN("11700", "11800") "\"id\":13,\"chunk\":4}\n" TRACE_AT(           \
-                                                                                                                                                "work",                                                                 \
-                                                                                                                                                "0",                                                                    \
-                                                                                                                                                "1")                                                                    \
-                                                                                                                                                TRACE_SPAN(                                                             \
-                                                                                                                                                    "11800",                                                            \
-                                                                                                                                                    "11900") "\"work\":\"data\"}\n"
+/* clang-format off */
+#define TRACE_STEP_1 \
+    TRACE_PASS("1", "1000") \
+    TRACE_AT("snapshot", "1", "1") TRACE_T("1000") \
+    "\"chunk\":0,\"device\":\"none\",\"device_slot\":null,\"host\":\"there\",\"host_slot\":7," \
+    "\"pinned\":false,\"content\":\"params\",\"pending\":false}\n" \
+    TRACE_AT("wait", "1", "1") TRACE_T("1100") \
+    "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,\"for\":\"move\"}\n" \
+    TRACE_AT("move", "1", "1") TRACE_SPAN("1100", "1300") \
+    "\"id\":9,\"move\":\"fetch\",\"chunk\":0,\"reason\":\"demand\",\"device_slot\":3,\"host_slot\":7," \
+    "\"copied\":true,\"zeroed\":false,\"in_place\":false}\n" \
+    TRACE_AT("map", "1", "1") TRACE_SPAN("1110", "1120") \
+    "\"id\":9,\"map\":\"remap\",\"chunk\":0,\"device_slot\":3}\n" \
+    TRACE_AT("request", "1", "1") TRACE_SPAN("1100", "1310") \
+    "\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunks\":3,\"lacked\":1}\n" \
+    TRACE_AT("copy", "1", "1") TRACE_SPAN("1300", "3300") \
+    "\"id\":9,\"to\":\"device\",\"chunk\":0,\"reason\":\"demand\",\"bytes\":262144,\"device_slot\":3," \
+    "\"host_slot\":7}\n" \
+    TRACE_AT("stall", "1", "1") TRACE_SPAN("1300", "3300") \
+    "\"cause\":\"link\",\"op\":0,\"slice\":null,\"schedule_step\":1,\"chunk\":0,\"ended_by\":9," \
+    "\"predicted\":false}\n" \
+    TRACE_AT("chunk", "1", "1") TRACE_T("1300") \
+    "\"chunk\":0,\"device\":\"there\",\"device_slot\":3,\"host\":\"there\",\"host_slot\":7," \
+    "\"pinned\":true,\"content\":\"params\",\"pending\":false}\n" \
+    TRACE_AT("zero", "1", "1") TRACE_SPAN("1400", "1500") \
+    "\"id\":10,\"chunk\":5}\n" \
+    TRACE_AT("op", "1", "1") TRACE_SPAN("3300", "6300") \
+    "\"busy_ns\":3000,\"op\":0,\"slice\":null,\"schedule_step\":1}\n" \
+    TRACE_AT("op", "1", "1") TRACE_SPAN("6300", "10300") \
+    "\"busy_ns\":4000,\"op\":1,\"slice\":1,\"schedule_step\":3}\n" \
+    TRACE_AT("norm", "1", "1") \
+    "\"begin_ns\":10300,\"end_ns\":10400}\n" \
+    TRACE_AT("param", "1", "1") TRACE_T("10400") \
+    "\"param\":0,\"holds\":\"gradient\"}\n" \
+    TRACE_PASS_END("1", "10500") \
+    TRACE_AT("update", "1", "1") TRACE_SPAN("10500", "11500") \
+    "\"id\":11,\"tier\":\"host\",\"chunk\":0,\"state_chunk\":3,\"piece\":0}\n" \
+    TRACE_AT("restore", "0", "1") TRACE_SPAN("11500", "11600") \
+    "\"id\":12,\"tier\":\"device\",\"chunk\":1,\"state_chunk\":4,\"piece\":1}\n" \
+    TRACE_AT("plan", "0", "1") TRACE_T("10600") \
+    "\"training\":true,\"planned_in\":3,\"planned_out\":2,\"least_in\":1,\"least_out\":0}\n" \
+    TRACE_STEP("1") \
+    TRACE_AT("access", "0", "1") TRACE_SPAN("11700", "11800") \
+    "\"id\":13,\"chunk\":4}\n" \
+    TRACE_AT("work", "0", "1") TRACE_SPAN("11800", "11900") \
+    "\"work\":\"data\"}\n"
+/* clang-format on */
 
 #define TRACE_END "{\"end\":true,\"events\":19,\"dropped\":0}\n"
 
