@@ -1,5 +1,5 @@
-/* Memory that runs out while a trace is drawn or compared: told, whichever request fails. What comes of them else is
- * seen in test_trace_perfetto.py and test_trace_diff.py. */
+/* Memory that runs out while a trace is drawn or compared with another: whichever request fails, the call
+ * returns NO_MEMORY. test_trace_perfetto.py and test_trace_diff.py check the results. */
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tools/trace/trace_compare.h"

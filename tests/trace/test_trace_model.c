@@ -1,5 +1,5 @@
-/* A trace's file: what is read of it, what is taken of a file that breaks off, what is refused and with
- * which line. */
+/* The reader of traces: the values that it reads, how much it takes of a file that breaks off, and which files it
+ * refuses, with a message that names the line. Also the accounts of steps, and a picture on a full disk. */
 #include "src/trace/trace_model.h"
 #include "src/trace/trace_steps.h"
 #include "tests/support/assert_ok.h"
