@@ -238,26 +238,17 @@ bool tide_scan_is_null(tide_trace_scan *scan, const char *name)
     return true;
 }
 
-/* The end of the JSON number that begins at `at`; NULL: there is none. */
-static const char *real_end(const char *at)
+/* Let jansson read a value of `bytes` at the cursor. NULL: the value is refused as not being `want`, or
+ * there is no memory. */
+static json_t *value_parse(tide_trace_scan *scan, const char *name, size_t bytes, const char *want)
 {
-    at += *at == '-';
-    if (!is_digit(*at))
-        return NULL;
-    at += *at == '0' ? 1 : strspn(at, "0123456789");
-    if (*at == '.') {
-        if (!is_digit(*++at))
-            return NULL;
-        at += strspn(at, "0123456789");
-    }
-    if (*at == 'e' || *at == 'E') {
-        at++;
-        at += *at == '-' || *at == '+';
-        if (!is_digit(*at))
-            return NULL;
-        at += strspn(at, "0123456789");
-    }
-    return number_goes_on(*at) ? NULL : at;
+    json_error_t error;
+    json_t *value = json_loadb(scan->at, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
+    if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
+        tide_scan_no_memory(scan);
+    else if (value == NULL)
+        refuse_value(scan, name, want);
+    return value;
 }
 
 double tide_scan_real(tide_trace_scan *scan, const char *name)
@@ -266,14 +257,13 @@ double tide_scan_real(tide_trace_scan *scan, const char *name)
         return 0;
     if (word_take(scan, "null"))
         return NAN;
-    const char *end = real_end(scan->at);
-    double value = end != NULL ? strtod(scan->at, NULL) : NAN;
-    if (!isfinite(value)) {
-        refuse_value(scan, name, "a number or null");
-        return 0;
-    }
-    scan->at = end;
-    return value;
+    const size_t bytes = strspn(scan->at, "+-.0123456789eE");
+    json_t *value = value_parse(scan, name, bytes, "a number or null");
+    const double real = json_real_value(value);
+    if (value != NULL)
+        scan->at += bytes;
+    json_decref(value);
+    return real;
 }
 
 bool tide_scan_bool(tide_trace_scan *scan, const char *name)
@@ -289,6 +279,8 @@ bool tide_scan_bool(tide_trace_scan *scan, const char *name)
 
 /* ---- texts ---- */
 
+#define TEXT_WANTED "a text in UTF-8, as JSON escapes it"
+
 tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
 {
     tide_scanned none = {scan->at, 0};
@@ -298,7 +290,7 @@ tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
     while (*scan->at == '"' && *at != '"' && *at != '\0')
         at += *at == '\\' && at[1] != '\0' ? 2 : 1;
     if (*scan->at != '"' || *at != '"') {
-        refuse_value(scan, name, *scan->at == '"' ? "a text in UTF-8, as JSON escapes it" : "a text");
+        refuse_value(scan, name, *scan->at == '"' ? TEXT_WANTED : "a text");
         return none;
     }
     tide_scanned raw = {scan->at + 1, (size_t)(at - scan->at - 1)};
@@ -308,17 +300,15 @@ tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
 
 const char *tide_scan_text(tide_trace_scan *scan, const char *name)
 {
-    json_error_t error;
     tide_scanned raw = tide_scan_raw(scan, name);
     if (scan->status != TIDE_OK)
         return "";
-    json_t *text = json_loadb(raw.at - 1, raw.length + 2, JSON_DECODE_ANY, &error);
-    if (text == NULL && json_error_code(&error) != json_error_out_of_memory) {
-        scan->at = raw.at - 1;
-        refuse_value(scan, name, "a text in UTF-8, as JSON escapes it");
+    scan->at = raw.at - 1;
+    json_t *text = value_parse(scan, name, raw.length + 2, TEXT_WANTED);
+    if (text == NULL)
         return "";
-    }
-    char *kept = text != NULL ? tide_arrays_add(scan->memory, json_string_length(text) + 1, 1) : NULL;
+    scan->at += raw.length + 2;
+    char *kept = tide_arrays_add(scan->memory, json_string_length(text) + 1, 1);
     if (kept != NULL) {
         strcpy(kept, json_string_value(text));
         tide_text_make_printable(kept); /* an escape may stand for a control character */
