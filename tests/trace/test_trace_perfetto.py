@@ -134,6 +134,59 @@ def spans_of(run, kind, **members):
                   if all(line[name] == value for name, value in members.items()))
 
 
+def run_times(run):
+    times = [line[name] for line in run.lines for name in ("begin_ns", "end_ns", "t_ns") if name in line]
+    return min(times), max(times)
+
+
+def state_of(line, tier):
+    if tier == "host":
+        return line["host"]
+    return (f"{line['device']}: {line['content']}" + ", pinned" * line["pinned"] +
+            ", update to come" * line["pending"])
+
+
+def slot_spans(run, tier):
+    """{track: [(begin, end, name)]}: for each slot of the tier the chunks that were in it, and their states."""
+    spans, held = defaultdict(list), {}  # held: chunk -> [slot, since, state, state since]
+
+    def leave(chunk, time):
+        slot, since, state, state_since = held.pop(chunk)
+        spans[f"{tier} slot {slot}"] += [(since, time, chunk_name(run, chunk)), (state_since, time, state)]
+
+    places = [line for line in run.lines if line.get("event") in ("chunk", "snapshot")]
+    for line in sorted(places, key=lambda line: line["t_ns"]):
+        chunk, time, state = line["chunk"], line["t_ns"], state_of(line, tier)
+        slot = None if line[tier] == "none" else line[tier + "_slot"]
+        if chunk in held and held[chunk][0] == slot:
+            if held[chunk][2] != state:
+                spans[f"{tier} slot {slot}"].append((held[chunk][3], time, held[chunk][2]))
+                held[chunk][2:] = [state, time]
+            continue
+        for other in [other for other in held if other == chunk or held[other][0] == slot]:
+            leave(other, time)
+        if slot is not None:
+            held[chunk] = [slot, time, state, time]
+    for chunk in list(held):
+        leave(chunk, run_times(run)[1])
+    return spans
+
+
+def arguments(run, line):
+    """The arguments that the viewer shows of an event."""
+    kind = line["event"]
+    names = {"op": "busy_ns schedule_step", "request": "chunks lacked schedule_step", "wait": "for", "work": "",
+             "copy": "reason bytes device_slot host_slot", "move": "reason device_slot host_slot", "map": "",
+             "update": "piece", "plan": "planned_in planned_out least_in least_out", "stall": "predicted schedule_step"}
+    shown = {name: line[name] for name in ["step"] + names[kind].split() if line[name] is not None}
+    if kind == "update":
+        shown["state"] = chunk_name(run, line["state_chunk"])
+    if kind == "stall":
+        op = next(row["name"] for row in run.lines if row.get("table") == "op" and row["op"] == line["op"])
+        shown.update(op=op, chunk=chunk_name(run, line["chunk"]))
+    return sorted(shown.items())
+
+
 class Case:
 
     def __init__(self, program, folder):
@@ -173,10 +226,16 @@ class Case:
                    Counter(chunk_name(run, line["chunk"]) for line in of_kind(run, "copy") if line["to"] == "device"))
         self.equal("stalls are named by their causes", sorted(s.name for s in timeline.on("stalls")),
                    sorted(line["cause"] for line in of_kind(run, "stall")))
-        self.equal("copies tell their bytes and reasons",
-                   {(s.args["bytes"], s.args["reason"]) for s in timeline.on("copies in")}, {(4096, "demand"),
-                                                                                               (4096, "prefetch")})
-        self.equal("instants of the passes", [s.name for s in timeline.instants if s.track == "passes"], ["plan"])
+        self.equal("instants are the waits and the plan",
+                   sorted((s.begin, s.track, s.name.split()[0]) for s in timeline.instants),
+                   sorted([(line["t_ns"], "host", "wait") for line in of_kind(run, "wait")] +
+                          [(line["t_ns"], "passes", "plan") for line in of_kind(run, "plan")]))
+        kinds = ("op", "request", "wait", "work", "copy", "move", "map", "update", "plan", "stall")
+        shown = [(s.begin, sorted(s.args.items())) for s in timeline.spans + timeline.instants
+                 if s.args and s.track != "passes" or s.name == "plan"]
+        self.equal("arguments are those of the trace", sorted(shown),
+                   sorted((line.get("begin_ns", line.get("t_ns")), arguments(run, line))
+                          for kind in kinds for line in of_kind(run, kind)))
 
     def slices_lie_in_their_op(self):
         run = Run(chunks=3, device_slots=2, slices=3).steps(2)
@@ -198,31 +257,28 @@ class Case:
 
     def slots_show_who_is_there(self):
         run = Run(chunks=5, device_slots=3).steps(2)
+        for line in of_kind(run, "chunk")[::7]:
+            line["host"] = "coming"
+            line["host_slot"] = line["chunk"]
         timeline = self.timeline(run)
-        held, since, last = defaultdict(list), {}, max(line.get("end_ns", line.get("t_ns", 0)) for line in run.lines)
-        for line in sorted(of_kind(run, "chunk"), key=lambda line: line["t_ns"]):
-            chunk, slot = line["chunk"], line["device_slot"]
-            if chunk in since and since[chunk][0] != slot:
-                held[since[chunk][0]].append((since[chunk][1], line["t_ns"], chunk_name(run, chunk)))
-                del since[chunk]
-            if slot is not None and chunk not in since:
-                since[chunk] = slot, line["t_ns"]
-        for chunk, (slot, begin) in since.items():
-            held[slot].append((begin, last, chunk_name(run, chunk)))
-        for slot in range(3):
-            spans = timeline.on(f"device slot {slot}")
-            self.equal(f"device slot {slot}: who was there, and when",
-                       [(s.begin, s.end, s.name) for s in spans if s.depth == 0], sorted(held[slot]))
-            states = {s.name for s in spans if s.depth == 1}
-            self.tap.ok({"coming: params", "there: params", "there: params, pinned", "there: gradients, update to come"}
-                        <= states, f"device slot {slot}: in which states", str(states))
+        for tier in ("device", "host"):
+            expected = slot_spans(run, tier)
+            found = {s.track for s in timeline.spans if s.track.startswith(tier + " slot")}
+            self.equal(f"{tier}: a track for each slot that is used", found, set(expected))
+            for track in sorted(expected):
+                self.equal(f"{track}: the chunks that were there, and their states",
+                           sorted((s.begin, s.end, s.name) for s in timeline.on(track)), sorted(expected[track]))
+        states = {name for spans in slot_spans(run, "device").values() for _, _, name in spans}
+        self.tap.ok({"coming: params", "there: params", "there: params, pinned", "there: gradients, update to come"}
+                    <= states, "chunks were in many states", str(states))
         used = timeline.counters["device memory/slots in use"]
         self.equal("the counter of slots ends at none and never exceeds them", (max(n for _, n in used), used[-1][1]),
                    (3, 0))
         self.equal("bytes in slots are those of the chunks in them", timeline.counters["device memory/bytes in slots"],
                    [(time, 4096 * slots) for time, slots in used])
-        self.equal("the budget is drawn beside them", {n for _, n in timeline.counters["device memory/budget"]},
-                   {3 * 4096 + 1024})
+        begin, end = run_times(run)
+        self.equal("the budget is drawn beside them", timeline.counters["device memory/budget"],
+                   [(begin, 3 * 4096 + 1024), (end, 3 * 4096 + 1024)])
 
     def counters_show_the_link(self):
         run = Run(chunks=5, device_slots=3).steps(2)
