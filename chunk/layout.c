@@ -10,6 +10,8 @@
  */
 #include "chunk/layout_inside.h"
 
+#include "base/align.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,11 +207,6 @@ tide_status tide_layout_add_activation(tide_layout *layout, const char *name, ui
 
 /* --- seal --- */
 
-static uint64_t chunks_of(uint64_t amount, uint64_t each)
-{
-    return (amount + each - 1) / each;
-}
-
 /* Number all chunks: each class's PARAM chunks, then each class's STATE chunks, then the ACTIVATION
  * chunks. */
 static tide_status count_chunks(tide_layout *layout)
@@ -218,11 +215,11 @@ static tide_status count_chunks(tide_layout *layout)
     for (uint32_t i = 0; i < layout->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
         its->param_first = (tide_chunk)total;
-        total += chunks_of(its->elements, tide_layout_param_elements(layout));
+        total += tide_ceil_div(its->elements, tide_layout_param_elements(layout));
         its->param_end = (tide_chunk)total;
-        state += its->state_elements ? chunks_of(its->elements, its->state_elements) : 0;
+        state += its->state_elements ? tide_ceil_div(its->elements, its->state_elements) : 0;
     }
-    const uint64_t activations = chunks_of(layout->activation_bytes, layout->options.chunk_bytes);
+    const uint64_t activations = tide_ceil_div(layout->activation_bytes, layout->options.chunk_bytes);
     if (total + state + activations >= TIDE_CHUNK_NONE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "more than 2^32 chunks of %llu bytes: larger ones would be fewer",
@@ -231,7 +228,7 @@ static tide_status count_chunks(tide_layout *layout)
     for (uint32_t i = 0; i < layout->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
         its->state_first = (tide_chunk)total;
-        total += its->state_elements ? chunks_of(its->elements, its->state_elements) : 0;
+        total += its->state_elements ? tide_ceil_div(its->elements, its->state_elements) : 0;
         its->state_end = (tide_chunk)total;
     }
     layout->space_first[TIDE_SPACE_ACTIVATION] = (uint32_t)total;

@@ -2,6 +2,8 @@
  * lie in them. */
 #include "chunk/layout_inside.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 
 /* --- chunks --- */
@@ -58,11 +60,6 @@ const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tid
     return &class_of(layout, chunk)->format;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The elements [begin, end) that a PARAM or STATE chunk covers, counted from the start of the PARAM space. */
 typedef struct range {
     uint64_t begin, end;
@@ -76,7 +73,7 @@ static range range_of(const tide_layout *layout, const tide_layout_class *its, t
     const uint64_t begin =
         class_begin + (chunk - (is_state ? its->state_first : its->param_first)) * elements;
     assert(begin < class_begin + its->elements);
-    return (range){begin, least(begin + elements, class_begin + its->elements)};
+    return (range){begin, tide_min_u64(begin + elements, class_begin + its->elements)};
 }
 
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane)
@@ -91,8 +88,8 @@ uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chun
 {
     const uint64_t chunk_bytes = layout->options.chunk_bytes;
     if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_ACTIVATION)
-        return least(layout->activation_bytes - tide_layout_chunk_index(layout, chunk) * chunk_bytes,
-                     chunk_bytes);
+        return tide_min_u64(layout->activation_bytes - tide_layout_chunk_index(layout, chunk) * chunk_bytes,
+                            chunk_bytes);
     const tide_layout_class *its = class_of(layout, chunk);
     const range covered = range_of(layout, its, chunk);
     const uint64_t elements = covered.end - covered.begin;
@@ -130,7 +127,7 @@ tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, 
                         .state_chunk = state_chunk,
                         .param_offset_elements = begin - params.begin,
                         .state_offset_elements = begin - states.begin,
-                        .elements = least(params.end, states.end) - begin};
+                        .elements = tide_min_u64(params.end, states.end) - begin};
 }
 
 uint32_t tide_layout_pieces_most(const tide_layout *layout)
@@ -138,7 +135,7 @@ uint32_t tide_layout_pieces_most(const tide_layout *layout)
     uint32_t most = 0;
     for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); chunk++) {
         const uint32_t pieces = tide_layout_pieces(layout, chunk);
-        most = most < pieces ? pieces : most;
+        most = tide_max_u32(most, pieces);
     }
     return most;
 }
@@ -183,8 +180,8 @@ static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint
 {
     assert(i < layout->overlaps[chunk].count);
     const tide_named *param = tide_layout_ordered(layout, layout->overlaps[chunk].first + i);
-    const uint64_t from = param->offset > covered.begin ? param->offset : covered.begin;
-    const uint64_t to = least(param->offset + param->size, covered.end);
+    const uint64_t from = tide_max_u64(param->offset, covered.begin);
+    const uint64_t to = tide_min_u64(param->offset + param->size, covered.end);
     assert(from < to);
     return (tide_segment){.param = param->number,
                           .param_offset_elements = from - param->offset,

@@ -4,6 +4,8 @@
 
 #include "chunk/layout.h"
 
+#include "base/align.h"
+
 typedef struct tide_layout_class {
     tide_state_format format;
     uint64_t state_elements; /* E of layout.h; 0: the class is frozen */
@@ -48,7 +50,7 @@ enum { TIDE_PLANE_ELEMENTS = 32 }; /* tide_state_format gives the bytes of a pla
 
 static inline uint64_t tide_plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
-    return (elements + TIDE_PLANE_ELEMENTS - 1) / TIDE_PLANE_ELEMENTS * format->bytes[plane];
+    return tide_ceil_div(elements, TIDE_PLANE_ELEMENTS) * format->bytes[plane];
 }
 
 /* The offset of `plane` in a STATE chunk whose planes hold so many elements; with plane = planes, the aligned

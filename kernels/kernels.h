@@ -33,6 +33,7 @@
 #ifndef TIDEPOOL_KERNELS_KERNELS_H
 #define TIDEPOOL_KERNELS_KERNELS_H
 
+#include "base/align.h"
 #include "kernels/adam_math.h"
 #include "tidepool/types.h"
 
@@ -335,7 +336,7 @@ typedef struct tide_norm_sum_args {
 
 static inline size_t tide_norm_blocks(size_t elements)
 {
-    return (elements + TIDE_NORM_BLOCK_ELEMENTS - 1) / TIDE_NORM_BLOCK_ELEMENTS;
+    return tide_ceil_div(elements, TIDE_NORM_BLOCK_ELEMENTS);
 }
 
 /* ---- optimizer ---- */

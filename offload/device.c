@@ -3,6 +3,8 @@
  */
 #include "offload/device_common.h"
 
+#include "base/align.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -46,8 +48,7 @@ const char *tide_object_kind_name(tide_object_kind kind)
 
 static tide_status chunk_bytes_check(uint64_t chunk_bytes)
 {
-    bool power_of_two = chunk_bytes != 0 && (chunk_bytes & (chunk_bytes - 1)) == 0;
-    if (power_of_two && chunk_bytes >= CHUNK_BYTES_MIN && chunk_bytes <= CHUNK_BYTES_MAX)
+    if (tide_is_power_of_two(chunk_bytes) && chunk_bytes >= CHUNK_BYTES_MIN && chunk_bytes <= CHUNK_BYTES_MAX)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
                      "chunk size of %" PRIu64 " bytes: it must be a power of two from %d to %d bytes",

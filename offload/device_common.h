@@ -6,6 +6,8 @@
 
 #include "offload/device.h"
 
+#include "base/align.h"
+
 #include <stdatomic.h>
 
 const char *tide_tier_name(tide_tier tier);
@@ -77,7 +79,7 @@ tide_status tide_copy_slot_check(const tide_slot_counts *counts, tide_tier to_ti
 enum { TIDE_PAGE_BYTES = 4096 };
 static inline uint64_t tide_page_up(uint64_t bytes)
 {
-    return (bytes + TIDE_PAGE_BYTES - 1) / TIDE_PAGE_BYTES * TIDE_PAGE_BYTES;
+    return tide_round_up(bytes, TIDE_PAGE_BYTES);
 }
 
 /* A tier's ledger is its tide_memory_usage. Check before allocating and commit after the allocation has

@@ -1,6 +1,7 @@
 /* Implements the rules of the header, which the comments name by number. */
 #include "offload/free_memory.h"
 
+#include "base/minmax.h"
 #include "offload/cgroup.h"
 #include "offload/host_link.h"
 
@@ -55,11 +56,6 @@ const tide_free_memory_machine *tide_free_memory_machine_system(void)
 
 /* --- requests --- */
 
-static uint64_t at_most(uint64_t bytes, uint64_t most)
-{
-    return bytes < most ? bytes : most;
-}
-
 static uint64_t less(uint64_t bytes, uint64_t taken)
 {
     return bytes > taken ? bytes - taken : 0;
@@ -70,8 +66,8 @@ uint64_t tide_free_memory_most_bytes(const tide_free_memory_machine *machine)
     const uint64_t available_bytes = machine->available_bytes(machine->context);
     const uint64_t dormant_bytes = machine->dormant_bytes(machine->context);
     const uint64_t growth_bytes = dormant_bytes != UINT64_MAX ? dormant_bytes : 0;
-    return at_most(available_bytes + at_most(growth_bytes, UINT64_MAX - available_bytes),
-                   machine->limit_bytes(machine->context));
+    return tide_min_u64(available_bytes + tide_min_u64(growth_bytes, UINT64_MAX - available_bytes),
+                        machine->limit_bytes(machine->context));
 }
 
 static uint64_t now_ns(const tide_free_memory *memory)
@@ -123,7 +119,7 @@ tide_status tide_free_memory_open(tide_free_memory *memory, const char *what, ui
     tide_free_memory made = {.machine = machine,
                              .what = what,
                              .wanted_bytes = wanted_bytes,
-                             .margin_bytes = at_most(wanted_bytes / 4, margin_most_bytes)};
+                             .margin_bytes = tide_min_u64(wanted_bytes / 4, margin_most_bytes)};
     const tide_status status = bounds_check(&made);
     if (status != TIDE_OK)
         return status;
@@ -143,7 +139,7 @@ static uint64_t step_find(tide_free_memory *memory, uint64_t most_bytes)
 {
     memory->free_bytes =
         less(memory->machine->available_bytes(memory->machine->context), memory->untouched_bytes);
-    const uint64_t step = at_most(most_bytes, step_most_bytes),
+    const uint64_t step = tide_min_u64(most_bytes, step_most_bytes),
                    usable_bytes = less(memory->free_bytes, memory->margin_bytes);
     if (usable_bytes >= step)
         return step;

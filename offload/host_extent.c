@@ -3,6 +3,7 @@
  */
 #include "offload/host_extent.h"
 
+#include "base/align.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -31,7 +32,7 @@ tide_status tide_host_extent_check_available(const char *what, uint64_t bytes)
 
 tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, void **address)
 {
-    assert(bytes > 0 && alignment_bytes >= PAGE_BYTES && (alignment_bytes & (alignment_bytes - 1)) == 0);
+    assert(bytes > 0 && alignment_bytes >= PAGE_BYTES && tide_is_power_of_two(alignment_bytes));
     uint64_t slack_bytes = alignment_bytes - PAGE_BYTES;
     char *base = MAP_FAILED;
     if (bytes <= UINT64_MAX - slack_bytes)
@@ -121,7 +122,7 @@ static void *touch_pieces(void *argument)
 /* How many threads touch `bytes`, with the caller's own, which can do all the work alone. */
 static uint32_t touch_threads(uint64_t bytes, uint32_t threads)
 {
-    const uint64_t pieces = (bytes + TOUCH_PIECE_BYTES - 1) / TOUCH_PIECE_BYTES;
+    const uint64_t pieces = tide_ceil_div(bytes, TOUCH_PIECE_BYTES);
     const uint64_t count = pieces < threads ? pieces : threads;
     return count < TOUCH_THREADS_MAX ? (uint32_t)count : TOUCH_THREADS_MAX;
 }

@@ -1,6 +1,7 @@
 /* Makes the system calls for slots, places and the region. The callers check whether a call is allowed. */
 #include "offload/host_memory.h"
 
+#include "base/align.h"
 #include "base/write_error.h"
 #include "offload/topology.h"
 
@@ -162,7 +163,7 @@ tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t by
 {
     assert(memory->region == NULL);
     void *base;
-    uint64_t whole_bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uint64_t whole_bytes = tide_round_up(bytes, PAGE_BYTES);
     tide_status status = tide_host_extent_create("region", whole_bytes, HUGE_PAGE_BYTES, how, &base);
     if (status != TIDE_OK)
         return status;

@@ -1,6 +1,7 @@
 /* Parsing of command lines and help texts; the contract is in options.h. */
 #include "tools/options.h"
 
+#include "base/minmax.h"
 #include "tools/units.h"
 
 #include <assert.h>
@@ -14,11 +15,6 @@
 
 enum { WORD_MAX = 63 };
 
-static size_t least_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 size_t tide_word_distance(const char *a, const char *b)
 {
     size_t rows[3][WORD_MAX + 1];
@@ -31,9 +27,10 @@ size_t tide_word_distance(const char *a, const char *b)
     for (size_t i = 1; i <= a_length; i++) {
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            row[j] = least_of(least_of(last[j], row[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] =
+                tide_min_u64(tide_min_u64(last[j], row[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = least_of(row[j], before_last[j - 2] + 1);
+                row[j] = tide_min_u64(row[j], before_last[j - 2] + 1);
         }
         size_t *oldest = before_last;
         before_last = last, last = row, row = oldest;

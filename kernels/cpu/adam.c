@@ -33,6 +33,8 @@
  * shares: copies and kernels of other streams occupy a core now and then, and the pass should not have to
  * wait for the thread that lost its core.
  */
+#include "base/align.h"
+#include "base/minmax.h"
 #include "kernels/costs.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
@@ -151,11 +153,6 @@ typedef struct segments_pass {
     _Atomic size_t *taken; /* per share: how many pieces are taken */
 } segments_pass;
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Process elements [first, first + count), numbered over all segments. */
 static void run_piece(const segments_pass *pass, size_t first, size_t count)
 {
@@ -163,7 +160,7 @@ static void run_piece(const segments_pass *pass, size_t first, size_t count)
     size_t skip = first, left = count;
     for (size_t s = 0; s < args->segment_count && left > 0; s++) {
         const size_t elements = args->segments[s].elements;
-        const size_t begin = least(skip, elements), end = begin + least(left, elements - begin);
+        const size_t begin = tide_min_u64(skip, elements), end = begin + tide_min_u64(left, elements - begin);
         if (begin < end)
             pass->run(&args->segments[s], begin, end, args->dtype, &args->factors);
         skip -= begin;
@@ -182,24 +179,18 @@ static void share_task(const void *arguments, size_t share)
             if (first >= pass->share_elements)
                 break;
             run_piece(pass, whose * pass->share_elements + first,
-                      least(PIECE_ELEMENTS, pass->share_elements - first));
+                      tide_min_u64(PIECE_ELEMENTS, pass->share_elements - first));
         }
     }
-}
-
-static size_t up_to_multiple(size_t value, size_t unit)
-{
-    return (value + unit - 1) / unit * unit;
 }
 
 static void run_segments(const tide_adamw_args *args, segment_run run)
 {
     _Atomic size_t taken[SHARES_MAX];
-    const size_t shares = least((size_t)tide_kernels_cpu_threads(), SHARES_MAX);
+    const size_t shares = tide_min_u64((size_t)tide_kernels_cpu_threads(), SHARES_MAX);
     assert(args->segment_count == 0 || args->segments);
     const size_t elements = (size_t)tide_adamw_segments_elements(args->segments, args->segment_count);
-    const size_t share_elements =
-        up_to_multiple(up_to_multiple(elements, shares) / shares, SHARE_UNIT_ELEMENTS);
+    const size_t share_elements = tide_round_up(tide_ceil_div(elements, shares), SHARE_UNIT_ELEMENTS);
     for (size_t i = 0; i < shares; i++)
         atomic_init(&taken[i], 0);
     const segments_pass pass = {

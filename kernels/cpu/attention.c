@@ -20,6 +20,8 @@
  * scaled when it is stored. Tasks write to different places, and each runs in one thread: any thread count
  * gives the same bits.
  */
+#include "base/align.h"
+#include "base/minmax.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/variant.h"
@@ -76,7 +78,7 @@ static size_t first_key_tile(const attention_head *head, size_t first_query)
 
 static size_t tile_count(size_t begin, size_t length)
 {
-    return length - begin < TILE ? length - begin : TILE;
+    return tide_min_u64(length - begin, TILE);
 }
 
 /* ---- between the model's rows and fp32 tiles ---- */
@@ -286,7 +288,7 @@ size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape)
 
 static size_t query_tiles(size_t sequence_length)
 {
-    return (sequence_length + TILE - 1) / TILE;
+    return tide_ceil_div(sequence_length, TILE);
 }
 
 static void attend_task(const void *arguments, size_t task, size_t member)

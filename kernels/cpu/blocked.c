@@ -10,6 +10,8 @@
  *
  * Every element of C is summed in the order of k, so any thread count gives the same bits.
  */
+#include "base/align.h"
+#include "base/minmax.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/variant.h"
@@ -29,11 +31,6 @@ typedef struct matmul_block {
     size_t rows, columns; /* the block's size: up to BLOCK_M, BLOCK_N */
     float *a, *b, *c;     /* the thread's workspace */
 } matmul_block;
-
-static size_t at_most(size_t wanted, size_t limit)
-{
-    return wanted < limit ? wanted : limit;
-}
 
 /* to[r][c] = from[row + r][column + c]. Rows of `to` begin to_row elements apart, with zeros from `columns`
  * to the padded width. */
@@ -103,7 +100,7 @@ LANES_INLINE void unpack_row(const tide_matmul_args *args, const matmul_block *b
 static void multiply_block(const tide_matmul_args *args, const matmul_block *block)
 {
     for (size_t k = 0; k < args->k; k += BLOCK_K) {
-        const size_t depth = at_most(args->k - k, BLOCK_K);
+        const size_t depth = tide_min_u64(args->k - k, BLOCK_K);
         BY_DTYPE(args->in_dtype, pack_stretch, args, block, k, depth);
         tile_multiply(&(tile_product){.a = block->a,
                                       .a_row = BLOCK_K,
@@ -123,7 +120,7 @@ static void multiply_block(const tide_matmul_args *args, const matmul_block *blo
 
 static size_t block_rows(const tide_matmul_args *args)
 {
-    return (args->m + BLOCK_M - 1) / BLOCK_M;
+    return tide_ceil_div(args->m, BLOCK_M);
 }
 
 static void block_task(const void *arguments, size_t index, size_t member)
@@ -133,8 +130,8 @@ static void block_task(const void *arguments, size_t index, size_t member)
     float *own = (float *)args->workspace + member * THREAD_ELEMENTS;
     multiply_block(args, &(matmul_block){.row = row,
                                          .column = column,
-                                         .rows = at_most(args->m - row, BLOCK_M),
-                                         .columns = at_most(args->n - column, BLOCK_N),
+                                         .rows = tide_min_u64(args->m - row, BLOCK_M),
+                                         .columns = tide_min_u64(args->n - column, BLOCK_N),
                                          .a = own,
                                          .b = own + A_ELEMENTS,
                                          .c = own + A_ELEMENTS + B_ELEMENTS});
@@ -162,7 +159,7 @@ tide_status VARIANT(blocked)(void *stream, const void *arguments)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
                          args->n, args->k, args->workspace_bytes, VARIANT(blocked_workspace_bytes)());
-    tide_team_run_uneven(block_rows(args) * ((args->n + BLOCK_N - 1) / BLOCK_N), block_task, args);
+    tide_team_run_uneven(block_rows(args) * tide_ceil_div(args->n, BLOCK_N), block_task, args);
     return TIDE_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef TIDEPOOL_KERNELS_CPU_COLUMNS_H
 #define TIDEPOOL_KERNELS_CPU_COLUMNS_H
 
+#include "base/align.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 
@@ -14,7 +15,7 @@ enum { BITE_LANES = 2, BITE_COLUMNS = BITE_LANES * LANES, ROW_GROUP = 32 };
 
 static inline size_t columns_bites(size_t width)
 {
-    return (width + BITE_COLUMNS - 1) / BITE_COLUMNS;
+    return tide_ceil_div(width, BITE_COLUMNS);
 }
 
 /* accumulator[begin, begin + BITE_COLUMNS) += sums, up to column `end`. */

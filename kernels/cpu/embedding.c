@@ -5,6 +5,7 @@
  * count gives the same bits. Backward accesses only the rows of dwte that tokens name; the rest of the
  * vocabulary costs nothing.
  */
+#include "base/align.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
@@ -90,6 +91,6 @@ tide_status VARIANT(embedding_backward)(void *stream, const void *arguments)
     const size_t width = args->width;
     (void)stream;
     assert(args->rows == 0 || (args->tokens && args->dout && args->sequence_length > 0));
-    tide_team_run((width + BITE_COLUMNS - 1) / BITE_COLUMNS, args->rows * width, embed_backward_task, args);
+    tide_team_run(tide_ceil_div(width, BITE_COLUMNS), args->rows * width, embed_backward_task, args);
     return TIDE_OK;
 }

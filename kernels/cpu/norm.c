@@ -6,6 +6,7 @@
  * multiply-add. The square of a bf16, fp16 or fp32 number is exact in float64, so a norm is as exact as the
  * stored gradient.
  */
+#include "base/minmax.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
@@ -105,24 +106,14 @@ LANES_INLINE double block_squares(double sum, const void *gradient, size_t begin
     return sum;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sum the part of a block that is in the range; `index` counts blocks from the first that the range meets. */
 static void block_task(const void *arguments, size_t index)
 {
     const tide_gradient_norm_args *args = arguments;
     const size_t first = args->first_element, last = first + args->elements;
     const size_t block = first / TIDE_NORM_BLOCK_ELEMENTS + index;
-    const size_t begin = larger(block * TIDE_NORM_BLOCK_ELEMENTS, first);
-    const size_t end = smaller((block + 1) * TIDE_NORM_BLOCK_ELEMENTS, last);
+    const size_t begin = tide_max_u64(block * TIDE_NORM_BLOCK_ELEMENTS, first);
+    const size_t end = tide_min_u64((block + 1) * TIDE_NORM_BLOCK_ELEMENTS, last);
     const double before = begin % TIDE_NORM_BLOCK_ELEMENTS == 0 ? 0.0 : args->blocks[block];
     args->blocks[block] =
         BY_DTYPE(args->dtype, block_squares, before, args->gradient, begin - first, end - first);
@@ -162,7 +153,7 @@ tide_status VARIANT(loss_sum)(void *stream, const void *arguments)
     (void)stream;
     assert(args->sum && (args->rows == 0 || args->losses));
     for (size_t begin = 0; begin < args->rows; begin += TIDE_NORM_LEAF_ELEMENTS) {
-        const size_t end = smaller(begin + TIDE_NORM_LEAF_ELEMENTS, args->rows);
+        const size_t end = tide_min_u64(begin + TIDE_NORM_LEAF_ELEMENTS, args->rows);
         double leaf = 0.0;
         for (size_t row = begin; row < end; row++)
             leaf += (double)args->losses[row];

@@ -14,6 +14,7 @@
  * relative errors of 2^-45 and 2^-49. A quarter turn is subtracted in two parts, the first of them exactly,
  * so that r is exact to 2^-85; sines and cosines near 0 (below NOTHING) count as in doubt all the same.
  */
+#include "base/minmax.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/philox.h"
 
@@ -172,7 +173,7 @@ static void group_words(const tide_normals_args *args, uint64_t first_block, pai
 void VARIANT(normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values)
 {
     for (size_t done = 0; done < blocks; done += GROUP / 2) {
-        const size_t count = blocks - done < GROUP / 2 ? blocks - done : GROUP / 2;
+        const size_t count = tide_min_u64(blocks - done, GROUP / 2);
         pair_group group;
         group_words(args, first_block + done, &group);
         group_make(&group, args->deviation);

@@ -3,6 +3,7 @@
  * not read the line but is fast only if it fills whole lines. The code therefore writes the two outputs one
  * after the other, a run of elements at a time: the run's input stays in the first-level cache.
  */
+#include "base/align.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
@@ -80,5 +81,5 @@ static void place_task(const void *arguments, size_t run)
 void VARIANT(place)(const tide_place_args *args)
 {
     assert(args->elements == 0 || (args->in && args->out[0]));
-    tide_team_run((args->elements + RUN_ELEMENTS - 1) / RUN_ELEMENTS, args->elements, place_task, args);
+    tide_team_run(tide_ceil_div(args->elements, RUN_ELEMENTS), args->elements, place_task, args);
 }

@@ -7,6 +7,7 @@
  * full relative accuracy where 1 + tanh u cancels. Its derivative needs s (1 - s), where 1 - s is e^-2u s,
  * uncancelled too.
  */
+#include "base/align.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
@@ -15,7 +16,7 @@ enum { RUN_ELEMENTS = 4096, BYTES_PER_ELEMENT = 16 }; /* zero and copy count 16 
 
 static size_t run_count(size_t elements)
 {
-    return (elements + RUN_ELEMENTS - 1) / RUN_ELEMENTS;
+    return tide_ceil_div(elements, RUN_ELEMENTS);
 }
 
 static size_t run_end(size_t run, size_t elements)
@@ -134,7 +135,7 @@ tide_status VARIANT(zero)(void *stream, const void *arguments)
     const size_t elements = args->bytes / BYTES_PER_ELEMENT;
     (void)stream;
     assert(args->bytes == 0 || args->data);
-    tide_team_run((args->bytes + RUN_BYTES - 1) / RUN_BYTES, elements, zero_task, args);
+    tide_team_run(tide_ceil_div(args->bytes, RUN_BYTES), elements, zero_task, args);
     return TIDE_OK;
 }
 
@@ -151,7 +152,7 @@ tide_status VARIANT(copy)(void *stream, const void *arguments)
     const size_t elements = args->bytes / BYTES_PER_ELEMENT;
     (void)stream;
     assert(args->bytes == 0 || (args->in && args->out));
-    tide_team_run((args->bytes + RUN_BYTES - 1) / RUN_BYTES, elements, copy_task, args);
+    tide_team_run(tide_ceil_div(args->bytes, RUN_BYTES), elements, copy_task, args);
     return TIDE_OK;
 }
 

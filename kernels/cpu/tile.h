@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/lanes.h"
 
+#include "base/align.h"
+
 #include <stdbool.h>
 
 enum { TILE_ROWS = LANES == 16 ? 8 : 4, TILE_VECTORS = 2 };
@@ -86,7 +88,7 @@ static inline void tile_multiply(const tile_product *t)
 /* `width` rounded up to whole vectors. */
 static inline size_t tile_pad(size_t width)
 {
-    return (width + LANES - 1) / LANES * LANES;
+    return tide_round_up(width, LANES);
 }
 
 #endif

@@ -27,11 +27,6 @@ enum {
     SUM_IN_FLIGHT = 8, /* blocks that a thread of norm_sum fetches at once */
 };
 
-static __device__ __forceinline__ size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Packs from the begin of one leaf to the next in shared memory. */
 template <typename T> struct leaf_stride {
     enum { packs = TIDE_NORM_LEAF_ELEMENTS / T::per_16_bytes, stride = packs + 1 };
@@ -64,7 +59,7 @@ static __global__ void __launch_bounds__(LEAVES)
     const size_t block = first / TIDE_NORM_BLOCK_ELEMENTS + blockIdx.x;
     const size_t block_begin = block * TIDE_NORM_BLOCK_ELEMENTS;
     const size_t begin = block_begin > first ? block_begin : first;
-    const size_t end = smaller(block_begin + TIDE_NORM_BLOCK_ELEMENTS, last);
+    const size_t end = min(block_begin + TIDE_NORM_BLOCK_ELEMENTS, last);
     const unsigned count = (unsigned)((end - begin + TIDE_NORM_LEAF_ELEMENTS - 1) / TIDE_NORM_LEAF_ELEMENTS);
 #pragma unroll
     for (unsigned i = 0; i < leaf_stride<T>::packs; i++) {

@@ -1,6 +1,7 @@
 /* Rings of CUDA events, and the times between the events. See the header. */
 #include "offload/cuda/cuda_clock.h"
 
+#include "base/minmax.h"
 #include "offload/cuda/cuda_driver.h"
 #include "offload/host_link.h"
 
@@ -173,11 +174,6 @@ uint64_t tide_cuda_clock_record(tide_cuda_clock *clock)
 
 /* --- harvest; the lock is held --- */
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The first entry from `sequence` on that has an event; the last marked one if none before it has. */
 static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
 {
@@ -192,10 +188,11 @@ static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entr
                        uint64_t now_ns)
 {
     const double elapsed_ns = elapsed_ms > 0 ? (double)elapsed_ms * 1e6 : 0;
-    const uint64_t earliest_ns = larger(clock->end_ns, larger(entry->enqueued_ns, clock->unfinished_ns));
+    const uint64_t earliest_ns =
+        tide_max_u64(clock->end_ns, tide_max_u64(entry->enqueued_ns, clock->unfinished_ns));
     const double eviction_ns = (double)(now_ns - clock->end_ns);
     const uint64_t end_ns = elapsed_ns < eviction_ns ? clock->end_ns + (uint64_t)elapsed_ns : now_ns;
-    return larger(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
+    return tide_max_u64(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
 }
 
 /* The next run, up to entry `last`, has passed: count it, report it to the observer, and free its entries. */
@@ -203,7 +200,7 @@ static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
 {
     const uint64_t first = atomic_load(&clock->harvested) + 1;
     const tide_cuda_entry *entry = entry_at(clock, first);
-    const uint64_t begin_ns = larger(clock->end_ns, entry->enqueued_ns);
+    const uint64_t begin_ns = tide_max_u64(clock->end_ns, entry->enqueued_ns);
     assert(begin_ns <= end_ns);
     atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
     clock->end_ns = end_ns;

@@ -1,6 +1,8 @@
 /* Several threads register and unregister the pieces of an extent. See the header. */
 #include "offload/cuda/cuda_pinned.h"
 
+#include "base/align.h"
+#include "base/minmax.h"
 #include "offload/cuda/cuda_driver.h"
 #include "offload/free_memory.h"
 #include "offload/host_extent.h"
@@ -70,7 +72,7 @@ void tide_cuda_unpin(void *address)
 
 static uint32_t piece_count(const tide_cuda_pinned *slots)
 {
-    return (slots->count + slots->slots_per_piece - 1) / slots->slots_per_piece;
+    return (uint32_t)tide_ceil_div(slots->count, slots->slots_per_piece);
 }
 
 static char *piece_address(const tide_cuda_pinned *slots, uint32_t piece)
@@ -90,8 +92,8 @@ static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t t
     const uint64_t most = PIECE_MAX_BYTES / chunk_bytes;
     assert(most > 0);
     const uint64_t least = PIECE_MIN_BYTES > chunk_bytes ? PIECE_MIN_BYTES / chunk_bytes : 1;
-    uint64_t slots = (count + threads - 1) / threads;
-    slots = slots > least ? slots : least;
+    uint64_t slots = tide_ceil_div(count, threads);
+    slots = tide_max_u64(slots, least);
     return (uint32_t)(slots < most ? slots : most);
 }
 
@@ -223,8 +225,8 @@ static uint32_t work_do(pinning_work *work)
 {
     pthread_t helpers[THREADS_MAX];
     const uint32_t pieces = piece_count(work->slots), threads = work->how->threads;
-    uint32_t wanted = threads < pieces ? threads : pieces, started = 0;
-    wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
+    uint32_t wanted = tide_min_u32(threads, pieces), started = 0;
+    wanted = tide_min_u32(wanted, THREADS_MAX);
     while (started < wanted && pthread_create(&helpers[started], NULL, helper_main, work) == 0)
         started++;
     if (started == 0)

@@ -1,11 +1,13 @@
 /* The null device's memory: made-up addresses for its account (account.h). See null_device.c. */
 #include "offload/null/null_device.h"
 
+#include "base/align.h"
+
 #include <assert.h>
 
 static uint64_t address_take(tide_null_device *null, uint64_t bytes, uint64_t alignment_bytes)
 {
-    uint64_t address = (null->address_next + alignment_bytes - 1) & ~(alignment_bytes - 1);
+    uint64_t address = tide_round_up(null->address_next, alignment_bytes);
     null->address_next = address + bytes;
     return address;
 }

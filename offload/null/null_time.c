@@ -1,6 +1,8 @@
 /* The null device's time: commands, events and sleep on the virtual clock. See null_device.c. */
 #include "offload/null/null_device.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,11 +15,6 @@ static uint64_t duration_ns(double amount, double per_second)
 {
     const double ns = per_second > 0 ? amount / per_second * 1e9 + 0.5 : 0;
     return ns < (double)INT64_MAX ? (uint64_t)ns : INT64_MAX;
-}
-
-static uint64_t longer(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
 }
 
 /* How long a kernel takes: as options.kernel_time says if it knows; else by the rates, on the device by
@@ -33,8 +30,8 @@ static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, cons
         return duration_ns(known_ns, 1e9);
     if (stream == TIDE_STREAM_HOST)
         return duration_ns(work->bytes, rates->host_bytes_per_second);
-    return longer(duration_ns(work->flops, rates->flops_per_second),
-                  duration_ns(work->bytes, rates->device_bytes_per_second));
+    return tide_max_u64(duration_ns(work->flops, rates->flops_per_second),
+                        duration_ns(work->bytes, rates->device_bytes_per_second));
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,

@@ -22,6 +22,7 @@
  */
 #include "src/data/data.h"
 
+#include "base/minmax.h"
 #include "src/data/random.h"
 #include "src/data/shard_folder.h"
 #include "src/data/token_file.h"
@@ -455,7 +456,7 @@ static tide_status targets_count(tide_data *data, uint64_t sequence, uint64_t *c
     int32_t tokens[COUNTED_AT_ONCE];
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, part; done < data->seq_len && status == TIDE_OK; done += part) {
-        part = data->seq_len - done < COUNTED_AT_ONCE ? data->seq_len - done : COUNTED_AT_ONCE;
+        part = tide_min_u64(data->seq_len - done, COUNTED_AT_ONCE);
         status = tide_token_file_copy(&shard->file, first + done, part, data->vocab_size, tokens);
         for (uint64_t i = 0; i < part && status == TIDE_OK; i++)
             counts[tokens[i]]++;

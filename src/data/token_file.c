@@ -17,6 +17,7 @@
  */
 #include "src/data/token_file.h"
 
+#include "base/minmax.h"
 #include "src/data/random.h"
 
 #include <assert.h>
@@ -98,7 +99,7 @@ typedef struct shard_header {
 static tide_status read_header(const tide_token_file *file, shard_header *header)
 {
     uint8_t bytes[HEADER_FIELDS_BYTES] = {0};
-    const size_t count = file->file_bytes < sizeof bytes ? (size_t)file->file_bytes : sizeof bytes;
+    const size_t count = tide_min_u64(file->file_bytes, sizeof bytes);
     const tide_status status = read_at(file, 0, bytes, count);
     if (status != TIDE_OK)
         return status;
@@ -275,14 +276,14 @@ static tide_status read_tokens(const tide_token_file *file, uint64_t first, uint
     for (uint64_t done = 0, part; done < count; done += part) {
         const uint64_t most = PIECE_BYTES / file->token_bytes, at = first + done;
         uint32_t highest = 0;
-        part = count - done < most ? count - done : most;
+        part = tide_min_u64(count - done, most);
         const tide_status status =
             read_at(file, file->first_byte + file->token_bytes * at, piece, (size_t)part * file->token_bytes);
         if (status != TIDE_OK)
             return status;
         for (size_t i = 0; i < part; i++) {
             const uint32_t token = load_token(piece, file->token_bytes, i);
-            highest = token > highest ? token : highest;
+            highest = tide_max_u32(token, highest);
             if (tokens != NULL)
                 tokens[done + i] = (int32_t)token;
         }

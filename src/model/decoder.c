@@ -4,6 +4,7 @@
  */
 #include "src/model/decoder_internal.h"
 
+#include "base/align.h"
 #include "kernels/cpu/team.h"
 #include "src/model/rope.h"
 
@@ -307,7 +308,7 @@ static void init_slice(const void *arguments, size_t index)
 
 static void make_range(const init_range *range)
 {
-    const uint64_t slices = (range->count + INIT_SLICE_ELEMENTS - 1) / INIT_SLICE_ELEMENTS;
+    const uint64_t slices = tide_ceil_div(range->count, INIT_SLICE_ELEMENTS);
     tide_team_run(slices, range->count, init_slice, range);
 }
 

@@ -14,6 +14,8 @@
  */
 #include "src/model/decoder_internal.h"
 
+#include "base/minmax.h"
+
 /* Columns of the logits. */
 static size_t vocabulary_rows(const tide_op_builder *builder)
 {
@@ -168,11 +170,6 @@ static void sum_losses(tide_op_builder *builder)
                         (double)tide_loss_sum_flops(&args), (double)tide_loss_sum_bytes(&args));
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Computes the loss from the last residual; with `gradient` the residual becomes its gradient. */
 static void head(tide_op_builder *builder, bool gradient)
 {
@@ -182,13 +179,13 @@ static void head(tide_op_builder *builder, bool gradient)
     void *norm = tide_decoder_take(&builder->cursor, rows * row_bytes);
     float *mean = tide_decoder_take(&builder->cursor, rows * sizeof(float));
     float *rstd = tide_decoder_take(&builder->cursor, rows * sizeof(float));
-    const size_t tile_rows_most = least(rows, builder->model->options.kernels->logit_rows);
+    const size_t tile_rows_most = tide_min_u64(rows, builder->model->options.kernels->logit_rows);
     void *tile = tide_decoder_take(&builder->cursor,
                                    tide_decoder_bytes(builder, tile_rows_most * vocabulary_rows(builder)));
 
     tide_decoder_norm_forward(builder, &last_norm, rows, x, norm, mean, rstd);
     for (size_t first = 0; first < rows; first += tile_rows_most) {
-        const size_t tile_rows = least(rows - first, tile_rows_most);
+        const size_t tile_rows = tide_min_u64(rows - first, tile_rows_most);
         void *tile_norm = (void *)((uintptr_t)norm + first * row_bytes);
         make_logits(builder, tile_rows, tile_norm, tile);
         cross_entropy(builder, first, tile_rows, tile, gradient);

@@ -8,6 +8,7 @@
  */
 #include "src/model/params.h"
 
+#include "base/align.h"
 #include "src/data/random.h"
 
 #include <assert.h>
@@ -77,7 +78,7 @@ size_t tide_model_tensor_count(const tide_model_config *config)
 uint64_t tide_model_vocabulary_rows(const tide_model_config *config)
 {
     const uint64_t multiple = TIDE_MODEL_VOCABULARY_MULTIPLE;
-    return (config->vocab_size + multiple - 1) / multiple * multiple;
+    return tide_round_up(config->vocab_size, multiple);
 }
 
 bool tide_model_has(const tide_model_config *config, tide_role role)

@@ -6,6 +6,8 @@
  */
 #include "src/perf/machine_profile.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,11 +33,6 @@ struct tide_machine_profile_clock {
 
 /* --- kernels that were not measured --- */
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static double seconds_at(double amount, double per_second)
 {
     return per_second > 0 ? amount / per_second : 0;
@@ -44,8 +41,8 @@ static double seconds_at(double amount, double per_second)
 static double roofline_ns(const tide_machine_profile_clock *clock, const tide_work *work)
 {
     const tide_machine_profile *profile = clock->profile;
-    return 1e9 * larger(seconds_at(work->flops, profile->flops_per_second[clock->dtype]),
-                        seconds_at(work->bytes, profile->device_bytes_per_second));
+    return 1e9 * tide_max_f64(seconds_at(work->flops, profile->flops_per_second[clock->dtype]),
+                              seconds_at(work->bytes, profile->device_bytes_per_second));
 }
 
 /* The distance of two amounts, as the logarithm of their ratio; infinite if only one of them is 0. */
@@ -154,11 +151,6 @@ static double slowdown_of(const tide_slowdowns *slowdowns, int stream, unsigned 
     return slowdown > 0 ? slowdown : 1;
 }
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 /* The mean slowdown of a stream beside `set`, if the copies in it load the machine for these shares of the
  * time. */
 static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share,
@@ -194,7 +186,7 @@ static void slowdowns_fill(tide_machine_profile_clock *clock)
                 slowdown = mixed_slowdown(&profile->slowdowns, stream, set, 1, out_share) / in_share;
             if (stream == TIDE_STREAM_OUT)
                 slowdown = mixed_slowdown(&profile->slowdowns, stream, set, in_share, 1) / out_share;
-            clock->slowdowns.of[stream][set] = least(slowdown, 1);
+            clock->slowdowns.of[stream][set] = tide_min_f64(slowdown, 1);
         }
 }
 

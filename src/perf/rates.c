@@ -11,6 +11,7 @@
  */
 #include "src/perf/rates.h"
 
+#include "base/minmax.h"
 #include "kernels/costs.h"
 #include "offload/topology.h"
 #include "src/pool/device_factory.h"
@@ -80,11 +81,6 @@ static tide_status kernel_time(bench *run, tide_stream stream, tide_access acces
     return status;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The size of the operands that the host's memory limits: half the usual one if less than four times that is
  * free. */
 static uint64_t host_bytes(void)
@@ -125,7 +121,7 @@ static tide_status region_fill(bench *run, uint64_t chunk_bytes)
     for (uint64_t at = 0; at < run->region_bytes && status == TIDE_OK; at += chunk_bytes) {
         const tide_copy_args copy = {.in = ops->slot_address(run->device, TIDE_TIER_DEVICE, 0),
                                      .out = run->region + at,
-                                     .bytes = least(chunk_bytes, run->region_bytes - at)};
+                                     .bytes = tide_min_u64(chunk_bytes, run->region_bytes - at)};
         status = ops->launch(run->device, TIDE_STREAM_COMPUTE, &work, run->kernels->copy, &copy, sizeof copy);
     }
     return status == TIDE_OK ? bench_wait(run, TIDE_STREAM_COMPUTE) : status;
@@ -285,8 +281,8 @@ static tide_status map_measure(bench *run, void *place, tide_rates *rates)
         const uint64_t mapped = ops->now_ns(run->device);
         if (status == TIDE_OK)
             status = ops->unmap(run->device, 1, place);
-        map_ns = least(map_ns, mapped - begin);
-        unmap_ns = least(unmap_ns, ops->now_ns(run->device) - mapped);
+        map_ns = tide_min_u64(map_ns, mapped - begin);
+        unmap_ns = tide_min_u64(unmap_ns, ops->now_ns(run->device) - mapped);
     }
     if (status == TIDE_OK) {
         rates->map_ns = map_ns;
@@ -350,15 +346,16 @@ static tide_status bench_run(bench *run, const tide_device_factory *factory, tid
 static uint64_t chunk_clamp(const tide_device_factory *factory, uint64_t chunk_bytes)
 {
     return chunk_bytes < factory->chunk_bytes_min ? factory->chunk_bytes_min
-                                                  : least(chunk_bytes, chunk_bytes_most);
+                                                  : tide_min_u64(chunk_bytes, chunk_bytes_most);
 }
 
 static tide_status measure(const tide_device_factory *factory, uint32_t threads, tide_rates *measured)
 {
     const bool gpu = factory->module != NULL;
     bench run = {.kernels = factory->kernels, .best_ns = UINT64_MAX};
-    run.region_bytes = gpu ? least(gpu_region_bytes, factory->available_bytes / 4) : host_bytes();
-    run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
+    run.region_bytes = gpu ? tide_min_u64(gpu_region_bytes, factory->available_bytes / 4) : host_bytes();
+    run.operand_bytes_least =
+        gpu ? tide_min_u64(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
     run.host_slots =
         gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many slots for the host's AdamW */
     const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,

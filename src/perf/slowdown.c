@@ -8,6 +8,8 @@
  */
 #include "src/perf/slowdown.h"
 
+#include "base/align.h"
+#include "base/minmax.h"
 #include "kernels/kernels.h"
 #include "src/pool/device_factory.h"
 
@@ -113,16 +115,6 @@ static tide_status set_run(bench *run, unsigned set)
     return status;
 }
 
-static double least(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* How many commands the stream completed between two times. Commands that are partly inside count in part;
  * the gap after a command belongs to it. */
 static double done_between(const load *of, double begin_ns, double end_ns)
@@ -130,7 +122,8 @@ static double done_between(const load *of, double begin_ns, double end_ns)
     double done = 0;
     for (uint32_t i = 0; i + 1 < of->count; i++) {
         const double lasted = of->begin_ns[i + 1] - of->begin_ns[i],
-                     inside = least(of->begin_ns[i + 1], end_ns) - most(of->begin_ns[i], begin_ns);
+                     inside =
+                         tide_min_f64(of->begin_ns[i + 1], end_ns) - tide_max_f64(of->begin_ns[i], begin_ns);
         done += inside > 0 && lasted > 0 ? inside / lasted : 0;
     }
     return done;
@@ -146,15 +139,15 @@ static bool set_conclude(const bench *run, unsigned set, tide_slowdowns *slowdow
         const load *of = &run->loads[stream];
         if ((set & 1u << stream) == 0)
             continue;
-        begin_ns = most(begin_ns, of->begin_ns[0]);
-        end_ns = least(end_ns, of->begin_ns[of->count - 1]);
+        begin_ns = tide_max_f64(begin_ns, of->begin_ns[0]);
+        end_ns = tide_min_f64(end_ns, of->begin_ns[of->count - 1]);
     }
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         const load *of = &run->loads[stream];
         if ((set & 1u << stream) != 0)
             slowdowns->of[stream][set] =
                 end_ns > begin_ns
-                    ? least(1, done_between(of, begin_ns, end_ns) * of->alone_ns / (end_ns - begin_ns))
+                    ? tide_min_f64(1, done_between(of, begin_ns, end_ns) * of->alone_ns / (end_ns - begin_ns))
                     : 1;
     }
     return end_ns > begin_ns;
@@ -276,7 +269,7 @@ static tide_status bench_run(bench *run, tide_slowdowns *slowdowns, double *laun
             status = alone_measure(run, streams[i]);
     }
     for (unsigned set = 1; set <= all && status == TIDE_OK; set++) {
-        if ((set & ~all) != 0 || (set & (set - 1)) == 0)
+        if ((set & ~all) != 0 || tide_is_power_of_two(set))
             continue;
         bool together = false;
         for (int attempt = 0; attempt < ATTEMPTS && status == TIDE_OK && !together; attempt++) {

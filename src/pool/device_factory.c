@@ -1,6 +1,7 @@
 /* Looks up a device's name. The CPU's kernels need no preparing; a GPU's come with its module. */
 #include "src/pool/device_factory.h"
 
+#include "base/minmax.h"
 #include "kernels/gpu_sizes.h"
 #include "src/pool/internal.h"
 #include "src/pool/planned.h"
@@ -35,8 +36,7 @@ static tide_status find_gpu(const tide_module *module, uint32_t ordinal, tide_gp
 
 static uint64_t chunk_bytes_min(const tide_gpu *gpu)
 {
-    return gpu->granularity_bytes > TIDE_GPU_CHUNK_BYTES_LEAST ? gpu->granularity_bytes
-                                                               : TIDE_GPU_CHUNK_BYTES_LEAST;
+    return tide_max_u64(gpu->granularity_bytes, TIDE_GPU_CHUNK_BYTES_LEAST);
 }
 
 static tide_status find_cuda(const char *device, tide_device_factory *factory)

@@ -1,6 +1,7 @@
 /* Makes a pool: checks and completes the options, creates the objects and connects them. */
 #include "src/pool/internal.h"
 
+#include "base/align.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -113,9 +114,8 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
                            (unsigned long long)options->chunk_bytes,
                            tide_device_factory_is_null(options->device) ? "a GPU" : options->device,
                            (unsigned long long)factory->chunk_bytes_min);
-    assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
-    options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
-                             (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
+    assert(status != TIDE_OK || tide_is_power_of_two(options->chunk_bytes));
+    options->staging_bytes = tide_round_up(options->staging_bytes, 2 * TIDE_ALIGNMENT_BYTES);
     return status;
 }
 

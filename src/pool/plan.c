@@ -9,6 +9,8 @@
  */
 #include "src/pool/internal.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,16 +120,6 @@ static uint64_t plan_op(const tide_pool *pool, tide_pool_op *op, uint64_t worksp
     return plan_accumulators(pool, op, true, plan_accumulators(pool, op, false, offset));
 }
 
-static uint64_t largest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Plan the region's layout; sets the accumulator offsets of ops and params. Needs a manager with all ops. */
 static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
@@ -143,7 +135,7 @@ static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layo
     region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
     for (uint32_t i = 0; i < pool->model.op_count; i++)
         region->total_bytes =
-            largest(region->total_bytes, plan_op(pool, &pool->model.ops[i], region->workspace_offset));
+            tide_max_u64(region->total_bytes, plan_op(pool, &pool->model.ops[i], region->workspace_offset));
     assert(region_is_valid(region));
 }
 
@@ -172,8 +164,8 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
                                   const tide_slot_needs *needs)
 {
     const bool state_there = pool->context.options.placement != TIDE_PLACEMENT_HOST;
-    return largest(needs->device_slots,
-                   (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
+    return tide_max_u64(needs->device_slots,
+                        (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
 
 /* The most host slots that a run takes beside so many on the device: with one fewer, more chunks would move.
@@ -202,7 +194,7 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         there = fits ? upto : there; /* state shared with the next chunk goes back and forth */
         elsewhere += !fits;
     }
-    return largest(state - there, 1) + elsewhere;
+    return tide_max_u64(state - there, 1) + elsewhere;
 }
 
 /* Refuse the device budget; the message names a chunk size with which it would suffice, if there is one. */
@@ -282,7 +274,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 {
     const uint64_t slots = budget > other ? (budget - other) / chunk : 0;
     assert(chunk > 0 && most <= UINT32_MAX);
-    return (uint32_t)least(slots, most);
+    return (uint32_t)tide_min_u64(slots, most);
 }
 
 /* The most that a default device budget may be: pinned host memory takes page tables on the device. */
@@ -316,7 +308,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
         device_available(pool, host_memory_bytes != 0 ? host_memory_bytes : all * chunk + plan->buffer_bytes);
     plan->device_memory_bytes = device_memory_bytes != 0
                                     ? device_memory_bytes
-                                    : least(plan->full_device_bytes, plan->device_available_bytes);
+                                    : tide_min_u64(plan->full_device_bytes, plan->device_available_bytes);
     plan->device_slots = slots_of(plan->device_memory_bytes, plan->region_bytes, chunk, full_device);
     if (refuse && plan->device_slots < needs.device_slots)
         return refuse_device(pool, plan, plan->device_memory_bytes);
@@ -326,11 +318,12 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
 
     const uint64_t elsewhere =
         needs.total_slots > plan->device_slots ? needs.total_slots - plan->device_slots : 0;
-    const uint64_t least_host = largest(needs.host_slots, elsewhere);
-    const uint64_t most_host = largest(least_host, all);
+    const uint64_t least_host = tide_max_u64(needs.host_slots, elsewhere);
+    const uint64_t most_host = tide_max_u64(least_host, all);
     plan->least_host_bytes = least_host * chunk + plan->buffer_bytes;
     plan->full_host_bytes =
-        largest(least_host, full_host_slots(pool, layout, plan->device_slots)) * chunk + plan->buffer_bytes;
+        tide_max_u64(least_host, full_host_slots(pool, layout, plan->device_slots)) * chunk +
+        plan->buffer_bytes;
     plan->host_memory_bytes = host_memory_bytes != 0 ? host_memory_bytes : plan->full_host_bytes;
     plan->host_slots = slots_of(plan->host_memory_bytes, plan->buffer_bytes, chunk, most_host);
     if (refuse && plan->host_slots < least_host)

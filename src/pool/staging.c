@@ -2,6 +2,8 @@
  * halves. */
 #include "src/pool/internal.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -114,7 +116,7 @@ static tide_status transfer(tide_pool *pool, const void *region, const void *mem
     char *inside = (char *)(uintptr_t)region, *outside = (char *)(uintptr_t)memory;
     tide_status status = TIDE_OK;
     for (size_t done = 0, piece; done < bytes && status == TIDE_OK; done += piece) {
-        piece = bytes - done < half_bytes(pool) ? bytes - done : half_bytes(pool);
+        piece = tide_min_u64(bytes - done, half_bytes(pool));
         status = to_region ? write_piece(pool, inside + done, outside + done, piece)
                            : read_piece(pool, outside + done, inside + done, piece);
     }

@@ -1,19 +1,10 @@
 #include "src/pool/stall.h"
 
+#include "base/minmax.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
 
 #include <assert.h>
-
-static uint64_t later(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
-static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
 
 static uint64_t now_ns(const tide_stalls *stalls)
 {
@@ -35,7 +26,7 @@ static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, 
 /* The begin of the idle time that is not counted yet. */
 static uint64_t idle_since(const tide_stalls *stalls)
 {
-    return later(stalls->compute_end_ns, stalls->settled_ns);
+    return tide_max_u64(stalls->compute_end_ns, stalls->settled_ns);
 }
 
 /* --- held back, and left idle --- */
@@ -65,7 +56,7 @@ void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32
         return;
     }
     if (command != TIDE_STALL_BETWEEN)
-        tell_caller(stalls, idle_ns, earlier(begin_ns, stalls->late_until_ns), where);
+        tell_caller(stalls, idle_ns, tide_min_u64(begin_ns, stalls->late_until_ns), where);
     if (command == TIDE_STALL_WAIT)
         add(stalls, site == TIDE_SITE_COMPUTE_UPDATE ? TIDE_STALL_UPDATE : TIDE_STALL_LINK, begin_ns, end_ns,
             where);
@@ -119,12 +110,12 @@ static void settle(tide_stalls *stalls)
     if (statistics.pending[TIDE_STREAM_COMPUTE] == 0) {
         const uint64_t idle_ns = idle_since(stalls);
         tide_trace_event where = stalls->tracer->here;
-        tell_caller(stalls, idle_ns, earlier(stalls->since_ns, stalls->late_until_ns), &where);
+        tell_caller(stalls, idle_ns, tide_min_u64(stalls->since_ns, stalls->late_until_ns), &where);
         if (stalls->cause != TIDE_STALL_NORM) {
             where.chunk = stalls->chunk;
             where.ended_by = ended_by(stalls);
         }
-        add(stalls, stalls->cause, later(idle_ns, stalls->since_ns), end_ns, &where);
+        add(stalls, stalls->cause, tide_max_u64(idle_ns, stalls->since_ns), end_ns, &where);
         stalls->settled_ns = end_ns;
     }
     assert(stalls->since_ns <= end_ns);

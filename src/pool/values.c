@@ -2,6 +2,8 @@
  * poisoning. */
 #include "src/pool/internal.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -113,7 +115,7 @@ static tide_status access_range(tide_pool *pool, const range *all)
                                        .values_dtype = all->dtype};
         tide_use uses[2];
         const uint32_t chunks = find_value(context, begin + done, &request, &count, uses);
-        count = all->count - done < count ? all->count - done : count;
+        count = tide_min_u64(all->count - done, count);
         request.count = count;
         assert(count > 0);
         status = access_chunk(pool, &request, uses, chunks);

@@ -8,6 +8,7 @@
  */
 #include "src/trace/trace.h"
 
+#include "base/align.h"
 #include "src/files/json_line.h"
 #include "src/pool/layout.h"
 #include "src/trace/trace_fields.h"
@@ -66,7 +67,7 @@ static bool trace_is_valid(const tide_trace *trace)
 {
     const uint64_t capacity = trace->options.ring_events;
     return trace->recorded >= trace->drained && trace->recorded - trace->drained <= capacity &&
-           (capacity & (capacity - 1)) == 0 && trace->steps_told - trace->steps_written <= STEPS_MAX;
+           tide_is_power_of_two(capacity) && trace->steps_told - trace->steps_written <= STEPS_MAX;
 }
 #endif
 
@@ -385,7 +386,7 @@ static void wake_init(pthread_cond_t *wake)
 tide_status tide_trace_open(const char *path, const tide_trace_options *options, tide_trace **trace)
 {
     const uint32_t ring_events = options->ring_events;
-    assert(ring_events >= 8 && (ring_events & (ring_events - 1)) == 0);
+    assert(ring_events >= 8 && tide_is_power_of_two(ring_events));
     tide_trace *made = calloc(1, sizeof *made);
     tide_trace_event *events = calloc(ring_events, sizeof *events);
     tide_status status = TIDE_OK;

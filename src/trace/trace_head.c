@@ -1,5 +1,6 @@
 #include "src/trace/trace_head.h"
 
+#include "base/minmax.h"
 #include "src/files/json_line.h"
 #include "src/pool/device_factory.h"
 #include "src/pool/layout.h"
@@ -215,30 +216,24 @@ static tide_status activations_write(head_writer *it)
 
 /* --- all lines --- */
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* A bound of a line's length: the longest text, escaped, and the longest list, with three numbers an
  * entry. */
 static size_t line_bytes_max(const head_writer *it)
 {
     size_t text = strlen(it->head->machine), list = it->model->param_count;
     for (uint32_t i = 0; i < it->head->setting_count; i++)
-        text = larger(text, strlen(it->head->settings[i].name) + strlen(it->head->settings[i].value));
+        text = tide_max_u64(text, strlen(it->head->settings[i].name) + strlen(it->head->settings[i].value));
     for (uint32_t i = 0; i < it->model->param_count; i++)
-        text = larger(text, strlen(it->model->params[i].name));
+        text = tide_max_u64(text, strlen(it->model->params[i].name));
     for (uint32_t i = 0; i < it->model->activation_count; i++)
-        text = larger(text, strlen(it->model->activations[i].name));
+        text = tide_max_u64(text, strlen(it->model->activations[i].name));
     for (uint32_t i = 0; i < it->model->op_count; i++) {
         const tide_op_description *op = &it->model->ops[i].description;
-        text = larger(text, strlen(op->name));
-        list = larger(list, (size_t)op->param_count + op->activation_count);
+        text = tide_max_u64(text, strlen(op->name));
+        list = tide_max_u64(list, (size_t)op->param_count + op->activation_count);
     }
-    list = larger(list,
-                  /* a chunk has fewer segments than there are params */
-                  tide_layout_chunk_count(it->layout));
+    /* a chunk has fewer segments than there are params */
+    list = tide_max_u64(list, tide_layout_chunk_count(it->layout));
     return 1024 + 6 * text + 68 * list;
 }
 

@@ -1,6 +1,7 @@
 /* Default options, the values that replace defaults, and refusals that do not depend on memory. */
 #include "src/train/trainer_internal.h"
 
+#include "base/minmax.h"
 #include "src/checkpoint/loss_scale.h"
 #include "src/pool/device_factory.h"
 
@@ -55,14 +56,9 @@ static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
     return 1;
 }
 
-static uint64_t least_of(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t default_warmup(uint64_t steps)
 {
-    return least_of(steps / DEFAULT_WARMUP_SHARE, DEFAULT_WARMUP_STEPS);
+    return tide_min_u64(steps / DEFAULT_WARMUP_SHARE, DEFAULT_WARMUP_STEPS);
 }
 
 static tide_status resolve_sequence(tide_trainer_options *options)
@@ -138,7 +134,7 @@ static tide_status resolve_floor(tide_trainer_options *options)
 /* The decay comes after the warm-up, so it has at most the steps that the warm-up leaves. */
 static tide_status resolve_decay(tide_trainer_options *options)
 {
-    const uint64_t left = options->steps - least_of(options->warmup_steps, options->steps);
+    const uint64_t left = options->steps - tide_min_u64(options->warmup_steps, options->steps);
     const uint64_t share = options->steps / DEFAULT_DECAY_SHARE;
     if (options->schedule != TIDE_LR_WSD) {
         if (options->decay_steps == 0)
@@ -147,7 +143,7 @@ static tide_status resolve_decay(tide_trainer_options *options)
                          (unsigned long long)options->decay_steps, tide_lr_shape_name(options->schedule));
     }
     if (options->decay_steps == 0)
-        options->decay_steps = least_of(share > 0 ? share : 1, left);
+        options->decay_steps = tide_min_u64(share > 0 ? share : 1, left);
     if (options->decay_steps <= left)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,

@@ -25,6 +25,8 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "base/align.h"
+#include "base/minmax.h"
 #include "offload/free_memory.h"
 #include "src/pool/device_factory.h"
 
@@ -113,16 +115,6 @@ typedef struct free_memory {
 
 /* --- recompute --- */
 
-static uint64_t at_most(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t at_least(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* How many device bytes ops use when `saved_blocks` blocks save their activations. `none_saved`: the plan in
  * which no block saves them. */
 static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_block_bytes,
@@ -131,7 +123,7 @@ static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_blo
     const uint64_t chunk = none_saved->chunk_bytes;
     const uint64_t activation_bytes =
         none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
-    const uint64_t activation_chunks = (activation_bytes + chunk - 1) / chunk;
+    const uint64_t activation_chunks = tide_ceil_div(activation_bytes, chunk);
     const uint64_t spare = 1;
     return none_saved->region_bytes +
            (none_saved->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
@@ -143,7 +135,7 @@ static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
     const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device_bytes;
     if (memory->host_bytes == 0)
         return UINT64_MAX;
-    return at_least((memory->host_bytes - at_most(shared, memory->host_bytes)) / 5 * 4, 1);
+    return tide_max_u64((memory->host_bytes - tide_min_u64(shared, memory->host_bytes)) / 5 * 4, 1);
 }
 
 /* Do both budgets together hold all chunks, with one slot to spare for a chunk that moves? */
@@ -154,10 +146,10 @@ static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_byte
     const uint64_t activation_bytes =
         none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
     const uint64_t chunks = none_saved->chunks[TIDE_SPACE_PARAM] + none_saved->chunks[TIDE_SPACE_STATE] +
-                            (activation_bytes + chunk - 1) / chunk;
+                            tide_ceil_div(activation_bytes, chunk);
     return device_bytes / 2 + host_bytes / 2 > UINT64_MAX / 4 ||
-           chunks + spare <= (device_bytes - at_most(none_saved->region_bytes, device_bytes)) / chunk +
-                                 (host_bytes - at_most(none_saved->buffer_bytes, host_bytes)) / chunk;
+           chunks + spare <= (device_bytes - tide_min_u64(none_saved->region_bytes, device_bytes)) / chunk +
+                                 (host_bytes - tide_min_u64(none_saved->buffer_bytes, host_bytes)) / chunk;
 }
 
 /* The largest default device budget. */
@@ -190,7 +182,7 @@ static tide_status saved_automatically(const tide_trainer_options *options, uint
     if (status != TIDE_OK)
         return status;
     if (options->pool.device_memory_bytes == 0)
-        limit_bytes = at_most(limit_bytes, none_saved.device_available_bytes);
+        limit_bytes = tide_min_u64(limit_bytes, none_saved.device_available_bytes);
     const uint64_t host_bytes = options->pool.host_memory_bytes != 0 ? options->pool.host_memory_bytes
                                                                      : host_most(memory, limit_bytes);
     uint32_t blocks = reached_blocks(options, variant);
@@ -229,7 +221,7 @@ static uint64_t default_device(const tide_pool_plan *plan, const free_memory *me
 {
     if (memory->device_bytes != UINT64_MAX)
         return plan->device_memory_bytes;
-    return at_least(at_most(plan->full_device_bytes, device_most(memory)), plan->least_device_bytes);
+    return tide_max_u64(tide_min_u64(plan->full_device_bytes, device_most(memory)), plan->least_device_bytes);
 }
 
 /* Choose the budgets that the caller left at 0. On the null device the pool's own choice stays: as many bytes
@@ -252,7 +244,7 @@ static tide_status choose_budgets(const tide_trainer_options *options, const fre
     if (status != TIDE_OK)
         return status;
     if (host == 0 && memory->host_bytes != 0)
-        host = at_most(plan.full_host_bytes, host_most(memory, device));
+        host = tide_min_u64(plan.full_host_bytes, host_most(memory, device));
     return tide_pool_set_budgets(pool, device, host);
 }
 

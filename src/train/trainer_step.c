@@ -11,6 +11,7 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "base/align.h"
 #include "src/checkpoint/loss_scale.h"
 
 #include <math.h>
@@ -194,7 +195,7 @@ static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double 
 static uint64_t evaluation_batches(const tide_trainer *trainer)
 {
     const uint64_t sequences = tide_data_count(trainer->data).validation_sequences;
-    const uint64_t filled = (sequences + trainer->plan.batch_sequences - 1) / trainer->plan.batch_sequences;
+    const uint64_t filled = tide_ceil_div(sequences, trainer->plan.batch_sequences);
     return filled < trainer->eval_batches ? filled : trainer->eval_batches;
 }
 

@@ -7,6 +7,7 @@
  * with two threads, 6.0 against 9.0 with one; not cached 1.5 (dd: 1.4 to 2.2) against 0.4 to 0.7. A mapping
  * would also need a handler of SIGBUS.
  */
+#include "base/align.h"
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
 
@@ -68,7 +69,7 @@ static tide_status read_values(const tide_weights *weights, size_t tensor, uint6
                               .to_bytes = widened ? sizeof(float) : element_bytes,
                               .values = values,
                               .error = &error};
-    tide_team_run_uneven((size_t)((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS), slice_read, &range);
+    tide_team_run_uneven(tide_ceil_div(count, SLICE_ELEMENTS), slice_read, &range);
     const int failed = atomic_load(&error);
     return failed == 0 ? TIDE_OK : tide_file_fail(place->file, "read", failed);
 }

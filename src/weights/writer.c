@@ -5,6 +5,7 @@
  * The buffer holds a part of a tensor as fp32 and, behind that, the same values rounded. */
 #include "src/weights/writer.h"
 
+#include "base/align.h"
 #include "kernels/cpu/team.h"
 #include "src/files/printable.h"
 #include "src/safetensors/safetensors.h"
@@ -63,7 +64,7 @@ static tide_status values_round(const writing *it, const tide_weights_tensor *te
                          " of tensor %s is %g, fp16 ends at 65504: use bf16 or fp32",
                          first + bad, tide_printable(tensor->name).text, (double)it->values[bad]);
     const rounding round = {dtype, it->values, it->rounded, count};
-    tide_team_run((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS, count, slice_round, &round);
+    tide_team_run(tide_ceil_div(count, SLICE_ELEMENTS), count, slice_round, &round);
     return TIDE_OK;
 }
 

@@ -15,6 +15,7 @@
  * stay zero. */
 #include "tests/bench/bench_step.h"
 
+#include "base/minmax.h"
 #include "kernels/costs.h"
 #include "offload/host_link.h"
 
@@ -45,11 +46,6 @@ static occupation occupation_from_now(double seconds)
     return (occupation){.duration_ns = (uint64_t)(seconds * 1e9), .enqueued_ns = tide_host_now_ns()};
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The time at which a kernel begins to which the thread comes at `now_ns`. */
 static uint64_t begin_of(uint64_t enqueued_ns, uint64_t now_ns)
 {
@@ -76,7 +72,7 @@ static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
     if (stream_clock.compute) {
         compute_ns += duration_ns;
         /* the time by which this sleep is shorter */
-        overslept_ns += least(now_ns - begin_ns, duration_ns);
+        overslept_ns += tide_min_u64(now_ns - begin_ns, duration_ns);
     }
 }
 

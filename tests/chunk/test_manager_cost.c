@@ -9,6 +9,8 @@
  */
 #include "chunk/manager_internal.h"
 
+#include "base/minmax.h"
+
 #include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -276,11 +278,6 @@ static double nanoseconds_now(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 /* Nanoseconds that next, begin and end take for an op with one resident chunk out of `params`, in steps that
  * follow the recording. */
 static double time_resident_ops(uint32_t params)
@@ -321,7 +318,7 @@ static double time_resident_ops(uint32_t params)
                 fail();
         }
         if (round > 1)
-            least = smaller(least, nanoseconds_now() - began);
+            least = tide_min_f64(least, nanoseconds_now() - began);
         assert_int_equal(tide_manager_step_end(t.manager), TIDE_OK);
     }
     tide_manager_destroy(t.manager);

@@ -1,5 +1,6 @@
 #include "tools/plan/plan_advice.h"
 
+#include "base/align.h"
 #include "kernels/gpu_sizes.h"
 #include "src/model/family.h"
 #include "tools/train/stop.h"
@@ -288,7 +289,7 @@ static uint64_t step_of(uint64_t bytes)
 
 static uint64_t up(uint64_t bytes)
 {
-    return (bytes + step_of(bytes) - 1) / step_of(bytes) * step_of(bytes);
+    return tide_round_up(bytes, step_of(bytes));
 }
 
 static bool fits(const tide_trainer_options *options, const tide_machine_profile *profile,

@@ -10,6 +10,7 @@
  */
 #include "tools/trace/trace_columns.h"
 
+#include "base/minmax.h"
 #include "src/trace/trace_fields.h"
 #include "tools/trace/trace_text.h"
 
@@ -340,11 +341,6 @@ static uint64_t place_of(const tide_trace_event *event)
     return event->device + 5 * (event->host + 3 * (event->content + 6 * (uint64_t)flags));
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void column_write(const tide_trace_columns *columns, const kind_columns *kind,
                          const column_plan *column, base64_writer *writer)
 {
@@ -354,14 +350,14 @@ static void column_write(const tide_trace_columns *columns, const kind_columns *
         const tide_trace_event *event = &columns->model->events[i];
         if (!is_told(columns, kind->kind, i))
             continue;
-        uint64_t begin = later(event->begin_ns, start), number = 0;
+        uint64_t begin = tide_max_u64(event->begin_ns, start), number = 0;
         switch (column->how) {
         case HOW_DELTA:
             number_put(writer, begin - before);
             before = begin;
             break;
         case HOW_LENGTH:
-            number_put(writer, later(event->end_ns, begin) - begin);
+            number_put(writer, tide_max_u64(event->end_ns, begin) - begin);
             break;
         case HOW_NEAR:
             number = number_of(column->field, event);

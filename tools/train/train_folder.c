@@ -14,6 +14,7 @@
  */
 #include "tools/train/train_folder.h"
 
+#include "base/minmax.h"
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/free_space.h"
@@ -252,11 +253,6 @@ static tide_status advise(const char *dir, const tide_checkpoint_saves *saves, c
     return status;
 }
 
-static uint64_t at_most(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sets *bytes to the size of the export if it goes to the same disk as `dir`; else leaves it. */
 static tide_status beside(const char *dir, const tide_export *export, uint64_t *bytes)
 {
@@ -315,7 +311,7 @@ static tide_status free_space_check(const tide_train_settings *settings, const t
     if (status != TIDE_OK)
         return status;
     const int error = files->free_space(files->context, settings->checkpoint, &free_bytes);
-    free_bytes -= at_most(beside_bytes, free_bytes);
+    free_bytes -= tide_min_u64(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
         return TIDE_OK; /* if the system can't tell the free space, a save that fails will */
     return space_refuse(settings, options, &saves, needed, free_bytes, beside_bytes > 0);
