@@ -15,7 +15,7 @@
 #ifndef TIDEPOOL_KERNELS_ADAM_MATH_H
 #define TIDEPOOL_KERNELS_ADAM_MATH_H
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 #include <math.h>
 

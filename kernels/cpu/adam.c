@@ -35,9 +35,9 @@
  */
 #include "base/align.h"
 #include "base/minmax.h"
+#include "base/team.h"
 #include "kernels/costs.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 #include <stdatomic.h>

@@ -12,7 +12,7 @@
  */
 #include "base/align.h"
 #include "base/minmax.h"
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/matmul_shape.h"

@@ -8,8 +8,8 @@
 #define TIDEPOOL_KERNELS_CPU_COLUMNS_H
 
 #include "base/align.h"
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 
 enum { BITE_LANES = 2, BITE_COLUMNS = BITE_LANES * LANES, ROW_GROUP = 32 };
 

@@ -1,7 +1,7 @@
 /* Chooses the variant that this machine runs, and describes it for `tidepool info`. */
 #include "kernels/cpu/cpu.h"
+#include "base/team.h"
 #include "kernels/cpu/matmul_onednn.h"
-#include "kernels/cpu/team.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Internals of the CPU kernels: one source, from which one table is built for each instruction set.
  *
- * The build compiles every file of this folder but cpu.c, team.c and matmul_onednn.c once for each
+ * The build compiles every file of this folder but cpu.c and matmul_onednn.c once for each
  * instruction set ("variant"): AVX-512, AVX2 with FMA, and portable (the compiler's baseline). It passes
  * TIDE_CPU_VARIANT, and the code names its kernels VARIANT(gelu), so that the three have different names. At
  * run time tide_kernels_cpu returns the best table that the machine can run and that ONEDNN_MAX_CPU_ISA,

@@ -5,8 +5,8 @@
  * than storing it. The code sums stretches of STRETCH_ELEMENTS in fp32 vectors and adds the stretches in
  * float64, since a plain fp32 sum of so many terms would lose a digit.
  */
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { STRETCH_ELEMENTS = 1024 };

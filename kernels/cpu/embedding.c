@@ -6,8 +6,8 @@
  * vocabulary costs nothing.
  */
 #include "base/align.h"
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 /* Columns of one task (a bite): one cache line of bf16 or two of fp32. */

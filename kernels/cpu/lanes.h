@@ -8,7 +8,7 @@
 #ifndef TIDEPOOL_KERNELS_CPU_LANES_H
 #define TIDEPOOL_KERNELS_CPU_LANES_H
 
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 #include "tidepool/types.h"
 
 #include <math.h>

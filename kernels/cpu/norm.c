@@ -7,8 +7,8 @@
  * stored gradient.
  */
 #include "base/minmax.h"
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { NORM_LANES = 8, DOUBLES = LANES / 2, PARTS = NORM_LANES / DOUBLES };

@@ -15,8 +15,8 @@
  * so that r is exact to 2^-85; sines and cosines near 0 (below NOTHING) count as in doubt all the same.
  */
 #include "base/minmax.h"
+#include "base/philox.h"
 #include "kernels/cpu/variant.h"
-#include "kernels/philox.h"
 
 #include <math.h>
 

@@ -4,8 +4,8 @@
  * after the other, a run of elements at a time: the run's input stays in the first-level cache.
  */
 #include "base/align.h"
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 #include <stdbool.h>

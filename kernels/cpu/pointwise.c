@@ -8,8 +8,8 @@
  * uncancelled too.
  */
 #include "base/align.h"
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { RUN_ELEMENTS = 4096, BYTES_PER_ELEMENT = 16 }; /* zero and copy count 16 bytes as an element */

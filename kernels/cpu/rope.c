@@ -1,6 +1,6 @@
 /* Rotary positions: in every head of a row each pair is rotated by the angle of the row's position. */
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 LANES_INLINE void turn_row(const tide_rope_args *args, size_t row, tide_dtype dtype)

@@ -1,7 +1,7 @@
 /* SwiGLU's gate. silu(x) = x s with s = 1 / (1 + e^-x); its derivative is s + x s (1 - s). The code computes
  * 1 - s as e^-x s, without cancellation. */
+#include "base/team.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 LANES_INLINE void gate_row(const tide_swiglu_args *args, size_t row, tide_dtype dtype)

@@ -32,8 +32,8 @@
 #ifndef TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 #define TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 
+#include "base/fp16.h"
 #include "kernels/cuda/launchers.h"
-#include "kernels/fp16.h"
 
 #if defined(__CUDACC__)
 

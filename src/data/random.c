@@ -7,7 +7,7 @@
  *     counter = { block low, block high, item, use }     key = { seed low, seed high }
  *
  * Philox was chosen over a splitmix-based hash of the counter because it is published with test vectors and
- * passes BigCrush for every key; it costs about 10 multiplications a block of four words (kernels/philox.h).
+ * passes BigCrush for every key; it costs about 10 multiplications a block of four words (base/philox.h).
  *
  * Normals come from Box-Muller in double precision: two words give two values, and none is rejected, so
  * element i does not depend on others. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations. The CPU's
@@ -20,8 +20,8 @@
  */
 #include "src/data/random.h"
 
+#include "base/philox.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/philox.h"
 
 #include <assert.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "src/model/decoder_internal.h"
 
 #include "base/align.h"
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 #include "src/model/rope.h"
 
 #include <stdio.h>

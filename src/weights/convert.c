@@ -6,7 +6,7 @@
  * arrays. */
 #include "src/weights/convert.h"
 
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Converts values between fp32 and the dtypes of files, at the speed of memory. The results are bit for bit
- * those of kernels/bf16.h and kernels/fp16.h; the loops take no branches, so that the compiler can vectorize
+ * those of base/bf16.h and base/fp16.h; the loops take no branches, so that the compiler can vectorize
  * them for every instruction set. The processor must round to nearest.
  */
 #ifndef TIDE_WEIGHTS_CONVERT_H

@@ -46,7 +46,7 @@ TIDE_NODISCARD tide_status tide_weights_open_on(const tide_files *files, const c
 
 /* Read elements [first, first + count) of a tensor as fp32; `tensor` is its number in the names. Exact; a NaN
  * of F16 becomes quiet. Allocates nothing. On failure the content of `values` is undefined. Runs on the
- * caller's team of threads (kernels/cpu/team.h); several threads may call it at once. ARGUMENT: no such
+ * caller's team of threads (base/team.h); several threads may call it at once. ARGUMENT: no such
  * tensor or elements. IO, CORRUPT: the file can't be read any more, or has become shorter. */
 TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first,
                                              uint64_t count, float *values);

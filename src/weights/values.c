@@ -11,7 +11,7 @@
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
 
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 #include "src/files/printable.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
 #include "src/weights/writer.h"
 
 #include "base/align.h"
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 #include "src/files/printable.h"
 #include "src/safetensors/safetensors.h"
 #include "src/weights/convert.h"

@@ -1,6 +1,6 @@
 /* Exports of a model to a Hugging Face folder: the exact bytes of its files, sidecar files, refusals.
  * Whatever fails, the folder is there complete or not at all, and nothing else is left behind. */
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 #include "kernels/kernels.h"
 #include "src/checkpoint/check.h"
 #include "src/export/config_text.h"

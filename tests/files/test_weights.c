@@ -1,8 +1,8 @@
 /* Folders of weights: valid ones are read to the bit, and every damage, fault and lack of memory ends in a
  * status. */
 #include "tests/files/test_weights.h"
-#include "kernels/cpu/team.h"
-#include "kernels/fp16.h"
+#include "base/fp16.h"
+#include "base/team.h"
 #include "src/data/random.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/fake_memory.h"

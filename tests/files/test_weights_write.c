@@ -1,7 +1,7 @@
 /* Writing folders of weights: they can be read again, they have the bytes that safetensors and
  * transformers write, and every fault ends in a status. */
-#include "kernels/cpu/team.h"
-#include "kernels/fp16.h"
+#include "base/fp16.h"
+#include "base/team.h"
 #include "src/data/random.h"
 #include "src/weights/convert.h"
 #include "src/weights/reader.h"

@@ -3,8 +3,8 @@
  * fp32 once; if the algorithm splits it, once for each part. */
 #include "tests/gpu/fake_cublaslt_objects.h"
 
-#include "kernels/bf16.h"
-#include "kernels/fp16.h"
+#include "base/bf16.h"
+#include "base/fp16.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>

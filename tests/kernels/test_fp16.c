@@ -8,7 +8,7 @@
 #include "tests/kernels/test_kernels.h"
 #include "tests/support/test_thin.h"
 
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 
 /* The value of an fp16 by its format: sign, 5 bits of exponent biased by 15, 10 bits of fraction. The
  * caller excludes NaNs. */

@@ -20,8 +20,8 @@
 
 #include <math.h>
 
+#include "base/fp16.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/fp16.h"
 #include "tests/kernels/test_mirrors.h"
 
 #if TIDE_HAVE_OPENMP

@@ -2,7 +2,7 @@
  * every instruction set. */
 #include "tests/kernels/test_kernels.h"
 
-#include "kernels/philox.h"
+#include "base/philox.h"
 
 enum { BLOCKS = 1 << 18 };
 

@@ -1,5 +1,5 @@
 /* The team of threads inside a CPU kernel: which processors it runs on and how many threads it has. */
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 #include "tests/kernels/test_kernels.h"
 
 #include <pthread.h>

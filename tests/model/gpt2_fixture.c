@@ -1,7 +1,7 @@
 #include "tests/model/gpt2_fixture.h"
 
-#include "kernels/bf16.h"
-#include "kernels/fp16.h"
+#include "base/bf16.h"
+#include "base/fp16.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/bf16.h"
-#include "kernels/fp16.h"
+#include "base/bf16.h"
+#include "base/fp16.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
 

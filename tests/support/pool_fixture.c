@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 
 #include <string.h>
 

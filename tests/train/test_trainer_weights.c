@@ -1,7 +1,7 @@
 /* A trainer that begins with a folder of weights. Its values must be the folder's under all budgets. It must
  * refuse a folder that does not fit the model before it builds anything. An export must reproduce the
  * folder. */
-#include "kernels/fp16.h"
+#include "base/fp16.h"
 #include "kernels/kernels.h"
 #include "src/data/random.h"
 #include "src/export/weight_list.h"

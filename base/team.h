@@ -15,8 +15,8 @@
  * matrix product 3.24 ms, an update of 1 Mi parameters 0.97 ms; with OMP_WAIT_POLICY=passive 3.24 and 1.02
  * ms. A thread pool of our own would gain nothing.
  */
-#ifndef TIDEPOOL_KERNELS_CPU_TEAM_H
-#define TIDEPOOL_KERNELS_CPU_TEAM_H
+#ifndef TIDE_BASE_TEAM_H
+#define TIDE_BASE_TEAM_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* Philox 4x32-10 (Salmon et al., SC'11), for callers that need one block and for kernels that make many at
  * once. */
-#ifndef TIDEPOOL_KERNELS_PHILOX_H
-#define TIDEPOOL_KERNELS_PHILOX_H
+#ifndef TIDE_BASE_PHILOX_H
+#define TIDE_BASE_PHILOX_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/team.h"
+#include "base/team.h"
 
 #include "kernels/kernels.h"
 #include "tide_config.h"

@@ -6,10 +6,10 @@
  * update has the same bits wherever it runs. The conversion to fp32 is exact; a NaN keeps sign and payload
  * and becomes quiet, as with F16C.
  */
-#ifndef TIDEPOOL_KERNELS_FP16_H
-#define TIDEPOOL_KERNELS_FP16_H
+#ifndef TIDE_BASE_FP16_H
+#define TIDE_BASE_FP16_H
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 typedef uint16_t tide_fp16;
 

@@ -5,8 +5,8 @@
  * so that every instruction set and the GPU give the same bits and denormals survive. A NaN is truncated and
  * made quiet instead of rounded, since the carry could turn it into an infinity.
  */
-#ifndef TIDEPOOL_KERNELS_BF16_H
-#define TIDEPOOL_KERNELS_BF16_H
+#ifndef TIDE_BASE_BF16_H
+#define TIDE_BASE_BF16_H
 
 #include <stdint.h>
 #include <string.h>
