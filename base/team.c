@@ -1,6 +1,5 @@
 #include "base/team.h"
 
-#include "kernels/kernels.h"
 #include "tide_config.h"
 
 #include <assert.h>
@@ -12,7 +11,7 @@
 /* With fewer elements the calling thread finishes before the team is awake. */
 enum { TEAM_ELEMENTS_MIN = 16384 };
 
-static int thread_count = 1; /* set at start, before any kernel runs; read by all */
+static int thread_count = 1; /* set at start, before any team runs; read by all */
 
 void tide_team_configure(int threads)
 {
@@ -20,14 +19,14 @@ void tide_team_configure(int threads)
     thread_count = TIDE_HAVE_OPENMP ? threads : 1;
 }
 
-int tide_kernels_cpu_threads(void)
+int tide_team_threads(void)
 {
     return thread_count;
 }
 
 /* The size of the calling thread's team: the configured number, but at most the number set in this thread; a
  * thread bound to a node has set it to the number of the node's processors. */
-static int team_threads(void)
+static int calling_threads(void)
 {
 #if TIDE_HAVE_OPENMP
     const int most = omp_get_max_threads();
@@ -39,7 +38,7 @@ static int team_threads(void)
 
 void tide_team_run(size_t count, size_t elements, tide_team_task task, const void *arguments)
 {
-    const int threads = team_threads();
+    const int threads = calling_threads();
     if (threads == 1 || count == 1 || elements < TEAM_ELEMENTS_MIN) {
         for (size_t index = 0; index < count; index++)
             task(arguments, index);
@@ -52,7 +51,7 @@ void tide_team_run(size_t count, size_t elements, tide_team_task task, const voi
 
 void tide_team_run_uneven(size_t count, tide_team_member_task task, const void *arguments)
 {
-    const int threads = team_threads();
+    const int threads = calling_threads();
     if (threads == 1 || count == 1) {
         for (size_t index = 0; index < count; index++)
             task(arguments, index, 0);

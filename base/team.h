@@ -1,13 +1,14 @@
-/* The team: the threads that run a kernel. Only this file and team.c use OpenMP's functions.
+/* The team: the threads that run a kernel, or convert weights. Only this file and team.c use OpenMP's
+ * functions.
  *
- * A kernel is cut into tasks that write to different places, so that it does not matter which thread runs
+ * Work is cut into tasks that write to different places, so that it does not matter which thread runs
  * which task. A team of one runs a plain loop instead of a parallel region, since libgomp allocates at each
  * region of one thread, and nothing may be allocated in steady state.
  *
  * Every stream's thread has a team of its own, which its first kernel makes. The team's threads inherit the
  * affinity of the stream's thread: code that binds that thread to processors before its first kernel also
  * binds the team, unless OMP_PROC_BIND is set. A team is never larger than the thread number set in the
- * stream's thread (omp_set_num_threads), however many threads the kernels are configured for.
+ * stream's thread (omp_set_num_threads), however many threads are configured.
  *
  * Threads that spin at the end of a region do not slow other teams. libgomp spins long only while all teams
  * together have no more threads than there are processors; with a second team it spins for some microseconds.
@@ -20,14 +21,17 @@
 
 #include <stddef.h>
 
-/* Set the number that tide_kernels_cpu_threads returns. tide_kernels_cpu_configure calls this, and its
- * conditions apply. */
+/* Set the number of threads of each team, 1 or more (a build without OpenMP uses one), while no team runs.
+ * Before the first call the number is 1. The trainer calls tide_kernels_cpu_configure, which calls this. */
 void tide_team_configure(int threads);
 
-/* Run task `index` of a kernel. */
+/* The configured number. */
+int tide_team_threads(void);
+
+/* Run task `index`. */
 typedef void (*tide_team_task)(const void *arguments, size_t index);
 
-/* Run task `index` of a kernel in thread `member` of the team, 0 to tide_kernels_cpu_threads() - 1; each
+/* Run task `index` in thread `member` of the team, 0 to tide_team_threads() - 1; each
  * thread uses its own part of the workspace. */
 typedef void (*tide_team_member_task)(const void *arguments, size_t index, size_t member);
 

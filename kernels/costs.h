@@ -3,7 +3,7 @@
 #ifndef TIDEPOOL_KERNELS_COSTS_H
 #define TIDEPOOL_KERNELS_COSTS_H
 
-#include "kernels/kernels.h"
+#include "kernels/arguments.h"
 
 static inline uint64_t tide_embedding_flops(const tide_embedding_args *args)
 {

@@ -1,12 +1,9 @@
-/* Sizes that a plan for a GPU needs, also on a machine without a GPU. Both the CUDA module's kernels and the
- * null device that imitates a GPU use them. */
+/* Sizes of a GPU's kernels. A machine without a GPU needs them to plan for one (planned_gpu.c). */
 #ifndef TIDEPOOL_KERNELS_GPU_SIZES_H
 #define TIDEPOOL_KERNELS_GPU_SIZES_H
 
-#include "kernels/kernels.h"
+#include "kernels/arguments.h"
 
-/* The smallest chunk: the granularity of mappings. */
-#define TIDE_GPU_CHUNK_BYTES_LEAST (UINT64_C(2) << 20)
 /* tide_kernels.logit_rows on a GPU */
 #define TIDE_GPU_LOGIT_ROWS 4096
 /* The largest workspace that a product gets; cuBLASLt may use less. */

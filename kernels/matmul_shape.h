@@ -2,7 +2,7 @@
 #ifndef TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 #define TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 
-#include "kernels/kernels.h"
+#include "kernels/arguments.h"
 
 /* NULL if the shape keeps the rules of tide_matmul_args, except those for GELU; otherwise the broken rule, in
  * words. */

@@ -22,6 +22,9 @@ struct tide_kernels;
 
 enum { TIDE_MODULE_VERSION = 1, TIDE_GPUS_MAX = 64 };
 
+/* The smallest chunk on a GPU: the unit of its mappings. */
+#define TIDE_GPU_CHUNK_BYTES_LEAST (UINT64_C(2) << 20)
+
 /* A GPU that CUDA sees. */
 typedef struct tide_gpu {
     char name[96];

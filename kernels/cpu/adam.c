@@ -36,9 +36,9 @@
 #include "base/align.h"
 #include "base/minmax.h"
 #include "base/team.h"
-#include "kernels/costs.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/kernels.h"
 
 #include <stdatomic.h>
 
@@ -187,7 +187,7 @@ static void share_task(const void *arguments, size_t share)
 static void run_segments(const tide_adamw_args *args, segment_run run)
 {
     _Atomic size_t taken[SHARES_MAX];
-    const size_t shares = tide_min_u64((size_t)tide_kernels_cpu_threads(), SHARES_MAX);
+    const size_t shares = tide_min_u64((size_t)tide_team_threads(), SHARES_MAX);
     assert(args->segment_count == 0 || args->segments);
     const size_t elements = (size_t)tide_adamw_segments_elements(args->segments, args->segment_count);
     const size_t share_elements = tide_round_up(tide_ceil_div(elements, shares), SHARE_UNIT_ELEMENTS);

@@ -283,7 +283,7 @@ static size_t whole_bytes(size_t elements)
 
 size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape)
 {
-    return (size_t)tide_kernels_cpu_threads() * whole_bytes(forward_elements(tile_pad(shape->head_width)));
+    return (size_t)tide_team_threads() * whole_bytes(forward_elements(tile_pad(shape->head_width)));
 }
 
 static size_t query_tiles(size_t sequence_length)
@@ -455,7 +455,7 @@ LANES_INLINE void attend_backward(const tide_attention_backward_args *args, size
 size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape)
 {
     const size_t elements = backward_elements(shape->sequence_length, tile_pad(shape->head_width));
-    return (size_t)tide_kernels_cpu_threads() * whole_bytes(elements);
+    return (size_t)tide_team_threads() * whole_bytes(elements);
 }
 
 static void attend_backward_task(const void *arguments, size_t task, size_t member)

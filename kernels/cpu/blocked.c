@@ -165,7 +165,7 @@ tide_status VARIANT(blocked)(void *stream, const void *arguments)
 
 size_t VARIANT(blocked_workspace_bytes)(void)
 {
-    return (size_t)tide_kernels_cpu_threads() * THREAD_ELEMENTS * sizeof(float);
+    return (size_t)tide_team_threads() * THREAD_ELEMENTS * sizeof(float);
 }
 
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes)

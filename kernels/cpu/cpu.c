@@ -75,6 +75,17 @@ const tide_kernels *tide_kernels_cpu(void)
     return &tide_cpu_variant_best()->kernels;
 }
 
+void tide_kernels_cpu_normals(const tide_normals_args *args, uint64_t first_block, size_t blocks,
+                              float *values)
+{
+    tide_cpu_variant_best()->normals(args, first_block, blocks, values);
+}
+
+void tide_kernels_cpu_place(const tide_place_args *args)
+{
+    tide_cpu_variant_best()->place(args);
+}
+
 void tide_kernels_cpu_configure(int threads)
 {
     tide_team_configure(threads);

@@ -23,35 +23,15 @@ typedef enum tide_cpu_isa {
     TIDE_CPU_ISA_COUNT,
 } tide_cpu_isa;
 
-/* A stream of random numbers, and the standard deviation of the normals made from it (normals.c). */
-typedef struct tide_normals_args {
-    uint32_t key[2];    /* Philox's key */
-    uint32_t stream[2]; /* the last two words of Philox's counter; the first two are the block's number */
-    double deviation;
-} tide_normals_args;
-
-/* A copy of values into memory that is not read soon. out[0] and, unless NULL, out[1] get all values, rounded
- * to nearest even to out_dtype. If the instruction set has streaming stores, they bypass the caches.
- * Alignment: the element's. */
-typedef struct tide_place_args {
-    const void *in;
-    void *out[2];
-    size_t elements;
-    tide_dtype in_dtype, out_dtype[2];
-} tide_place_args;
-
 /* The kernels for one instruction set. `blocked` is the built-in matrix product; `kernels` uses it in a build
  * without oneDNN, and for products that oneDNN declines (matmul_onednn.h). */
 typedef struct tide_cpu_variant {
     tide_kernels kernels;
     tide_kernel blocked;
     size_t (*blocked_workspace_bytes)(void);
-    /* Make four values per block of the random stream, from `first_block` on: standard normals times the
-     * deviation, rounded once. Every variant gives the same bits. Not launched: it runs in the calling
-     * thread. */
+    /* tide_kernels_cpu_normals; every variant gives the same bits */
     void (*normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
-    /* Not launched: it runs in the calling thread and its team. */
-    void (*place)(const tide_place_args *args);
+    void (*place)(const tide_place_args *args); /* tide_kernels_cpu_place */
 } tide_cpu_variant;
 
 /* A variant, or NULL if this machine or this build does not have it; ignores ONEDNN_MAX_CPU_ISA. */

@@ -27,6 +27,7 @@
  * serve one run at a time.
  */
 #include "kernels/cpu/matmul_onednn.h"
+#include "base/team.h"
 #include "kernels/cpu/onednn_version.h"
 #include "kernels/matmul_shape.h"
 
@@ -83,7 +84,7 @@ static tide_status library_fail(const tide_matmul_args *shape, dnnl_status_t sta
 static void use_threads(void)
 {
     if (omp_set_num_threads)
-        omp_set_num_threads(tide_kernels_cpu_threads());
+        omp_set_num_threads(tide_team_threads());
 }
 
 static dnnl_status_t library_open(void)

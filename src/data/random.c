@@ -21,7 +21,7 @@
 #include "src/data/random.h"
 
 #include "base/philox.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <string.h>
@@ -54,7 +54,6 @@ double tide_random_uniform(uint64_t seed, tide_random_use use, uint32_t item, ui
 void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint64_t first, uint64_t count,
                          double deviation, float *values)
 {
-    const tide_cpu_variant *cpu = tide_cpu_variant_best();
     const tide_normals_args args = {.key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
                                     .stream = {item, (uint32_t)use},
                                     .deviation = deviation};
@@ -62,13 +61,13 @@ void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint
         const uint64_t element = first + done, lane = element % BLOCK_WORDS;
         const uint64_t blocks = lane == 0 ? (count - done) / BLOCK_WORDS : 0;
         if (blocks > 0) {
-            cpu->normals(&args, element / BLOCK_WORDS, blocks, values + done);
+            tide_kernels_cpu_normals(&args, element / BLOCK_WORDS, blocks, values + done);
             done += blocks * BLOCK_WORDS;
             continue;
         }
         /* The range begins or ends inside a block. */
         float block[BLOCK_WORDS];
-        cpu->normals(&args, element / BLOCK_WORDS, 1, block);
+        tide_kernels_cpu_normals(&args, element / BLOCK_WORDS, 1, block);
         for (uint64_t at = lane; at < BLOCK_WORDS && done < count; at++)
             values[done++] = block[at];
     }

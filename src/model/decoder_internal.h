@@ -19,7 +19,7 @@
 
 #include "src/model/decoder.h"
 
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 #include "src/model/family.h"
 
 typedef struct tide_op_builder tide_op_builder;

@@ -12,7 +12,7 @@
 #include "src/perf/rates.h"
 
 #include "base/minmax.h"
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 #include "offload/topology.h"
 #include "src/pool/device_factory.h"
 

@@ -1,6 +1,6 @@
 #include "src/perf/tune.h"
 
-#include "kernels/gpu_sizes.h"
+#include "offload/module.h"
 
 #include <stdio.h>
 #include <string.h>

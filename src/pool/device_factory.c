@@ -2,9 +2,7 @@
 #include "src/pool/device_factory.h"
 
 #include "base/minmax.h"
-#include "kernels/gpu_sizes.h"
 #include "src/pool/internal.h"
-#include "src/pool/planned.h"
 
 #include <assert.h>
 #include <inttypes.h>

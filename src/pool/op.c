@@ -8,7 +8,7 @@
  */
 #include "src/pool/internal.h"
 
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* The work of one task: the functions of the host executor, and the kernels on the update stream. */
 #include "src/pool/running_tasks.h"
 
-#include "kernels/costs.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -139,7 +138,7 @@ static tide_status set_values(const tide_access_request *request, void *kept)
         place.out[1] = (char *)request->slots[1] + request->param_offset_bytes;
         place.out_dtype[1] = request->context->options.dtype;
     }
-    tide_cpu_variant_best()->place(&place);
+    tide_kernels_cpu_place(&place);
     return TIDE_OK;
 }
 

@@ -2,7 +2,7 @@
  * given up. op.c has the ops. */
 #include "src/pool/internal.h"
 
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <math.h>

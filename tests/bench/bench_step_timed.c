@@ -16,7 +16,7 @@
 #include "tests/bench/bench_step.h"
 
 #include "base/minmax.h"
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 #include "offload/host_link.h"
 
 #include <assert.h>

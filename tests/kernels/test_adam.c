@@ -1,6 +1,6 @@
 /* AdamW's update and restore. The update is compared with a float64 reference; its bits must not depend on
  * the instruction set, the number of threads or how the params are cut into segments. */
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 #include "tests/kernels/test_kernels.h"
 
 /* Consecutive params and their optimizer state. */

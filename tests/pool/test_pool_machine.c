@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/team.h"
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
@@ -27,7 +28,7 @@ static void threads_are_the_processors_that_the_process_may_use(void **state)
     tide_pool_options_default(&options);
     assert_ok(tide_pool_create(&options, &pool));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-    assert_int_equal(tide_kernels_cpu_threads(), 1);
+    assert_int_equal(tide_team_threads(), 1);
     tide_pool_destroy(pool);
 }
 

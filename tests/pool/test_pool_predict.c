@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/team.h"
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/interpose.h"
@@ -551,9 +552,9 @@ static void a_shadow_leaves_the_kernels_threads_alone(void **state)
     fixture r = fixture_create(&options);
     measure(&r, 4);
     tide_kernels_cpu_configure(2);
-    const int threads = tide_kernels_cpu_threads();
+    const int threads = tide_team_threads();
     predict(&r);
-    assert_int_equal(tide_kernels_cpu_threads(), threads);
+    assert_int_equal(tide_team_threads(), threads);
     tide_pool_destroy(r.pool);
 }
 

@@ -1,7 +1,7 @@
 #include "tools/plan/plan_advice.h"
 
 #include "base/align.h"
-#include "kernels/gpu_sizes.h"
+#include "offload/module.h"
 #include "src/model/family.h"
 #include "tools/train/stop.h"
 #include "tools/units.h"

@@ -8,7 +8,7 @@
 #ifndef TIDE_TESTS_BENCH_GPU_H
 #define TIDE_TESTS_BENCH_GPU_H
 
-#include "kernels/costs.h"
+#include "kernels/kernels.h"
 #include "tests/support/bench.h"
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,5 @@
-#include "src/pool/planned.h"
-
 #include "kernels/gpu_sizes.h"
+#include "kernels/kernels.h"
 #include "kernels/matmul_shape.h"
 
 #include <pthread.h>
