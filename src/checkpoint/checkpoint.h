@@ -16,8 +16,8 @@
 #ifndef TIDE_CHECKPOINT_CHECKPOINT_H
 #define TIDE_CHECKPOINT_CHECKPOINT_H
 
+#include "base/files.h"
 #include "src/checkpoint/train_state.h"
-#include "src/files/files.h"
 #include "tidepool/types.h"
 
 #include <stdbool.h>

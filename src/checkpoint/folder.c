@@ -17,8 +17,8 @@
  */
 #include "src/checkpoint/folder.h"
 
+#include "base/owner.h"
 #include "src/checkpoint/manifest.h"
-#include "src/files/owner.h"
 
 #include <assert.h>
 #include <errno.h>

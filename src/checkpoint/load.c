@@ -14,10 +14,10 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
+#include "base/printable.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"
-#include "src/files/printable.h"
 
 #include <assert.h>
 #include <errno.h>

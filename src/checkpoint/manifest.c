@@ -18,9 +18,9 @@
  */
 #include "src/checkpoint/manifest.h"
 
+#include "base/printable.h"
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/train_state_json.h"
-#include "src/files/printable.h"
 #include "src/safetensors/json.h"
 
 #include <assert.h>

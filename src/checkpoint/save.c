@@ -21,11 +21,11 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
+#include "base/owner.h"
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"
-#include "src/files/owner.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "src/checkpoint/tensors.h"
 
-#include "src/files/printable.h"
+#include "base/printable.h"
 
 #include <string.h>
 

@@ -13,9 +13,9 @@
  */
 #include "src/checkpoint/train_state.h"
 
+#include "base/printable.h"
 #include "src/checkpoint/loss_scale.h"
 #include "src/checkpoint/train_state_json.h"
-#include "src/files/printable.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
 

@@ -5,11 +5,11 @@
  */
 #include "src/export/export_internal.h"
 
+#include "base/whole.h"
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/export/weight_list.h"
-#include "src/files/whole.h"
 
 #include <assert.h>
 #include <errno.h>

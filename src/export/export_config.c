@@ -1,8 +1,8 @@
 /* The config.json of an export: the source model's, byte for byte but for the dtype, or one made anew. */
 #include "src/export/export_internal.h"
 
+#include "base/whole.h"
 #include "src/export/config_text.h"
-#include "src/files/whole.h"
 #include "src/model/config_json.h"
 
 #include <stdlib.h>

@@ -3,9 +3,9 @@
  * is the user's, or a complete model that could not be renamed: it is never removed. */
 #include "src/export/export_internal.h"
 
+#include "base/owner.h"
+#include "base/whole.h"
 #include "src/checkpoint/folder.h"
-#include "src/files/owner.h"
-#include "src/files/whole.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* Copies a model's sidecar files: those that belong to it besides the weights. */
 #include "src/export/export_internal.h"
 
+#include "base/whole.h"
 #include "base/write_error.h"
 #include "src/checkpoint/folder.h"
-#include "src/files/whole.h"
 
 #include <errno.h>
 #include <fnmatch.h>

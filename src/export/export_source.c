@@ -2,8 +2,8 @@
  * checkpoints can copy them. */
 #include "src/export/export_internal.h"
 
-#include "src/files/printable.h"
-#include "src/files/whole.h"
+#include "base/printable.h"
+#include "base/whole.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Finds a model by its name: a preset, or the path of a config.json, which config_json.c reads. */
 #include "src/model/family.h"
 
-#include "src/files/files.h"
+#include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

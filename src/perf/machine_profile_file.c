@@ -1,7 +1,7 @@
 /* A machine profile as JSON. Writer and reader use one table of fields, so that both know the same ones. */
+#include "base/printable.h"
+#include "base/whole.h"
 #include "base/write_error.h"
-#include "src/files/printable.h"
-#include "src/files/whole.h"
 #include "src/perf/machine_profile.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef TIDE_SAFETENSORS_FILE_H
 #define TIDE_SAFETENSORS_FILE_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 #include "tidepool/status.h"
 
 enum { TIDE_FILE_PATH_BYTES = 4096, TIDE_FILE_CLOSED = -1 };

@@ -2,7 +2,7 @@
 #ifndef TIDE_SAFETENSORS_JSON_H
 #define TIDE_SAFETENSORS_JSON_H
 
-#include "src/files/printable.h"
+#include "base/printable.h"
 #include "tidepool/status.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * demands. */
 #include "src/safetensors/safetensors.h"
 
-#include "src/files/printable.h"
+#include "base/printable.h"
 #include "src/safetensors/json.h"
 
 #include <assert.h>

@@ -9,7 +9,7 @@
 #include "src/trace/trace.h"
 
 #include "base/align.h"
-#include "src/files/json_line.h"
+#include "base/json_line.h"
 #include "src/pool/layout.h"
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_head.h"

@@ -1,7 +1,7 @@
 #include "src/trace/trace_head.h"
 
+#include "base/json_line.h"
 #include "base/minmax.h"
-#include "src/files/json_line.h"
 #include "src/pool/device_factory.h"
 #include "src/pool/layout.h"
 #include "src/trace/trace_fields.h"

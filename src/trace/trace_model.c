@@ -7,7 +7,7 @@
  */
 #include "src/trace/trace_model.h"
 
-#include "src/files/files.h"
+#include "base/files.h"
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_read.h"
 

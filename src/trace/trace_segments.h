@@ -10,7 +10,7 @@
 #ifndef TIDE_TRACE_TRACE_SEGMENTS_H
 #define TIDE_TRACE_TRACE_SEGMENTS_H
 
-#include "src/files/output_file.h"
+#include "base/output_file.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Writes the metrics file, one line a step: see metrics.h. */
 #include "src/train/metrics.h"
 
-#include "src/files/json_line.h"
-#include "src/files/output_file.h"
+#include "base/json_line.h"
+#include "base/output_file.h"
 #include "src/train/metrics_trim.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 #ifndef TIDE_TRAIN_METRICS_TRIM_H
 #define TIDE_TRAIN_METRICS_TRIM_H
 
-#include "src/files/output_file.h"
+#include "base/output_file.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 #include "src/weights/index.h"
 
-#include "src/files/printable.h"
+#include "base/printable.h"
 #include "src/safetensors/json.h"
 
 #include <stdlib.h>

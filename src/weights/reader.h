@@ -11,7 +11,7 @@
 #ifndef TIDE_WEIGHTS_READER_H
 #define TIDE_WEIGHTS_READER_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 #include "src/weights/tensor.h"
 
 /* The tensors that the folder must hold. They and their names must stay until the weights are closed. */

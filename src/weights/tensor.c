@@ -1,6 +1,6 @@
 #include "src/weights/tensor.h"
 
-#include "src/files/printable.h"
+#include "base/printable.h"
 
 #include <assert.h>
 #include <stdio.h>

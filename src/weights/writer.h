@@ -3,7 +3,7 @@
 #ifndef TIDE_WEIGHTS_WRITER_H
 #define TIDE_WEIGHTS_WRITER_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 #include "src/weights/tensor.h"
 #include "tidepool/pool.h"
 

@@ -1,12 +1,12 @@
 /* Exports of a model to a Hugging Face folder: the exact bytes of its files, sidecar files, refusals.
  * Whatever fails, the folder is there complete or not at all, and nothing else is left behind. */
 #include "base/fp16.h"
+#include "base/whole.h"
 #include "kernels/kernels.h"
 #include "src/checkpoint/check.h"
 #include "src/export/config_text.h"
 #include "src/export/export.h"
 #include "src/export/weight_list.h"
-#include "src/files/whole.h"
 #include "src/weights/reader.h"
 #include "tests/files/test_checkpoint.h"
 #include "tests/support/assert_ok.h"

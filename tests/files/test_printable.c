@@ -1,5 +1,5 @@
 /* Text from files, made printable for messages. */
-#include "src/files/printable.h"
+#include "base/printable.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The writers of files that other programs read: JSON lines and metrics. */
-#include "src/files/json_line.h"
+#include "base/json_line.h"
 #include "src/train/metrics.h"
 
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #ifndef TIDE_TESTS_FAKE_FILES_H
 #define TIDE_TESTS_FAKE_FILES_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 
 typedef struct fake_files fake_files;
 

@@ -4,9 +4,9 @@
  * (not with --quick). If it is damaged, the command checks the earlier ones in the same way until it finds a
  * complete one, because the user wants to resume from that.
  */
+#include "base/json_line.h"
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
-#include "src/files/json_line.h"
 #include "tools/checkpoint/checkpoint_options.h"
 #include "tools/command.h"
 #include "tools/plan/model_text.h"

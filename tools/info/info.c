@@ -1,8 +1,8 @@
 /* tidepool info: prints the machine, its NUMA nodes, its GPUs (or why there are none), measured rates, and
  * the libraries of this build, as text or as one line of JSON with the same facts. */
+#include "base/json_line.h"
 #include "kernels/kernels.h"
 #include "offload/topology.h"
-#include "src/files/json_line.h"
 #include "src/perf/rates.h"
 #include "src/pool/device_factory.h"
 #include "tide_config.h"

@@ -1,5 +1,5 @@
+#include "base/json_line.h"
 #include "chunk/layout.h"
-#include "src/files/json_line.h"
 #include "tools/plan/plan_print.h"
 
 enum { JSON_BYTES = 32768 };

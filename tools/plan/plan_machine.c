@@ -1,8 +1,8 @@
 #include "tools/plan/plan_machine.h"
 
+#include "base/files.h"
 #include "offload/free_memory.h"
 #include "offload/topology.h"
-#include "src/files/files.h"
 #include "src/perf/measure.h"
 #include "src/perf/microbenchmark.h"
 #include "src/perf/performance_model.h"

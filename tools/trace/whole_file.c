@@ -1,7 +1,7 @@
 #include "tools/trace/whole_file.h"
 
+#include "base/files.h"
 #include "base/write_error.h"
-#include "src/files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 #include "tools/train/file_use.h"
 
+#include "base/files.h"
 #include "src/checkpoint/folder.h"
 #include "src/export/export.h"
-#include "src/files/files.h"
 
 #include <assert.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 #include "tools/tune/tune_json.h"
 
-#include "src/files/json_line.h"
+#include "base/json_line.h"
 #include "tools/tune/choice_text.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Makes text from files safe to print in messages. */
-#ifndef TIDE_FILES_PRINTABLE_H
-#define TIDE_FILES_PRINTABLE_H
+#ifndef TIDE_BASE_PRINTABLE_H
+#define TIDE_BASE_PRINTABLE_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "src/files/owner.h"
+#include "base/owner.h"
 
 #include <errno.h>
 #include <stdio.h>

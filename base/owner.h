@@ -14,10 +14,10 @@
  *
  * All functions return 0 or an errno.
  */
-#ifndef TIDE_FILES_OWNER_H
-#define TIDE_FILES_OWNER_H
+#ifndef TIDE_BASE_OWNER_H
+#define TIDE_BASE_OWNER_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 
 #define TIDE_OWNER_SUFFIX ".lock"
 

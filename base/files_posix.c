@@ -1,6 +1,6 @@
 /* The operating system's files, as a tide_files table. Handles are file descriptors. Interrupted calls are
  * repeated. */
-#include "src/files/files.h"
+#include "base/files.h"
 
 #include <assert.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* A message is one line on a terminal, so text from a file must neither end the line nor send control
  * characters to the terminal. */
-#include "src/files/printable.h"
+#include "base/printable.h"
 
 #include "base/text.h"
 

@@ -4,8 +4,8 @@
  * Every function returns 0 or an errno, and sets outputs on success only. Callers write the messages, since
  * they know the file's purpose.
  */
-#ifndef TIDE_FILES_FILES_H
-#define TIDE_FILES_FILES_H
+#ifndef TIDE_BASE_FILES_H
+#define TIDE_BASE_FILES_H
 
 #include <errno.h>
 #include <stdbool.h>

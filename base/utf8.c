@@ -1,4 +1,4 @@
-#include "src/files/utf8.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* Reads and writes small files as a whole, and removes folders, through a tide_files table. All return 0 or
  * an errno. */
-#ifndef TIDE_FILES_WHOLE_H
-#define TIDE_FILES_WHOLE_H
+#ifndef TIDE_BASE_WHOLE_H
+#define TIDE_BASE_WHOLE_H
 
-#include "src/files/files.h"
+#include "base/files.h"
 
 /* Read a file of at most `most` bytes into a block with a zero at its end, which the caller frees. EFBIG: it
  * is larger. */

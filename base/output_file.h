@@ -5,8 +5,8 @@
  *     open -> close                       the run was refused: the file is unchanged; if open created it, it
  *                                         is removed
  */
-#ifndef TIDE_FILES_OUTPUT_FILE_H
-#define TIDE_FILES_OUTPUT_FILE_H
+#ifndef TIDE_BASE_OUTPUT_FILE_H
+#define TIDE_BASE_OUTPUT_FILE_H
 
 #include "tidepool/status.h"
 

@@ -1,6 +1,6 @@
 /* UTF-8. Text from outside, such as a path, may hold any bytes. */
-#ifndef TIDE_FILES_UTF8_H
-#define TIDE_FILES_UTF8_H
+#ifndef TIDE_BASE_UTF8_H
+#define TIDE_BASE_UTF8_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * For writers that must not allocate memory (metrics, traces). If the buffer is too small, the text is cut
  * off and `overflow` set, so that the caller never writes an incomplete line. Commas are added where needed.
  */
-#ifndef TIDE_FILES_JSON_LINE_H
-#define TIDE_FILES_JSON_LINE_H
+#ifndef TIDE_BASE_JSON_LINE_H
+#define TIDE_BASE_JSON_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "src/files/whole.h"
+#include "base/whole.h"
 
 #include <errno.h>
 #include <stdio.h>

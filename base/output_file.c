@@ -1,9 +1,9 @@
 /* Opens, empties and closes an output file. O_EXCL tells whether open created it; only then may close remove
  * it. */
-#include "src/files/output_file.h"
+#include "base/output_file.h"
 
+#include "base/files.h"
 #include "base/write_error.h"
-#include "src/files/files.h"
 
 #include <assert.h>
 #include <errno.h>
