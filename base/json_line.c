@@ -1,7 +1,7 @@
 /* Builds JSON text piece by piece: see json_line.h. */
 #include "base/json_line.h"
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <math.h>

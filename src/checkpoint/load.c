@@ -14,7 +14,7 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"

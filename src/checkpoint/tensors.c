@@ -1,6 +1,6 @@
 #include "src/checkpoint/tensors.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
  */
 #include "src/checkpoint/train_state.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/checkpoint/loss_scale.h"
 #include "src/checkpoint/train_state_json.h"
 #include "src/model/config_rope.h"

@@ -2,7 +2,7 @@
  * checkpoints can copy them. */
 #include "src/export/export_internal.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "base/whole.h"
 
 #include <errno.h>

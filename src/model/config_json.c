@@ -6,7 +6,7 @@
  */
 #include "src/model/config_json.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/model/config_rope.h"
 #include "src/model/config_window.h"
 #include "src/model/family.h"

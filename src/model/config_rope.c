@@ -2,7 +2,7 @@
  * holds the same. */
 #include "src/model/config_rope.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/model/rope.h"
 
 #include <jansson.h>

@@ -8,7 +8,7 @@
  * layer_types, those from max_window_layers on. */
 #include "src/model/config_window.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/model/family.h"
 
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* A machine profile as JSON. Writer and reader use one table of fields, so that both know the same ones. */
-#include "base/printable.h"
+#include "base/text.h"
 #include "base/whole.h"
 #include "base/write_error.h"
 #include "src/perf/machine_profile.h"

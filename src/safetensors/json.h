@@ -2,7 +2,7 @@
 #ifndef TIDE_SAFETENSORS_JSON_H
 #define TIDE_SAFETENSORS_JSON_H
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "tidepool/status.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
  * demands. */
 #include "src/safetensors/safetensors.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/safetensors/json.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 #include "src/weights/index.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/safetensors/json.h"
 
 #include <stdlib.h>

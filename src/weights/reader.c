@@ -10,7 +10,7 @@
  * A header is freed as soon as its tensors have their places. One place per tensor and one handle per file
  * remain.
  */
-#include "base/printable.h"
+#include "base/text.h"
 #include "src/safetensors/safetensors.h"
 #include "src/weights/index.h"
 #include "src/weights/reader_internal.h"

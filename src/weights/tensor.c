@@ -1,6 +1,6 @@
 #include "src/weights/tensor.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
 
-#include "base/printable.h"
 #include "base/team.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -6,8 +6,8 @@
 #include "src/weights/writer.h"
 
 #include "base/align.h"
-#include "base/printable.h"
 #include "base/team.h"
+#include "base/text.h"
 #include "src/safetensors/safetensors.h"
 #include "src/weights/convert.h"
 #include "src/weights/shards.h"

@@ -1,5 +1,5 @@
 /* Text from files, made printable for messages. */
-#include "base/printable.h"
+#include "base/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
