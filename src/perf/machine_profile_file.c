@@ -1,4 +1,5 @@
 /* A machine profile as JSON. Writer and reader use one table of fields, so that both know the same ones. */
+#include "base/atomic_file.h"
 #include "base/text.h"
 #include "base/whole.h"
 #include "base/write_error.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FILE_BYTES_MOST = 64 << 20, VERSION = 1 };
 static const char format_name[] = "tidepool machine";
@@ -149,17 +149,12 @@ static char *profile_text(const tide_machine_profile *profile, size_t *bytes)
     return text;
 }
 
-static tide_status write_failed(const char *path, int error)
-{
-    return tide_fail(error == ENOMEM ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_IO,
-                     "machine file %s: can't be written: %s", path, tide_write_error(error));
-}
-
 /* Creates the folders in which the file `path` lies. */
 static int folders_make(const tide_files *files, const char *path)
 {
     char folder[TIDE_MACHINE_PROFILE_PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", path);
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return ENAMETOOLONG;
     for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         const int error = files->make_folder(files->context, folder);
@@ -172,24 +167,22 @@ static int folders_make(const tide_files *files, const char *path)
 
 tide_status tide_machine_profile_write(const char *path, const tide_machine_profile *profile)
 {
-    const tide_files *files = tide_files_posix();
-    char beside[TIDE_MACHINE_PROFILE_PATH_BYTES];
     size_t bytes = 0;
-    if (snprintf(beside, sizeof beside, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof beside)
-        return write_failed(path, ENAMETOOLONG);
+    tide_atomic_file file;
     char *text = profile_text(profile, &bytes);
     if (text == NULL)
-        return write_failed(path, ENOMEM);
-    int error = folders_make(files, path);
-    if (error == 0)
-        error = tide_files_write_whole(files, beside, text, bytes);
-    if (error == 0) {
-        error = files->rename(files->context, beside, path);
-        if (error != 0)
-            (void)files->remove_file(files->context, beside);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "machine file %s: no memory to write it", path);
+    const int error = folders_make(tide_files_posix(), path);
+    tide_status status = error == 0
+                             ? tide_atomic_file_open("machine file", path, &file)
+                             : tide_fail(TIDE_ERROR_IO, "machine file %s: its folder can't be made: %s", path,
+                                         tide_write_error(error));
+    if (status == TIDE_OK) {
+        (void)fwrite(text, 1, bytes, file.stream);
+        status = tide_atomic_file_finish(&file);
     }
     free(text);
-    return error == 0 ? TIDE_OK : write_failed(path, error);
+    return status;
 }
 
 /* --- reading --- */

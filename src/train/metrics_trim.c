@@ -3,6 +3,8 @@
  * kept lines to a new file beside the old one, which then gets the old one's name. */
 #include "src/train/metrics_trim.h"
 
+#include "base/atomic_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -71,64 +73,37 @@ static tide_status cut_find(trimming *it, bool *found)
     return status;
 }
 
+/* Does not check the writes: tide_atomic_file_finish reports the first failure. */
 static tide_status lines_copy(trimming *it, FILE *out)
 {
     ssize_t bytes;
     rewind(it->in);
     tide_status status = line_read(it, &bytes);
     for (; status == TIDE_OK && bytes > 0; status = line_read(it, &bytes))
-        if (!goes(it->line, bytes, it->step) && fwrite(it->line, 1, (size_t)bytes, out) != (size_t)bytes)
-            return tide_output_file_failed(it->file, "can't be written anew", errno);
-    if (status == TIDE_OK && (fflush(out) != 0 || fsync(fileno(out)) != 0))
-        status = tide_output_file_failed(it->file, "can't be written anew", errno);
+        if (!goes(it->line, bytes, it->step))
+            (void)fwrite(it->line, 1, (size_t)bytes, out);
     return status;
 }
 
-/* Copy the kept lines to `out`, give that file the old one's name, and let the output's descriptor point to
- * it. */
-static tide_status replace(trimming *it, FILE *out, const char *made, const char *target)
-{
-    struct stat about;
-    const int descriptor = it->file->descriptor;
-    if (fstat(descriptor, &about) != 0 || fchmod(fileno(out), about.st_mode & 07777) != 0)
-        return tide_output_file_failed(it->file, "its mode can't be kept", errno);
-    if (fchown(fileno(out), about.st_uid, about.st_gid) != 0 && errno != EPERM)
-        return tide_output_file_failed(it->file, "its owner can't be kept", errno);
-    const tide_status status = lines_copy(it, out);
-    if (status != TIDE_OK)
-        return status;
-    if (rename(made, target) != 0 || dup3(fileno(out), descriptor, O_CLOEXEC) < 0)
-        return tide_output_file_failed(it->file, "can't be replaced", errno);
-    return TIDE_OK;
-}
-
-/* If the path is a symbolic link, this replaces the file that the link points to, not the link. */
+/* Copies the kept lines to a new file of the old one's name, and lets the output's descriptor point to it. */
 static tide_status rewrite(trimming *it)
 {
-    static const char suffix[] = ".tmp-XXXXXX";
-    char *target = realpath(it->file->path, NULL);
-    char *made = target != NULL ? malloc(strlen(target) + sizeof suffix) : NULL;
-    tide_status status;
-    if (made == NULL) {
-        status = read_failed(it);
-        free(target);
+    tide_atomic_file made;
+    tide_status status = tide_atomic_file_open(it->file->kind, it->file->path, &made);
+    if (status != TIDE_OK)
+        return status;
+    status = lines_copy(it, made.stream);
+    const int descriptor = status == TIDE_OK ? fcntl(made.descriptor, F_DUPFD_CLOEXEC, 0) : -1;
+    if (status == TIDE_OK && descriptor < 0)
+        status = tide_output_file_failed(it->file, "can't be replaced", errno);
+    if (status != TIDE_OK) {
+        tide_atomic_file_abandon(&made);
         return status;
     }
-    (void)sprintf(made, "%s%s", target, suffix);
-    const int descriptor = mkostemp(made, O_CLOEXEC);
-    FILE *out = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
-    if (out == NULL)
-        status = tide_output_file_failed(it->file, "can't be written anew beside itself", errno);
-    else
-        status = replace(it, out, made, target);
-    if (descriptor >= 0 && status != TIDE_OK)
-        (void)unlink(made);
-    if (out != NULL)
-        (void)fclose(out); /* already synced: closing can lose nothing */
-    else if (descriptor >= 0)
-        (void)close(descriptor);
-    free(made);
-    free(target);
+    status = tide_atomic_file_finish(&made);
+    if (status == TIDE_OK && dup3(descriptor, it->file->descriptor, O_CLOEXEC) < 0)
+        status = tide_output_file_failed(it->file, "can't be replaced", errno);
+    (void)close(descriptor); /* finish has synced the file: closing can lose nothing */
     return status;
 }
 

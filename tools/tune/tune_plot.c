@@ -1,9 +1,8 @@
 #include "tools/tune/tune_plot.h"
 
-#include "base/write_error.h"
+#include "base/atomic_file.h"
 #include "tools/units.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -131,9 +130,11 @@ static void legend_draw(const canvas *of)
 
 tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_point *points, uint32_t count)
 {
-    canvas of = {.out = fopen(path, "we"), .points = points, .count = count};
-    if (of.out == NULL)
-        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, tide_write_error(errno));
+    tide_atomic_file file;
+    const tide_status status = tide_atomic_file_open("plot", path, &file);
+    if (status != TIDE_OK)
+        return status;
+    canvas of = {.out = file.stream, .points = points, .count = count};
     for (uint32_t i = 0; i < count; i++)
         of.most = fmax(of.most, fmax(points[i].step_seconds, points[i].real_step_seconds));
     of.most = of.most > 0 ? 1.08 * of.most : 1;
@@ -143,8 +144,5 @@ tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_
     series_draw(&of, 1);
     real_draw(&of);
     legend_draw(&of);
-    const bool failed = ferror(of.out) != 0;
-    if (fclose(of.out) != 0 || failed)
-        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, tide_write_error(errno));
-    return TIDE_OK;
+    return tide_atomic_file_finish(&file);
 }
