@@ -4,13 +4,13 @@
  * writes the trace's tables as JSON and its events as columns (trace_columns.h). A program that was built
  * without d3 has no page, and the command says so.
  */
+#include "base/atomic_file.h"
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_columns.h"
 #include "tools/trace/trace_files.h"
 #include "tools/trace/trace_text.h"
-#include "tools/trace/whole_file.h"
 #if TIDE_HAVE_TRACE_PAGE
 #include "tools/trace/page/page.h"
 #endif
@@ -201,17 +201,17 @@ static tide_status html_write(const tide_trace_model *model, const tide_trace_ht
 {
     tide_trace_window window;
     tide_trace_columns *columns = NULL;
-    tide_whole_file file;
+    tide_atomic_file file;
     tide_status status = window_find(model, settings, &window);
     if (status != TIDE_OK)
         return status;
     status = tide_trace_columns_plan(model, window, &columns);
     if (status != TIDE_OK)
         return status;
-    status = tide_whole_file_open(settings->output, &file);
+    status = tide_atomic_file_open("page", settings->output, &file);
     if (status == TIDE_OK) {
         page_write(model, columns, file.stream);
-        status = tide_whole_file_finish(&file);
+        status = tide_atomic_file_finish(&file);
     }
     tide_trace_columns_free(columns);
     return status;

@@ -1,22 +1,22 @@
 /* tidepool trace perfetto: a file for ui.perfetto.dev. */
+#include "base/atomic_file.h"
 #include "tools/command.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_files.h"
 #include "tools/trace/trace_picture.h"
-#include "tools/trace/whole_file.h"
 
 static tide_status picture_write(const tide_trace_model *model, const char *path)
 {
     char why[256];
-    tide_whole_file file;
-    tide_status status = tide_whole_file_open(path, &file);
+    tide_atomic_file file;
+    tide_status status = tide_atomic_file_open("timeline", path, &file);
     if (status != TIDE_OK)
         return status;
     status = tide_trace_picture_write(model, file.stream);
     if (status == TIDE_OK)
-        return tide_whole_file_finish(&file);
+        return tide_atomic_file_finish(&file);
     snprintf(why, sizeof why, "%s", tide_message());
-    tide_whole_file_abandon(&file);
+    tide_atomic_file_abandon(&file);
     return tide_fail(status, "%s: %s", path, why);
 }
 
