@@ -20,7 +20,7 @@
 #ifndef TIDE_CHUNK_GRADIENTS_H
 #define TIDE_CHUNK_GRADIENTS_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/op_record.h"
 
 typedef struct tide_gradient {

@@ -23,7 +23,7 @@
  */
 #include "chunk/least.h"
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/bitset.h"
 
 #include <assert.h>

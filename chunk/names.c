@@ -1,7 +1,7 @@
 /* See names.h. */
 #include "chunk/names.h"
 
-#include "chunk/array.h"
+#include "base/array.h"
 
 #include <search.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* See ops.h. */
 #include "chunk/ops.h"
 
-#include "chunk/array.h"
+#include "base/array.h"
 
 #include <assert.h>
 #include <stdlib.h>

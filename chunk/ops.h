@@ -3,7 +3,7 @@
 #ifndef TIDE_CHUNK_OPS_H
 #define TIDE_CHUNK_OPS_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/gradients.h"
 
 #define TIDE_SLICE_NONE UINT32_MAX

@@ -25,7 +25,7 @@
 #ifndef TIDE_CHUNK_PLACES_H
 #define TIDE_CHUNK_PLACES_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/layout.h"
 
 #define TIDE_SLOT_NONE UINT32_MAX

@@ -12,7 +12,7 @@
 #ifndef TIDE_CHUNK_PLAY_H
 #define TIDE_CHUNK_PLAY_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/bitset.h"
 #include "chunk/use_trace.h"
 

@@ -18,7 +18,7 @@
 #ifndef TIDE_CHUNK_SCHEDULE_H
 #define TIDE_CHUNK_SCHEDULE_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "chunk/bitset.h"
 #include "chunk/ops.h"
 

@@ -1,6 +1,6 @@
 #include "src/pool/model.h"
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "src/pool/internal.h"
 
 #include <assert.h>

@@ -13,7 +13,7 @@
 #ifndef TIDE_TRACE_TRACE_MODEL_H
 #define TIDE_TRACE_TRACE_MODEL_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_traced_pair {

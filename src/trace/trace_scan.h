@@ -12,7 +12,7 @@
 #ifndef TIDE_TRACE_TRACE_SCAN_H
 #define TIDE_TRACE_TRACE_SCAN_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "src/trace/trace_fields.h"
 
 #include <stdbool.h>

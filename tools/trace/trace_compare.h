@@ -8,7 +8,7 @@
 #ifndef TIDE_TOOLS_TRACE_COMPARE_H
 #define TIDE_TOOLS_TRACE_COMPARE_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "src/trace/trace_steps.h"
 
 enum { TIDE_SIDES = 2 }; /* 0: the first trace; 1: the second */

@@ -11,7 +11,7 @@
 #ifndef TIDE_TOOLS_TRACE_PICTURE_H
 #define TIDE_TOOLS_TRACE_PICTURE_H
 
-#include "chunk/array.h"
+#include "base/array.h"
 #include "src/trace/trace_model.h"
 #include "tools/trace/trace_text.h"
 

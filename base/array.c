@@ -1,4 +1,4 @@
-#include "chunk/array.h"
+#include "base/array.h"
 
 #include <assert.h>
 #include <stdlib.h>

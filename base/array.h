@@ -1,7 +1,7 @@
 /* Arrays that grow by doubling, an element at a time; and arrays of fixed length that one call frees
  * together. Owns nothing and calls no other object. */
-#ifndef TIDE_CHUNK_ARRAY_H
-#define TIDE_CHUNK_ARRAY_H
+#ifndef TIDE_BASE_ARRAY_H
+#define TIDE_BASE_ARRAY_H
 
 #include <stdbool.h>
 #include <stddef.h>
