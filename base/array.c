@@ -1,22 +1,29 @@
 #include "base/array.h"
 
+#include "base/align.h"
+
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { FIRST_CAPACITY = 16 };
 
-bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+/* An array has room for FIRST_CAPACITY elements and then for the next power of two, so only a count of 0 or
+ * of such a power fills it. */
+bool tide_array_grow(void *array, size_t count, size_t element_bytes)
 {
-    assert(element_bytes > 0 && (*array != NULL) == (*capacity > 0));
-    assert(count <= *capacity && *capacity <= UINT32_MAX / 4);
-    if (count < *capacity)
+    void *elements;
+    assert(element_bytes > 0);
+    if (count != 0 && (count < FIRST_CAPACITY || !tide_is_power_of_two(count)))
         return true;
-    const uint32_t larger = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-    void *moved = realloc(*array, larger * element_bytes);
-    if (!moved)
+    const size_t capacity = count != 0 ? 2 * count : FIRST_CAPACITY;
+    if (capacity > SIZE_MAX / element_bytes)
         return false;
-    *array = moved;
-    *capacity = larger;
+    memcpy(&elements, array, sizeof elements); /* memcpy, since the caller's pointer may have any type */
+    elements = realloc(elements, capacity * element_bytes);
+    if (!elements)
+        return false;
+    memcpy(array, &elements, sizeof elements);
     return true;
 }
 

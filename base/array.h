@@ -1,5 +1,5 @@
 /* Arrays that grow by doubling, an element at a time; and arrays of fixed length that one call frees
- * together. Owns nothing and calls no other object. */
+ * together. */
 #ifndef TIDE_BASE_ARRAY_H
 #define TIDE_BASE_ARRAY_H
 
@@ -7,9 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Makes space for one more element behind `count`. The caller sets *array to NULL and *capacity to 0 before
- * the first call, and frees the array. False: there was no memory; array and capacity are unchanged. */
-bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);
+/* Makes space for one more element behind `count`. `array` points at the caller's pointer to the elements,
+ * which is NULL before the first call and which the caller frees. Only this function may allocate the array,
+ * since the capacity follows from the count. False: there was no memory, and the array is unchanged.
+ *
+ *     if (!tide_array_grow(&list->names, list->count, sizeof *list->names)) ...
+ */
+bool tide_array_grow(void *array, size_t count, size_t element_bytes);
 
 /* A list of arrays of fixed length. A zeroed list holds none. */
 typedef struct tide_arrays {

@@ -1,5 +1,7 @@
 #include "base/whole.h"
 
+#include "base/array.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,10 +77,8 @@ typedef struct name_list {
 static int name_add(void *visitor, const char *name)
 {
     name_list *list = visitor;
-    char **grown = list->count < NAMES_MAX ? realloc(list->names, (list->count + 1) * sizeof *grown) : NULL;
-    if (grown == NULL)
+    if (list->count == NAMES_MAX || !tide_array_grow(&list->names, list->count, sizeof *list->names))
         return ENOMEM;
-    list->names = grown;
     list->names[list->count] = strdup(name);
     return list->names[list->count] != NULL ? (list->count++, 0) : ENOMEM;
 }

@@ -30,8 +30,7 @@ tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *
     assert(!tide_names_find(names, what->name));
     tide_named *added = malloc(sizeof *added);
     char *name = strdup(what->name);
-    if (!added || !name ||
-        !tide_array_grow((void **)&names->list, names->count, &names->capacity, sizeof *names->list))
+    if (!added || !name || !tide_array_grow(&names->list, names->count, sizeof *names->list))
         goto undo;
     *added = *what;
     added->name = name;

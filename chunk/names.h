@@ -32,7 +32,7 @@ typedef struct tide_named {
 typedef struct tide_names {
     const char *kind;  /* "param": for messages */
     tide_named **list; /* by number; each stays where it is until destroy */
-    uint32_t count, capacity;
+    uint32_t count;
     void *tree;
     uint32_t parts; /* the parts of all tensors here */
 } tide_names;

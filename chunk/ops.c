@@ -169,7 +169,7 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *o
     const tide_status status = tide_op_check(ops->layout, d);
     if (status != TIDE_OK)
         return status;
-    if (!tide_array_grow((void **)&ops->records, ops->count, &ops->capacity, sizeof *ops->records))
+    if (!tide_array_grow(&ops->records, ops->count, sizeof *ops->records))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", d->name);
     tide_gradients_take_ops(&ops->gradients, ops->records, ops->count);
     tide_op_record *record = &ops->records[ops->count];

@@ -19,7 +19,7 @@ typedef struct tide_ops {
     const tide_layout *layout;
     tide_gradients gradients;
     tide_op_record *records;
-    uint32_t count, capacity;
+    uint32_t count;
     tide_chunk_set set; /* the set that is being built */
     uint32_t *seen;     /* for each chunk: the number of the set that last included it */
     uint32_t stamp;

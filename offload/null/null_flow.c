@@ -2,6 +2,8 @@
  * end, however many streams there are. */
 #include "offload/null/null_flow.h"
 
+#include "base/array.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -207,14 +209,8 @@ tide_status tide_null_flow_record(tide_null_flow *flow, tide_stream stream, tide
 
 tide_status tide_null_flow_event(tide_null_flow *flow, tide_event *event)
 {
-    if (flow->event_count == flow->event_capacity) {
-        const uint32_t capacity = flow->event_capacity > 0 ? flow->event_capacity * 2 : CAPACITY_AT_FIRST;
-        tide_null_place *events = realloc(flow->events, capacity * sizeof *events);
-        if (events == NULL)
-            return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", capacity);
-        flow->events = events;
-        flow->event_capacity = capacity;
-    }
+    if (!tide_array_grow(&flow->events, flow->event_count, sizeof *flow->events))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", flow->event_count + 1);
     flow->events[flow->event_count] = (tide_null_place){TIDE_STREAM_COMPUTE, 0};
     *event = ++flow->event_count;
     return TIDE_OK;

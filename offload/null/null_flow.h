@@ -45,7 +45,7 @@ typedef struct tide_null_flow {
     tide_null_queue queues[TIDE_STREAM_COUNT];
     uint64_t records;        /* records in the queues */
     tide_null_place *events; /* [event - 1] */
-    uint32_t event_count, event_capacity;
+    uint32_t event_count;
     const tide_slowdowns *slowdowns;    /* NULL: no stream slows another */
     tide_device_statistics *statistics; /* the flow counts busy_ns, wait_ns and commands here */
     tide_device_observer observer;      /* may be NULL */

@@ -17,6 +17,7 @@
  */
 #include "src/checkpoint/folder.h"
 
+#include "base/array.h"
 #include "base/owner.h"
 #include "src/checkpoint/manifest.h"
 
@@ -133,11 +134,9 @@ void tide_folder_tmp_path(const tide_folder *folder, uint64_t step, uint64_t pro
 
 static int append(void **items, size_t *count, const void *item, size_t item_bytes)
 {
-    void *grown = realloc(*items, (*count + 1) * item_bytes);
-    if (grown == NULL)
+    if (!tide_array_grow(items, *count, item_bytes))
         return ENOMEM;
-    memcpy((char *)grown + *count * item_bytes, item, item_bytes);
-    *items = grown;
+    memcpy((char *)*items + *count * item_bytes, item, item_bytes);
     *count += 1;
     return 0;
 }

@@ -22,6 +22,7 @@
  */
 #include "src/data/data.h"
 
+#include "base/array.h"
 #include "base/minmax.h"
 #include "src/data/random.h"
 #include "src/data/shard_folder.h"
@@ -98,11 +99,9 @@ static tide_status options_check(const tide_data_options *options)
 /* Append one file. If a later one fails, the caller closes those appended before. */
 static tide_status shard_append(tide_data *data, const char *path, tide_data_encoding encoding)
 {
-    data_shard *grown = realloc(data->shards, (data->shard_count + 1) * sizeof *grown);
-    if (grown == NULL)
+    if (!tide_array_grow(&data->shards, data->shard_count, sizeof *data->shards))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "data %s: no memory for %zu shards", path,
                          data->shard_count + 1);
-    data->shards = grown;
     data_shard shard = {0};
     tide_status status = tide_token_file_open(path, encoding, &shard.file);
     if (status != TIDE_OK)

@@ -1,5 +1,7 @@
 #include "src/perf/machine_profile.h"
 
+#include "base/array.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,18 +52,12 @@ const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_m
 
 static tide_status reserve(tide_machine_profile *profile)
 {
-    enum { FIRST_CAPACITY = 64 };
-    if (profile->kernel_count < profile->kernel_capacity)
-        return TIDE_OK;
     if (profile->kernel_count == TIDE_MACHINE_PROFILE_KERNELS_MAX)
         return tide_fail(TIDE_ERROR_STATE, "machine: at most %d kernels can be told apart",
                          TIDE_MACHINE_PROFILE_KERNELS_MAX);
-    const uint32_t capacity = profile->kernel_capacity == 0 ? FIRST_CAPACITY : 2 * profile->kernel_capacity;
-    tide_machine_profile_kernel *kernels = realloc(profile->kernels, capacity * sizeof *kernels);
-    if (kernels == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "machine: no memory for %u kernels", capacity);
-    profile->kernels = kernels;
-    profile->kernel_capacity = capacity;
+    if (!tide_array_grow(&profile->kernels, profile->kernel_count, sizeof *profile->kernels))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "machine: no memory for %u kernels",
+                         profile->kernel_count + 1);
     return TIDE_OK;
 }
 

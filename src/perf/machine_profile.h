@@ -53,7 +53,7 @@ typedef struct tide_machine_profile {
     double launch_ns;         /* from the end of a kernel to the begin of the next one on its stream */
     tide_slowdowns slowdowns; /* 0: full speed */
     tide_machine_profile_kernel *kernels; /* sorted by label, flops, bytes; each combination once */
-    uint32_t kernel_count, kernel_capacity;
+    uint32_t kernel_count;
 } tide_machine_profile;
 
 void tide_machine_profile_destroy(tide_machine_profile *profile); /* a zeroed profile is allowed */

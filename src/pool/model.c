@@ -25,9 +25,9 @@ void tide_model_destroy(tide_model *model)
     *model = (tide_model){0};
 }
 
-static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+static tide_status grow(void *array, uint32_t count, size_t element_bytes)
 {
-    if (tide_array_grow(array, count, capacity, element_bytes))
+    if (tide_array_grow(array, count, element_bytes))
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register one more than %u of a kind", count);
 }
@@ -126,7 +126,7 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
     if (status != TIDE_OK)
         return status;
     tide_model *model = &pool->model;
-    status = grow((void **)&model->params, model->param_count, &model->param_capacity, sizeof *model->params);
+    status = grow(&model->params, model->param_count, sizeof *model->params);
     if (status == TIDE_OK)
         status = tide_layout_add_param_of(model->registered, &complete.state, name, elements, param);
     if (status != TIDE_OK)
@@ -154,8 +154,7 @@ tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t
     if (status != TIDE_OK)
         return status;
     tide_model *model = &pool->model;
-    status = grow((void **)&model->activations, model->activation_count, &model->activation_capacity,
-                  sizeof *model->activations);
+    status = grow(&model->activations, model->activation_count, sizeof *model->activations);
     if (status == TIDE_OK)
         status = tide_layout_add_activation(model->registered, name, parts, part_bytes, activation);
     if (status != TIDE_OK)
@@ -205,8 +204,7 @@ tide_status tide_op_register(tide_pool *pool, const tide_op_description *descrip
         status = tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, at most 2^50 are allowed",
                            description->name, (unsigned long long)description->workspace_bytes);
     if (status == TIDE_OK)
-        status = grow((void **)&pool->model.ops, pool->model.op_count, &pool->model.op_capacity,
-                      sizeof *pool->model.ops);
+        status = grow(&pool->model.ops, pool->model.op_count, sizeof *pool->model.ops);
     if (status == TIDE_OK)
         status = copy_op(description, &pool->model.ops[pool->model.op_count]);
     if (status == TIDE_OK)

@@ -40,12 +40,12 @@ typedef struct tide_pool_op {
 typedef struct tide_model {
     tide_layout *registered; /* names and sizes, never sealed; refuses a tensor that does not fit */
     tide_pool_param *params;
-    uint32_t param_count, param_capacity;
+    uint32_t param_count;
     uint32_t trained_count; /* params that are not frozen */
     tide_pool_activation *activations;
-    uint32_t activation_count, activation_capacity;
+    uint32_t activation_count;
     tide_pool_op *ops;
-    uint32_t op_count, op_capacity;
+    uint32_t op_count;
 } tide_model;
 
 void tide_model_destroy(tide_model *model);

@@ -51,12 +51,12 @@ typedef struct writer {
 /* A lane's open spans, innermost last. */
 typedef struct lane {
     uint32_t *open;
-    uint32_t count, capacity;
+    uint32_t count;
 } lane;
 
 typedef struct lanes {
     lane *lanes;
-    uint32_t count, capacity;
+    uint32_t count;
 } lanes;
 
 static void point_add(writer *w, uint64_t t_ns, bool ends_before, uint32_t index, point_type type)
@@ -90,12 +90,12 @@ static bool span_place(writer *w, lanes *of, uint32_t number)
     while (at < of->count && !span_fits(w, &of->lanes[at], added))
         at++;
     if (at == of->count) {
-        if (!tide_array_grow((void **)&of->lanes, of->count, &of->capacity, sizeof *of->lanes))
+        if (!tide_array_grow(&of->lanes, of->count, sizeof *of->lanes))
             return false;
         of->lanes[of->count++] = (lane){0};
     }
     lane *in = &of->lanes[at];
-    if (!tide_array_grow((void **)&in->open, in->count, &in->capacity, sizeof *in->open))
+    if (!tide_array_grow(&in->open, in->count, sizeof *in->open))
         return false;
     in->open[in->count++] = number;
     added->lane = at;

@@ -22,12 +22,11 @@ static const struct {
 
 /* Make room for one more in picture->NAMEs. */
 #define GROW(picture, noun)                                                                                  \
-    grow(picture, (void **)&(picture)->noun##s, (picture)->noun##_count, &(picture)->noun##_capacity,        \
-         sizeof *(picture)->noun##s)
+    grow(picture, &(picture)->noun##s, (picture)->noun##_count, sizeof *(picture)->noun##s)
 
-static bool grow(tide_picture *p, void **array, uint32_t count, uint32_t *capacity, size_t bytes)
+static bool grow(tide_picture *p, void *array, uint32_t count, size_t bytes)
 {
-    if (p->memory.lacks || !tide_array_grow(array, count, capacity, bytes))
+    if (p->memory.lacks || !tide_array_grow(array, count, bytes))
         p->memory.lacks = true;
     return !p->memory.lacks;
 }

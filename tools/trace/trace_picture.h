@@ -87,8 +87,7 @@ typedef struct tide_picture {
     tide_picture_span *spans;
     tide_picture_arrow *arrows;
     tide_picture_value *values;
-    uint32_t track_count, track_capacity, span_count, span_capacity, arrow_count, arrow_capacity, value_count,
-        value_capacity;
+    uint32_t track_count, span_count, arrow_count, value_count;
     uint32_t last_values[TIDE_COUNTERS]; /* each counter's last value, NONE without any */
     uint32_t
         *span_of; /* each event's span, NONE without; for the first event of an op with slices, the op's */

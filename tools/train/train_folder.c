@@ -14,6 +14,7 @@
  */
 #include "tools/train/train_folder.h"
 
+#include "base/array.h"
 #include "base/minmax.h"
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
@@ -135,11 +136,9 @@ static tide_status refuse_used(const char *dir, const char *held)
 
 static tide_status damaged_add(tide_train_folder *folder, uint64_t step)
 {
-    uint64_t *grown = realloc(folder->damaged, (folder->damaged_count + 1) * sizeof *grown);
-    if (grown == NULL)
+    if (!tide_array_grow(&folder->damaged, folder->damaged_count, sizeof *folder->damaged))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a list of damaged checkpoints");
-    grown[folder->damaged_count++] = step;
-    folder->damaged = grown;
+    folder->damaged[folder->damaged_count++] = step;
     return TIDE_OK;
 }
 
