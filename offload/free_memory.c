@@ -1,6 +1,7 @@
 /* Implements the rules of the header, which the comments name by number. */
 #include "offload/free_memory.h"
 
+#include "base/clock.h"
 #include "base/minmax.h"
 #include "offload/cgroup.h"
 #include "offload/host_link.h"
@@ -35,7 +36,7 @@ static uint64_t system_dormant_bytes(void *context)
 static uint64_t system_now_ns(void *context)
 {
     (void)context;
-    return tide_host_now_ns();
+    return tide_clock_ns();
 }
 
 static void system_sleep_until(void *context, uint64_t ns)

@@ -1,6 +1,7 @@
 /* The executor's ring and thread: see the header. */
 #include "offload/host_executor.h"
 
+#include "base/clock.h"
 #include "offload/host_link.h"
 #include "offload/stream_thread.h"
 
@@ -132,9 +133,9 @@ static uint64_t command_do(tide_host_executor *executor, const tide_host_executo
                            tide_status *status)
 {
     const tide_host_executor_options *options = &executor->options;
-    const uint64_t begin_ns = tide_host_now_ns();
+    const uint64_t begin_ns = tide_clock_ns();
     *status = tide_command_call(&command->name, TIDE_STREAM_HOST, NULL, command->run, command->arguments);
-    const uint64_t end_ns = tide_host_now_ns();
+    const uint64_t end_ns = tide_clock_ns();
     const tide_command_name *name = &command->name;
     const tide_observed observed = {TIDE_STREAM_HOST, false,    name->label, name->tag,   name->timer,
                                     name->id,         begin_ns, end_ns,      name->flops, name->bytes};

@@ -9,6 +9,8 @@
  */
 #include "offload/host_link.h"
 
+#include "base/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -17,13 +19,6 @@
 
 enum { NS_PER_SECOND = 1000000000 };
 #define FOREVER_NS UINT64_C(1000000000000000000) /* 31 years */
-
-uint64_t tide_host_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock and a valid pointer */
-    return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
-}
 
 void tide_host_sleep_until(uint64_t deadline_ns)
 {
@@ -72,7 +67,7 @@ static uint64_t link_book(tide_host_link *link, uint64_t bytes, bool to_device, 
 void tide_host_link_copy(tide_host_link *link, void *to, const void *from, uint64_t bytes, bool to_device,
                          uint64_t ready_ns)
 {
-    assert(ready_ns <= tide_host_now_ns());
+    assert(ready_ns <= tide_clock_ns());
     if (bytes == 0)
         return;
     if (link->bytes_per_second <= 0) {

@@ -27,8 +27,7 @@ void tide_host_link_destroy(tide_host_link *link);
 void tide_host_link_copy(tide_host_link *link, void *to, const void *from, uint64_t bytes, bool to_device,
                          uint64_t ready_ns);
 
-/* The monotonic clock, and a sleep until a time of it. */
-uint64_t tide_host_now_ns(void);
+/* Sleep until a time of tide_clock_ns. */
 void tide_host_sleep_until(uint64_t deadline_ns);
 /* From now on, wake the calling thread from its sleeps as punctually as the system can: by default Linux may
  * wake it up to 50 us late (timer slack). */

@@ -1,6 +1,7 @@
 /* Rings of CUDA events, and the times between the events. See the header. */
 #include "offload/cuda/cuda_clock.h"
 
+#include "base/clock.h"
 #include "base/minmax.h"
 #include "offload/cuda/cuda_driver.h"
 #include "offload/host_link.h"
@@ -82,7 +83,7 @@ static tide_status first_time_take(tide_cuda_clock *clock)
     tide_status status = tide_cuda_check(cudaEventRecord(first, clock->stream), "cudaEventRecord");
     if (status == TIDE_OK)
         status = tide_cuda_check(cudaEventSynchronize(first), "cudaEventSynchronize");
-    clock->end_ns = tide_host_now_ns();
+    clock->end_ns = tide_clock_ns();
     return status;
 }
 
@@ -220,7 +221,7 @@ static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *e
 {
     const uint64_t before = atomic_load(&clock->harvested), last = marked_from(clock, before + 1);
     const tide_cuda_entry *entry = entry_at(clock, last);
-    const uint64_t asked_ns = tide_host_now_ns();
+    const uint64_t asked_ns = tide_clock_ns();
     const cudaError_t answer = cudaEventQuery(entry->done);
     *passed = !tide_cuda_is_pending(answer);
     if (!*passed) {
@@ -235,7 +236,7 @@ static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *e
                             "cudaEventElapsedTime");
     if (status != TIDE_OK)
         return status;
-    run_take(clock, last, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
+    run_take(clock, last, end_of(clock, entry, elapsed_ms, tide_clock_ns()));
     /* Read `recorded` last: a thread that records this moment from now on sees that it has passed. */
     *events += atomic_load(&entry->recorded);
     return TIDE_OK;
@@ -286,7 +287,7 @@ tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events)
 void tide_cuda_clock_drop(tide_cuda_clock *clock)
 {
     pthread_mutex_lock(&clock->harvest);
-    clock->end_ns = tide_host_now_ns();
+    clock->end_ns = tide_clock_ns();
     atomic_store(&clock->enqueued, atomic_load(&clock->marked));
     atomic_store(&clock->harvested, atomic_load(&clock->marked));
     pthread_mutex_unlock(&clock->harvest);
@@ -318,7 +319,7 @@ tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence)
         const cudaError_t answer = cudaEventQuery(entry_at(clock, marked_from(clock, sequence))->done);
         if (!tide_cuda_is_pending(answer))
             return tide_cuda_check(answer, "cudaEventQuery");
-        tide_host_sleep_until(tide_host_now_ns() + WAIT_SLEEP_NS);
+        tide_host_sleep_until(tide_clock_ns() + WAIT_SLEEP_NS);
     }
     return TIDE_OK;
 }

@@ -9,6 +9,7 @@
  */
 #include "offload/cuda/cuda_inside.h"
 
+#include "base/clock.h"
 #include "offload/host_link.h"
 
 #include <assert.h>
@@ -73,7 +74,7 @@ static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, c
     tide_status status = enqueue_begin(device, stream, work);
     if (status != TIDE_OK)
         return status;
-    const uint64_t begin_ns = tide_host_now_ns();
+    const uint64_t begin_ns = tide_clock_ns();
     status = tide_fault_count(&device->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status != TIDE_OK)
         goto unlock;
@@ -138,7 +139,7 @@ static tide_status enqueue_copy(tide_cuda_device *device, tide_stream stream, co
     tide_status status = enqueue_begin(device, stream, work);
     if (status != TIDE_OK)
         return status;
-    const uint64_t begin_ns = tide_host_now_ns();
+    const uint64_t begin_ns = tide_clock_ns();
     status = tide_fault_count(&device->account.fault, TIDE_FAULT_COPY, work->label);
     if (status != TIDE_OK)
         goto unlock;
@@ -262,7 +263,7 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_strea
     if (status != TIDE_OK)
         return status;
     bool entered = false;
-    const uint64_t begin_ns = tide_host_now_ns();
+    const uint64_t begin_ns = tide_clock_ns();
     status = tide_cuda_break(device, tide_cuda_clock_hold(&device->streams[moment.stream].clock,
                                                           moment.sequence, it->stream, &entered));
     if (entered)

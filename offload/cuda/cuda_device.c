@@ -15,6 +15,7 @@
  */
 #include "offload/cuda/cuda_device.h"
 
+#include "base/clock.h"
 #include "offload/cuda/cuda_inside.h"
 #include "offload/topology.h"
 
@@ -319,7 +320,7 @@ static void device_init(tide_cuda_device *device)
     tide_cuda_memory_init(&device->memory, &device->driver, device->ordinal, options->chunk_bytes);
     (void)pthread_mutex_init(&device->state_lock, NULL);
     (void)pthread_condattr_init(&monotonic);
-    /* the clock of tide_host_now_ns(), by which park() sleeps */
+    /* the clock of tide_clock_ns(), by which park() sleeps */
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&device->rung, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);

@@ -2,6 +2,7 @@
 #include "offload/cuda/cuda_pinned.h"
 
 #include "base/align.h"
+#include "base/clock.h"
 #include "base/minmax.h"
 #include "offload/cuda/cuda_driver.h"
 #include "offload/free_memory.h"
@@ -128,7 +129,7 @@ static bool piece_next(pinning_work *work, uint32_t *piece)
 /* Add the time since `since_ns` to a sum; returns the time now. */
 static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
 {
-    const uint64_t now_ns = tide_host_now_ns();
+    const uint64_t now_ns = tide_clock_ns();
     *sum_ns += now_ns - since_ns;
     return now_ns;
 }
@@ -139,7 +140,7 @@ static tide_status piece_touch(tide_free_memory *memory, char *address, uint64_t
 {
     const tide_first_touch alone = {.threads = 1};
     tide_status status = TIDE_OK;
-    uint64_t now_ns = tide_host_now_ns(), step_bytes = 0;
+    uint64_t now_ns = tide_clock_ns(), step_bytes = 0;
     for (uint64_t offset = 0; offset < bytes && status == TIDE_OK; offset += step_bytes) {
         status = tide_free_memory_take(memory, bytes - offset, &step_bytes);
         now_ns = pass(&times->wait_ns, now_ns);
@@ -181,7 +182,7 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     tide_status status = piece_touch(&work->memory, address, bytes, &times);
     if (status != TIDE_OK)
         return status;
-    const uint64_t touched_ns = tide_host_now_ns();
+    const uint64_t touched_ns = tide_clock_ns();
     status = tide_cuda_pin(host_slots, address, bytes);
     (void)pass(&times.register_ns, touched_ns);
     if (status == TIDE_OK)
@@ -262,7 +263,7 @@ static void work_undo(pinning_work *work)
 /* Touch and pin all pieces. Sets slots->times. */
 static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *how)
 {
-    const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
+    const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_clock_ns();
     pinning_work work = {.slots = slots, .how = how, .run = pieces_make, .times = {.bytes = bytes}};
     tide_status status =
         tide_free_memory_open(&work.memory, host_slots, bytes, tide_free_memory_machine_system());

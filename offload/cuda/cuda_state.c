@@ -18,6 +18,7 @@
  */
 #include "offload/cuda/cuda_inside.h"
 
+#include "base/clock.h"
 #include "offload/host_link.h"
 
 #include <assert.h>
@@ -169,7 +170,7 @@ static bool is_rung(const tide_cuda_device *device, uint64_t ticket, bool events
 
 static struct timespec after_ns(uint64_t ns)
 {
-    const uint64_t at_ns = tide_host_now_ns() + ns;
+    const uint64_t at_ns = tide_clock_ns() + ns;
     return (struct timespec){.tv_sec = (time_t)(at_ns / 1000000000u), .tv_nsec = (long)(at_ns % 1000000000u)};
 }
 
@@ -295,7 +296,7 @@ tide_status tide_cuda_recover(tide_device *device)
 uint64_t tide_cuda_now_ns(tide_device *device)
 {
     (void)device;
-    return tide_host_now_ns();
+    return tide_clock_ns();
 }
 
 void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistics)

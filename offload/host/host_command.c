@@ -4,6 +4,8 @@
  */
 #include "offload/host/host_device.h"
 
+#include "base/clock.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -152,7 +154,7 @@ static tide_status enqueue_copy(tide_host_device *device, tide_stream stream, co
 {
     copy_arguments arguments = {.link = &device->link,
                                 .stream = &device->streams.streams[stream],
-                                .enqueued_ns = tide_host_now_ns(),
+                                .enqueued_ns = tide_clock_ns(),
                                 .to = to,
                                 .from = from,
                                 .bytes = bytes,

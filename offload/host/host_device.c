@@ -16,6 +16,7 @@
  */
 #include "offload/host/host_device.h"
 
+#include "base/clock.h"
 #include "offload/host/host_fault.h"
 #include "offload/topology.h"
 
@@ -115,7 +116,7 @@ static tide_status host_recover(tide_device *device)
 static uint64_t host_now_ns(tide_device *device)
 {
     (void)device;
-    return tide_host_now_ns();
+    return tide_clock_ns();
 }
 
 static void host_statistics(tide_device *device, tide_device_statistics *statistics)

@@ -3,6 +3,7 @@
  */
 #include "offload/host/host_stream.h"
 
+#include "base/clock.h"
 #include "offload/host_link.h"
 #include "offload/stream_thread.h"
 #include "offload/topology.h"
@@ -183,7 +184,7 @@ static void delay(tide_host_stream *stream)
 {
     uint64_t max_us = stream->owner->delay_max_us;
     if (max_us > 0)
-        tide_host_sleep_until(tide_host_now_ns() + random_next(&stream->random) % (max_us * 1000 + 1));
+        tide_host_sleep_until(tide_clock_ns() + random_next(&stream->random) % (max_us * 1000 + 1));
 }
 
 static void observe(const tide_host_stream *stream, const tide_host_command *command, uint64_t begin_ns,
@@ -213,10 +214,10 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
     if (stream->failed && command->kernel)
         return;
     pthread_mutex_unlock(&owner->lock);
-    uint64_t begin_ns = tide_host_now_ns();
+    uint64_t begin_ns = tide_clock_ns();
     tide_status status =
         tide_command_call(&command->name, stream->role, NULL, command->run, command->arguments);
-    uint64_t end_ns = tide_host_now_ns();
+    uint64_t end_ns = tide_clock_ns();
     observe(stream, command, begin_ns, end_ns);
     if (command->kernel)
         stream->ready_ns = end_ns;
@@ -233,9 +234,9 @@ static void wait_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
     bool held = !tide_host_streams_passed(owner, command->awaited);
-    uint64_t begin_ns = tide_host_now_ns();
+    uint64_t begin_ns = tide_clock_ns();
     tide_host_streams_wait(owner, command->awaited);
-    uint64_t end_ns = tide_host_now_ns();
+    uint64_t end_ns = tide_clock_ns();
     if (held)
         stream->ready_ns = end_ns;
     stream->wait_ns += end_ns - begin_ns;

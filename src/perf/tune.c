@@ -1,10 +1,10 @@
 #include "src/perf/tune.h"
 
+#include "base/clock.h"
 #include "offload/module.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { REFINED_CHUNKS = 2, REFINED_EACH = 10, MESSAGE_BYTES = 1024 };
 
@@ -37,20 +37,13 @@ void tide_choice_apply(const tide_choice *choice, tide_trainer_options *options)
     options->pool.prefetch = choice->prefetch;
 }
 
-static double now_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Called before each prediction, and between its steps. */
 static bool may_go_on(void *context)
 {
     tuning *of = context;
     const tide_tune_options *how = of->how;
     if (of->count == TIDE_CANDIDATES_MAX ||
-        (how->seconds_most > 0 && of->count > 0 && now_seconds() - of->begun > how->seconds_most))
+        (how->seconds_most > 0 && of->count > 0 && tide_clock_seconds() - of->begun > how->seconds_most))
         of->is_over = true;
     if (!of->is_over && how->go_on != NULL && !how->go_on(how->context, of->count, of->total))
         of->is_over = true;
@@ -210,7 +203,7 @@ tide_status tide_tune(const tide_trainer_options *options, const tide_machine_pr
                  .how = how,
                  .candidates = candidates,
                  .total = REFINED_CHUNKS * REFINED_EACH + (how->keep_chunk ? 1 : 10),
-                 .begun = now_seconds()};
+                 .begun = tide_clock_seconds()};
     const tide_status status = search(&of);
     *count = of.count;
     if (status != TIDE_OK)

@@ -15,6 +15,7 @@
  * stay zero. */
 #include "tests/bench/bench_step.h"
 
+#include "base/clock.h"
 #include "base/minmax.h"
 #include "kernels/kernels.h"
 #include "offload/host_link.h"
@@ -43,7 +44,7 @@ typedef struct occupation {
 
 static occupation occupation_from_now(double seconds)
 {
-    return (occupation){.duration_ns = (uint64_t)(seconds * 1e9), .enqueued_ns = tide_host_now_ns()};
+    return (occupation){.duration_ns = (uint64_t)(seconds * 1e9), .enqueued_ns = tide_clock_ns()};
 }
 
 /* The time at which a kernel begins to which the thread comes at `now_ns`. */
@@ -63,12 +64,12 @@ static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
         (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
         stream_clock.prepared = true;
     }
-    const uint64_t now_ns = tide_host_now_ns();
+    const uint64_t now_ns = tide_clock_ns();
     const uint64_t begin_ns = begin_of(enqueued_ns, now_ns);
     assert(begin_ns >= enqueued_ns && begin_ns <= now_ns);
     stream_clock.free_ns = begin_ns + duration_ns;
     tide_host_sleep_until(stream_clock.free_ns);
-    stream_clock.woke_ns = tide_host_now_ns();
+    stream_clock.woke_ns = tide_clock_ns();
     if (stream_clock.compute) {
         compute_ns += duration_ns;
         /* the time by which this sleep is shorter */

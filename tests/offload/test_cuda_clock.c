@@ -1,6 +1,7 @@
 /* The times of a GPU's commands on the host's clock: cuda_clock.c alone, on a fake GPU. The test decides
  * when events end, sets the times that the GPU stamps, perhaps at another speed, and moves the host's
  * clock. Times in this file are microseconds. */
+#include "base/clock.h"
 #include "offload/cuda/cuda_clock.h"
 #include "offload/host_link.h"
 #include "tests/support/assert_ok.h"
@@ -21,7 +22,7 @@ static cudaError_t record_error; /* returned by all records until the test chang
 /* The latest event that was not complete when asked; it completes while the host sleeps. */
 static cudaEvent_t awaited;
 
-uint64_t tide_host_now_ns(void)
+uint64_t tide_clock_ns(void)
 {
     return (uint64_t)(now_us * 1000);
 }
@@ -174,7 +175,7 @@ static void enqueue_work(fixture *it, double at_us, const tide_work *work)
     uint64_t events = 0;
     now_us = at_us;
     assert_ok(tide_cuda_clock_reserve(&it->clock, &events));
-    assert_ok(tide_cuda_clock_enter(&it->clock, work, false, tide_host_now_ns()));
+    assert_ok(tide_cuda_clock_enter(&it->clock, work, false, tide_clock_ns()));
 }
 
 static void enqueue_at(fixture *it, double at_us)

@@ -1,24 +1,24 @@
 #include "tools/train/stop.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
-#include <time.h>
 
 static volatile sig_atomic_t end_seen, end_count, save_seen;
 /* Time of the first SIGINT or SIGTERM. Only the handler uses it, while both signals are blocked. */
-static struct timespec first_at;
+static uint64_t first_ns;
 static volatile sig_atomic_t first_seen;
 
 /* Whether this signal comes a second or more after the first: then the user has sent it on purpose. */
 static bool is_second(void)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t now_ns = tide_clock_ns();
     if (first_seen)
-        return (now.tv_sec - first_at.tv_sec) * 1000000000 + now.tv_nsec - first_at.tv_nsec >= 1000000000;
+        return now_ns - first_ns >= 1000000000;
     first_seen = 1;
-    first_at = now;
+    first_ns = now_ns;
     return false;
 }
 

@@ -2,6 +2,7 @@
  * byte which the plan forgets or counts twice ends the run before step 1. */
 #include "tools/train/train_report.h"
 
+#include "base/clock.h"
 #include "chunk/layout.h"
 #include "offload/module.h"
 #include "tools/units.h"
@@ -13,7 +14,6 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* shorter waits are not printed: they are the time of the checks alone */
@@ -513,13 +513,6 @@ bool tide_progress_arrived(const tide_progress *progress)
 /* ---- tasks that take seconds at start ---- */
 
 static const double silent_seconds = 1, redraw_seconds = 0.1;
-
-double tide_clock_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 void tide_making_begin(tide_making *making, FILE *out)
 {

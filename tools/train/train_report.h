@@ -62,9 +62,6 @@ void tide_progress_close(tide_progress *progress);
  * error. */
 bool tide_progress_arrived(const tide_progress *progress);
 
-/* A monotonic clock. */
-double tide_clock_seconds(void);
-
 /* ---- tasks that take seconds at start ---- */
 
 /* Shows the progress of a task at start: making slots, the region, first values. Prints only if the task

@@ -3,6 +3,7 @@
  * system can't tell the free space, every try writes. */
 #include "tools/train/train_saves.h"
 
+#include "base/clock.h"
 #include "tools/train/stop.h"
 #include "tools/units.h"
 
