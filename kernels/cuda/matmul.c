@@ -19,6 +19,7 @@
  * plan's operation contains the call's addresses: this takes a few microseconds, and only one stream
  * multiplies anyway.
  */
+#include "base/hash.h"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/matmul_shape.h"
@@ -95,12 +96,7 @@ static tide_cuda_matmul_plan **bucket_of(const tide_matmul_args *shape)
                            (uint64_t)shape->has_bias << 6 | (uint64_t)shape->accumulate << 7 |
                            (uint64_t)shape->gelu << 8;
     const uint64_t fields[] = {shape->m, shape->n, shape->k, shape->lda, shape->ldb, shape->ldc, flags};
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        hash = (hash ^ fields[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    return &buckets[hash % BUCKETS];
+    return &buckets[tide_hash_words(0, fields, sizeof fields) % BUCKETS];
 }
 
 static tide_cuda_matmul_plan *plan_find(const tide_matmul_args *shape)

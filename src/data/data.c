@@ -23,6 +23,7 @@
 #include "src/data/data.h"
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/minmax.h"
 #include "src/data/random.h"
 #include "src/data/shard_folder.h"

@@ -43,15 +43,4 @@ typedef struct tide_permutation {
 tide_permutation tide_permutation_make(uint64_t seed, uint32_t item, uint64_t size);
 uint64_t tide_permutation_at(const tide_permutation *permutation, uint64_t index);
 
-/* A 64-bit hash of bytes (not cryptographic), independent of byte order. `hash` is the hash of all before, so
- * calls can be chained; the first call takes any constant. */
-uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count);
-
-/* tide_hash_bytes in pieces: tide_hash_words for each piece but the last, of a multiple of 8 bytes, then
- * tide_hash_end for the last piece, with the size of all pieces together as `total`. */
-uint64_t tide_hash_words(uint64_t hash, const void *bytes, size_t count);
-uint64_t tide_hash_end(uint64_t hash, const void *bytes, size_t count, uint64_t total);
-
-uint64_t tide_hash_u64(uint64_t hash, uint64_t value);
-
 #endif

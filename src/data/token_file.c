@@ -17,8 +17,8 @@
  */
 #include "src/data/token_file.h"
 
+#include "base/hash.h"
 #include "base/minmax.h"
-#include "src/data/random.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -308,7 +308,7 @@ tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, ui
 
 /* ---- has the file changed? ---- */
 
-/* Chains *hash with `count` bytes of the content from `at` on, as one call of tide_hash_bytes for all of them
+/* Chains *hash with `count` bytes of the content from `at` on, as one call of tide_hash_end for all of them
  * would. */
 static tide_status hash_range(const tide_token_file *file, uint64_t at, uint64_t count, uint64_t *hash)
 {

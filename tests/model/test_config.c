@@ -2,6 +2,7 @@
  * values. */
 #include "src/model/params.h"
 
+#include "base/hash.h"
 #include "src/data/random.h"
 #include "tests/support/fake_memory.h"
 
@@ -349,7 +350,7 @@ static void initial_values_of_a_seed_never_change(void **unused)
         float *values = malloc(param.elements * sizeof *values);
         assert_non_null(values);
         tide_model_init_range(&config, 42, i, 0, param.elements, values);
-        hash = tide_hash_bytes(hash, values, param.elements * sizeof *values);
+        hash = tide_hash_end(hash, values, param.elements * sizeof *values, param.elements * sizeof *values);
         free(values);
     }
     assert_int_equal(hash, 0x7b812af1c936f69f);
