@@ -166,11 +166,9 @@ static bool segment_number(const char *name, const char *base, uint64_t *number)
 
 static tide_status segment_add(segment_list *list, uint64_t number, const char *path)
 {
-    uint64_t *numbers = realloc(list->numbers, (list->count + 1) * sizeof *numbers);
-    if (numbers == NULL)
+    if (!tide_array_grow(&list->numbers, list->count, sizeof *list->numbers))
         return no_memory(path);
-    list->numbers = numbers;
-    numbers[list->count++] = number;
+    list->numbers[list->count++] = number;
     return TIDE_OK;
 }
 

@@ -370,20 +370,9 @@ uint32_t tide_scan_number(tide_trace_scan *scan, const char *name, uint32_t coun
     return number;
 }
 
-/* A list's capacity is a power of two, so that its count says when it is full. */
 bool tide_scan_reserve(tide_trace_scan *scan, void *list, uint64_t count, size_t bytes)
 {
-    enum { LEAST = 16 };
-    bool full = count == 0 || (count >= LEAST && (count & (count - 1)) == 0);
-    void *items = NULL;
-    if (scan->status != TIDE_OK || !full)
-        return scan->status == TIDE_OK;
-    memcpy(&items, list, sizeof items);
-    items = count >= UINT32_MAX / 2 ? NULL : realloc(items, (count < LEAST ? LEAST : 2 * count) * bytes);
-    if (items == NULL) {
+    if (scan->status == TIDE_OK && (count >= UINT32_MAX / 2 || !tide_array_grow(list, count, bytes)))
         tide_scan_no_memory(scan);
-        return false;
-    }
-    memcpy(list, &items, sizeof items);
-    return true;
+    return scan->status == TIDE_OK;
 }
