@@ -5,15 +5,6 @@
 
 /* --- set-up --- */
 
-void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays)
-{
-    const uint32_t count = tide_layout_params(layout);
-    *gradients = (tide_gradients){.layout = layout,
-                                  .params = tide_arrays_add(arrays, count, sizeof *gradients->params)};
-    for (uint32_t p = 0; p < count && gradients->params; p++)
-        gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
-}
-
 static void add_op(tide_gradients *g, tide_op op)
 {
     const tide_op_record *it = &g->ops[op];
@@ -27,12 +18,21 @@ static void add_op(tide_gradients *g, tide_op op)
     }
 }
 
-void tide_gradients_take_ops(tide_gradients *gradients, tide_op_record *ops, uint32_t count)
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_op_record *ops,
+                           uint32_t op_count, tide_arrays *arrays)
 {
-    assert(count >= gradients->op_count && count - gradients->op_count <= 1 && count < TIDE_OP_NONE);
-    gradients->ops = ops;
-    if (count > gradients->op_count)
-        add_op(gradients, gradients->op_count++);
+    const uint32_t count = tide_layout_params(layout);
+    assert(op_count < TIDE_OP_NONE);
+    *gradients = (tide_gradients){.layout = layout,
+                                  .params = tide_arrays_add(arrays, count, sizeof *gradients->params),
+                                  .ops = ops,
+                                  .op_count = op_count};
+    if (!gradients->params)
+        return;
+    for (uint32_t p = 0; p < count; p++)
+        gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
+    for (tide_op op = 0; op < op_count; op++)
+        add_op(gradients, op);
 }
 
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param)

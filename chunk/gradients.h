@@ -40,14 +40,12 @@ typedef struct tide_gradients {
     uint32_t look;          /* number of the latest search for needed ops */
 } tide_gradients;
 
-/* Set up for the params of a sealed layout, which must outlive the gradients. If there is no memory, `arrays`
- * says so (tide_arrays.lacks). */
-void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays);
-/* Set the array of op records, which may have moved; the last of its `count` records may be new. */
-void tide_gradients_take_ops(tide_gradients *gradients, tide_op_record *ops, uint32_t count);
+/* Set up for the params of a layout and the records of its ops, which must outlive the gradients. If there is no
+ * memory, `arrays` says so (tide_arrays.lacks). */
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_op_record *ops,
+                           uint32_t op_count, tide_arrays *arrays);
 
-/* Do several ops add to the param's accumulator, or does one that does not close it? All ops have to be added
- * before this call, and before the next. */
+/* Do several ops add to the param's accumulator, or does one that does not close it? */
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param);
 
 /* Is `op` the closing op of a param whose gradient some op makes? */

@@ -1,27 +1,71 @@
 /* Where tensors lie: see layout.h for the picture.
  *
- * Everything is a sum: a param's offset is the aligned end of the one before it in its class, a chunk's
- * number is its class' first number plus its place in the class, a piece begins where its PARAM chunk does or
- * where its STATE chunk does. Only one thing is stored per PARAM chunk: the first param that overlaps it and
- * how many do, so that walking a chunk's segments needs no search.
+ * Everything is a sum: a param's offset is its class's first chunk and the aligned ends of the params before it
+ * in the class, a chunk's number is its class's first number plus its place in the class, a piece begins where
+ * its PARAM chunk does or where its STATE chunk does. Only one thing is stored per PARAM chunk: the first param
+ * that overlaps it and how many do, so that walking a chunk's segments needs no search.
  *
  * A param's end is not aligned, the next one's start is; the gap (less than 256 bytes) belongs to no param
  * and is never larger than a chunk, so every PARAM chunk overlaps at least one param.
  */
-#include "chunk/layout_inside.h"
+#include "chunk/layout.h"
+
+#include "base/align.h"
+#include "base/minmax.h"
 
 #include "base/align.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     CHUNK_BYTES_LEAST = 4096,
-    PIECE_ELEMENTS = 256, /* a STATE chunk holds a multiple of so many elements */
+    PIECE_ELEMENTS = 256, /* a STATE chunk holds a multiple of it */
+    PLANE_ELEMENTS = 32,  /* a state format says how many bytes so many elements take */
 };
-#define SPACE_BYTES_MOST (UINT64_C(1) << 50) /* a bound on a space, so that no sum below overflows */
-#define ELEMENTS_MOST    (SPACE_BYTES_MOST / sizeof(float))
+
+/* Where a class of the description lies. */
+typedef struct tide_layout_class {
+    uint64_t state_elements;           /* E; 0: frozen */
+    tide_chunk param_first, param_end; /* its PARAM chunks */
+    tide_chunk state_first, state_end; /* its STATE chunks */
+} tide_layout_class;
+
+/* The params that overlap a chunk: `count` of them from `first` on, as numbered by `order`. */
+typedef struct tide_layout_overlap {
+    uint32_t first;
+    uint32_t count;
+} tide_layout_overlap;
+
+struct tide_layout {
+    const tide_description *description;
+    uint64_t chunk_bytes;
+    tide_layout_class classes[TIDE_CLASSES_MAX]; /* as the description numbers them */
+    uint32_t *order;                             /* params, class by class */
+    tide_layout_overlap *overlaps;               /* per PARAM chunk */
+    uint32_t space_first[TIDE_SPACE_COUNT + 1];  /* chunk number; the last one is the count of all */
+};
+
+/* P of layout.h: the elements of a PARAM chunk. */
+static uint64_t param_elements(const tide_layout *layout)
+{
+    return layout->chunk_bytes / tide_dtype_bytes(layout->description->dtype);
+}
+
+static uint64_t plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
+{
+    return tide_ceil_div(elements, PLANE_ELEMENTS) * format->bytes[plane];
+}
+
+/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends,
+ * aligned. */
+static uint64_t plane_offset(const tide_state_format *format, uint32_t plane, uint64_t elements)
+{
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < plane; i++)
+        offset += tide_align_up(plane_bytes(format, i, elements));
+    return offset;
+}
 
 const char *tide_space_name(tide_space space)
 {
@@ -29,46 +73,32 @@ const char *tide_space_name(tide_space space)
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
-/* --- creation --- */
-
-static tide_status check_options(const tide_layout_options *o)
+/* A param's first element, counted from the PARAM space's start, and the one behind its last. */
+static uint64_t begin_of(const tide_layout *layout, const tide_named *param)
 {
-    if (o->chunk_bytes < CHUNK_BYTES_LEAST || o->chunk_bytes & (o->chunk_bytes - 1))
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "layout: chunk size %llu bytes is not a power of two of at least %d",
-                         (unsigned long long)o->chunk_bytes, CHUNK_BYTES_LEAST);
-    if (o->dtype != TIDE_DTYPE_FP32 && o->dtype != TIDE_DTYPE_BF16 && o->dtype != TIDE_DTYPE_FP16)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: dtype %d is unknown", (int)o->dtype);
-    return TIDE_OK;
+    return layout->classes[param->of_class].param_first * param_elements(layout) + param->offset;
 }
 
-tide_status tide_layout_create(const tide_layout_options *options, tide_layout **layout)
+static uint64_t end_of(const tide_layout *layout, const tide_named *param)
 {
-    tide_status status = check_options(options);
-    if (status != TIDE_OK)
-        return status;
-    tide_layout *created = calloc(1, sizeof *created);
-    if (!created)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for %zu bytes", sizeof *created);
-    created->options = *options;
-    created->params.kind = "param";
-    created->activations.kind = "activation";
-    *layout = created;
-    return TIDE_OK;
+    return begin_of(layout, param) + param->size;
 }
 
-void tide_layout_destroy(tide_layout *layout)
+static const tide_state_format *format_of(const tide_layout *layout, const tide_layout_class *its)
 {
-    if (!layout)
-        return;
-    tide_names_destroy(&layout->params);
-    tide_names_destroy(&layout->activations);
-    free(layout->order);
-    free(layout->overlaps);
-    free(layout);
+    return &layout->description->classes[its - layout->classes].format;
 }
 
-/* --- classes --- */
+static uint64_t elements_of(const tide_layout *layout, const tide_layout_class *its)
+{
+    return layout->description->classes[its - layout->classes].elements;
+}
+
+/* The i-th param of `order`. */
+static const tide_named *ordered(const tide_layout *layout, uint32_t i)
+{
+    return tide_names_at(&layout->description->params, layout->order[i]);
+}
 
 /* E of layout.h: the most elements whose planes fit into a STATE chunk. */
 static uint64_t most_elements(const tide_state_format *format, uint64_t chunk_bytes)
@@ -76,159 +106,58 @@ static uint64_t most_elements(const tide_state_format *format, uint64_t chunk_by
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < format->planes; i++)
         bytes += format->bytes[i];
-    uint64_t elements = chunk_bytes * TIDE_PLANE_ELEMENTS / bytes / PIECE_ELEMENTS * PIECE_ELEMENTS;
-    while (elements > 0 && tide_plane_offset(format, format->planes, elements) > chunk_bytes)
+    uint64_t elements = chunk_bytes * PLANE_ELEMENTS / bytes / PIECE_ELEMENTS * PIECE_ELEMENTS;
+    while (elements > 0 && plane_offset(format, format->planes, elements) > chunk_bytes)
         elements -= PIECE_ELEMENTS;
     return elements;
 }
 
-static tide_status check_format(const tide_layout *layout, const tide_state_format *format)
+/* --- creation --- */
+
+/* Can the chunks hold the state of PIECE_ELEMENTS elements of each class? */
+static tide_status check(const tide_description *description, uint64_t chunk_bytes)
 {
-    if (format->planes > TIDE_STATE_PLANES_MAX)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: a state format of %u planes, it has at most %d",
-                         format->planes, TIDE_STATE_PLANES_MAX);
-    for (uint32_t i = 0; i < format->planes; i++)
-        if (format->bytes[i] == 0 || format->bytes[i] > layout->options.chunk_bytes)
+    if (chunk_bytes < CHUNK_BYTES_LEAST || !tide_is_power_of_two(chunk_bytes))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "layout: chunk size %llu bytes is not a power of two of at least %d",
+                         (unsigned long long)chunk_bytes, CHUNK_BYTES_LEAST);
+    if (description->params.count == 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: there is no param");
+    for (uint32_t i = 0; i < description->class_count; i++) {
+        const tide_state_format *format = &description->classes[i].format;
+        if (format->planes > 0 && most_elements(format, chunk_bytes) == 0)
             return tide_fail(TIDE_ERROR_ARGUMENT,
-                             "layout: plane %u of a state format has %u bytes for %d elements; it has at "
-                             "least 1 and fits into a chunk of %llu",
-                             i, format->bytes[i], TIDE_PLANE_ELEMENTS,
-                             (unsigned long long)layout->options.chunk_bytes);
-    if (format->planes > 0 && most_elements(format, layout->options.chunk_bytes) == 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "layout: the state of %d elements does not fit into a chunk of %llu bytes",
-                         PIECE_ELEMENTS, (unsigned long long)layout->options.chunk_bytes);
+                             "layout: the state of %d elements does not fit into a chunk of %llu bytes",
+                             PIECE_ELEMENTS, (unsigned long long)chunk_bytes);
+    }
     return TIDE_OK;
 }
-
-tide_status tide_layout_add_class(tide_layout *layout, const tide_state_format *format, uint32_t *number)
-{
-    if (layout->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "layout: a class comes after seal");
-    if (layout->class_count == TIDE_CLASSES_MAX)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: more than %d classes", TIDE_CLASSES_MAX);
-    const tide_status status = check_format(layout, format);
-    if (status != TIDE_OK)
-        return status;
-    layout->classes[layout->class_count] = (tide_layout_class){
-        .format = *format,
-        .state_elements = format->planes ? most_elements(format, layout->options.chunk_bytes) : 0};
-    *number = layout->class_count++;
-    return TIDE_OK;
-}
-
-/* --- params and activations --- */
-
-static tide_status check_name(const tide_layout *layout, const tide_names *names, const char *name)
-{
-    if (layout->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "%s %s comes after seal", names->kind, name ? name : "(no name)");
-    if (!name || !*name)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "a %s needs a name", names->kind);
-    if (tide_names_find(names, name))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%s %s: there is one of this name", names->kind, name);
-    return TIDE_OK;
-}
-
-tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const char *name, uint64_t elements,
-                                  uint32_t *param)
-{
-    tide_status status = check_name(layout, &layout->params, name);
-    if (status != TIDE_OK)
-        return status;
-    if (of_class >= layout->class_count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: there is no class %u", name, of_class);
-    tide_layout_class *its = &layout->classes[of_class];
-    const uint64_t element_bytes = tide_dtype_bytes(layout->options.dtype);
-    const uint64_t offset = tide_align_up(its->elements * element_bytes) / element_bytes;
-    if (elements == 0 || elements > ELEMENTS_MOST || offset + elements > ELEMENTS_MOST)
-        return tide_fail(
-            TIDE_ERROR_ARGUMENT,
-            "param %s: %llu elements behind %llu of others; it has at least 1, and all have at most 2^48",
-            name, (unsigned long long)elements, (unsigned long long)offset);
-    const tide_named what = {
-        .name = (char *)name, .of_class = of_class, .parts = 1, .size = elements, .offset = offset};
-    status = tide_names_add(&layout->params, &what, param);
-    if (status != TIDE_OK)
-        return status;
-    its->elements = offset + elements;
-    its->params++;
-    return TIDE_OK;
-}
-
-static bool is_same(const tide_state_format *a, const tide_state_format *b)
-{
-    return a->planes == b->planes && memcmp(a->bytes, b->bytes, a->planes * sizeof *a->bytes) == 0;
-}
-
-tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
-                                     uint64_t elements, uint32_t *param)
-{
-    uint32_t number = 0;
-    while (number < layout->class_count && !is_same(&layout->classes[number].format, format))
-        number++;
-    const bool is_new = number == layout->class_count;
-    if (number == TIDE_CLASSES_MAX && name != NULL && !layout->sealed)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "param %s: its state is of one kind too many; a model's params have at most %d, "
-                         "frozen ones are one",
-                         name, TIDE_CLASSES_MAX);
-    tide_status status = is_new ? tide_layout_add_class(layout, format, &number) : TIDE_OK;
-    if (status == TIDE_OK)
-        status = tide_layout_add_param(layout, number, name, elements, param);
-    if (status != TIDE_OK && is_new)
-        layout->class_count = number;
-    assert(status != TIDE_OK || layout->classes[number].params > 0);
-    return status;
-}
-
-tide_status tide_layout_add_activation(tide_layout *layout, const char *name, uint32_t parts,
-                                       uint64_t part_bytes, uint32_t *activation)
-{
-    tide_status status = check_name(layout, &layout->activations, name);
-    if (status != TIDE_OK)
-        return status;
-    uint64_t offset = tide_align_up(layout->activation_bytes), end = SPACE_BYTES_MOST + 1;
-    if (parts > 0 && part_bytes > 0 && part_bytes <= SPACE_BYTES_MOST / parts)
-        end = offset + (parts - 1) * tide_align_up(part_bytes) + part_bytes;
-    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->activations.parts)
-        return tide_fail(
-            TIDE_ERROR_ARGUMENT,
-            "activation %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
-            "of 1 byte, and all have at most 2^50 bytes and 2^32 parts",
-            name, parts, (unsigned long long)part_bytes, (unsigned long long)offset);
-    const tide_named what = {.name = (char *)name, .parts = parts, .size = part_bytes, .offset = offset};
-    status = tide_names_add(&layout->activations, &what, activation);
-    if (status != TIDE_OK)
-        return status;
-    layout->activation_bytes = end;
-    return TIDE_OK;
-}
-
-/* --- seal --- */
 
 /* Number all chunks: each class's PARAM chunks, then each class's STATE chunks, then the ACTIVATION
  * chunks. */
 static tide_status count_chunks(tide_layout *layout)
 {
+    const tide_description *d = layout->description;
     uint64_t total = 0, state = 0;
-    for (uint32_t i = 0; i < layout->class_count; i++) {
+    for (uint32_t i = 0; i < d->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
+        its->state_elements =
+            d->classes[i].format.planes ? most_elements(&d->classes[i].format, layout->chunk_bytes) : 0;
         its->param_first = (tide_chunk)total;
-        total += tide_ceil_div(its->elements, tide_layout_param_elements(layout));
+        total += tide_ceil_div(d->classes[i].elements, param_elements(layout));
         its->param_end = (tide_chunk)total;
-        state += its->state_elements ? tide_ceil_div(its->elements, its->state_elements) : 0;
+        state += its->state_elements ? tide_ceil_div(d->classes[i].elements, its->state_elements) : 0;
     }
-    const uint64_t activations = tide_ceil_div(layout->activation_bytes, layout->options.chunk_bytes);
+    const uint64_t activations = tide_ceil_div(d->activation_bytes, layout->chunk_bytes);
     if (total + state + activations >= TIDE_CHUNK_NONE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "more than 2^32 chunks of %llu bytes: larger ones would be fewer",
-                         (unsigned long long)layout->options.chunk_bytes);
+                         (unsigned long long)layout->chunk_bytes);
     layout->space_first[TIDE_SPACE_STATE] = (uint32_t)total;
-    for (uint32_t i = 0; i < layout->class_count; i++) {
+    for (uint32_t i = 0; i < d->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
         its->state_first = (tide_chunk)total;
-        total += its->state_elements ? tide_ceil_div(its->elements, its->state_elements) : 0;
+        total += its->state_elements ? tide_ceil_div(d->classes[i].elements, its->state_elements) : 0;
         its->state_end = (tide_chunk)total;
     }
     layout->space_first[TIDE_SPACE_ACTIVATION] = (uint32_t)total;
@@ -236,103 +165,355 @@ static tide_status count_chunks(tide_layout *layout)
     return TIDE_OK;
 }
 
-/* Find for each PARAM chunk of a class the params that overlap it, in one walk over both; the class's params
- * are `order` from `first` on. */
-static void fill_overlaps(tide_layout *layout, const tide_layout_class *its, uint32_t first)
+/* One walk over a class's params, which are ordered from `first` to `end_param`, and its chunks side by side. */
+static void fill_overlaps(tide_layout *layout, const tide_layout_class *its, uint32_t first,
+                          uint32_t end_param)
 {
-    const uint32_t end_param = first + its->params;
-    const uint64_t elements = tide_layout_param_elements(layout);
+    const uint64_t elements = param_elements(layout);
     uint32_t param = first;
     for (tide_chunk chunk = its->param_first; chunk < its->param_end; chunk++) {
         const uint64_t begin = chunk * elements, end = begin + elements;
-        while (tide_layout_ordered(layout, param)->offset + tide_layout_ordered(layout, param)->size <= begin)
+        while (end_of(layout, ordered(layout, param)) <= begin)
             param++;
         uint32_t last = param;
-        while (last + 1 < end_param && tide_layout_ordered(layout, last + 1)->offset < end)
+        while (last + 1 < end_param && begin_of(layout, ordered(layout, last + 1)) < end)
             last++;
         layout->overlaps[chunk] = (tide_layout_overlap){.first = param, .count = last - param + 1};
-        assert(tide_layout_ordered(layout, param)->offset < end);
+        assert(begin_of(layout, ordered(layout, param)) < end);
     }
 }
 
 static void order_params(tide_layout *layout)
 {
-    uint32_t ordered = 0;
-    for (uint32_t i = 0; i < layout->class_count; i++) {
-        const uint32_t first = ordered;
-        for (uint32_t param = 0; param < layout->params.count; param++) {
-            if (layout->params.list[param]->of_class != i)
-                continue;
-            layout->params.list[param]->offset +=
-                layout->classes[i].param_first * tide_layout_param_elements(layout);
-            layout->order[ordered++] = param;
-        }
-        assert(ordered == first + layout->classes[i].params);
-        fill_overlaps(layout, &layout->classes[i], first);
+    const tide_description *d = layout->description;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < d->class_count; i++) {
+        const uint32_t first = count;
+        for (uint32_t param = 0; param < d->params.count; param++)
+            if (tide_names_at(&d->params, param)->of_class == i)
+                layout->order[count++] = param;
+        assert(count == first + d->classes[i].params);
+        fill_overlaps(layout, &layout->classes[i], first, count);
     }
 }
 
-tide_status tide_layout_seal(tide_layout *layout)
+tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_layout **layout)
 {
-    if (layout->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "layout: sealed twice");
-    if (layout->params.count == 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: there is no param");
-    tide_status status = count_chunks(layout);
+    tide_status status = check(description, chunk_bytes);
     if (status != TIDE_OK)
         return status;
-    const uint32_t chunks = layout->space_first[TIDE_SPACE_STATE];
-    layout->order = calloc(layout->params.count, sizeof *layout->order);
-    layout->overlaps = calloc(chunks, sizeof *layout->overlaps);
-    if (!layout->order || !layout->overlaps) {
-        free(layout->order);
-        free(layout->overlaps);
-        layout->order = NULL;
-        layout->overlaps = NULL;
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for tables of %u params and %u chunks",
-                         layout->params.count, chunks);
+    tide_layout *made = calloc(1, sizeof *made);
+    if (!made)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for %zu bytes", sizeof *made);
+    made->description = description;
+    made->chunk_bytes = chunk_bytes;
+    status = count_chunks(made);
+    const uint32_t params = description->params.count, chunks = made->space_first[TIDE_SPACE_STATE];
+    if (status == TIDE_OK) {
+        made->order = calloc(params, sizeof *made->order);
+        made->overlaps = calloc(chunks, sizeof *made->overlaps);
+        if (!made->order || !made->overlaps)
+            status = tide_fail(TIDE_ERROR_NO_MEMORY,
+                               "layout: no memory for tables of %u params and %u chunks", params, chunks);
     }
-    order_params(layout);
-    layout->sealed = true;
+    if (status != TIDE_OK) {
+        tide_layout_destroy(made);
+        return status;
+    }
+    order_params(made);
+    description->is_fixed = true;
+    *layout = made;
     return TIDE_OK;
 }
 
-/* --- params and activations, as they are --- */
+void tide_layout_destroy(tide_layout *layout)
+{
+    if (!layout)
+        return;
+    free(layout->order);
+    free(layout->overlaps);
+    free(layout);
+}
+
+const tide_description *tide_layout_description(const tide_layout *layout)
+{
+    return layout->description;
+}
+
+/* --- chunks --- */
+
+uint64_t tide_layout_chunk_bytes(const tide_layout *layout)
+{
+    return layout->chunk_bytes;
+}
+
+uint32_t tide_layout_chunk_count(const tide_layout *layout)
+{
+    return layout->space_first[TIDE_SPACE_COUNT];
+}
+
+uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space)
+{
+    assert((unsigned)space < TIDE_SPACE_COUNT);
+    return layout->space_first[space + 1] - layout->space_first[space];
+}
+
+tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index)
+{
+    assert(index < tide_layout_space_chunks(layout, space));
+    return layout->space_first[space] + index;
+}
+
+tide_space tide_layout_chunk_space(const tide_layout *layout, tide_chunk chunk)
+{
+    assert(chunk < layout->space_first[TIDE_SPACE_COUNT]);
+    if (chunk < layout->space_first[TIDE_SPACE_STATE])
+        return TIDE_SPACE_PARAM;
+    return chunk < layout->space_first[TIDE_SPACE_ACTIVATION] ? TIDE_SPACE_STATE : TIDE_SPACE_ACTIVATION;
+}
+
+uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk)
+{
+    return chunk - layout->space_first[tide_layout_chunk_space(layout, chunk)];
+}
+
+static const tide_layout_class *class_of(const tide_layout *layout, tide_chunk chunk)
+{
+    const tide_layout_class *its = layout->classes;
+    const bool is_state = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_STATE;
+    assert(chunk < layout->space_first[TIDE_SPACE_ACTIVATION]);
+    while (chunk >= (is_state ? its->state_end : its->param_end))
+        its++;
+    assert(its < layout->classes + layout->description->class_count);
+    return its;
+}
+
+const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tide_chunk chunk)
+{
+    return format_of(layout, class_of(layout, chunk));
+}
+
+/* Elements [begin, end), from the PARAM space's start, that a PARAM or STATE chunk covers. */
+typedef struct range {
+    uint64_t begin, end;
+} range;
+
+static range range_of(const tide_layout *layout, const tide_layout_class *its, tide_chunk chunk)
+{
+    const bool is_state = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_STATE;
+    const uint64_t class_begin = its->param_first * param_elements(layout);
+    const uint64_t elements = is_state ? its->state_elements : param_elements(layout);
+    const uint64_t begin =
+        class_begin + (chunk - (is_state ? its->state_first : its->param_first)) * elements;
+    assert(begin < class_begin + elements_of(layout, its));
+    return (range){begin, tide_min_u64(begin + elements, class_begin + elements_of(layout, its))};
+}
+
+uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane)
+{
+    const tide_layout_class *its = class_of(layout, state_chunk);
+    const range covered = range_of(layout, its, state_chunk);
+    assert(tide_layout_chunk_space(layout, state_chunk) == TIDE_SPACE_STATE &&
+           plane < format_of(layout, its)->planes);
+    return plane_offset(format_of(layout, its), plane, covered.end - covered.begin);
+}
+
+uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk)
+{
+    const uint64_t chunk_bytes = layout->chunk_bytes;
+    if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_ACTIVATION)
+        return tide_min_u64(layout->description->activation_bytes -
+                                tide_layout_chunk_index(layout, chunk) * chunk_bytes,
+                            chunk_bytes);
+    const tide_layout_class *its = class_of(layout, chunk);
+    const range covered = range_of(layout, its, chunk);
+    const uint64_t elements = covered.end - covered.begin;
+    if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM)
+        return elements * tide_dtype_bytes(layout->description->dtype);
+    const uint32_t last = format_of(layout, its)->planes - 1;
+    return plane_offset(format_of(layout, its), last, elements) +
+           plane_bytes(format_of(layout, its), last, elements);
+}
+
+/* --- pieces --- */
+
+uint32_t tide_layout_pieces(const tide_layout *layout, tide_chunk param_chunk)
+{
+    const tide_layout_class *its = class_of(layout, param_chunk);
+    const range covered = range_of(layout, its, param_chunk);
+    assert(tide_layout_chunk_space(layout, param_chunk) == TIDE_SPACE_PARAM);
+    const uint64_t class_begin = its->param_first * param_elements(layout);
+    if (its->state_elements == 0)
+        return 0;
+    return (uint32_t)((covered.end - 1 - class_begin) / its->state_elements -
+                      (covered.begin - class_begin) / its->state_elements + 1);
+}
+
+tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, uint32_t i)
+{
+    const tide_layout_class *its = class_of(layout, param_chunk);
+    const range params = range_of(layout, its, param_chunk);
+    assert(i < tide_layout_pieces(layout, param_chunk));
+    const uint64_t class_begin = its->param_first * param_elements(layout);
+    const tide_chunk state_chunk =
+        its->state_first + (uint32_t)((params.begin - class_begin) / its->state_elements) + i;
+    const range states = range_of(layout, its, state_chunk);
+    const uint64_t begin = i == 0 ? params.begin : states.begin;
+    return (tide_piece){.param_chunk = param_chunk,
+                        .state_chunk = state_chunk,
+                        .param_offset_elements = begin - params.begin,
+                        .state_offset_elements = begin - states.begin,
+                        .elements = tide_min_u64(params.end, states.end) - begin};
+}
+
+uint32_t tide_layout_pieces_most(const tide_layout *layout)
+{
+    uint32_t most = 0;
+    for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); chunk++) {
+        const uint32_t pieces = tide_layout_pieces(layout, chunk);
+        most = tide_max_u32(most, pieces);
+    }
+    return most;
+}
+
+void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk, tide_chunk *first,
+                              tide_chunk *last)
+{
+    const tide_layout_class *its = class_of(layout, state_chunk);
+    const range covered = range_of(layout, its, state_chunk);
+    assert(tide_layout_chunk_space(layout, state_chunk) == TIDE_SPACE_STATE);
+    *first = (tide_chunk)(covered.begin / param_elements(layout));
+    *last = (tide_chunk)((covered.end - 1) / param_elements(layout));
+}
+
+/* --- what lies in them --- */
+
+void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last)
+{
+    const tide_named *it = tide_names_at(&layout->description->params, param);
+    *first = (tide_chunk)(begin_of(layout, it) / param_elements(layout));
+    *last = (tide_chunk)((end_of(layout, it) - 1) / param_elements(layout));
+    assert(*first <= *last && *last < layout->classes[it->of_class].param_end);
+}
+
+uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk)
+{
+    assert(tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM);
+    return layout->overlaps[chunk].count;
+}
+
+uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i)
+{
+    assert(i < layout->overlaps[chunk].count);
+    return layout->order[layout->overlaps[chunk].first + i];
+}
+
+/* The part of a chunk's i-th param that lies in `covered`, a range of its class; chunk offsets count from
+ * chunk_begin. */
+static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, uint64_t chunk_begin,
+                               range covered)
+{
+    assert(i < layout->overlaps[chunk].count);
+    const tide_named *param = ordered(layout, layout->overlaps[chunk].first + i);
+    const uint64_t param_begin = begin_of(layout, param);
+    const uint64_t from = tide_max_u64(param_begin, covered.begin);
+    const uint64_t to = tide_min_u64(end_of(layout, param), covered.end);
+    assert(from < to);
+    return (tide_segment){.param = param->number,
+                          .param_offset_elements = from - param_begin,
+                          .chunk_offset_elements = from - chunk_begin,
+                          .elements = to - from};
+}
+
+tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i)
+{
+    const range covered = range_of(layout, class_of(layout, chunk), chunk);
+    return segment_in(layout, chunk, i, covered.begin, covered);
+}
+
+/* The number, among the chunk's params, of the first that ends behind `element` of the class; found by
+ * halving. */
+static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64_t element)
+{
+    uint32_t low = 0, high = layout->overlaps[chunk].count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const tide_named *param = ordered(layout, layout->overlaps[chunk].first + middle);
+        if (end_of(layout, param) > element)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static range range_of_piece(const tide_layout *layout, const tide_piece *piece, uint64_t *chunk_begin)
+{
+    *chunk_begin = range_of(layout, class_of(layout, piece->param_chunk), piece->param_chunk).begin;
+    const uint64_t begin = *chunk_begin + piece->param_offset_elements;
+    return (range){begin, begin + piece->elements};
+}
+
+uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first)
+{
+    const tide_chunk chunk = piece->param_chunk;
+    uint64_t chunk_begin;
+    const range covered = range_of_piece(layout, piece, &chunk_begin);
+    uint32_t end = first_behind(layout, chunk, covered.end - 1);
+    *first = first_behind(layout, chunk, covered.begin);
+    /* The param that ends behind the piece may begin behind it, too. */
+    if (end < layout->overlaps[chunk].count &&
+        begin_of(layout, ordered(layout, layout->overlaps[chunk].first + end)) < covered.end)
+        end++;
+    return end - *first;
+}
+
+tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i)
+{
+    uint64_t chunk_begin;
+    const range covered = range_of_piece(layout, piece, &chunk_begin);
+    return segment_in(layout, piece->param_chunk, i, chunk_begin, covered);
+}
+
+void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
+                                   tide_chunk *first, tide_chunk *last)
+{
+    const tide_named *it = tide_names_at(&layout->description->activations, activation);
+    const uint64_t begin = it->offset + part * tide_align_up(it->size), end = begin + it->size;
+    assert(part < it->parts);
+    *first = layout->space_first[TIDE_SPACE_ACTIVATION] + (uint32_t)(begin / layout->chunk_bytes);
+    *last = layout->space_first[TIDE_SPACE_ACTIVATION] + (uint32_t)((end - 1) / layout->chunk_bytes);
+    assert(*first <= *last && *last < layout->space_first[TIDE_SPACE_COUNT]);
+}
+
+/* --- the description's params and activations --- */
 
 uint32_t tide_layout_params(const tide_layout *layout)
 {
-    return layout->params.count;
+    return layout->description->params.count;
 }
 
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param)
 {
-    return tide_names_at(&layout->params, param);
+    return tide_names_at(&layout->description->params, param);
 }
 
-bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param)
+uint64_t tide_layout_param_offset(const tide_layout *layout, uint32_t param)
 {
-    const tide_named *found = tide_names_find(&layout->params, name);
-    if (found)
-        *param = found->number;
-    return found != NULL;
-}
-
-bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param)
-{
-    return layout->classes[tide_names_at(&layout->params, param)->of_class].state_elements == 0;
+    return begin_of(layout, tide_layout_param(layout, param));
 }
 
 uint32_t tide_layout_activations(const tide_layout *layout)
 {
-    return layout->activations.count;
+    return layout->description->activations.count;
 }
 
 const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation)
 {
-    return tide_names_at(&layout->activations, activation);
+    return tide_names_at(&layout->description->activations, activation);
 }
 
 uint32_t tide_layout_parts(const tide_layout *layout)
 {
-    return layout->activations.parts;
+    return layout->description->activations.parts;
 }

@@ -1,4 +1,4 @@
-/* Where every tensor lies: spaces, classes, chunks and pieces.
+/* Where every tensor of a description lies: spaces, classes, chunks and pieces.
  *
  * A space is one contiguous range of addresses cut into chunks of one size. Chunks have one number across all
  * spaces (tide_chunk): PARAM first, then STATE, ACTIVATION.
@@ -27,8 +27,7 @@
 #ifndef TIDE_CHUNK_LAYOUT_H
 #define TIDE_CHUNK_LAYOUT_H
 
-#include "chunk/names.h"
-#include "tidepool/types.h"
+#include "chunk/description.h"
 
 #include <stdbool.h>
 
@@ -37,14 +36,7 @@ const char *tide_space_name(tide_space space); /* "param", "state", "activation"
 typedef uint32_t tide_chunk;
 #define TIDE_CHUNK_NONE UINT32_MAX
 
-enum { TIDE_CLASSES_MAX = 8 };
-
 typedef struct tide_layout tide_layout;
-
-typedef struct tide_layout_options {
-    uint64_t chunk_bytes; /* a power of two, at least 4096 (the pool is stricter) */
-    tide_dtype dtype;     /* dtype of all params */
-} tide_layout_options;
 
 /* A part of a param that lies in one chunk. Offsets in elements. */
 typedef struct tide_segment {
@@ -61,32 +53,14 @@ typedef struct tide_piece {
     uint64_t elements;
 } tide_piece;
 
-/* Create a layout without params. ARGUMENT for options out of range, NO_MEMORY. Freed with
- * tide_layout_destroy (NULL allowed). */
-tide_status tide_layout_create(const tide_layout_options *options, tide_layout **layout);
+/* Lay a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool is stricter). Fixes
+ * the description, which must outlive the layout. ARGUMENT: another chunk size; no param; the state of 256
+ * elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with tide_layout_destroy (NULL
+ * allowed). */
+tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
-/* Append a class of params; classes are laid out in the order of these calls. ARGUMENT: more than
- * TIDE_CLASSES_MAX, more planes than there may be, one of 0 bytes, or 256 elements' planes do not fit into a
- * chunk. Before seal. */
-tide_status tide_layout_add_class(tide_layout *layout, const tide_state_format *format, uint32_t *number);
-/* Append a param of `elements` > 0 to its class; numbers count params of all classes. Names are copied, not
- * empty and unique among params (ARGUMENT otherwise). ARGUMENT also if a class is more than 2^48 elements.
- * Before seal. */
-tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const char *name, uint64_t elements,
-                                  uint32_t *param);
-/* Append a param to the class of a state format, which is added first if there is none. A call that fails
- * adds no class. ARGUMENT as both calls above. */
-tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
-                                     uint64_t elements, uint32_t *param);
-/* Append an ACTIVATION tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among
- * activations. ARGUMENT also if all are more than 2^50 bytes. Before seal. */
-tide_status tide_layout_add_activation(tide_layout *layout, const char *name, uint32_t parts,
-                                       uint64_t part_bytes, uint32_t *activation);
-/* Fix all numbers below. ARGUMENT if there is no param. */
-tide_status tide_layout_seal(tide_layout *layout);
-
-/* --- after seal --- */
+const tide_description *tide_layout_description(const tide_layout *layout);
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces together */
@@ -113,10 +87,10 @@ void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk,
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane);
 
 uint32_t tide_layout_params(const tide_layout *layout);
-/* A param; its size and offset are in elements. The pointer stays valid until destroy. */
+/* A param of the description; its size is in elements. */
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
-bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
-bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param);
+/* The number of a param's first element, counted from the PARAM space's start. */
+uint64_t tide_layout_param_offset(const tide_layout *layout, uint32_t param);
 /* The first and the last PARAM chunk in which a part of the param lies. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
 /* The params that overlap a PARAM chunk, in order: their number, the i-th one, and the part of it that lies

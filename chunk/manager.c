@@ -63,21 +63,14 @@ void tide_manager_destroy(tide_manager *manager)
     free(manager);
 }
 
-tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op)
-{
-    if (manager->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "op %s comes after seal", description->name);
-    return tide_ops_add(&manager->ops, description, op);
-}
-
 /* --- needs and seal --- */
 
-void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
+void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs)
 {
     const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* the slots that a task needs */
     *needs = (tide_slot_needs){.host_slots = task,
-                               .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
-    needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);
+                               .total_slots = tide_layout_chunk_count(ops->layout) + SPARE_SLOTS};
+    needs->largest_op_slots = tide_ops_largest(ops, &needs->largest_op);
     needs->device_slots = needs->largest_op_slots > 0 ? needs->largest_op_slots : 1;
     if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < task)
         needs->device_slots = task;
@@ -108,7 +101,7 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     if (m->sealed)
         return tide_fail(TIDE_ERROR_STATE, "manager: sealed twice");
     tide_slot_needs needs;
-    tide_manager_needs(m, options->placement, &needs);
+    tide_manager_needs(&m->ops, options->placement, &needs);
     tide_status status = check_slots(m, options, &needs);
     if (status != TIDE_OK)
         return status;
@@ -131,7 +124,6 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
         unseal(m);
         return status;
     }
-    tide_ops_seal(&m->ops);
     tide_pending_seal(&m->pending, slots, options->placement);
     m->sealed = true;
     tide_manager_changed(m);

@@ -67,17 +67,13 @@ typedef struct tide_slot_needs {
 
 /* --- set-up --- */
 
-/* A manager for a sealed layout, which must outlive it. NO_MEMORY. Freed with tide_manager_destroy (NULL
- * allowed). */
+/* The fewest slots that ops need under a placement. */
+void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs);
+
+/* A manager for a layout, which must outlive it, and the ops of its description. NO_MEMORY. Freed with
+ * tide_manager_destroy (NULL allowed). */
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);
-
-/* Register an op, in the order in which ops run in a step (so the last READ of each param in backward is
- * known). ARGUMENT as tide_op_check. */
-tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op);
-
-/* The fewest slots that the registered ops need under a placement. */
-void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs);
 
 /* Fix tiers and placement. BUDGET if the slots are fewer than needed (the message counts slots; the pool says
  * it in bytes). Allocates everything; nothing is allocated afterwards. */
@@ -102,7 +98,7 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op);
 /* Request slice `slice` of the open op's ACTIVATION tensors; the slice before is released. STATE: the op is
  * not ready; READ of a part that is FREE (names the tensor); ARGUMENT: slice out of range. */
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
-/* Are all requested chunks resident and pinned? */
+/* Are all requested chunks resident and pinned? tide_request_try_pin (request.h) pins them as soon as they can be. */
 bool tide_manager_ready(const tide_manager *manager);
 /* The thing that the open request waits for. Sets *chunk, if `chunk` is not NULL, to one of the chunks that
  * it waits for; TIDE_CHUNK_NONE if it is ready. */

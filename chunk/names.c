@@ -46,7 +46,7 @@ tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *
 undo:
     free(added);
     free(name);
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for %s %s, behind %u others", names->kind,
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "description: no memory for %s %s, behind %u others", names->kind,
                      what->name, names->count);
 }
 

@@ -20,15 +20,14 @@ typedef struct tide_named {
     char *name;
     uint32_t number;
     uint32_t of_class;   /* of a param */
+    bool decays;         /* of a param: weight decay applies to it */
     uint32_t parts;      /* of a param 1 */
     uint32_t first_part; /* the parts of all activations before this one */
     uint64_t size;       /* of one part */
-    /* offset of the first part from the space's start; of a param, before seal, from its class's start */
-    uint64_t offset;
+    uint64_t offset;     /* of the first part from the space's start; of a param from its class's start */
 } tide_named;
 
-/* A list of tensors; all zero but for `kind`, it is empty. Only names.c writes it, and the layout params'
- * offsets at seal. */
+/* A list of tensors; all zero but for `kind`, it is empty. Only names.c writes it. */
 typedef struct tide_names {
     const char *kind;  /* "param": for messages */
     tide_named **list; /* by number; each stays where it is until destroy */

@@ -1,4 +1,4 @@
-/* A registered op: its uses, and the chunks that they touch.
+/* An op of the description: its uses, and the chunks that they touch.
  *
  * The ops own the records and fill them (ops.h); the rule of gradients reads them and marks the ops that it
  * finds needed.
@@ -8,10 +8,6 @@
 
 #include "chunk/layout.h"
 
-typedef uint32_t tide_op;
-
-#define TIDE_OP_NONE UINT32_MAX
-
 /* A list of chunks without duplicates. */
 typedef struct tide_chunk_set {
     tide_chunk *list;
@@ -19,15 +15,15 @@ typedef struct tide_chunk_set {
 } tide_chunk_set;
 
 typedef struct tide_op_record {
-    char *name;
+    const char *name; /* names and uses are the description's */
     tide_pass pass;
-    tide_use *params;
+    const tide_use *params;
     uint32_t param_count;
-    tide_use *activations;
+    const tide_use *activations;
     uint32_t activation_count;
     uint32_t slices;
     tide_chunk_set chunks; /* the chunks of all its params */
-    /* for each of these chunks: does the op's end round a gradient into it? Set by tide_ops_seal */
+    /* for each of these chunks: does the op's end round a gradient into it? */
     bool *modifies;
     tide_chunk_set *slice_chunks;
     uint32_t needed; /* gradients.h: the last search that found the op needed */

@@ -1,115 +1,8 @@
 /* See ops.h. */
 #include "chunk/ops.h"
 
-#include "base/array.h"
-
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
-
-tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
-{
-    const uint32_t chunks = tide_layout_chunk_count(layout);
-    *ops = (tide_ops){.layout = layout, .stamp = 1};
-    ops->seen = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->seen);
-    ops->set.list = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->set.list);
-    tide_gradients_create(&ops->gradients, layout, &ops->arrays);
-    if (ops->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for ops on %u chunks and %u params",
-                         chunks, tide_layout_params(layout));
-    return TIDE_OK;
-}
-
-void tide_ops_destroy(tide_ops *ops)
-{
-    free(ops->records);
-    tide_arrays_free(&ops->arrays);
-    *ops = (tide_ops){.count = 0};
-}
-
-/* --- checks --- */
-
-static tide_status fail_use(const tide_op_description *d, const char *tensor, const char *what)
-{
-    return tide_fail(TIDE_ERROR_ARGUMENT, "op %s, %s: %s", d->name, tensor, what);
-}
-
-static bool is_named_before(const tide_use *uses, uint32_t i)
-{
-    for (uint32_t k = 0; k < i; k++)
-        if (uses[k].tensor == uses[i].tensor)
-            return true;
-    return false;
-}
-
-static tide_status check_param_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
-{
-    const tide_use *use = &d->params[i];
-    if (use->tensor >= tide_layout_params(layout))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no param %u", d->name, use->tensor);
-    const char *name = tide_layout_param(layout, use->tensor)->name;
-    if (is_named_before(d->params, i))
-        return fail_use(d, name, "named twice");
-    const uint32_t access = use->access & ~(unsigned)TIDE_ACCESS_OVERWRITE;
-    if (access == 0 || access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD) ||
-        (access != use->access && !(access & TIDE_ACCESS_GRAD)))
-        return fail_use(d, name, "a param's access is READ, GRAD or both, and OVERWRITE beside GRAD");
-    if (use->access & TIDE_ACCESS_GRAD && d->pass == TIDE_PASS_FORWARD)
-        return fail_use(d, name, "a forward op makes no gradient");
-    if (use->access & TIDE_ACCESS_GRAD && tide_layout_param_is_frozen(layout, use->tensor))
-        return fail_use(d, name, "it is frozen, and has no gradient");
-    return TIDE_OK;
-}
-
-static tide_status check_activation_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
-{
-    const tide_use *use = &d->activations[i];
-    if (use->tensor >= tide_layout_activations(layout))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no activation %u", d->name, use->tensor);
-    const char *name = tide_layout_activation(layout, use->tensor)->name;
-    const uint32_t parts = tide_layout_activation(layout, use->tensor)->parts;
-    if (is_named_before(d->activations, i))
-        return fail_use(d, name, "named twice");
-    if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
-        use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
-        return fail_use(d, name, "an activation's access is READ, WRITE or both, and LAST");
-    if (parts != d->slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but activation %s has %u parts", d->name,
-                         d->slices, name, parts);
-    return TIDE_OK;
-}
-
-/* Check the length of an op's array of uses. No tensor may be in it twice, so it is no longer than there are
- * tensors; with a wrong count this check fails before anything reads beyond the array. */
-static tide_status check_array(const tide_op_description *d, const char *what, const tide_use *uses,
-                               uint32_t count, uint32_t tensors)
-{
-    if (count > 0 && !uses)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: %s is NULL, %u are counted", d->name, what, count);
-    if (count > tensors)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: %u %s, of which there are %u", d->name, count, what,
-                         tensors);
-    return TIDE_OK;
-}
-
-tide_status tide_op_check(const tide_layout *layout, const tide_op_description *d)
-{
-    if (!d->name || !*d->name)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "an op needs a name");
-    if ((unsigned)d->pass > TIDE_PASS_BOTH)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: pass %d is unknown", d->name, (int)d->pass);
-    if (d->activation_count == 0 && d->slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices of no activation", d->name, d->slices);
-    tide_status status = check_array(d, "params", d->params, d->param_count, tide_layout_params(layout));
-    if (status == TIDE_OK)
-        status = check_array(d, "activations", d->activations, d->activation_count,
-                             tide_layout_activations(layout));
-    for (uint32_t i = 0; i < d->param_count && status == TIDE_OK; i++)
-        status = check_param_use(layout, d, i);
-    for (uint32_t i = 0; i < d->activation_count && status == TIDE_OK; i++)
-        status = check_activation_use(layout, d, i);
-    return status;
-}
 
 /* --- chunk sets --- */
 
@@ -125,21 +18,14 @@ static void add_range(tide_ops *ops, tide_chunk first, tide_chunk last)
     }
 }
 
-/* Copies an array into memory that the ops own. NULL: there was no memory. */
-static void *copy_of(tide_ops *ops, const void *source, size_t count, size_t bytes)
-{
-    void *copy = tide_arrays_add(&ops->arrays, count, bytes);
-    if (copy && count)
-        memcpy(copy, source, count * bytes);
-    return copy;
-}
-
-/* Copies the set being built to `to`, and empties it. */
+/* A copy of the set, which is empty from then on. */
 static void take_set(tide_ops *ops, tide_chunk_set *set)
 {
     assert(ops->set.count <= tide_layout_chunk_count(ops->layout));
     set->count = ops->set.count;
-    set->list = copy_of(ops, ops->set.list, set->count, sizeof *set->list);
+    set->list = tide_arrays_add(&ops->arrays, set->count, sizeof *set->list);
+    if (set->list && set->count > 0)
+        memcpy(set->list, ops->set.list, set->count * sizeof *set->list);
     ops->set.count = 0;
     ops->stamp++;
 }
@@ -163,33 +49,7 @@ static void fill_sets(tide_ops *ops, tide_op_record *op)
     }
 }
 
-tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *op)
-{
-    assert(ops->set.count == 0 && ops->gradients.op_count == ops->count);
-    const tide_status status = tide_op_check(ops->layout, d);
-    if (status != TIDE_OK)
-        return status;
-    if (!tide_array_grow(&ops->records, ops->count, sizeof *ops->records))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", d->name);
-    tide_gradients_take_ops(&ops->gradients, ops->records, ops->count);
-    tide_op_record *record = &ops->records[ops->count];
-    ops->arrays.lacks = false;
-    *record = (tide_op_record){.name = copy_of(ops, d->name, strlen(d->name) + 1, 1),
-                               .pass = d->pass,
-                               .params = copy_of(ops, d->params, d->param_count, sizeof *d->params),
-                               .param_count = d->param_count,
-                               .activations =
-                                   copy_of(ops, d->activations, d->activation_count, sizeof *d->activations),
-                               .activation_count = d->activation_count,
-                               .slices = d->slices};
-    if (!ops->arrays.lacks)
-        fill_sets(ops, record);
-    if (ops->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its uses and chunks", d->name);
-    *op = ops->count++;
-    tide_gradients_take_ops(&ops->gradients, ops->records, ops->count);
-    return TIDE_OK;
-}
+/* --- creation --- */
 
 static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
 {
@@ -197,9 +57,9 @@ static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
         op->modifies[i] = op->modifies[i] || (op->chunks.list[i] >= first && op->chunks.list[i] <= last);
 }
 
-void tide_ops_seal(tide_ops *ops)
+/* Fill in which chunks the ends of ops modify; needs the gradients of all ops. */
+static void fill_modified(tide_ops *ops)
 {
-    assert(ops->gradients.op_count == ops->count);
     for (tide_op op = 0; op < ops->count; op++)
         for (uint32_t i = 0; i < ops->records[op].param_count; i++) {
             const uint32_t param = ops->records[op].params[i].tensor;
@@ -208,6 +68,46 @@ void tide_ops_seal(tide_ops *ops)
             if (tide_gradients_may_close(&ops->gradients, op, param))
                 add_modified(&ops->records[op], first, last);
         }
+}
+
+static void fill_records(tide_ops *ops, const tide_op_description *described)
+{
+    for (tide_op op = 0; op < ops->count && !ops->arrays.lacks; op++) {
+        const tide_op_description *it = &described[op];
+        ops->records[op] = (tide_op_record){.name = it->name,
+                                            .pass = it->pass,
+                                            .params = it->params,
+                                            .param_count = it->param_count,
+                                            .activations = it->activations,
+                                            .activation_count = it->activation_count,
+                                            .slices = it->slices};
+        fill_sets(ops, &ops->records[op]);
+    }
+}
+
+tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
+{
+    const tide_description *description = tide_layout_description(layout);
+    const uint32_t chunks = tide_layout_chunk_count(layout);
+    *ops = (tide_ops){.layout = layout, .stamp = 1, .count = description->op_count};
+    ops->seen = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->seen);
+    ops->set.list = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->set.list);
+    ops->records = tide_arrays_add(&ops->arrays, ops->count, sizeof *ops->records);
+    if (!ops->arrays.lacks)
+        fill_records(ops, description->ops);
+    if (!ops->arrays.lacks)
+        tide_gradients_create(&ops->gradients, layout, ops->records, ops->count, &ops->arrays);
+    if (ops->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u ops on %u chunks and %u params",
+                         ops->count, chunks, tide_layout_params(layout));
+    fill_modified(ops);
+    return TIDE_OK;
+}
+
+void tide_ops_destroy(tide_ops *ops)
+{
+    tide_arrays_free(&ops->arrays);
+    *ops = (tide_ops){.count = 0};
 }
 
 /* --- queries --- */

@@ -1,5 +1,7 @@
-/* The registered ops and their uses: which chunks each op and slice uses, and which of them its end changes.
- * Nothing changes after seal. */
+/* The ops of a description in a layout: the chunks of each op and slice, and which of them its end changes.
+ *
+ * Owns the op records (op_record.h) and the rule of gradients (gradients.h). Calls layout and gradients.
+ */
 #ifndef TIDE_CHUNK_OPS_H
 #define TIDE_CHUNK_OPS_H
 
@@ -25,21 +27,9 @@ typedef struct tide_ops {
     uint32_t stamp;
 } tide_ops;
 
-/* Create an empty list of ops for a sealed layout, which must outlive it. NO_MEMORY. A zeroed list may be
- * destroyed, too. */
+/* Take the ops of the layout's description; the layout must outlive them. NO_MEMORY. Zeroed ops may be destroyed, too. */
 tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout);
 void tide_ops_destroy(tide_ops *ops);
-
-/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name,
- * an unknown pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named
- * twice, no access or one that does not fit its kind, GRAD in a FORWARD op, an ACTIVATION tensor whose parts
- * differ from `slices`. */
-tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
-/* Add the next op. ARGUMENT as tide_op_check; NO_MEMORY. */
-tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
-
-/* Call when all ops have been added: finds out which chunks the end of each op modifies. */
-void tide_ops_seal(tide_ops *ops);
 
 /* The number of chunks of the op that needs most: those of its params and of its largest slice. Sets *op to
  * that op; both are 0 if there is no op. */

@@ -155,7 +155,8 @@ uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)
 {
     uint32_t zeros = 0;
     for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
-        if (tensors->params[p].gradient_step == step || tide_layout_param_is_frozen(tensors->layout, p))
+        if (tensors->params[p].gradient_step == step ||
+            tide_description_is_frozen(tide_layout_description(tensors->layout), p))
             continue;
         zeros++;
         tide_tensors_take_gradient(tensors, p, step, false);

@@ -78,10 +78,10 @@ static tide_status rates_check(const tide_device_options *options)
         double per_second;
     } rates[] = {
         {"link bandwidth", options->link_bytes_per_second},
-        {"link bandwidth to the host", options->link_out_bytes_per_second},
-        {"device arithmetic rate", options->flops_per_second},
-        {"device memory bandwidth", options->device_bytes_per_second},
-        {"host memory bandwidth", options->host_bytes_per_second},
+        {"link bandwidth to the host", options->machine.link_out_bytes_per_second},
+        {"device arithmetic rate", options->machine.flops_per_second},
+        {"device memory bandwidth", options->machine.device_bytes_per_second},
+        {"host memory bandwidth", options->machine.host_bytes_per_second},
     };
     tide_status status = TIDE_OK;
     for (size_t i = 0; i < sizeof rates / sizeof rates[0] && status == TIDE_OK; i++)
@@ -102,9 +102,9 @@ tide_status tide_device_options_check(const tide_device_options *options)
         status = rates_check(options);
     if (status != TIDE_OK)
         return status;
-    if (options->skip_wait_site >= TIDE_WAIT_SITE_COUNT)
+    if (options->checks.skip_wait_site >= TIDE_WAIT_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "wait site %" PRIu32 " to skip is not below %d",
-                         options->skip_wait_site, TIDE_WAIT_SITE_COUNT);
+                         options->checks.skip_wait_site, TIDE_WAIT_SITE_COUNT);
     if ((options->fault_mask & ~(uint32_t)TIDE_FAULT_ANY) != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "fault mask %#" PRIx32 " has unknown bits",
                          options->fault_mask);

@@ -109,7 +109,7 @@ typedef struct tide_work {
 typedef uint32_t tide_event;
 
 /* Each call that waits, for a stream or for the calling thread, passes the number of its place in the source.
- * Tests skip one site after the other (tide_device_options.skip_wait_site), and the hazard checker must
+ * Tests skip one site after the other (tide_checks.skip_wait_site), and the hazard checker must
  * notice each. 0 means "no site" and is refused. The caller chooses the numbers, below TIDE_WAIT_SITE_COUNT
  * (list: src/pool/order.h). */
 typedef uint32_t tide_wait_site;
@@ -176,26 +176,13 @@ typedef struct tide_device_options {
      * linker keeps its names apart; NULL: the module looks for the function */
     void (*threads_set)(int);
 
-    /* host device only, as far as delay_max_us (a GPU refuses these with UNSUPPORTED) */
-    double link_bytes_per_second; /* in each direction; 0: not throttled */
-    bool hazard_check;
-    bool guard; /* guard() protects chunks; otherwise it does nothing */
-    /* install a signal handler that describes the address of a fault before the process ends */
-    bool fault_handler;
-    /* for random delays: each command of each stream first sleeps a random time */
-    uint64_t delay_seed;
-    uint32_t delay_max_us;         /* the longest delay; 0: none */
-    tide_wait_site skip_wait_site; /* tests: waits at this site do nothing, and queries answer "done" */
-    uint32_t fault_mask;           /* tests: TIDE_FAULT_..., 0: none */
-    uint64_t fault_countdown;      /* the N-th counted operation from now fails, once (1: the next) */
+    double link_bytes_per_second; /* host and null: of copies in each direction; 0: no limit */
+    tide_checks checks;           /* host device only (a GPU refuses them with UNSUPPORTED) */
+    uint32_t fault_mask;          /* host device, tests: TIDE_FAULT_..., 0: none */
+    uint64_t fault_countdown;     /* the N-th counted operation from now fails, once (1: the next) */
 
-    /* null device only: the machine that it imitates; link_bytes_per_second is its link's speed, too */
-    double flops_per_second;
-    double device_bytes_per_second;
-    double host_bytes_per_second;
-    double link_out_bytes_per_second; /* from device to host; 0: as fast as link_bytes_per_second */
-    uint64_t map_ns;
-    uint64_t unmap_ns;               /* 0: as long as map_ns */
+    /* null device only: the machine that it imitates */
+    tide_machine machine;
     const tide_slowdowns *slowdowns; /* lives as long as the device; NULL: no stream slows another */
     tide_kernel_time kernel_time;    /* NULL: the rates decide */
     void *kernel_time_context;
@@ -284,7 +271,7 @@ typedef struct tide_device_ops {
      * NULL. The preconditions of unmap and map hold. After a failure the slot is still mapped at `from`. */
     tide_status (*remap)(tide_device *device, uint32_t slot, void *from, void *to);
     /* For tests: in stream order, make the chunk mapped at `place` inaccessible, or accessible again, so that
-     * a use after the op has ended faults. Does nothing unless options.guard is set. */
+     * a use after the op has ended faults. Does nothing unless options.checks.guard is set. */
     tide_status (*guard)(tide_device *device, tide_stream stream, void *place, bool accessible);
 
     /* --- commands: return once enqueued; a full queue makes the caller sleep, as in CUDA --- */

@@ -34,6 +34,7 @@ enum {
 };
 
 typedef struct model {
+    tide_description *description;
     tide_pool *pool;
     tide_param weight[LAYERS + 1], bias[LAYERS + 1]; /* the last is the head's, with one output */
     tide_activation x[LAYERS + 1];                   /* x[0] is not used: the input is in the region */
@@ -163,7 +164,7 @@ static void must(tide_status status)
     exit(1);
 }
 
-static void register_layer(model *m, int layer, bool sgd)
+static void add_layer(model *m, int layer, bool sgd)
 {
     bool is_head = layer == LAYERS;
     char name[32];
@@ -171,48 +172,50 @@ static void register_layer(model *m, int layer, bool sgd)
     uint64_t bias[1] = {is_head ? 1 : WIDTH};
     tide_param_class decayed = {.decay = true};
     snprintf(name, sizeof name, "layer.%d.weight", layer);
-    must(tide_param_register(m->pool, name, weight, 2, sgd ? &momentum_class : &decayed, &m->weight[layer]));
+    must(tide_description_add_param(m->description, name, weight, 2, sgd ? &momentum_class : &decayed,
+                                    &m->weight[layer]));
     snprintf(name, sizeof name, "layer.%d.bias", layer);
-    must(tide_param_register(m->pool, name, bias, 1, sgd ? &momentum_class : NULL, &m->bias[layer]));
+    must(tide_description_add_param(m->description, name, bias, 1, sgd ? &momentum_class : NULL,
+                                    &m->bias[layer]));
     snprintf(name, sizeof name, "x.%d", layer);
     if (layer > 0)
-        must(tide_activation_register(m->pool, name, MICRO_BATCHES, ROWS * WIDTH * sizeof(float),
-                                      &m->x[layer]));
+        must(tide_description_add_activation(m->description, name, MICRO_BATCHES,
+                                             ROWS * WIDTH * sizeof(float), &m->x[layer]));
 }
 
-static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass, const tide_use *activations,
-                           uint32_t activation_count)
+static tide_op add_op(model *m, const char *kind, int layer, tide_pass pass, const tide_use *activations,
+                      uint32_t activation_count)
 {
     uint32_t access = TIDE_ACCESS_READ | (pass == TIDE_PASS_FORWARD ? 0 : TIDE_ACCESS_GRAD);
     tide_use params[2] = {{m->weight[layer], access}, {m->bias[layer], access}};
     char name[32];
     snprintf(name, sizeof name, "%s.%d", kind, layer);
-    tide_op_description description = {.name = name,
-                                       .pass = pass,
-                                       .params = params,
-                                       .param_count = 2,
-                                       .activations = activations,
-                                       .activation_count = activation_count,
-                                       .slices = MICRO_BATCHES,
-                                       .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
+    tide_op_description of_op = {.name = name,
+                                 .pass = pass,
+                                 .params = params,
+                                 .param_count = 2,
+                                 .activations = activations,
+                                 .activation_count = activation_count,
+                                 .slices = MICRO_BATCHES,
+                                 .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
     tide_op op;
-    must(tide_op_register(m->pool, &description, &op));
+    must(tide_description_add_op(m->description, &of_op, &op));
     return op;
 }
 
-/* Registers the ops in the order in which a step runs them. */
-static void register_ops(model *m)
+/* Adds the ops in the order in which a step runs them. */
+static void add_ops(model *m)
 {
     for (int l = 0; l < LAYERS; l++) {
         tide_use uses[2] = {{m->x[l + 1], TIDE_ACCESS_WRITE}, {m->x[l], TIDE_ACCESS_READ}};
-        m->forward[l] = register_op(m, "forward", l, TIDE_PASS_FORWARD, uses, l == 0 ? 1 : 2);
+        m->forward[l] = add_op(m, "forward", l, TIDE_PASS_FORWARD, uses, l == 0 ? 1 : 2);
     }
     tide_use last = {m->x[LAYERS], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
-    m->head = register_op(m, "head", LAYERS, TIDE_PASS_BOTH, &last, 1);
+    m->head = add_op(m, "head", LAYERS, TIDE_PASS_BOTH, &last, 1);
     for (int l = LAYERS - 1; l >= 0; l--) {
         tide_use uses[2] = {{m->x[l + 1], TIDE_ACCESS_READ | TIDE_ACCESS_LAST},
                             {m->x[l], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE}};
-        m->backward[l] = register_op(m, "backward", l, TIDE_PASS_BACKWARD, uses, l == 0 ? 1 : 2);
+        m->backward[l] = add_op(m, "backward", l, TIDE_PASS_BACKWARD, uses, l == 0 ? 1 : 2);
     }
 }
 
@@ -229,31 +232,34 @@ static void set_values(model *m)
     static float values[WIDTH * WIDTH];
     uint64_t state = 1;
     for (int l = 0; l <= LAYERS; l++) {
-        uint64_t count = tide_param_elements(m->pool, m->weight[l]);
+        uint64_t count = tide_description_param_elements(m->description, m->weight[l]);
         for (uint64_t i = 0; i < count; i++)
             values[i] = uniform(&state) * sqrtf(3.0f / WIDTH);
         must(tide_param_set(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values));
     }
 }
 
+static void describe(model *m, bool sgd)
+{
+    must(tide_description_create(TIDE_DTYPE_FP32, sizeof(region), &m->description));
+    for (int l = 0; l <= LAYERS; l++)
+        add_layer(m, l, sgd);
+    add_ops(m);
+}
+
 static void model_create(model *m, bool sgd, bool least, tide_pool_plan *plan)
 {
+    describe(m, sgd);
     tide_pool_options options;
     tide_pool_options_default(&options);
     options.chunk_bytes = CHUNK_BYTES;
-    options.dtype = TIDE_DTYPE_FP32;
-    options.nonmodel_bytes = sizeof(region);
-    options.hazard_check = true;
-    options.guard = true;
+    options.checks.hazard_check = true;
+    options.checks.guard = true;
     options.update = sgd ? sgd_update : NULL;
-    must(tide_pool_create(&options, &m->pool));
-    for (int l = 0; l <= LAYERS; l++)
-        register_layer(m, l, sgd);
-    register_ops(m);
-    must(tide_pool_plan_get(m->pool, 0, plan));
-    must(tide_pool_set_budgets(m->pool, least ? plan->least_device_bytes : plan->full_device_bytes, 0));
-    must(tide_pool_seal(m->pool));
-    must(tide_pool_plan_get(m->pool, 0, plan));
+    must(tide_pool_plan_make(&options, m->description, plan)); /* takes no memory of the model's */
+    options.device_memory_bytes = least ? plan->least_device_bytes : plan->full_device_bytes;
+    must(tide_pool_create(&options, m->description, &m->pool));
+    must(tide_pool_plan_get(m->pool, plan));
     set_values(m);
 }
 
@@ -374,7 +380,7 @@ static uint64_t hash_weights(const model *m)
     static float values[WIDTH * WIDTH];
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (int l = 0; l <= LAYERS; l++) {
-        uint64_t count = tide_param_elements(m->pool, m->weight[l]);
+        uint64_t count = tide_description_param_elements(m->description, m->weight[l]);
         must(tide_param_get(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values));
         for (uint64_t i = 0; i < count * sizeof(float); i++)
             hash = (hash ^ ((const unsigned char *)values)[i]) * 1099511628211u;
@@ -406,5 +412,6 @@ int main(int count, char **arguments)
     printf("first %.17g last %.17g weights %016" PRIx64 " device %" PRIu64 " model %" PRIu64 "\n", first,
            last, hash_weights(&m), plan.device_memory_bytes, plan.model_bytes);
     tide_pool_destroy(m.pool);
+    tide_description_destroy(m.description);
     return 0;
 }

@@ -4,17 +4,17 @@
  * where every byte lies, moves it and runs the optimizer. This page is in the order in which you need it;
  * docs/own_loop.md walks through a whole program.
  *
+ *        the model     description.h: params, activations, ops
  *     1  options       tide_pool_options_default, tide_pool_create
- *     2  the model     tide_param_register, tide_activation_register, tide_op_register
- *     3  memory        tide_pool_plan_get, tide_pool_set_budgets, tide_pool_seal
- *     4  values        tide_param_set, tide_param_set_as, tide_param_get
- *     5  a step        tide_step_begin ... tide_step_end
- *     6  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; activations
- *     7  the region    tide_region, tide_workspace, tide_write, tide_read
- *     8  afterwards    tide_step_result_get, tide_pool_drain
- *     9  failures      tide_step_abort
- *    10  an optimizer of your own
- *    11  what it did   counters, traces, predictions
+ *     2  memory        tide_pool_plan_make, tide_pool_plan_get
+ *     3  values        tide_param_set, tide_param_set_as, tide_param_get
+ *     4  a step        tide_step_begin ... tide_step_end
+ *     5  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; activations
+ *     6  the region    tide_region, tide_workspace, tide_write, tide_read
+ *     7  afterwards    tide_step_result_get, tide_pool_drain
+ *     8  failures      tide_step_abort
+ *     9  an optimizer of your own
+ *    10  what it did   counters, traces, predictions
  *
  * Results never depend on budgets, chunk size, prefetch or placement: not by one bit.
  *
@@ -24,7 +24,7 @@
  * Errors. A call that fails returns a status and leaves a message (tide_message). ARGUMENT: an argument is
  * wrong, or NULL where that is not allowed. STATE: the call is not allowed now. A call that returns ARGUMENT
  * or STATE has changed nothing. Any call may return these two, and any call that allocates may return
- * NO_MEMORY. A call whose result is no status returns NULL, false or 0 for a NULL pool. Section 9 describes
+ * NO_MEMORY. A call whose result is no status returns NULL, false or 0 for a NULL pool. Section 8 describes
  * the pool after a failed step.
  *
  * Sizes are in bytes, counts in elements, times in seconds or, where the name says so, nanoseconds.
@@ -32,7 +32,7 @@
 #ifndef TIDEPOOL_POOL_H
 #define TIDEPOOL_POOL_H
 
-#include "tidepool/types.h"
+#include "tidepool/description.h"
 
 #include <stdbool.h>
 
@@ -41,41 +41,27 @@ extern "C" {
 #endif
 
 typedef struct tide_pool tide_pool;
-typedef uint32_t tide_param; /* numbers that tide_param_register and so on give */
-typedef uint32_t tide_activation;
-typedef uint32_t tide_op;
 
 /* ==== 1  Options ==== */
 
-typedef struct tide_step_options tide_step_options;     /* section 5 */
-typedef struct tide_update_segment tide_update_segment; /* section 10 */
-typedef struct tide_trace_event tide_trace_event;       /* section 11 */
+typedef struct tide_step_options tide_step_options;     /* section 4 */
+typedef struct tide_update_segment tide_update_segment; /* section 9 */
+typedef struct tide_trace_event tide_trace_event;       /* section 10 */
 
-/* An optimizer of your own: section 10 says when the pool calls it. */
+/* An optimizer of your own: section 9 says when the pool calls it. */
 typedef tide_status (*tide_update_callback)(void *context, const tide_step_options *step, uint64_t update,
                                             float gradient_scale, const tide_update_segment *segments,
                                             uint32_t count);
 
-/* Receives trace events (section 11). The caller's and the pool's threads call it, several at once, some
+/* Receives trace events (section 10). The caller's and the pool's threads call it, several at once, some
  * while they hold the pool's lock: it must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Reports work that takes seconds: tide_pool_seal the memory that it allocates ("host slots", say), the
+/* Reports work that takes seconds: tide_pool_create the memory that it allocates ("host slots", say), the
  * trainer the values that it loads. `done_bytes` of `total_bytes` of `what`, a constant string, are done.
  * Threads of the pool may call it, too, one call at a time; it must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes,
                                        uint64_t total_bytes);
-
-/* Speeds of the machine that the null device imitates; the speed of its link is
- * tide_pool_options.link_bytes_per_second. Each is finite. Work whose speed is 0 takes no time. */
-typedef struct tide_machine {
-    double flops_per_second;
-    double device_bytes_per_second;
-    double host_bytes_per_second;
-    uint64_t map_ns;
-    uint64_t unmap_ns;                /* 0: the same as map_ns */
-    double link_out_bytes_per_second; /* device to host; 0: the same as host to device */
-} tide_machine;
 
 enum {
     TIDE_THREADS_MAX = 1024,
@@ -85,15 +71,16 @@ enum {
 typedef struct tide_pool_options {
     const char *device; /* "host", "null", "cuda:N"; copied */
     /* hard budgets. 0: enough to keep everything where it is used, but on a GPU at most the memory that is
-     * free when the pool is created */
+     * free when the pool is created, and no more than free_memory_bytes allows */
     uint64_t device_memory_bytes;
     uint64_t host_memory_bytes;
-    uint64_t chunk_bytes;    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
-    tide_dtype dtype;        /* of all params */
-    uint64_t nonmodel_bytes; /* part of the region for you (tide_region) */
-    uint64_t staging_bytes;  /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
+    /* the host's free memory, of which budgets of 0 are shares: 1/4 for the device if it has no memory of its
+     * own (but at least what it needs), 4/5 of the rest for the host. 0: no limit */
+    uint64_t free_memory_bytes;
+    uint64_t chunk_bytes;   /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
+    uint64_t staging_bytes; /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
     bool prefetch;
-    bool predict;             /* seal allocates for tide_pool_predict; otherwise that call's first use does */
+    bool predict; /* create allocates for tide_pool_predict; otherwise that call's first use does */
     tide_placement placement; /* not DEVICE if `update` is set */
     /* threads of kernels and of the host optimizer, at most TIDE_THREADS_MAX. 0: one per core; for the
      * optimizer beside a GPU two fewer, but at least one */
@@ -110,65 +97,28 @@ typedef struct tide_pool_options {
     tide_progress_callback progress; /* may be NULL */
     void *progress_context;
 
-    /* Checks for tests and debugging, all off by default: turn them on while you write a model. Only the host
-     * device has them; on a GPU seal refuses them, and link_bytes_per_second as well. */
-    /* check that accesses by different streams are ordered, and that OVERWRITE writes every element; costs
-     * host time */
-    bool hazard_check;
-    bool guard;         /* an access to a slot that no op or task holds any more faults at once */
-    bool fault_handler; /* a fault's handler prints the chunk, param, op and kernel before the process ends */
-    uint64_t delay_seed;     /* of the random delays before the commands of every stream */
-    uint32_t delay_max_us;   /* 0: none; at most TIDE_DELAY_MAX_US */
-    uint32_t skip_wait_site; /* leave out the waits at this site, to test the hazard checker */
+    tide_checks checks;
 } tide_pool_options;
 
 /* Sets host device, 64 MiB chunks, bf16, prefetch, automatic placement, budgets 0. With NULL it does
  * nothing. */
 TIDE_API void tide_pool_options_default(tide_pool_options *options);
 
-/* Create a pool; the options are copied. ARGUMENT, naming the option, or a GPU that does not exist;
- * UNSUPPORTED, with the reason, for a device that this machine can't offer; NO_MEMORY. For a GPU the call
- * creates the context and loads the libraries; both stay for the life of the process, which can use one GPU
- * only. The call also sets the thread count of the CPU kernels, which all pools of a process share: only one
- * pool at a time may run. */
-TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool);
+/* Make a pool of a described model: fix every address and every byte, allocate everything, start the engine;
+ * nothing is allocated afterwards. The options are copied; the description, which the call fixes, must outlive
+ * the pool. ARGUMENT, naming the option, a state that the optimizer does not have, or a GPU that does not exist;
+ * STATE: the description has no op, or no param that is not frozen. BUDGET names the op, the bytes it needs, the
+ * budget, the least budget that works and, if there is one, a chunk size with which the given budget would work.
+ * UNSUPPORTED, with the reason: a device that this machine can't offer, or a check that the device does not have.
+ * NO_MEMORY, DEVICE. For a GPU the call creates the context and loads the libraries; both stay for the life of
+ * the process, which can use one GPU only. The call also sets the thread count of the CPU kernels, which all
+ * pools of a process share: only one pool at a time may run. */
+TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_description *description,
+                                      tide_pool **pool);
 /* Wait for running work and free everything. Allowed in any state, and with NULL. Never fails. */
 TIDE_API void tide_pool_destroy(tide_pool *pool);
 
-/* ==== 2  The model: described once, before seal ====
- *
- * Register params in the order in which forward first uses them, since params registered one after another
- * share chunks, and ops in the order in which a training step runs them. A call that fails registers nothing;
- * nothing can be unregistered. After seal these calls return STATE.
- */
-
-/* Register a param of `rank` dimensions (1 to 4), each at least 1; the pool uses only their product. The name
- * is copied and must be unique. `of_class` (types.h) is copied; NULL: the param is trained with AdamW's state
- * and without decay. A step updates every param that is not frozen; at least one must not be frozen. A frozen
- * param has neither decay nor state. A state other than AdamW's needs an optimizer of your own (section 10).
- * A chunk holds only params with the same state, or only frozen params; there are at most 8 such groups, each
- * of at most 2^48 elements. */
-TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape,
-                                         uint32_t rank, const tide_param_class *of_class, tide_param *param);
-
-/* Register an activation tensor that outlives an op. It has `parts` parts (one per micro-batch; 1 to 2^20) of
- * `part_bytes` (at least 1) each; all activations together have at most 2^50 bytes. The name is copied and
- * must be unique among activations. */
-TIDE_API tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t parts,
-                                              uint64_t part_bytes, tide_activation *activation);
-
-/* Register an op (tide_op_description in types.h: pass, params and activations with access, slices,
- * workspace). ARGUMENT, naming op and tensor: no name; an unknown pass; a tensor that is not registered or is
- * named twice; an access that does not suit the tensor; GRAD in a FORWARD op or for a frozen param; a number
- * of slices that differs from an activation's number of parts.
- *
- * FORWARD ops that only evaluation or sampling uses may be registered at any place in the order. */
-TIDE_API tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op);
-
-TIDE_API bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param);
-TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); /* 0 for an unknown number */
-
-/* ==== 3  Memory ==== */
+/* ==== 2  Memory ==== */
 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
@@ -194,40 +144,33 @@ typedef struct tide_pool_plan {
     /* the largest default device budget: a GPU's free memory less the part that pinning the host budget
      * takes. UINT64_MAX: the device has no memory of its own */
     uint64_t device_available_bytes;
-    const char *largest_op;       /* the op that decides least_device_bytes; the string is the pool's */
-    uint64_t largest_op_bytes;    /* of that op's chunks */
+    const char *largest_op;    /* the op that decides least_device_bytes; the string is the description's */
+    uint64_t largest_op_bytes; /* of that op's chunks */
     uint64_t device_memory_bytes; /* the budgets in force */
     uint64_t host_memory_bytes;
     uint32_t device_slots;
     uint32_t host_slots;
-    /* PARAM chunks whose optimizer state is on the device at seal; after the pool has measured some steps it
-     * may move a part of the state to the host */
+    /* of a pool's plan: PARAM chunks whose optimizer state is on the device at first; after the pool has
+     * measured some steps it may move a part of the state to the host. tide_pool_plan_make sets 0 */
     uint32_t device_updates;
 } tide_pool_plan;
 
-/* Get the plan for the params and ops registered so far; after seal, the plan in force. `device_memory_bytes`
- * is the device budget to plan for, 0: the budget in the options; after seal the call ignores it.
- * least_host_bytes and full_host_bytes depend on it. STATE if no op is registered, or no param that is not
- * frozen. ARGUMENT if the sizes are too large to count. */
-TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
-/* Set the budgets, before seal, in place of those in the options. */
-TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
-                                           uint64_t host_memory_bytes);
-/* Fix every address and every byte, allocate everything, start the engine: nothing is allocated afterwards.
- * STATE as for tide_pool_plan_get, or if the pool is sealed already. BUDGET names the op, the bytes it needs,
- * the budget, the least budget that works and, if there is one, a chunk size with which the given budget
- * would work. UNSUPPORTED: the options ask for a check that this device does not have. NO_MEMORY, DEVICE.
- * After a failure the pool is as before the call, and the caller may try again with other budgets. */
-TIDE_API tide_status tide_pool_seal(tide_pool *pool);
+/* Plan a pool without making one: a pure function of description, options and machine, which allocates no memory
+ * of the model's. Fixes the description. Budgets that are too small are no error: the plan says which ones work.
+ * Statuses of tide_pool_create but BUDGET. ARGUMENT also if the sizes are too large to count. */
+TIDE_API tide_status tide_pool_plan_make(const tide_pool_options *options, tide_description *description,
+                                         tide_pool_plan *plan);
+/* The plan in force. */
+TIDE_API tide_status tide_pool_plan_get(const tide_pool *pool, tide_pool_plan *plan);
 
-/* ==== 4  Values, when no step is open ==== */
+/* ==== 3  Values, when no step is open ==== */
 
 /* Copy `count` values from or to a param, beginning at element `first`, rounded to the dtype in which they
  * are stored. This works with every budget. MASTER: the param; setting it sets PARAM, too. PARAM: the values
  * that ops read; it can be set only for frozen params, which have no other values. MOMENTUM, VARIANCE: the
  * rest of the optimizer's state, as far as the param has any. All are zero until set. These calls wait for
  * the last step's updates. ARGUMENT: the param does not have these elements or this value. After a failure of
- * the pool they first give up the step, as tide_step_abort does. On a poisoned pool (section 9) get returns
+ * the pool they first give up the step, as tide_step_abort does. On a poisoned pool (section 8) get returns
  * STATE; the pool recovers when the caller has set all state. If a set fails with another status, a part of
  * the range may have been set: repeat the call. tide_param_set_as takes values of another dtype, as files of
  * weights have them. */
@@ -245,7 +188,7 @@ TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_valu
 TIDE_API tide_status tide_update_count_set(tide_pool *pool, uint64_t updates);
 TIDE_API uint64_t tide_update_count(const tide_pool *pool);
 
-/* ==== 5  A step ====
+/* ==== 4  A step ====
  *
  *     tide_step_begin
  *         tide_write ...            the batch, into the region
@@ -269,13 +212,13 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *
  * This is AdamW (Loshchilov and Hutter 2019; clipping as in PyTorch's clip_grad_norm_) in fp32; t = 1, 2, ...
  * is the number of the update, w is MASTER, and PARAM becomes w' rounded. The decay term applies to params
- * registered with decay. A param for which no op made a gradient is updated with gradient 0: it decays, and
+ * that were added with decay. A param for which no op made a gradient is updated with gradient 0: it decays, and
  * its moments shrink.
  *
  * When updates run. With clipping, and always in fp16, updates wait for the norm; if the norm is not finite,
  * the pool skips the step: params stay as before, and the update is not counted. Without clipping an update
  * begins as soon as its gradients are complete, while backward goes on; a norm that is not finite then
- * poisons the pool (section 9). In both cases an op of the next step waits only for the updates of its own
+ * poisons the pool (section 8). In both cases an op of the next step waits only for the updates of its own
  * params.
  */
 struct tide_step_options {
@@ -297,16 +240,16 @@ struct tide_step_options {
  * its range; STATE: a step is open; NONFINITE: ten steps in a row were skipped (tide_step_result_get). */
 TIDE_API tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options);
 /* End the step. STATE, and the step stays open, if an op is open, or if a gradient waits for an op that has
- * not run (section 6; the message names it). */
+ * not run (section 5; the message names it). */
 TIDE_API tide_status tide_step_end(tide_pool *pool);
 
-/* ==== 6  An op ====
+/* ==== 5  An op ====
  *
  * In each step ops may run in any order, more than once, or not at all, as far as the rules for gradients and
  * activations allow. If the order repeats, the pool plans and prefetches; otherwise it fetches chunks on
  * demand.
  *
- * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one registered is its
+ * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one added is its
  * closing op.
  *
  *     its place holds    from                       an op may
@@ -332,7 +275,7 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  *
  *     - after a param's closing op has ended with a gradient, no op may use the param in this step;
  *     - no op may begin that would leave a gradient waiting for a closing op which the rule before would
- *       refuse: the step could not end. If all ops run in the order in which they are registered, none is
+ *       refuse: the step could not end. If all ops run in the order in which they were added, none is
  *       refused.
  *
  * While a gradient waits for its closing op, tide_step_end refuses to end the step; the closing ops that its
@@ -366,7 +309,7 @@ TIDE_API tide_status tide_op_end(tide_pool *pool);
 TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                                  size_t argument_bytes, double flops, double bytes);
 
-/* Device addresses, fixed at seal. NULL for an unknown number or before seal. Only kernels of an op that uses
+/* Device addresses, which never change. NULL for an unknown number. Only kernels of an op that uses
  * the param, or of a slice that uses the part, may access the memory. */
 TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
 TIDE_API void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part);
@@ -377,9 +320,9 @@ TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
  * its first write. */
 TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param);
 
-/* ==== 7  The region: device memory that never moves ==== */
+/* ==== 6  The region: device memory that never moves ==== */
 
-/* Your nonmodel_bytes, 256-byte aligned; NULL before seal. */
+/* Your nonmodel_bytes, 256-byte aligned. */
 TIDE_API void *tide_region(const tide_pool *pool);
 /* The workspace of the open op, workspace_bytes long, with undefined content; NULL if no op is open. */
 TIDE_API void *tide_workspace(const tide_pool *pool);
@@ -390,7 +333,7 @@ TIDE_API void *tide_workspace(const tide_pool *pool);
 TIDE_API tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes);
 TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes);
 
-/* ==== 8  Afterwards ==== */
+/* ==== 7  Afterwards ==== */
 
 typedef struct tide_step_result {
     double gradient_norm; /* global norm before clipping, without the loss scale */
@@ -414,7 +357,7 @@ TIDE_API tide_status tide_step_result_get(tide_pool *pool, tide_step_result *res
  * update may wait for chunks that the op holds. */
 TIDE_API tide_status tide_pool_drain(tide_pool *pool);
 
-/* ==== 9  Failures ====
+/* ==== 8  Failures ====
  *
  * After any other failure than ARGUMENT or STATE (of a kernel, a copy, an allocation, an optimizer; a norm
  * that is not finite when updates did not wait for it) every call of sections 4 to 8 returns this failure,
@@ -442,7 +385,7 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  * the step is given up, and the pool is poisoned. */
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
-/* ==== 10  An optimizer of your own ====
+/* ==== 9  An optimizer of your own ====
  *
  * The pool calls options.update once per step for each piece of a chunk, from one of its threads at a time,
  * on the host, while kernels and the next step run; the callback must not call the pool. `update` is t,
@@ -450,7 +393,7 @@ TIDE_API tide_status tide_step_abort(tide_pool *pool);
  * step fails and the pool is poisoned. The chunk size decides how params are cut into segments: no result may
  * depend on that.
  *
- * A param's class (section 2) says which state the optimizer keeps for it; params may differ in this. The
+ * A param's class (types.h) says which state the optimizer keeps for it; params may differ in this. The
  * state is one to three planes, each with 128 bytes for 32 elements (fp32) or, in a bf16 or fp16 pool, 64
  * (the pool's dtype). The first plane is the param itself: since gradients overwrite PARAM, the pool restores
  * PARAM from this plane when a step is skipped or given up. The default is AdamW's {3, {128, 128, 128}}.
@@ -467,10 +410,10 @@ struct tide_update_segment { /* consecutive elements of a param; every array has
          * plane, rounded */
         [TIDE_STATE_PLANES_MAX];
     bool zero_gradient; /* no op made a gradient: `values` holds the param, use 0 as gradient */
-    bool decay;         /* the param was registered with weight decay */
+    bool decay;         /* the param was added with weight decay */
 };
 
-/* ==== 11  What it did ==== */
+/* ==== 10  What it did ==== */
 
 /* Why the compute stream was idle within a step. */
 typedef enum tide_stall_cause {
@@ -578,13 +521,13 @@ struct tide_trace_event {
     bool training, clips, predicted, copied, zeroed, in_place, pinned, pending;
 };
 
-/* The device's clock; null: virtual. 0 before seal. Any thread. */
+/* The device's clock; null: virtual. Any thread. */
 TIDE_API uint64_t tide_pool_now_ns(const tide_pool *pool);
 /* Report to options.trace, if set, that the caller did `what` ("data", say) from `begin_ns` until now. `what`
  * must live as long as the trace callback keeps it. Caller's thread. */
 TIDE_API void tide_pool_trace_work(const tide_pool *pool, const char *what, uint64_t begin_ns);
 
-/* Sums since seal. With the null device seconds are virtual. */
+/* Sums since create. With the null device seconds are virtual. */
 typedef struct tide_pool_counters {
     uint64_t steps;
     double seconds; /* the time on the device's clock; only differences mean something */
@@ -636,7 +579,7 @@ typedef struct tide_pool_prediction {
  *
  * Caller's thread, between ops or steps. STATE until a training step with its updates has been measured
  * (after its drain, or two steps later), and if the last step ran no op. UNSUPPORTED: the step has more than
- * twice all registered ops and slices. NO_MEMORY: at the first call without options.predict. After a failure
+ * twice all ops and slices of the description. NO_MEMORY: at the first call without options.predict. After a failure
  * the last prediction is lost, nothing else. */
 TIDE_API tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction);
 

@@ -103,7 +103,7 @@ typedef struct tide_state_format {
 typedef struct tide_param_class {
     bool frozen;             /* the param has values only: no gradient, no state, no update */
     bool decay;              /* the optimizer's weight decay applies to it */
-    tide_state_format state; /* 0 planes: AdamW's; for an optimizer of your own see pool.h, section 10 */
+    tide_state_format state; /* 0 planes: AdamW's; for an optimizer of your own see pool.h, section 9 */
 } tide_param_class;
 
 /* The numbers that the pool stores for a param: the values that ops read and, unless the param is frozen, the
@@ -147,7 +147,7 @@ typedef struct tide_use {
     uint32_t access; /* TIDE_ACCESS_... */
 } tide_use;
 
-/* An op, described once before seal (tide_op_register, which copies all of it). pool.h, section 6, says what
+/* An op of a description (tide_description_add_op, which copies all of it). pool.h, section 5, says what
  * an op may do with each access and when. */
 typedef struct tide_op_description {
     const char *name; /* for messages and traces; need not be unique */
@@ -168,6 +168,33 @@ typedef enum tide_placement {
     TIDE_PLACEMENT_HOST,
     TIDE_PLACEMENT_DEVICE,
 } tide_placement;
+
+/* Speeds of the machine that the null device imitates; the speed of its link is
+ * tide_pool_options.link_bytes_per_second. Each is finite. Work whose speed is 0 takes no time. */
+typedef struct tide_machine {
+    double flops_per_second;
+    double device_bytes_per_second;
+    double host_bytes_per_second;
+    uint64_t map_ns;
+    uint64_t unmap_ns;                /* 0: the same as map_ns */
+    double link_out_bytes_per_second; /* device to host; 0: the same as host to device */
+    /* memory for slots and region of the GPU that the null device stands for, whose workspaces and least chunks
+     * it then has. 0: it stands for the host */
+    uint64_t gpu_memory_bytes;
+} tide_machine;
+
+/* Checks for tests and debugging, all off by default: turn them on while you write a model. Only the host device
+ * has them; a GPU refuses them, and a limit for the link as well. */
+typedef struct tide_checks {
+    /* check that accesses by different streams are ordered, and that OVERWRITE writes every element; costs
+     * host time */
+    bool hazard_check;
+    bool guard;         /* an access to a slot that no op or task holds any more faults at once */
+    bool fault_handler; /* a fault's handler prints the chunk, param, op and kernel before the process ends */
+    uint64_t delay_seed;     /* of the random delays before the commands of every stream */
+    uint32_t delay_max_us;   /* 0: none; at most TIDE_DELAY_MAX_US */
+    uint32_t skip_wait_site; /* leave out the waits at this site, to test the hazard checker */
+} tide_checks;
 
 /* A kernel, or a function that launches one. On the host device the stream's thread calls it with `stream`
  * NULL, and it does the work. On a CUDA device the launching thread calls it at once with the cudaStream_t,

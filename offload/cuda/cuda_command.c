@@ -246,7 +246,7 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
     if (status == TIDE_OK) {
         device->waits[site]++;
         *moment = device->account.events[event - 1];
-        *skipped = site == device->options.skip_wait_site;
+        *skipped = site == device->options.checks.skip_wait_site;
     }
     tide_cuda_state_unlock(device);
     return status;

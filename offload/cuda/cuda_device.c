@@ -27,7 +27,8 @@
 
 static tide_status cuda_guard(tide_device *device, tide_stream stream, void *place, bool accessible)
 {
-    (void)device, (void)place, (void)accessible; /* open refused options.guard, so there is nothing to do */
+    (void)device, (void)place,
+        (void)accessible; /* open refused options.checks.guard, so there is nothing to do */
     return tide_stream_check(stream);
 }
 
@@ -180,11 +181,11 @@ static tide_status options_check(const tide_device_options *options)
         bool asked;
         const char *what;
     } refused[] = {
-        {options != NULL && options->hazard_check, "the hazard checker"},
-        {options != NULL && options->guard, "guards over chunks"},
-        {options != NULL && options->fault_handler, "the fault handler"},
+        {options != NULL && options->checks.hazard_check, "the hazard checker"},
+        {options != NULL && options->checks.guard, "guards over chunks"},
+        {options != NULL && options->checks.fault_handler, "the fault handler"},
         {options != NULL && options->link_bytes_per_second > 0, "a throttled link"},
-        {options != NULL && options->delay_max_us > 0, "delays of streams"},
+        {options != NULL && options->checks.delay_max_us > 0, "delays of streams"},
     };
     tide_status status = tide_device_options_check(options);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0] && status == TIDE_OK; i++)

@@ -269,7 +269,7 @@ static tide_status stream_wait_locked(tide_host_device *device, tide_stream stre
     if (status != TIDE_OK)
         return status;
     device->statistics.waits[site]++;
-    if (site == device->options.skip_wait_site)
+    if (site == device->options.checks.skip_wait_site)
         return TIDE_OK;
     if (device->hazard != NULL)
         tide_hazard_stream_wait(device->hazard, stream, actor, event);
@@ -315,7 +315,7 @@ tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wa
     tide_host_streams_lock(&host->streams);
     status = host_wait_begin(host, event, site, &actor);
     if (status == TIDE_OK) {
-        bool skipped = site == host->options.skip_wait_site;
+        bool skipped = site == host->options.checks.skip_wait_site;
         *done = skipped || tide_host_streams_passed(&host->streams, host->account.events[event - 1]);
         if (*done && !skipped && host->hazard != NULL)
             tide_hazard_host_wait(host->hazard, actor, event);
@@ -333,7 +333,7 @@ tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wai
         return status;
     tide_host_streams_lock(&host->streams);
     status = host_wait_begin(host, event, site, &actor);
-    if (status == TIDE_OK && site != host->options.skip_wait_site) {
+    if (status == TIDE_OK && site != host->options.checks.skip_wait_site) {
         /* Tell the checker first: while this thread waits without the lock, another one may record the event
          * anew. */
         if (host->hazard != NULL)

@@ -192,7 +192,7 @@ static void host_close(tide_device *device)
         return;
     tide_host_device *host = tide_host_device_of(device);
     tide_host_streams_stop(&host->streams);
-    if (host->options.fault_handler)
+    if (host->options.checks.fault_handler)
         tide_host_fault_unregister(host);
     tide_host_setup_undo(host);
     tide_hazard_destroy(host->hazard);
@@ -276,10 +276,10 @@ tide_status tide_device_host_open(const tide_device_options *options, tide_devic
     status = tide_host_arena_create(NULL, &host->arena);
     if (status != TIDE_OK)
         goto undo_host;
-    status = options->hazard_check ? tide_hazard_create(&host->hazard) : TIDE_OK;
+    status = options->checks.hazard_check ? tide_hazard_create(&host->hazard) : TIDE_OK;
     if (status != TIDE_OK)
         goto undo_arena;
-    status = options->fault_handler ? tide_host_fault_register(host_locate, host) : TIDE_OK;
+    status = options->checks.fault_handler ? tide_host_fault_register(host_locate, host) : TIDE_OK;
     if (status != TIDE_OK)
         goto undo_hazard;
     status = tide_host_streams_start(&host->streams, options, host->threads);
@@ -290,7 +290,7 @@ tide_status tide_device_host_open(const tide_device_options *options, tide_devic
     return TIDE_OK;
 
 undo_fault:
-    if (options->fault_handler)
+    if (options->checks.fault_handler)
         tide_host_fault_unregister(host);
 undo_hazard:
     tide_hazard_destroy(host->hazard);

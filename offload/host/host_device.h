@@ -84,7 +84,7 @@ tide_status tide_host_touch(tide_device *device, const tide_work *work);
 tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
                                        uint32_t tag, tide_kernel fn, const void *arguments,
                                        size_t argument_bytes);
-/* The address at which copies access a slot: its chunk's place while it is mapped there (unless options.guard
+/* The address at which copies access a slot: its chunk's place while it is mapped there (unless options.checks.guard
  * is set), otherwise its own. Takes the memory lock. */
 void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
 /* Check accesses by the calling thread; a hazard makes the device fail. Checks nothing once the device has

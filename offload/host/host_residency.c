@@ -107,7 +107,7 @@ tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place
 {
     tide_host_device *host = tide_host_device_of(device);
     tide_status status = tide_stream_check(stream);
-    if (status != TIDE_OK || !host->options.guard)
+    if (status != TIDE_OK || !host->options.checks.guard)
         return status;
     guard_arguments arguments = {.device = host, .place = place, .accessible = accessible};
     pthread_mutex_lock(&host->account.lock);

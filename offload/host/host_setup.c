@@ -59,7 +59,7 @@ void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
 void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot)
 {
     void *own = tide_host_slot_address(&device->account.base, tier, slot);
-    if (tier != TIDE_TIER_DEVICE || device->options.guard)
+    if (tier != TIDE_TIER_DEVICE || device->options.checks.guard)
         return own; /* a guarded place is inaccessible for everyone, copies too */
     pthread_mutex_lock(&device->account.lock);
     char *place = device->account.mappings.slots[slot].place;

@@ -344,7 +344,7 @@ tide_status tide_host_streams_start(tide_host_streams *streams, const tide_devic
     assert(threads > 0);
     memset(streams, 0, sizeof *streams);
     streams->threads = threads;
-    streams->delay_max_us = options->delay_max_us;
+    streams->delay_max_us = options->checks.delay_max_us;
     streams->observer = options->observer;
     streams->observer_context = options->observer_context;
     (void)pthread_mutex_init(&streams->lock, NULL);
@@ -353,7 +353,7 @@ tide_status tide_host_streams_start(tide_host_streams *streams, const tide_devic
     tide_status status = TIDE_OK;
     int started = 0;
     while (started < TIDE_STREAM_COUNT && status == TIDE_OK) {
-        status = stream_start(streams, (tide_stream)started, options->delay_seed);
+        status = stream_start(streams, (tide_stream)started, options->checks.delay_seed);
         started += status == TIDE_OK;
     }
     if (status == TIDE_OK)

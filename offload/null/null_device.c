@@ -113,12 +113,7 @@ tide_status tide_device_null_imitate(tide_device *device, const tide_device_opti
     tide_null_device *null = null_lock(device);
     tide_device_options merged = null->options;
     merged.link_bytes_per_second = machine->link_bytes_per_second;
-    merged.link_out_bytes_per_second = machine->link_out_bytes_per_second;
-    merged.flops_per_second = machine->flops_per_second;
-    merged.device_bytes_per_second = machine->device_bytes_per_second;
-    merged.host_bytes_per_second = machine->host_bytes_per_second;
-    merged.map_ns = machine->map_ns;
-    merged.unmap_ns = machine->unmap_ns;
+    merged.machine = machine->machine;
     merged.slowdowns = machine->slowdowns;
     merged.kernel_time = machine->kernel_time;
     merged.kernel_time_context = machine->kernel_time_context;

@@ -77,14 +77,15 @@ tide_status tide_null_place_map(tide_device *device, uint32_t slot, void *place)
 {
     tide_null_device *null = null_of(device);
     (void)slot, (void)place;
-    return engine_busy(null, null->options.map_ns);
+    return engine_busy(null, null->options.machine.map_ns);
 }
 
 tide_status tide_null_place_unmap(tide_device *device, uint32_t slot, void *place)
 {
     tide_null_device *null = null_of(device);
     (void)slot, (void)place;
-    return engine_busy(null, null->options.unmap_ns != 0 ? null->options.unmap_ns : null->options.map_ns);
+    return engine_busy(null, null->options.machine.unmap_ns != 0 ? null->options.machine.unmap_ns
+                                                                 : null->options.machine.map_ns);
 }
 
 tide_status tide_null_guard(tide_device *device, tide_stream stream, void *place, bool accessible)

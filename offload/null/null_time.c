@@ -29,9 +29,9 @@ static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, cons
     if (known_ns >= 0)
         return duration_ns(known_ns, 1e9);
     if (stream == TIDE_STREAM_HOST)
-        return duration_ns(work->bytes, rates->host_bytes_per_second);
-    return tide_max_u64(duration_ns(work->flops, rates->flops_per_second),
-                        duration_ns(work->bytes, rates->device_bytes_per_second));
+        return duration_ns(work->bytes, rates->machine.host_bytes_per_second);
+    return tide_max_u64(duration_ns(work->flops, rates->machine.flops_per_second),
+                        duration_ns(work->bytes, rates->machine.device_bytes_per_second));
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
@@ -51,8 +51,9 @@ tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide
 static double link_rate(const tide_null_device *null, bool to_device)
 {
     const tide_device_options *rates = &null->options;
-    return to_device || rates->link_out_bytes_per_second <= 0 ? rates->link_bytes_per_second
-                                                              : rates->link_out_bytes_per_second;
+    return to_device || rates->machine.link_out_bytes_per_second <= 0
+               ? rates->link_bytes_per_second
+               : rates->machine.link_out_bytes_per_second;
 }
 
 static tide_status copy_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t bytes,

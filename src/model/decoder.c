@@ -1,5 +1,5 @@
-/* Registers a model with the pool: params under Hugging Face's names in creation order, and activations that
- * outlive an op as ACTIVATION tensors. Sets initial values and runs the ops of a step. decoder_ops.c declares
+/* Describes a model: params under Hugging Face's names in creation order, and activations that outlive an op as
+ * ACTIVATION tensors. Sets initial values and runs the ops of a step. decoder_ops.c declares
  * what each op may access; decoder_block.c and decoder_embedding_head.c say what it computes.
  */
 #include "src/model/decoder_internal.h"
@@ -62,7 +62,7 @@ uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options)
     return end;
 }
 
-static tide_status register_params(tide_decoder *model)
+static tide_status describe_params(tide_decoder *model)
 {
     const tide_model_config *config = &model->options.config;
     for (size_t i = 0; i < tide_model_param_count(config); i++) {
@@ -71,32 +71,33 @@ static tide_status register_params(tide_decoder *model)
         param.shape[0] = param.memory_rows;
         const tide_param_class of_class = {.frozen = model->frozen[i],
                                            .decay = param.decays && !model->frozen[i]};
-        const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
-                                                       &of_class, &model->params[i]);
+        const tide_status status = tide_description_add_param(model->description, param.name, param.shape,
+                                                              param.rank, &of_class, &model->params[i]);
         if (status != TIDE_OK)
             return status;
     }
     return TIDE_OK;
 }
 
-static tide_status register_activation(tide_decoder *model, const char *kind, uint32_t index,
+static tide_status describe_activation(tide_decoder *model, const char *kind, uint32_t index,
                                        uint64_t part_bytes, tide_activation *activation)
 {
     char name[48];
     snprintf(name, sizeof name, "%s %u", kind, index);
-    return tide_activation_register(model->pool, name, model->options.micro_batches, part_bytes, activation);
+    return tide_description_add_activation(model->description, name, model->options.micro_batches, part_bytes,
+                                           activation);
 }
 
-/* Registers a block's saved activations next to its residual: forward writes both, backward reads both. */
-static tide_status register_activations(tide_decoder *model)
+/* Describes a block's saved activations next to its residual: forward writes both, backward reads both. */
+static tide_status describe_activations(tide_decoder *model)
 {
     const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
     const uint64_t saved_bytes = tide_decoder_saved_part_bytes(&model->options);
     const uint32_t layers = model->options.config.layers;
     for (uint32_t i = 0; i <= layers; i++) {
-        tide_status status = register_activation(model, "residual", i, residual_bytes, &model->residuals[i]);
+        tide_status status = describe_activation(model, "residual", i, residual_bytes, &model->residuals[i]);
         if (status == TIDE_OK && i < layers && !model->recompute[i])
-            status = register_activation(model, "activations", i, saved_bytes, &model->saved[i]);
+            status = describe_activation(model, "activations", i, saved_bytes, &model->saved[i]);
         if (status != TIDE_OK)
             return status;
     }
@@ -175,7 +176,7 @@ static tide_status allocate(const tide_decoder_options *options, tide_decoder **
     return TIDE_OK;
 }
 
-tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *options, tide_decoder **model)
+tide_status tide_decoder_create(const tide_decoder_options *options, tide_decoder **model)
 {
     assert(tide_model_config_is_valid(&options->config));
     assert(options->seq_len > 0 && options->seq_len <= options->config.context);
@@ -184,12 +185,13 @@ tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *opt
     tide_status status = allocate(options, &made);
     if (status != TIDE_OK)
         return status;
-    made->pool = pool;
-    status = register_params(made);
+    status = tide_description_create(options->dtype, made->region.bytes, &made->description);
     if (status == TIDE_OK)
-        status = register_activations(made);
+        status = describe_params(made);
     if (status == TIDE_OK)
-        status = tide_decoder_register_ops(made);
+        status = describe_activations(made);
+    if (status == TIDE_OK)
+        status = tide_decoder_describe_ops(made);
     if (status != TIDE_OK) {
         tide_decoder_destroy(made);
         return status;
@@ -202,6 +204,7 @@ void tide_decoder_destroy(tide_decoder *model)
 {
     if (!model)
         return;
+    tide_description_destroy(model->description);
     free(model->recompute);
     free(model->frozen);
     free(model->params);
@@ -210,6 +213,16 @@ void tide_decoder_destroy(tide_decoder *model)
     free(model->ops);
     free(model->rope_table);
     free(model);
+}
+
+tide_description *tide_decoder_description(tide_decoder *model)
+{
+    return model->description;
+}
+
+void tide_decoder_attach(tide_decoder *model, tide_pool *pool)
+{
+    model->pool = pool;
 }
 
 tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index)

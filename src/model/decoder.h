@@ -1,5 +1,5 @@
-/* A decoder-only transformer on a pool, of any family (family.h): registers its params, activations and ops,
- * and runs them in order.
+/* A decoder-only transformer of any family (family.h): describes its params, activations and ops, and runs them
+ * in order on a pool.
  *
  * Ops, in the order in which a training step runs them:
  *
@@ -33,7 +33,7 @@ typedef struct tide_decoder tide_decoder;
 
 typedef struct tide_decoder_options {
     tide_model_config config;
-    tide_dtype dtype; /* the pool's */
+    tide_dtype dtype;
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
@@ -46,7 +46,7 @@ typedef struct tide_decoder_options {
     const tide_kernels *kernels;
 } tide_decoder_options;
 
-/* The parts of the pool's region (tide_pool_options.nonmodel_bytes) that the model uses. */
+/* The parts of the pool's region (the description's nonmodel_bytes) that the model uses. */
 typedef struct tide_decoder_region {
     uint64_t inputs_offset, targets_offset; /* int32 tokens of the whole batch */
     uint64_t losses_offset;                 /* fp32, one for each row of a micro-batch */
@@ -64,13 +64,18 @@ tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *optio
 uint64_t tide_decoder_residual_part_bytes(const tide_decoder_options *options);
 uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options);
 
-/* Make a model: register its params, activations and ops with an unsealed pool, whose region must begin with
- * the layout of tide_decoder_region_layout, and prepare every matmul. Statuses of the pool's register calls
- * and of matmul_prepare; NO_MEMORY. The model must be destroyed before the pool or with it; after a failed
- * seal it can only be destroyed. */
-TIDE_NODISCARD tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *options,
-                                               tide_decoder **model);
+/* Make a model: describe its params, activations and ops, and prepare every matmul. The caller has set the
+ * CPU kernels' number of threads to the pool's (tide_device_factory_threads), which decides the ops'
+ * workspaces. Statuses of the description's calls and of matmul_prepare; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_decoder_create(const tide_decoder_options *options, tide_decoder **model);
+/* Destroy the model and its description, after the pools that were made from it. */
 void tide_decoder_destroy(tide_decoder *model);
+
+/* The model's description, which the model owns. */
+tide_description *tide_decoder_description(tide_decoder *model);
+/* Run on this pool, which was made from the description; every call below that reads or changes values or runs ops
+ * needs it. The kernels are those that the pool's device runs. */
+void tide_decoder_attach(tide_decoder *model, tide_pool *pool);
 
 /* The pool's handle of the index-th param of the config. The param's elements are those of its tensors and,
  * behind them, its padding, if it has any. */

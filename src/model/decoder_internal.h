@@ -42,8 +42,9 @@ typedef struct tide_decoder_order {
 } tide_decoder_order;
 
 struct tide_decoder {
-    tide_pool *pool;
-    tide_decoder_options options; /* `recompute` and `frozen` point at the model's own copies */
+    tide_description *description; /* owned */
+    tide_pool *pool;               /* NULL before tide_decoder_attach */
+    tide_decoder_options options;  /* `recompute` and `frozen` point at the model's own copies */
     tide_decoder_region region;
     float loss_scale; /* of the training step that is running */
     bool *recompute;  /* [layers] */
@@ -107,7 +108,7 @@ typedef struct tide_decoder_norm {
 /* --- registering --- */
 
 /* Register all ops, after params and activations. Fills model->ops and model->order. */
-TIDE_NODISCARD tide_status tide_decoder_register_ops(tide_decoder *model);
+TIDE_NODISCARD tide_status tide_decoder_describe_ops(tide_decoder *model);
 
 /* An op builder for a real run of the op's first micro-batch. */
 tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op);

@@ -241,7 +241,7 @@ static tide_status register_op(tide_decoder *model, const declaration *declared,
         .slices = model->options.micro_batches,
         .workspace_bytes = op->workspace_bytes,
     };
-    const tide_status registered = tide_op_register(model->pool, &description, &op->handle);
+    const tide_status registered = tide_description_add_op(model->description, &description, &op->handle);
     if (registered == TIDE_OK)
         model->order.count++;
     return registered;
@@ -274,7 +274,7 @@ static tide_status register_layers(tide_decoder *model, declare declare_op, tide
     return TIDE_OK;
 }
 
-tide_status tide_decoder_register_ops(tide_decoder *model)
+tide_status tide_decoder_describe_ops(tide_decoder *model)
 {
     tide_decoder_order *order = &model->order;
     uint32_t one;

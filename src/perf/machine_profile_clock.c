@@ -224,12 +224,12 @@ tide_device_options tide_machine_profile_clock_machine(const tide_machine_profil
     const tide_machine_profile *profile = clock->profile;
     return (tide_device_options){
         .link_bytes_per_second = clock->in_rate,
-        .link_out_bytes_per_second = clock->out_rate,
-        .flops_per_second = profile->flops_per_second[clock->dtype],
-        .device_bytes_per_second = profile->device_bytes_per_second,
-        .host_bytes_per_second = clock->adam_rate,
-        .map_ns = (uint64_t)(profile->map_ns + 0.5),
-        .unmap_ns = (uint64_t)(profile->unmap_ns + 0.5),
+        .machine.link_out_bytes_per_second = clock->out_rate,
+        .machine.flops_per_second = profile->flops_per_second[clock->dtype],
+        .machine.device_bytes_per_second = profile->device_bytes_per_second,
+        .machine.host_bytes_per_second = clock->adam_rate,
+        .machine.map_ns = (uint64_t)(profile->map_ns + 0.5),
+        .machine.unmap_ns = (uint64_t)(profile->unmap_ns + 0.5),
         .slowdowns = &clock->slowdowns,
         .kernel_time = kernel_ns,
         .kernel_time_context = (void *)(uintptr_t)clock,

@@ -73,7 +73,7 @@ tide_status tide_machine_profile_measure(const char *device, uint32_t threads, u
     tide_machine_profile made = {.measured = true, .threads = threads_of(threads)};
     tide_device_factory factory;
     tide_rates rates;
-    tide_status status = tide_device_factory_find(device, &factory);
+    tide_status status = tide_device_factory_find(device, 0, &factory);
     if (status == TIDE_OK)
         status = tide_rates_measure(device, threads, chunk_bytes, &rates);
     if (status != TIDE_OK)

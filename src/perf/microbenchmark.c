@@ -6,7 +6,7 @@
 
 #include "offload/topology.h"
 #include "src/perf/performance_model.h"
-#include "src/pool/watch.h"
+#include "src/pool/inspect.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -150,7 +150,7 @@ static tide_status part_fit(tide_trainer_options *part, const tide_machine_profi
     tide_performance planned;
     for (;;) {
         part->pool.device_memory_bytes = part->pool.host_memory_bytes = 0;
-        part->free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
+        part->pool.free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
         const tide_status status = tide_performance_memory(part, &all, &planned);
         if (status != TIDE_OK)
             return status;

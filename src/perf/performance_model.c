@@ -1,7 +1,7 @@
 #include "src/perf/performance_model.h"
 
 #include "src/pool/course.h"
-#include "src/pool/watch.h"
+#include "src/pool/inspect.h"
 
 #include <stdio.h>
 
@@ -19,20 +19,18 @@ void tide_performance_plain(tide_pool_options *pool)
     pool->predict = false;
     pool->trace = NULL;
     pool->progress = NULL;
-    pool->hazard_check = pool->guard = pool->fault_handler = false;
-    pool->delay_seed = 0;
-    pool->delay_max_us = pool->skip_wait_site = 0;
+    pool->checks = (tide_checks){.guard = false};
 }
 
-void tide_performance_device(const tide_machine_profile *profile, char device[TIDE_PERFORMANCE_DEVICE_BYTES])
+void tide_performance_device(const tide_machine_profile *profile, tide_pool_options *pool,
+                             char device[TIDE_PERFORMANCE_DEVICE_BYTES])
 {
-    if (profile->gpu_bytes == 0)
-        snprintf(device, TIDE_PERFORMANCE_DEVICE_BYTES, "null");
-    else if (profile->is_here)
+    if (profile->gpu_bytes != 0 && profile->is_here)
         snprintf(device, TIDE_PERFORMANCE_DEVICE_BYTES, "null:%s", profile->device);
     else
-        snprintf(device, TIDE_PERFORMANCE_DEVICE_BYTES, "null:gpu:%llu",
-                 (unsigned long long)profile->gpu_bytes);
+        snprintf(device, TIDE_PERFORMANCE_DEVICE_BYTES, "null");
+    pool->device = device;
+    pool->machine = (tide_machine){.gpu_memory_bytes = profile->is_here ? 0 : profile->gpu_bytes};
 }
 
 /* The run's options, but for the null device and without data, checkpoints, callbacks and checks. */
@@ -40,12 +38,10 @@ static tide_trainer_options options_of(const tide_trainer_options *run, const ti
                                        char device[TIDE_PERFORMANCE_DEVICE_BYTES])
 {
     tide_trainer_options options = *run;
-    tide_performance_device(profile, device);
     options.data = NULL;
     options.resume_dir = options.resume_from = NULL;
     options.imitates = true;
-    options.pool.device = device;
-    options.pool.machine = (tide_machine){0};
+    tide_performance_device(profile, &options.pool, device);
     tide_performance_plain(&options.pool);
     return options;
 }
@@ -76,7 +72,7 @@ static void conclude(const tide_course *played, const tide_machine_profile_clock
     double *busy = performance->busy_seconds;
     busy[TIDE_RESOURCE_COMPUTE] = step->compute_seconds;
     busy[TIDE_RESOURCE_LINK_IN] = seconds_of(step->h2d_bytes, machine.link_bytes_per_second);
-    busy[TIDE_RESOURCE_LINK_OUT] = seconds_of(step->d2h_bytes, machine.link_out_bytes_per_second);
+    busy[TIDE_RESOURCE_LINK_OUT] = seconds_of(step->d2h_bytes, machine.machine.link_out_bytes_per_second);
     busy[TIDE_RESOURCE_HOST_ADAM] = step->adam_host_seconds;
     busy[TIDE_RESOURCE_DEVICE_ADAM] = step->adam_device_seconds;
     for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++)
@@ -129,7 +125,7 @@ tide_status tide_performance_resolve(tide_trainer_options *options)
     tide_trainer_options ample = *options;
     tide_performance performance;
     ample.pool.device_memory_bytes = ample.pool.host_memory_bytes = 0;
-    ample.free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
+    ample.pool.free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
     const tide_status status = tide_performance_memory(&ample, &any, &performance);
     if (status != TIDE_OK)
         return status;
@@ -147,7 +143,7 @@ static tide_status make(const tide_trainer_options *run, const tide_machine_prof
     tide_machine_profile_clock *clock = NULL;
     tide_trainer *trainer = NULL;
     tide_performance made = {0};
-    tide_status status = tide_machine_profile_clock_make(profile, run->pool.dtype, run->pool.threads,
+    tide_status status = tide_machine_profile_clock_make(profile, run->dtype, run->pool.threads,
                                                          run->pool.link_bytes_per_second, &clock);
     if (status == TIDE_OK)
         status = tide_trainer_create(&options, &trainer);

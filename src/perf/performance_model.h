@@ -14,7 +14,7 @@
 /* More memory than any run needs, for a machine whose memory is unknown or must not matter. */
 #define TIDE_PERFORMANCE_ENOUGH_BYTES (UINT64_C(1) << 60)
 
-enum { TIDE_PERFORMANCE_DEVICE_BYTES = 40 };
+enum { TIDE_PERFORMANCE_DEVICE_BYTES = 24 };
 
 /* The parts of a machine that a step keeps busy. */
 typedef enum tide_resource {
@@ -62,9 +62,10 @@ TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *o
  * budgets and memory. Statuses of tide_performance_memory. */
 TIDE_NODISCARD tide_status tide_performance_resolve(tide_trainer_options *options);
 
-/* The name of the null device that imitates this machine's device, with its memory and its kernels'
- * workspaces. */
-void tide_performance_device(const tide_machine_profile *profile, char device[TIDE_PERFORMANCE_DEVICE_BYTES]);
+/* Set the device of the options to the null device that stands for this machine's device, with its memory and its
+ * kernels' workspaces. `device` receives the name, at which the options then point. */
+void tide_performance_device(const tide_machine_profile *profile, tide_pool_options *pool,
+                             char device[TIDE_PERFORMANCE_DEVICE_BYTES]);
 
 /* Remove callbacks, and the checks and delays that only slow a run. */
 void tide_performance_plain(tide_pool_options *pool);

@@ -379,7 +379,7 @@ static tide_status measure(const tide_device_factory *factory, uint32_t threads,
 tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes, tide_rates *rates)
 {
     tide_device_factory factory;
-    const tide_status found = tide_device_factory_find(device, &factory);
+    const tide_status found = tide_device_factory_find(device, 0, &factory);
     if (found != TIDE_OK)
         return found;
     assert(factory.has_data);

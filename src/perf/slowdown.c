@@ -287,7 +287,7 @@ tide_status tide_slowdown_measure(const char *device, uint32_t threads, tide_slo
     static bench run; /* static because it is large */
     tide_device_factory factory;
     tide_slowdowns measured = {0};
-    tide_status status = tide_device_factory_find(device, &factory);
+    tide_status status = tide_device_factory_find(device, 0, &factory);
     if (status != TIDE_OK)
         return status;
     run = (bench){.device_kernels = factory.kernels};

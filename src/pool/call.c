@@ -10,20 +10,12 @@ tide_status tide_pool_say_poisoned(const char *call)
                      call);
 }
 
-tide_status tide_pool_sealed(const tide_pool *pool, const char *call)
+tide_status tide_pool_callable(tide_pool *pool, const char *call)
 {
     if (pool == NULL)
         return tide_pool_given(call, "pool");
-    return pool->sealed ? TIDE_OK : tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", call);
-}
-
-tide_status tide_pool_callable(tide_pool *pool, const char *call)
-{
-    tide_status status = tide_pool_sealed(pool, call);
-    if (status != TIDE_OK)
-        return status;
     tide_monitor_lock(&pool->monitor);
-    status = tide_engine_failure(&pool->engine);
+    tide_status status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK && pool->engine.poisoned)
         status = tide_pool_say_poisoned(call);
     tide_monitor_unlock(&pool->monitor);

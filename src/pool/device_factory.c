@@ -2,12 +2,11 @@
 #include "src/pool/device_factory.h"
 
 #include "base/minmax.h"
-#include "src/pool/internal.h"
+#include "offload/topology.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CPU_CHUNK_BYTES_MIN = 256 * 1024 };
@@ -54,51 +53,59 @@ static tide_status find_cuda(const char *device, tide_device_factory *factory)
     return TIDE_OK;
 }
 
-static const char stands_for[] = "null:", planned_gpu[] = "null:gpu:";
+static const char stands_for[] = "null:";
 
-/* Find the null device for a GPU: one of this machine, which is made ready, or one that is not here. */
-static tide_status find_planned_gpu(const char *device, tide_device_factory *factory)
+static bool is_null(const char *device)
 {
-    const char *bytes = device + strlen(planned_gpu);
-    tide_device_factory gpu = {.kernels = tide_kernels_planned_gpu(),
-                               .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
-    if (strncmp(device, planned_gpu, strlen(planned_gpu)) != 0) {
-        const tide_status status = find_cuda(device + strlen(stands_for), &gpu);
-        if (status != TIDE_OK)
-            return status;
-    } else if (*bytes == '\0' || strspn(bytes, "0123456789") != strlen(bytes)) {
-        return tide_fail(TIDE_ERROR_ARGUMENT, "unknown device %s; \"null:gpu:BYTES\" stands for a GPU",
-                         device);
-    } else {
-        gpu.available_bytes = strtoull(bytes, NULL, 10);
-    }
-    *factory = (tide_device_factory){.kernels = gpu.kernels,
-                                     .chunk_bytes_min = gpu.chunk_bytes_min,
-                                     .available_bytes = gpu.available_bytes};
-    return TIDE_OK;
+    return strcmp(device, "null") == 0 || strncmp(device, stands_for, strlen(stands_for)) == 0;
 }
 
 bool tide_device_factory_is_null(const char *device)
 {
-    return device != NULL &&
-           (strcmp(device, "null") == 0 || strncmp(device, stands_for, strlen(stands_for)) == 0);
+    return device != NULL && is_null(device);
 }
 
-tide_status tide_device_factory_find(const char *device, tide_device_factory *factory)
+/* Find the null device for the host, for a GPU of this machine, which is made ready, or for one that is not
+ * here. */
+static tide_status find_null(const char *device, uint64_t gpu_memory_bytes, tide_device_factory *factory)
 {
-    const bool null = strcmp(device, "null") == 0;
-    if (strncmp(device, stands_for, strlen(stands_for)) == 0)
-        return find_planned_gpu(device, factory);
+    tide_device_factory found = {
+        .kernels = tide_kernels_cpu(), .chunk_bytes_min = CPU_CHUNK_BYTES_MIN, .available_bytes = UINT64_MAX};
+    if (strcmp(device, "null") != 0) {
+        const tide_status status = find_cuda(device + strlen(stands_for), &found);
+        if (status != TIDE_OK)
+            return status;
+    } else if (gpu_memory_bytes > 0) {
+        found.kernels = tide_kernels_planned_gpu();
+        found.chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST;
+        found.available_bytes = gpu_memory_bytes;
+    }
+    *factory = (tide_device_factory){.kernels = found.kernels,
+                                     .chunk_bytes_min = found.chunk_bytes_min,
+                                     .available_bytes = found.available_bytes};
+    return TIDE_OK;
+}
+
+tide_status tide_device_factory_find(const char *device, uint64_t gpu_memory_bytes,
+                                     tide_device_factory *factory)
+{
+    if (is_null(device))
+        return find_null(device, gpu_memory_bytes, factory);
     if (strncmp(device, "cuda:", 5) == 0)
         return find_cuda(device, factory);
-    if (!null && strcmp(device, "host") != 0)
+    if (strcmp(device, "host") != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "unknown device %s; \"host\", \"null\" and \"cuda:N\" exist",
                          device);
-    *factory = (tide_device_factory){.has_data = !null,
+    *factory = (tide_device_factory){.has_data = true,
                                      .kernels = tide_kernels_cpu(),
                                      .chunk_bytes_min = CPU_CHUNK_BYTES_MIN,
                                      .available_bytes = UINT64_MAX};
     return TIDE_OK;
+}
+
+int tide_device_factory_threads(const tide_pool_options *options)
+{
+    return (int)(options->threads > 0 ? options->threads : tide_topology_processors());
 }
 
 /* NULL in a process without an OpenMP runtime. */
@@ -129,7 +136,7 @@ static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t
             tide_fail(TIDE_ERROR_UNSUPPORTED, "chunks of %" PRIu64 " bytes: a GPU takes %" PRIu64 " or more",
                       chunk_bytes, chunk_bytes_min(&gpu));
     snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "cuda:%" PRIu32, ordinal);
-    return status == TIDE_OK ? tide_device_factory_find(name, &factory) : status;
+    return status == TIDE_OK ? find_cuda(name, &factory) : status;
 }
 
 /* Try each GPU in turn; `reason` is why the first one was refused. */
@@ -157,17 +164,4 @@ void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACT
         reason[0] = 0;
     else
         snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "host");
-}
-
-tide_pinning_times tide_pool_pinning(const tide_pool *pool)
-{
-    tide_device_statistics statistics = {0};
-    if (pool->context.device != NULL)
-        pool->context.device->ops->statistics(pool->context.device, &statistics);
-    return statistics.pinning;
-}
-
-const tide_kernels *tide_pool_kernels(const tide_pool *pool)
-{
-    return pool->context.kernels;
 }

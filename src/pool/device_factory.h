@@ -5,12 +5,12 @@
  *     null   the CPU's, never called  offload/null/        none
  *     cuda:N the module's             the module's          what the GPU has free, less a reserve
  *
- * The null device plans for the host or, with one of two longer names, for a GPU, whose workspaces, least
- * chunks and memory it then has: "null:cuda:N" for a GPU of this machine, "null:gpu:BYTES" for one with so
- * much memory for slots and region (planned.h).
+ * The null device stands for the host or for a GPU, whose workspaces, least chunks and memory it then has:
+ * "null:cuda:N" for a GPU of this machine; with gpu_memory_bytes, which "null" alone reads, for one that is not here
+ * (kernels/planned_gpu.c).
  *
- * A pool finds its factory at create, so that callers can plan before the pool allocates anything: they need
- * the kernels for the workspaces of a model. seal opens the device.
+ * A caller who describes a model finds the factory first: the kernels say which workspaces the model's ops need.
+ * A pool's create opens the device.
  */
 #ifndef TIDE_POOL_DEVICE_FACTORY_H
 #define TIDE_POOL_DEVICE_FACTORY_H
@@ -32,7 +32,12 @@ typedef struct tide_device_factory {
 /* Find out all about a device that is known before it is opened. Makes a GPU ready (its context, its
  * libraries), which takes a while the first time. ARGUMENT for another name or a GPU that is not there;
  * UNSUPPORTED without module, driver or VMM; NO_MEMORY, DEVICE. */
-TIDE_NODISCARD tide_status tide_device_factory_find(const char *device, tide_device_factory *factory);
+TIDE_NODISCARD tide_status tide_device_factory_find(const char *device, uint64_t gpu_memory_bytes,
+                                                    tide_device_factory *factory);
+
+/* How many threads run the CPU's kernels. Where the caller chose no number, the device chooses the optimizer's
+ * threads. */
+int tide_device_factory_threads(const tide_pool_options *options);
 
 /* Is this a name of the null device, for the host or for a GPU? NULL is not. */
 bool tide_device_factory_is_null(const char *device);
@@ -47,12 +52,5 @@ enum { TIDE_DEVICE_FACTORY_NAME_BYTES = 16, TIDE_DEVICE_FACTORY_REASON_BYTES = 5
  * else the host. For the host `reason` says in one line why no GPU was chosen; otherwise it is "". */
 void tide_device_factory_choose(uint64_t chunk_bytes, char name[TIDE_DEVICE_FACTORY_NAME_BYTES],
                                 char reason[TIDE_DEVICE_FACTORY_REASON_BYTES]);
-
-/* The table of kernels that the pool's streams run. A model takes its kernels from it and asks it for
- * workspaces. */
-const tide_kernels *tide_pool_kernels(const tide_pool *pool);
-
-/* How long seal took to pin the host slots; all 0 before seal, and on a device that pins nothing. */
-tide_pinning_times tide_pool_pinning(const tide_pool *pool);
 
 #endif

@@ -51,7 +51,7 @@ static void poison(tide_engine *engine)
     engine->poisonings++;
 }
 
-void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
+void tide_engine_set_terms(tide_engine *engine, const tide_step_options *step, float gradient_scale)
 {
     tide_counters_let_go(&engine->telemetry->counters);
     engine->running_tasks->terms =
@@ -65,7 +65,7 @@ static tide_status go(tide_engine *engine)
     const tide_norm *norm = engine->norm;
     const bool awaited = tide_norm_is_awaited(engine->context, &norm->step);
     if (awaited)
-        tide_engine_let_go(engine, &norm->step, norm->result.gradient_scale);
+        tide_engine_set_terms(engine, &norm->step, norm->result.gradient_scale);
     assert(engine->running_tasks->terms.update == engine->updates + 1 && !engine->is_counted);
     engine->updates = engine->running_tasks->terms.update;
     engine->is_counted = true;

@@ -23,9 +23,9 @@
 enum { TIDE_OP_ENDS_MAX = 256 }; /* the last ops that the engine follows; older ones count as finished */
 
 typedef struct tide_op_ends {
-    uint64_t count;                     /* ops ended since seal, as the manager counts them */
+    uint64_t count;                     /* ops ended since create, as the manager counts them */
     uint64_t passed;                    /* of those, ops that the engine has seen end on the compute stream */
-    uint64_t numbers[TIDE_OP_ENDS_MAX]; /* a ring: the last piece of the compute stream of each op */
+    uint64_t numbers[TIDE_OP_ENDS_MAX]; /* a ring: the last submission of the compute stream of each op */
 } tide_op_ends;
 
 typedef struct tide_give_up {
@@ -35,7 +35,7 @@ typedef struct tide_give_up {
 } tide_give_up;
 
 typedef struct tide_engine {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     tide_monitor *monitor;
     tide_order *order;
     tide_telemetry *telemetry;
@@ -84,14 +84,14 @@ tide_status tide_engine_settle(tide_engine *engine);
 /* The pool's failure. Asks the device for its own first and keeps that as the pool's. */
 tide_status tide_engine_failure(tide_engine *engine);
 /* Fix the terms of the updates of the last step begun; no update of the step before is open any more. */
-void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale);
+void tide_engine_set_terms(tide_engine *engine, const tide_step_options *step, float gradient_scale);
 /* Have the engine carry out the request, for whose chunks the caller has asked the manager, in the host tier.
  * The request may be on the caller's stack. Returns the pool's failure; then the caller must give the step
  * up, which ends the request. */
 tide_status tide_engine_access(tide_engine *engine, tide_access_request *request);
 /* The caller has set all params anew: the pool is no longer poisoned. */
 void tide_engine_recovered(tide_engine *engine);
-/* The open op has ended with the last recorded piece of the compute stream. */
+/* The open op has ended with the last recorded submission of the compute stream. */
 static inline void tide_engine_op_ended(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));

@@ -5,13 +5,14 @@
  * that only the caller's thread works with stand here, and their functions take the pool; their files share
  * the open step and op.
  *
- * [caller] only the caller's thread; [lock] under the monitor's lock; [fixed] not changed after seal. The
+ * [caller] only the caller's thread; [lock] under the monitor's lock; [fixed] not changed after create. The
  * caller's thread changes the open step and op with the lock and reads them without.
  */
 #ifndef TIDE_POOL_INTERNAL_H
 #define TIDE_POOL_INTERNAL_H
 
 #include "src/pool/engine.h"
+#include "src/pool/plan.h"
 
 /* The open step; step.c alone changes it. */
 typedef struct tide_step {
@@ -38,7 +39,7 @@ typedef struct tide_open_op {
 typedef struct tide_staging {
     char *halves[2]; /* [fixed] used in turn by writes; reads take the first */
     uint32_t objects[2];
-    uint64_t numbers[2]; /* the piece of the compute stream with the last write of each half */
+    uint64_t numbers[2]; /* the submission of the compute stream with the last write of each half */
     uint32_t next;
 } tide_staging;
 
@@ -52,9 +53,8 @@ typedef struct tide_predict {
 } tide_predict;
 
 struct tide_pool {
-    bool sealed;
-    tide_sealed_context context;
-    tide_model model;
+    tide_packing packing; /* all zero in a shadow, which shares the other pool's */
+    tide_pool_context context;
     tide_monitor monitor;
     tide_order order;
     tide_telemetry telemetry;
@@ -65,10 +65,12 @@ struct tide_pool {
     tide_step step;
     tide_open_op op;
     tide_staging staging;
-    uint64_t covered_poisoning; /* [caller] the params' `covered` counts since this poisoning */
-    tide_predict predict;       /* [caller] */
-    bool is_shadow;             /* [fixed] it plays another pool's steps (predict.c) */
-    double shadow_bytes;        /* [caller] traffic of a shadow's next own kernel; the others last no time */
+    /* [caller] how many elements of each param and plane have been set since `covered_poisoning` */
+    uint64_t (*covered)[TIDE_STATE_PLANES_MAX];
+    uint64_t covered_poisoning;
+    tide_predict predict; /* [caller] */
+    bool is_shadow;       /* [fixed] it plays another pool's steps (predict.c) */
+    double shadow_bytes;  /* [caller] traffic of a shadow's next own kernel; the others last no time */
 };
 
 /* --- call.c: checks that each public call makes first --- */
@@ -80,9 +82,8 @@ static inline tide_status tide_pool_given(const char *call, const char *missing)
     return missing == NULL ? TIDE_OK : tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s is NULL", call, missing);
 }
 
-/* OK if `pool` is not NULL (ARGUMENT) and sealed (STATE); `call` is named in the message. */
-tide_status tide_pool_sealed(const tide_pool *pool, const char *call);
-/* As tide_pool_sealed; and the pool has not failed (its failure) and is not poisoned (STATE). */
+/* OK if `pool` is not NULL (ARGUMENT), has not failed (its failure) and is not poisoned (STATE); `call` is named
+ * in the message. */
 tide_status tide_pool_callable(tide_pool *pool, const char *call);
 /* Returns STATE with the message that the pool is poisoned. */
 tide_status tide_pool_say_poisoned(const char *call);
@@ -123,7 +124,7 @@ uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part);
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel);
 /* Fill bytes of the region with zeros. */
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
-/* Fill bytes of the region with fp32 NaNs. On the host device with options.hazard_check only. */
+/* Fill bytes of the region with fp32 NaNs. On the host device with options.checks.hazard_check only. */
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
 /* --- staging.c: copies bytes of the region in and out, in order with kernels; without the lock --- */
@@ -153,11 +154,11 @@ static inline bool tide_op_is_open(const tide_pool *pool)
     return pool->op.number != TIDE_OP_NONE;
 }
 
-/* The registration of the open op. */
-static inline const tide_pool_op *tide_op_open(const tide_pool *pool)
+/* The open op. */
+static inline const tide_packed_op *tide_op_open(const tide_pool *pool)
 {
     assert(tide_op_is_open(pool));
-    return &pool->model.ops[pool->op.number];
+    return &pool->context.packing->ops[pool->op.number];
 }
 
 /* Make the tables for the chunks of the largest op; plan and region must be there. NO_MEMORY; destroy frees
@@ -168,36 +169,26 @@ bool tide_op_is_valid(const tide_pool *pool);
 
 /* --- make.c --- */
 
-/* Make a pool, as tide_pool_create does; a shadow leaves the CPU kernels' thread count alone. */
-tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tide_pool **pool);
-/* Free the pool but for its shadow pool. NULL: nothing. */
+/* Make a pool, as tide_pool_create does, but without its shadow. */
+tide_status tide_pool_make(const tide_pool_options *options, tide_description *description, tide_pool **pool);
+/* Make the shadow of a pool, with other options: it shares the packing, which must outlive it, and leaves the CPU
+ * kernels' thread count alone. */
+tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options *options,
+                                  tide_pool **shadow);
+/* Free the pool but for its shadow. NULL: nothing. */
 void tide_pool_unmake(tide_pool *pool);
-
-/* --- plan.c --- */
-
-/* STATE, naming the call, if no op, or no param that is not frozen, is registered. */
-tide_status tide_pool_described(const tide_pool *pool, const char *call);
-/* Build a layout and a manager from the registrations, for any chunk size. The caller destroys both. */
-tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout,
-                                   tide_manager **manager);
-/* Compute budgets, slots and refusals. Fills all of `plan`, the region's layout and the accumulators'
- * offsets. */
-tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide_manager *manager,
-                                uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
-                                tide_pool_plan *plan);
 
 /* --- predict.c --- */
 
-/* Make the shadow of a sealed pool. Statuses of tide_pool_create and tide_pool_seal; on failure there is no
- * shadow. */
+/* Make the pool's shadow. Statuses of tide_pool_create; on failure there is no shadow. */
 tide_status tide_predict_create(tide_pool *pool);
 void tide_predict_destroy(tide_predict *predict); /* zeroed: allowed */
 
-/* --- seal.c --- */
+/* --- build.c --- */
 
-/* Seal the pool, without a shadow. On failure nothing is left allocated. */
+/* Make a running pool from a planned context, and take all memory that it will ever use. After a failure
+ * tide_pool_unbuild undoes the part that was done. */
 tide_status tide_pool_build(tide_pool *pool);
-/* Undo tide_pool_build, or the part of it that was done. */
-void tide_pool_unseal(tide_pool *pool);
+void tide_pool_unbuild(tide_pool *pool);
 
 #endif

@@ -18,7 +18,7 @@ uint32_t tide_launch_tag(const tide_pool *pool)
 {
     if (!pool->step.options.training)
         return UINT32_MAX;
-    return tide_op_is_open(pool) ? pool->op.number : pool->model.op_count;
+    return tide_op_is_open(pool) ? pool->op.number : pool->context.packing->op_count;
 }
 
 uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part)
@@ -80,7 +80,7 @@ static tide_status fill_with_nan(void *stream, const void *arguments)
 
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    assert(pool->context.options.hazard_check);
+    assert(pool->context.options.checks.hazard_check);
     return launch_fill(pool, "nan", fill_with_nan, offset, bytes);
 }
 

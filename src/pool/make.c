@@ -1,7 +1,8 @@
-/* Makes a pool: checks and completes the options, creates the objects and connects them. */
+/* Plans and makes pools: checks and completes the options, creates the objects and connects them. */
 #include "src/pool/internal.h"
 
 #include "base/align.h"
+#include "base/team.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -11,7 +12,6 @@
 
 enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
-#define MAX_BYTES           (UINT64_C(1) << 50) /* of one item, so that no sum overflows */
 #define MAX_STAGING_BYTES   (UINT64_C(1) << 40)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 
@@ -22,7 +22,6 @@ void tide_pool_options_default(tide_pool_options *options)
     *options = (tide_pool_options){
         .device = "host",
         .chunk_bytes = DEFAULT_CHUNK_BYTES,
-        .dtype = TIDE_DTYPE_BF16,
         .staging_bytes = DEFAULT_STAGING_BYTES,
         .prefetch = true,
         .placement = TIDE_PLACEMENT_AUTO,
@@ -58,10 +57,9 @@ static tide_status sizes_check(const tide_pool_options *options)
     const struct {
         const char *name;
         uint64_t value, most;
-    } sizes[] = {{"nonmodel_bytes", options->nonmodel_bytes, MAX_BYTES},
-                 {"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
+    } sizes[] = {{"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
                  {"threads", options->threads, TIDE_THREADS_MAX},
-                 {"delay_max_us", options->delay_max_us, TIDE_DELAY_MAX_US}};
+                 {"delay_max_us", options->checks.delay_max_us, TIDE_DELAY_MAX_US}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value > sizes[i].most)
             return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %s is %llu, at most %llu are allowed", sizes[i].name,
@@ -76,20 +74,18 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->device == NULL)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: no device named; \"host\", \"null\" and \"cuda:N\" exist");
-    if (chunk < MIN_CHUNK_BYTES || chunk > MAX_CHUNK_BYTES || (chunk & (chunk - 1)) != 0)
+    if (chunk < MIN_CHUNK_BYTES || chunk > MAX_CHUNK_BYTES || !tide_is_power_of_two(chunk))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: chunk size %llu is not a power of two from 256 KiB to 1 GiB",
                          (unsigned long long)chunk);
-    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 &&
-        options->dtype != TIDE_DTYPE_FP16)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown dtype %d", (int)options->dtype);
     if ((unsigned)options->placement > TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown placement %d", (int)options->placement);
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: an update callback runs on the host, so its placement can't be the device");
-    if (options->skip_wait_site >= TIDE_SITE_COUNT)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist", options->skip_wait_site);
+    if (options->checks.skip_wait_site >= TIDE_SITE_COUNT)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist",
+                         options->checks.skip_wait_site);
     const tide_status status = sizes_check(options);
     return status == TIDE_OK ? rates_check(options) : status;
 }
@@ -107,7 +103,7 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
     if (status == TIDE_OK)
-        status = tide_device_factory_find(options->device, factory);
+        status = tide_device_factory_find(options->device, options->machine.gpu_memory_bytes, factory);
     if (status == TIDE_OK && options->chunk_bytes < factory->chunk_bytes_min)
         status = tide_fail(TIDE_ERROR_ARGUMENT,
                            "pool: chunk size %llu is too small for %s, it must be at least %llu bytes",
@@ -119,10 +115,78 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     return status;
 }
 
+/* Does the optimizer have this state? A plane has fp32 elements or the pool's own. */
+static tide_status state_check(const tide_pool_options *options, const tide_description *description,
+                               tide_param param)
+{
+    const tide_dtype dtype = description->dtype;
+    const uint32_t fp32 = 128, own = 32 * (uint32_t)tide_dtype_bytes(dtype);
+    const tide_state_format *state = tide_description_state(description, param);
+    const char *name = tide_names_at(&description->params, param)->name;
+    bool is_adamw = state->planes == TIDE_STATE_PLANES_MAX;
+    for (uint32_t i = 0; i < state->planes; i++) {
+        const uint32_t bytes = state->bytes[i];
+        is_adamw = is_adamw && bytes == fp32;
+        if (bytes != fp32 && bytes != own)
+            return tide_fail(
+                TIDE_ERROR_ARGUMENT,
+                "param %s: plane %u of its state has %u bytes for 32 elements; in a pool of %s it "
+                "has %s",
+                name, i, bytes, tide_dtype_name(dtype), own == fp32 ? "128" : "64 or 128");
+    }
+    if (options->update == NULL && !is_adamw && !tide_description_is_frozen(description, param))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "param %s: AdamW's state is three planes of 128 bytes; another needs options.update",
+                         name);
+    return TIDE_OK;
+}
+
+static tide_status states_check(const tide_pool_options *options, const tide_description *description)
+{
+    tide_status status = TIDE_OK;
+    for (tide_param i = 0; i < description->params.count && status == TIDE_OK; i++)
+        status = state_check(options, description, i);
+    return status;
+}
+
+/* Fill in what a context has before its device is open: options, factory, packing and plan. `packing` lies
+ * elsewhere; the caller destroys it, even after a failure. */
+static tide_status context_plan(const char *call, const tide_pool_options *options,
+                                tide_description *description, bool refuse, tide_packing *packing,
+                                tide_pool_context *context)
+{
+    *context = (tide_pool_context){.packing = packing};
+    tide_status status = options_complete(options, &context->options, &context->factory);
+    context->kernels = context->factory.kernels;
+    if (status == TIDE_OK)
+        status = states_check(&context->options, description);
+    if (status == TIDE_OK)
+        status = tide_packing_create(packing, description, context->options.chunk_bytes,
+                                     context->options.placement, call);
+    return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
+}
+
+tide_status tide_pool_plan_make(const tide_pool_options *options, tide_description *description,
+                                tide_pool_plan *plan)
+{
+    if (options == NULL || description == NULL || plan == NULL)
+        return tide_pool_given("tide_pool_plan_make", options == NULL       ? "options"
+                                                      : description == NULL ? "description"
+                                                                            : "plan");
+    tide_packing packing = {.description = NULL};
+    tide_pool_context context;
+    const tide_status status =
+        context_plan("tide_pool_plan_make", options, description, false, &packing, &context);
+    if (status == TIDE_OK)
+        *plan = context.plan;
+    tide_packing_destroy(&packing);
+    return status;
+}
+
 /* Give each object of the pool the pointers to those that it uses. */
 static void connect(tide_pool *pool)
 {
-    tide_sealed_context *context = &pool->context;
+    tide_pool_context *context = &pool->context;
     tide_monitor *monitor = &pool->monitor;
     tide_order *order = &pool->order;
     tide_telemetry *telemetry = &pool->telemetry;
@@ -132,12 +196,8 @@ static void connect(tide_pool *pool)
     telemetry->stalls.tracer = telemetry->counters.tracer = &telemetry->tracer;
     telemetry->counters.stalls = &telemetry->stalls;
     pool->link = (tide_link){.context = context, .monitor = monitor, .order = order, .telemetry = telemetry};
-    pool->running_tasks = (tide_running_tasks){.context = context,
-                                               .model = &pool->model,
-                                               .monitor = monitor,
-                                               .order = order,
-                                               .telemetry = telemetry,
-                                               .link = &pool->link};
+    pool->running_tasks = (tide_running_tasks){
+        .context = context, .monitor = monitor, .order = order, .telemetry = telemetry, .link = &pool->link};
     pool->norm = (tide_norm){.context = context, .order = order};
     *engine = (tide_engine){.context = context,
                             .monitor = monitor,
@@ -155,48 +215,80 @@ static void connect(tide_pool *pool)
     pool->op.number = TIDE_OP_NONE;
 }
 
-tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tide_pool **result)
+/* Copy the device's name, which the options of a context only point at. */
+static tide_status own_name(tide_pool_context *context)
 {
-    tide_pool_options copy;
-    tide_device_factory factory;
-    tide_layout *registered = NULL;
-    tide_status status = options_complete(options, &copy, &factory);
-    if (status == TIDE_OK)
-        status = tide_layout_create(
-            &(tide_layout_options){.chunk_bytes = copy.chunk_bytes, .dtype = copy.dtype}, &registered);
-    if (status != TIDE_OK)
-        return status;
+    context->options.device = context->device_name = strdup(context->options.device);
+    return context->device_name != NULL ? TIDE_OK : tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory");
+}
+
+/* An empty pool, whose objects know each other. NULL: there is no memory. */
+static tide_pool *pool_allocate(void)
+{
     tide_pool *pool = calloc(1, sizeof *pool);
-    char *name = strdup(copy.device);
-    if (pool == NULL || name == NULL)
-        goto no_memory;
-    pool->context = (tide_sealed_context){
-        .options = copy, .device_name = name, .factory = factory, .kernels = factory.kernels};
-    pool->context.options.device = name;
-    pool->model.registered = registered;
-    connect(pool);
-    pool->is_shadow = is_shadow;
-    /* Here and not at seal: a caller prepares its matmuls, for this many threads, before it seals. Where the
-     * caller chose no number, the device chooses the optimizer's threads. */
-    if (!is_shadow)
-        tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
+    if (pool != NULL)
+        connect(pool);
+    else
+        (void)tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
+    return pool;
+}
+
+tide_status tide_pool_make(const tide_pool_options *options, tide_description *description,
+                           tide_pool **result)
+{
+    tide_pool *pool = pool_allocate();
+    if (pool == NULL)
+        return TIDE_ERROR_NO_MEMORY;
+    tide_status status =
+        context_plan("tide_pool_create", options, description, true, &pool->packing, &pool->context);
+    if (status == TIDE_OK)
+        status = own_name(&pool->context);
+    if (status == TIDE_OK) {
+        /* Another count discards prepared matmuls, so leave one that the caller has set alone. */
+        if (tide_team_threads() != tide_device_factory_threads(options))
+            tide_kernels_cpu_configure(tide_device_factory_threads(options));
+        status = tide_pool_build(pool);
+    }
+    if (status != TIDE_OK) {
+        tide_pool_unmake(pool);
+        return status;
+    }
     *result = pool;
     return TIDE_OK;
+}
 
-no_memory:
-    free(pool);
-    free(name);
-    tide_layout_destroy(registered);
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
+tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options *options, tide_pool **result)
+{
+    tide_pool *shadow = pool_allocate();
+    if (shadow == NULL)
+        return TIDE_ERROR_NO_MEMORY;
+    tide_pool_context *context = &shadow->context;
+    shadow->is_shadow = true;
+    context->packing = pool->context.packing;
+    tide_status status = options_complete(options, &context->options, &context->factory);
+    context->kernels = context->factory.kernels;
+    if (status == TIDE_OK)
+        status = own_name(context);
+    if (status == TIDE_OK)
+        status = tide_plan_make(context, true, &context->plan);
+    if (status == TIDE_OK)
+        status = tide_pool_build(shadow);
+    if (status != TIDE_OK) {
+        tide_pool_unmake(shadow);
+        return status;
+    }
+    *result = shadow;
+    return TIDE_OK;
 }
 
 void tide_pool_unmake(tide_pool *pool)
 {
     if (pool == NULL)
         return;
-    tide_pool_unseal(pool);
-    tide_model_destroy(&pool->model);
+    tide_pool_unbuild(pool);
+    tide_packing_destroy(&pool->packing);
     tide_monitor_destroy(&pool->monitor);
     free(pool->context.device_name);
+    free(pool->covered);
     free(pool);
 }

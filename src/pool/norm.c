@@ -63,7 +63,7 @@ bool tide_norm_lose(tide_norm *norm)
  * known. */
 static tide_status copy_to_host(tide_norm *norm)
 {
-    const tide_sealed_context *context = norm->context;
+    const tide_pool_context *context = norm->context;
     const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, context->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, norm->mailbox_object)};
     const tide_work work = {.label = "norm to host",
@@ -73,7 +73,7 @@ static tide_status copy_to_host(tide_norm *norm)
                             .access_count = 2};
     tide_status status = context->device->ops->copy_bytes(
         context->device, TIDE_STREAM_COMPUTE, &work, norm->mailbox,
-        context->region + context->region_layout.scalars_offset, sizeof(double), false);
+        context->region + context->packing->region.scalars_offset, sizeof(double), false);
     if (status == TIDE_OK)
         status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, 0, &norm->number);
     if (status == TIDE_OK)

@@ -22,8 +22,8 @@
 #ifndef TIDE_POOL_NORM_H
 #define TIDE_POOL_NORM_H
 
+#include "src/pool/context.h"
 #include "src/pool/order.h"
-#include "src/pool/sealed_context.h"
 
 enum {
     TIDE_SKIPS_MAX = 10
@@ -44,12 +44,12 @@ typedef enum tide_norm_verdict {
 } tide_norm_verdict;
 
 typedef struct tide_norm {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     tide_order *order;
     double *mailbox;         /* [fixed] */
     uint32_t mailbox_object; /* [fixed] */
     tide_norm_phase phase;
-    uint64_t number;         /* piece of the compute stream with the sum, then the copy */
+    uint64_t number;         /* submission of the compute stream with the sum, then the copy */
     tide_step_options step;  /* the training step that ended last */
     tide_step_result result; /* the result of that step */
     bool has_result;         /* `result` counts: from its norm until the next begins or it is given up */
@@ -59,9 +59,9 @@ typedef struct tide_norm {
 
 /* Do a step's updates wait for its norm? With clipping, and always in fp16, whose gradients overflow now and
  * then. */
-static inline bool tide_norm_is_awaited(const tide_sealed_context *context, const tide_step_options *step)
+static inline bool tide_norm_is_awaited(const tide_pool_context *context, const tide_step_options *step)
 {
-    return step->clip_norm > 0 || context->options.dtype == TIDE_DTYPE_FP16;
+    return step->clip_norm > 0 || context->packing->description->dtype == TIDE_DTYPE_FP16;
 }
 
 static inline float tide_norm_loss_scale(const tide_step_options *step)

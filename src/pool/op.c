@@ -3,7 +3,7 @@
  * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
  * waits for the copies. At its end an op enqueues, for each gradient that it closes (chunk/gradients.h), two
  * kernels: one rounds the accumulator into the param's place, one takes the norm of the rounded gradient.
- * Then a record closes the op's piece; its number is the mark that evictions and updates of the op's chunks
+ * Then a record closes the op's submission; its number is the mark that evictions and updates of the op's chunks
  * wait for.
  */
 #include "src/pool/internal.h"
@@ -20,12 +20,12 @@ bool tide_op_is_valid(const tide_pool *pool)
     if (!tide_op_is_open(pool) || op->count > op->capacity)
         return op->number == TIDE_OP_NONE && op->count == 1 && op->param_count == 1;
     for (uint32_t i = 1; i < op->count; i++) {
-        if (op->chunks[i] >= tide_layout_chunk_count(pool->context.layout) ||
+        if (op->chunks[i] >= tide_layout_chunk_count(pool->context.packing->layout) ||
             op->accesses[i].index >= pool->context.plan.device_slots)
             return false;
     }
     return pool->step.is_open && op->chunks[0] == TIDE_CHUNK_NONE &&
-           (op->slice < tide_op_open(pool)->description.slices ||
+           (op->slice < tide_op_open(pool)->description->slices ||
             (op->slice == UINT32_MAX && op->count == op->param_count));
 }
 
@@ -53,7 +53,7 @@ void tide_op_destroy(tide_pool *pool)
 
 /* --- held chunks --- */
 
-/* Hold a chunk, which is on the device and pinned, and add to `needs` the pieces that used its slot. Params
+/* Hold a chunk, which is on the device and pinned, and add to `needs` the submissions that used its slot. Params
  * that lie in one chunk follow each other. */
 static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *needs)
 {
@@ -77,25 +77,25 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
  * nothing but slots. */
 static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
 {
-    const tide_pool_param *param = &pool->model.params[number];
-    assert(number < pool->model.param_count && param->first_chunk <= param->last_chunk);
+    const tide_packed_param *param = &pool->context.packing->params[number];
+    assert(number < pool->context.packing->param_count && param->first_chunk <= param->last_chunk);
     for (tide_chunk chunk = param->first_chunk; chunk <= param->last_chunk; chunk++)
         hold(pool, chunk, write, needs);
 }
 
 static void hold_activation(tide_pool *pool, tide_use use, uint32_t part, tide_needs *needs)
 {
-    const tide_pool_activation *activation = &pool->model.activations[use.tensor];
+    const tide_named *activation = tide_layout_activation(pool->context.packing->layout, use.tensor);
     assert(part < activation->parts);
     const uint64_t chunk_bytes = pool->context.plan.chunk_bytes;
-    const uint64_t begin = activation->offset_bytes + part * tide_align_up(activation->part_bytes);
-    const uint64_t last = (begin + activation->part_bytes - 1) / chunk_bytes;
+    const uint64_t begin = activation->offset + part * tide_align_up(activation->size);
+    const uint64_t last = (begin + activation->size - 1) / chunk_bytes;
     for (uint64_t index = begin / chunk_bytes; index <= last; index++)
         hold(pool, pool->context.first_chunk[TIDE_SPACE_ACTIVATION] + (tide_chunk)index,
              (use.access & TIDE_ACCESS_WRITE) != 0, needs);
 }
 
-/* Make the compute stream wait for the pieces in `needs`. */
+/* Make the compute stream wait for the submissions in `needs`. */
 static tide_status go_on(tide_pool *pool, const tide_needs *needs)
 {
     assert(tide_monitor_is_held(&pool->monitor) && tide_op_is_valid(pool));
@@ -120,16 +120,16 @@ static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op,
     return go_on(pool, &needs);
 }
 
-/* For options.guard: open or close the places of the chunks held from `from` to `to`. Without the lock, as
+/* For options.checks.guard: open or close the places of the chunks held from `from` to `to`. Without the lock, as
  * this enqueues many commands. */
 static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool accessible)
 {
-    const tide_sealed_context *context = &pool->context;
+    const tide_pool_context *context = &pool->context;
     tide_status status = TIDE_OK;
     assert(!tide_monitor_is_held(NULL) && from > 0 && to <= pool->op.count);
-    for (uint32_t i = from; i < to && status == TIDE_OK && context->options.guard; i++)
+    for (uint32_t i = from; i < to && status == TIDE_OK && context->options.checks.guard; i++)
         status = context->device->ops->guard(context->device, TIDE_STREAM_COMPUTE,
-                                             tide_sealed_place(context, pool->op.chunks[i]), accessible);
+                                             tide_context_place(context, pool->op.chunks[i]), accessible);
     return status;
 }
 
@@ -195,22 +195,23 @@ static tide_status zero_between(tide_pool *pool, uint64_t begin, uint64_t end)
 }
 
 /* Zero the new accumulators that the op adds to, with one launch for those that lie side by side. Those that
- * the op overwrites stay as they are or, with options.hazard_check, become NaN, so that an element which the
+ * the op overwrites stay as they are or, with options.checks.hazard_check, become NaN, so that an element which the
  * op does not write shows. */
 static tide_status fill_accumulators(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_pool_op *op = tide_op_open(pool);
+    const tide_packed_op *op = tide_op_open(pool);
     uint64_t begin = 0, end = 0; /* the range to zero */
     tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
-        const tide_use use = op->description.params[i];
+    for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
+        const tide_use use = op->description->params[i];
         const uint64_t offset = op->accumulator_offsets[i];
-        const uint64_t bytes = tide_align_up(pool->model.params[use.tensor].elements * sizeof(float));
+        const uint64_t bytes =
+            tide_align_up(pool->context.packing->params[use.tensor].elements * sizeof(float));
         if (!(use.access & TIDE_ACCESS_GRAD) || gradients->params[use.tensor].is_added)
             continue;
         if (use.access & TIDE_ACCESS_OVERWRITE) {
-            if (pool->context.options.hazard_check)
+            if (pool->context.options.checks.hazard_check)
                 status = tide_launch_nan(pool, offset, bytes);
             continue;
         }
@@ -225,7 +226,7 @@ static tide_status fill_accumulators(tide_pool *pool)
 
 static tide_status begin_locked(tide_pool *pool, tide_op op)
 {
-    const tide_op_description *description = &pool->model.ops[op].description;
+    const tide_op_description *description = pool->context.packing->ops[op].description;
     tide_manager *manager = pool->engine.manager;
     tide_status status = TIDE_OK;
     tide_step_op_begins(pool);
@@ -248,9 +249,9 @@ static tide_status begin_locked(tide_pool *pool, tide_op op)
 
 static tide_status check_begin(const tide_pool *pool, tide_op op)
 {
-    if (op >= pool->model.op_count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: op %u is not registered", op);
-    const tide_op_description *description = &pool->model.ops[op].description;
+    if (op >= pool->context.packing->op_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: there is no op %u", op);
+    const tide_op_description *description = pool->context.packing->ops[op].description;
     if (!pool->step.is_open || tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_begin of %s: %s", description->name,
                          tide_op_is_open(pool) ? "an op is open" : "no step is open");
@@ -290,14 +291,14 @@ static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
         return status;
     tide_measure_op(&pool->telemetry.measure, pool->op.number, (int32_t)slice);
     status = wait_for_chunks(pool, pool->op.number, slice);
-    return status == TIDE_OK ? acquire_slice(pool, &tide_op_open(pool)->description, slice) : status;
+    return status == TIDE_OK ? acquire_slice(pool, tide_op_open(pool)->description, slice) : status;
 }
 
 static tide_status check_slice(const tide_pool *pool, uint32_t slice)
 {
     if (!tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
-    const tide_op_description *op = &tide_op_open(pool)->description;
+    const tide_op_description *op = tide_op_open(pool)->description;
     if (slice >= op->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u", op->name,
                          op->slices, slice);
@@ -333,7 +334,7 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 static tide_status rounding_accesses(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_op_description *op = &tide_op_open(pool)->description;
+    const tide_op_description *op = tide_op_open(pool)->description;
     tide_needs needs = {0};
     for (uint32_t i = 0; i < op->param_count; i++) {
         if (tide_gradients_closes(gradients, pool->op.number, &op->params[i]))
@@ -343,21 +344,22 @@ static tide_status rounding_accesses(tide_pool *pool)
 }
 
 /* Round the accumulator into the param's place and take the norm of the rounded gradient. */
-static tide_status launch_rounding(tide_pool *pool, const tide_pool_param *param, uint64_t accumulator_offset)
+static tide_status launch_rounding(tide_pool *pool, const tide_packed_param *param,
+                                   uint64_t accumulator_offset)
 {
-    const tide_sealed_context *context = &pool->context;
+    const tide_pool_context *context = &pool->context;
     assert(accumulator_offset + param->elements * sizeof(float) <= context->plan.region_bytes);
-    double *blocks = (double *)(void *)(context->region + context->region_layout.blocks_offset);
+    double *blocks = (double *)(void *)(context->region + context->packing->region.blocks_offset);
     const tide_cast_args rounding = {.in = context->region + accumulator_offset,
                                      .out =
                                          context->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
                                      .elements = param->elements,
                                      .in_dtype = TIDE_DTYPE_FP32,
-                                     .out_dtype = context->options.dtype};
+                                     .out_dtype = context->packing->description->dtype};
     const tide_gradient_norm_args norm = {.gradient = rounding.out,
                                           .blocks = blocks + param->first_block,
                                           .elements = param->elements,
-                                          .dtype = context->options.dtype};
+                                          .dtype = context->packing->description->dtype};
     const tide_kernel_work kernels[] = {
         {"gradient rounding", context->kernels->cast, &rounding, sizeof rounding, 0,
          (double)tide_cast_bytes(&rounding), TIDE_PART_END},
@@ -370,12 +372,13 @@ static tide_status launch_rounding(tide_pool *pool, const tide_pool_param *param
 static tide_status close_gradients(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_pool_op *op = tide_op_open(pool);
+    const tide_packed_op *op = tide_op_open(pool);
     tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
-        const tide_use *use = &op->description.params[i];
+    for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
+        const tide_use *use = &op->description->params[i];
         if (tide_gradients_closes(gradients, pool->op.number, use))
-            status = launch_rounding(pool, &pool->model.params[use->tensor], op->accumulator_offsets[i]);
+            status = launch_rounding(pool, &pool->context.packing->params[use->tensor],
+                                     op->accumulator_offsets[i]);
     }
     return status;
 }
@@ -385,7 +388,7 @@ static tide_status close_gradients(tide_pool *pool)
 /* Enqueue the rest of the op's work; end_locked releases its params afterwards. */
 static tide_status finish(tide_pool *pool)
 {
-    const bool backward = tide_op_open(pool)->description.pass != TIDE_PASS_FORWARD;
+    const bool backward = tide_op_open(pool)->description->pass != TIDE_PASS_FORWARD;
     tide_status status = guard_slice(pool, false);
     if (status != TIDE_OK)
         return status;

@@ -51,7 +51,7 @@ bool tide_order_may_enqueue(const tide_order *order, tide_stream stream)
     return !tide_monitor_is_held(NULL) || order->device->ops->has_capacity(order->device, stream, false);
 }
 
-/* Neither the engine's `seen` nor a stream's `knows` counts more pieces of a stream than were recorded there;
+/* Neither the engine's `seen` nor a stream's `knows` counts more submissions of a stream than were recorded there;
  * a stream knows all of its own. */
 bool tide_order_is_valid(const tide_order *order)
 {

@@ -1,17 +1,17 @@
 /* Makes each stream wait for the work of other streams that its own work must follow.
  *
- * Every stream is a timeline: record() closes a piece of its work and numbers it 1, 2, 3, ... A slot has
+ * Every stream is a timeline: record() closes a submission of its work and numbers it 1, 2, 3, ... A slot has
  * marks: the number of its last write and of its last use on each stream. Before a command touches a slot,
- * its stream waits for the pieces in the marks that matter:
+ * its stream waits for the submissions in the marks that matter:
  *
  *     a read waits for writes; a write waits for all uses (writes count as uses).
  *
- * Work that touches many slots waits once for each other stream, for the last of its pieces that matter.
+ * Work that touches many slots waits once for each other stream, for the last of its submissions that matter.
  *
- * A stream that has waited for piece q of another is also behind all pieces that the other had waited for by
- * then. So each stream keeps a vector of the pieces that it is known to be behind, and order makes no wait
+ * A stream that has waited for submission q of another is also behind all submissions that the other had waited for by
+ * then. So each stream keeps a vector of the submissions that it is known to be behind, and order makes no wait
  * that would add nothing. The engine thread has such a vector, too: every command that it enqueues is behind
- * the pieces that it has seen end (query). The device's hazard checker proves all of this from the declared
+ * the submissions that it has seen end (query). The device's hazard checker proves all of this from the declared
  * accesses, independently of these marks.
  *
  * The engine unmaps a slot from its chunk's place when it has seen all uses of the slot end. So the next user
@@ -28,7 +28,7 @@
  * (TIDE_CAPACITY_COMMANDS, for his next call), the engine asks before it begins a command. The caller's
  * thread fills the compute stream; the engine enqueues only the norm's copy there, between steps.
  *
- * Owns the events, the piece numbers, the streams' vectors, and the slots' marks; all [lock]. Calls the
+ * Owns the events, the submission numbers, the streams' vectors, and the slots' marks; all [lock]. Calls the
  * device's events, the tracer, to which it reports each wait, and monitor's assertions.
  */
 #ifndef TIDE_POOL_ORDER_H
@@ -62,23 +62,24 @@ enum {
 };
 
 typedef struct tide_marks {
-    uint64_t written[TIDE_STREAM_COUNT]; /* piece of the last write on each stream, 0: none */
-    uint64_t used[TIDE_STREAM_COUNT];    /* piece of the last read or write on each stream */
+    uint64_t written[TIDE_STREAM_COUNT]; /* submission of the last write on each stream, 0: none */
+    uint64_t used[TIDE_STREAM_COUNT];    /* submission of the last read or write on each stream */
     bool filled;                         /* a host slot: written since it was made of zeros */
 } tide_marks;
 
-enum { TIDE_ORDER_RING = 256 }; /* the last pieces a stream remembers; older ones count as the oldest */
+enum { TIDE_ORDER_RING = 256 }; /* the last submissions a stream remembers; older ones count as the oldest */
 
 typedef struct tide_order {
     tide_device *device;
     tide_tracer *tracer;
     tide_event events[TIDE_STREAM_COUNT][TIDE_ORDER_RING];
     uint64_t ids[TIDE_STREAM_COUNT]
-                [TIDE_ORDER_RING]; /* the tracer's id of each piece's last command; 0: not traced */
+                [TIDE_ORDER_RING]; /* the tracer's id of each submission's last command; 0: not traced */
     uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* `knows` at each record */
-    uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT]; /* for each stream, the pieces it is behind now */
+    uint64_t knows[TIDE_STREAM_COUNT]
+                  [TIDE_STREAM_COUNT]; /* for each stream, the submissions it is behind now */
     uint64_t recorded[TIDE_STREAM_COUNT];
-    uint64_t seen[TIDE_STREAM_COUNT];   /* pieces of work that the engine thread has seen end */
+    uint64_t seen[TIDE_STREAM_COUNT];   /* submissions of work that the engine thread has seen end */
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 
@@ -93,32 +94,32 @@ bool tide_order_is_valid(const tide_order *order);
  * has space for TIDE_CAPACITY_COMMANDS. */
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
-/* Close the piece enqueued on `stream` so far, whose last command is `id` of the tracer; sets its
+/* Close the submission enqueued on `stream` so far, whose last command is `id` of the tracer; sets its
  * `number`. */
 tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t id, uint64_t *number);
 
-/* The pieces of other streams that work must follow, the last of each, as a stream's pieces end in order. All
+/* The submissions of other streams that work must follow, the last of each, as a stream's submissions end in order. All
  * 0: none. */
 typedef struct tide_needs {
     uint64_t numbers[TIDE_STREAM_COUNT];
 } tide_needs;
 
-/* Add the pieces that work must follow which reads (write: writes) the marked slot. */
+/* Add the submissions that work must follow which reads (write: writes) the marked slot. */
 void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
 
-/* Make `stream` wait for the pieces in `needs`: at most one wait for each other stream, for which the stream
- * must have space. The engine fills all streams but the compute stream, so those are behind the pieces that
+/* Make `stream` wait for the submissions in `needs`: at most one wait for each other stream, for which the stream
+ * must have space. The engine fills all streams but the compute stream, so those are behind the submissions that
  * it has seen end. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
-/* Has piece `number` of `stream` ended? Asks the device if the engine has not seen it end. */
+/* Has submission `number` of `stream` ended? Asks the device if the engine has not seen it end. */
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
                              bool *passed);
 
-/* After the device's synchronize, on the engine's thread: count all recorded pieces as seen. */
+/* After the device's synchronize, on the engine's thread: count all recorded submissions as seen. */
 void tide_order_synchronized(tide_order *order);
 
-/* Mark the slot as used by the piece that tide_order_record closed. */
+/* Mark the slot as used by the submission that tide_order_record closed. */
 static inline void tide_marks_set(tide_marks *marks, tide_stream stream, uint64_t number, bool write)
 {
     marks->used[stream] = number;
@@ -126,7 +127,7 @@ static inline void tide_marks_set(tide_marks *marks, tide_stream stream, uint64_
         marks->written[stream] = number;
 }
 
-/* The event of a piece, for a thread that waits for it without the lock. */
+/* The event of a submission, for a thread that waits for it without the lock. */
 tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number);
 
 #endif

@@ -1,13 +1,26 @@
 /* The public pool: the calls that use all other files of the folder. */
-#include "src/pool/layout.h"
-
+#include "src/pool/inspect.h"
 #include "src/pool/internal.h"
 
-tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
+#include <assert.h>
+
+tide_status tide_pool_create(const tide_pool_options *options, tide_description *description,
+                             tide_pool **result)
 {
-    if (options == NULL || pool == NULL)
-        return tide_pool_given("tide_pool_create", options == NULL ? "options" : "pool");
-    return tide_pool_make(options, false, pool);
+    if (options == NULL || description == NULL || result == NULL)
+        return tide_pool_given("tide_pool_create", options == NULL       ? "options"
+                                                   : description == NULL ? "description"
+                                                                         : "pool");
+    tide_pool *pool = NULL;
+    tide_status status = tide_pool_make(options, description, &pool);
+    if (status == TIDE_OK && options->predict)
+        status = tide_predict_create(pool);
+    if (status != TIDE_OK) {
+        tide_pool_unmake(pool);
+        return status;
+    }
+    *result = pool;
+    return TIDE_OK;
 }
 
 void tide_pool_destroy(tide_pool *pool)
@@ -18,57 +31,72 @@ void tide_pool_destroy(tide_pool *pool)
     tide_pool_unmake(pool);
 }
 
-tide_status tide_pool_seal(tide_pool *pool)
+/* --- the inside, for the rest of src --- */
+
+const tide_packing *tide_pool_packing(const tide_pool *pool)
 {
-    if (pool == NULL)
-        return tide_pool_given("tide_pool_seal", "pool");
-    tide_status status = tide_pool_build(pool);
-    if (status != TIDE_OK || !pool->context.options.predict)
-        return status;
-    status = tide_predict_create(pool);
-    if (status != TIDE_OK)
-        tide_pool_unseal(pool);
-    return status;
+    return pool->context.packing;
+}
+
+tide_pinning_times tide_pool_pinning(const tide_pool *pool)
+{
+    tide_device_statistics statistics = {0};
+    pool->context.device->ops->statistics(pool->context.device, &statistics);
+    return statistics.pinning;
+}
+
+void tide_pool_watch(tide_pool *pool, tide_device_observer watch, void *context)
+{
+    assert(!pool->step.is_open);
+    pool->telemetry.watch = watch;
+    pool->telemetry.watch_context = context;
+}
+
+tide_status tide_pool_imitate(tide_pool *pool, const tide_device_options *machine)
+{
+    if (pool->context.device->ops->has_data)
+        return tide_fail(TIDE_ERROR_STATE, "only a pool on the null device can play another machine");
+    return tide_device_null_imitate(pool->context.device, machine);
+}
+
+tide_status tide_pool_plan_get(const tide_pool *pool, tide_pool_plan *plan)
+{
+    if (pool == NULL || plan == NULL)
+        return tide_pool_given("tide_pool_plan_get", pool == NULL ? "pool" : "plan");
+    *plan = pool->context.plan;
+    return TIDE_OK;
 }
 
 /* --- addresses --- */
 
-const tide_model *tide_pool_model(const tide_pool *pool)
-{
-    return &pool->model;
-}
-
-const tide_layout *tide_pool_layout(const tide_pool *pool)
-{
-    return pool->context.layout;
-}
-
 void *tide_param_data(const tide_pool *pool, tide_param param)
 {
-    if (pool == NULL || !pool->sealed || param >= pool->model.param_count)
+    if (pool == NULL || param >= pool->context.packing->param_count)
         return NULL;
-    return pool->context.space_address[TIDE_SPACE_PARAM] + pool->model.params[param].data_offset_bytes;
+    return pool->context.space_address[TIDE_SPACE_PARAM] +
+           pool->context.packing->params[param].data_offset_bytes;
 }
 
 void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part)
 {
-    if (pool == NULL || !pool->sealed || activation >= pool->model.activation_count ||
-        part >= pool->model.activations[activation].parts)
+    const tide_layout *layout = pool != NULL ? pool->context.packing->layout : NULL;
+    if (pool == NULL || activation >= tide_layout_activations(layout))
         return NULL;
-    return pool->context.space_address[TIDE_SPACE_ACTIVATION] +
-           pool->model.activations[activation].offset_bytes +
-           part * tide_align_up(pool->model.activations[activation].part_bytes);
+    const tide_named *it = tide_layout_activation(layout, activation);
+    return part < it->parts ? pool->context.space_address[TIDE_SPACE_ACTIVATION] + it->offset +
+                                  part * tide_align_up(it->size)
+                            : NULL;
 }
 
 void *tide_region(const tide_pool *pool)
 {
-    return pool != NULL && pool->sealed ? pool->context.region : NULL;
+    return pool != NULL ? pool->context.region : NULL;
 }
 
 void *tide_workspace(const tide_pool *pool)
 {
     return pool != NULL && tide_op_is_open(pool)
-               ? pool->context.region + pool->context.region_layout.workspace_offset
+               ? pool->context.region + pool->context.packing->region.workspace_offset
                : NULL;
 }
 
@@ -77,7 +105,7 @@ static uint32_t find_gradient(const tide_pool *pool, tide_param param)
 {
     if (pool == NULL || !tide_op_is_open(pool))
         return UINT32_MAX;
-    const tide_op_description *op = &tide_op_open(pool)->description;
+    const tide_op_description *op = tide_op_open(pool)->description;
     for (uint32_t i = 0; i < op->param_count; i++)
         if (op->params[i].tensor == param && (op->params[i].access & TIDE_ACCESS_GRAD) != 0)
             return i;
@@ -96,6 +124,6 @@ bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param)
 {
     const uint32_t i = find_gradient(pool, param);
     return i != UINT32_MAX &&
-           (tide_op_open(pool)->description.params[i].access & TIDE_ACCESS_OVERWRITE) != 0 &&
+           (tide_op_open(pool)->description->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 &&
            !tide_manager_gradients(pool->engine.manager)->params[param].is_added;
 }

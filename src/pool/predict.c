@@ -1,7 +1,7 @@
 /* Predicts a training step with the pool's own manager, planner and engine, on a device without data.
  *
- * A shadow is a second pool on the null device with the same params, activations, ops, budgets, chunk size,
- * placement and prefetch, so with the same plan. Its machine is the measured one (measure.h): rates of the
+ * A shadow is a second pool on the null device with the same packing, budgets, placement and prefetch, so with
+ * the same plan. Its machine is the measured one (measure.h): rates of the
  * link's two directions and of both Adams, costs of map and unmap; each op's kernels last as long as
  * measured. predict plays the last step's script on it, in virtual time, until steps repeat, one by one or in
  * a cycle of up to eight; the answer is the mean of a cycle. Link-bound steps may never repeat: then the
@@ -30,28 +30,13 @@ static const double moved_part = 0.1, matters_part = 0.01;
 
 /* --- the shadow --- */
 
-static tide_status register_as(const tide_model *model, tide_pool *shadow)
-{
-    tide_status status = TIDE_OK;
-    uint32_t number;
-    for (uint32_t i = 0; i < model->param_count && status == TIDE_OK; i++)
-        status = tide_param_register(shadow, model->params[i].name, &model->params[i].elements, 1,
-                                     &model->params[i].of_class, &number);
-    for (uint32_t i = 0; i < model->activation_count && status == TIDE_OK; i++)
-        status = tide_activation_register(shadow, model->activations[i].name, model->activations[i].parts,
-                                          model->activations[i].part_bytes, &number);
-    for (uint32_t i = 0; i < model->op_count && status == TIDE_OK; i++)
-        status = tide_op_register(shadow, &model->ops[i].description, &number);
-    return status;
-}
-
 /* Most commands that a step enqueues on a stream: a few kernels, waits and records around an op, for each of
  * its params and of its slices. */
-static uint32_t step_commands(const tide_model *model)
+static uint32_t step_commands(const tide_packing *packing)
 {
     uint64_t count = 64;
-    for (uint32_t i = 0; i < model->op_count; i++) {
-        const tide_op_description *op = &model->ops[i].description;
+    for (uint32_t i = 0; i < packing->op_count; i++) {
+        const tide_op_description *op = packing->ops[i].description;
         count += 8 + 4 * (uint64_t)op->param_count + (2 + 2 * (uint64_t)op->activation_count) * op->slices;
     }
     return count < UINT32_MAX / 2 ? (uint32_t)count : UINT32_MAX / 2;
@@ -64,8 +49,6 @@ tide_status tide_predict_create(tide_pool *pool)
                                        .device_memory_bytes = pool->context.plan.device_memory_bytes,
                                        .host_memory_bytes = pool->context.plan.host_memory_bytes,
                                        .chunk_bytes = real->chunk_bytes,
-                                       .dtype = real->dtype,
-                                       .nonmodel_bytes = real->nonmodel_bytes,
                                        .staging_bytes = real->staging_bytes,
                                        .prefetch = real->prefetch,
                                        .placement = real->placement,
@@ -78,15 +61,12 @@ tide_status tide_predict_create(tide_pool *pool)
         calloc(tide_measure_series_count(&pool->telemetry.measure), sizeof *predict->played_ns);
     if (predict->played_ns == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops",
-                           pool->model.op_count);
+                           pool->context.packing->op_count);
     if (status == TIDE_OK)
-        status = tide_pool_make(&options, true, &predict->shadow);
+        status = tide_pool_make_shadow(pool, &options, &predict->shadow);
     if (status == TIDE_OK)
-        status = register_as(&pool->model, predict->shadow);
-    if (status == TIDE_OK)
-        status = tide_pool_build(predict->shadow);
-    if (status == TIDE_OK)
-        status = tide_device_null_reserve(predict->shadow->context.device, step_commands(&pool->model));
+        status =
+            tide_device_null_reserve(predict->shadow->context.device, step_commands(pool->context.packing));
     if (status != TIDE_OK)
         tide_predict_destroy(predict);
     return status;
@@ -115,11 +95,11 @@ static tide_status imitate(tide_predict *predict, const tide_measure *measure)
     predict->device_rate = adam_ns > 0 ? 1e9 / adam_ns : 1e9;
     const tide_device_options machine = {
         .link_bytes_per_second = per_second(series[TIDE_SERIES_COPY_IN].mean_ns),
-        .link_out_bytes_per_second = per_second(series[TIDE_SERIES_COPY_OUT].mean_ns),
-        .device_bytes_per_second = predict->device_rate,
-        .host_bytes_per_second = per_second(series[TIDE_SERIES_ADAM_HOST].mean_ns),
-        .map_ns = (uint64_t)(series[TIDE_SERIES_MAP].mean_ns + 0.5),
-        .unmap_ns = (uint64_t)(series[TIDE_SERIES_UNMAP].mean_ns + 0.5)};
+        .machine.link_out_bytes_per_second = per_second(series[TIDE_SERIES_COPY_OUT].mean_ns),
+        .machine.device_bytes_per_second = predict->device_rate,
+        .machine.host_bytes_per_second = per_second(series[TIDE_SERIES_ADAM_HOST].mean_ns),
+        .machine.map_ns = (uint64_t)(series[TIDE_SERIES_MAP].mean_ns + 0.5),
+        .machine.unmap_ns = (uint64_t)(series[TIDE_SERIES_UNMAP].mean_ns + 0.5)};
     return tide_device_null_imitate(predict->shadow->context.device, &machine);
 }
 
@@ -277,8 +257,9 @@ static tide_status check(const tide_measure *measure)
     if (tide_measure_script(measure)->length == 0)
         return tide_fail(TIDE_ERROR_STATE, "prediction: the last training step ran no op");
     if (tide_measure_script(measure)->too_long)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "prediction: the last step ran more than twice all registered ops and slices");
+        return tide_fail(
+            TIDE_ERROR_UNSUPPORTED,
+            "prediction: the last step ran more than twice all ops and slices of the description");
     return TIDE_OK;
 }
 
@@ -288,9 +269,7 @@ tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
         return tide_pool_given("tide_pool_predict", pool == NULL ? "pool" : "prediction");
     tide_predict *predict = &pool->predict;
     const tide_measure *measure = &pool->telemetry.measure;
-    tide_status status = tide_pool_sealed(pool, "tide_pool_predict");
-    if (status == TIDE_OK && predict->shadow == NULL)
-        status = tide_predict_create(pool);
+    tide_status status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
     if (status != TIDE_OK)
         return status;
     sample_ended_step(pool);

@@ -9,20 +9,20 @@ static const char *find_nonfinite(tide_pool *pool)
 {
     enum { PIECE = 512 };
     double blocks[PIECE];
-    const double *all =
-        (const double *)(void *)(pool->context.region + pool->context.region_layout.blocks_offset);
-    for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        const uint64_t count = tide_pool_param_is_frozen(&pool->model.params[i])
+    const tide_packing *packing = pool->context.packing;
+    const double *all = (const double *)(void *)(pool->context.region + packing->region.blocks_offset);
+    for (uint32_t i = 0; i < packing->param_count; i++) {
+        const uint64_t count = tide_packed_param_is_frozen(&packing->params[i])
                                    ? 0
-                                   : tide_norm_blocks(pool->model.params[i].elements);
+                                   : tide_norm_blocks(packing->params[i].elements);
         for (uint64_t done = 0; done < count; done += PIECE) {
             const size_t piece = (size_t)(count - done < PIECE ? count - done : PIECE);
-            const double *from = all + pool->model.params[i].first_block + done;
+            const double *from = all + packing->params[i].first_block + done;
             if (tide_staging_read(pool, blocks, from, piece * sizeof *blocks) != TIDE_OK)
                 return NULL;
             for (size_t j = 0; j < piece; j++) {
                 if (!isfinite(blocks[j]))
-                    return pool->model.params[i].name;
+                    return packing->params[i].name;
             }
         }
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context,
+tide_status tide_running_task_create(tide_running_task *running, const tide_pool_context *context,
                                      uint32_t segments_max)
 {
     tide_device *device = context->device;
@@ -44,14 +44,14 @@ static tide_adamw_args adamw_args(const tide_running_task *running)
                              .factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2,
                                                                step->epsilon, step->weight_decay,
                                                                running->terms.update, running->terms.scale),
-                             .dtype = running->context->options.dtype};
+                             .dtype = running->context->packing->description->dtype};
 }
 
 static tide_restore_args restore_args(const tide_running_task *running)
 {
     return (tide_restore_args){.segments = running->segments,
                                .segment_count = running->segment_count,
-                               .dtype = running->context->options.dtype};
+                               .dtype = running->context->packing->description->dtype};
 }
 
 /* --- functions on the host executor --- */
@@ -80,7 +80,7 @@ static tide_status update(const tide_running_task *running)
     for (uint32_t i = 0; i < running->segment_count; i++) {
         const tide_update_segment *segment = &running->update_segments[i];
         if (segment->zero_gradient)
-            memset(segment->values, 0, segment->elements * tide_sealed_element_bytes(running->context));
+            memset(segment->values, 0, segment->elements * tide_context_element_bytes(running->context));
     }
     const tide_adamw_args adamw = adamw_args(running);
     return tide_kernels_cpu()->adamw(NULL, &adamw);
@@ -97,7 +97,7 @@ static tide_status restore(const tide_running_task *running)
         const tide_copy_args copy = {.in = segment->state[0],
                                      .out = segment->values,
                                      .bytes =
-                                         segment->elements * tide_sealed_element_bytes(running->context)};
+                                         segment->elements * tide_context_element_bytes(running->context)};
         status = tide_kernels_cpu()->copy(NULL, &copy);
     }
     return status;
@@ -136,7 +136,7 @@ static tide_status set_values(const tide_access_request *request, void *kept)
                              .out_dtype = {request->dtype}};
     if (request->value == TIDE_VALUE_MASTER) {
         place.out[1] = (char *)request->slots[1] + request->param_offset_bytes;
-        place.out_dtype[1] = request->context->options.dtype;
+        place.out_dtype[1] = request->context->packing->description->dtype;
     }
     tide_kernels_cpu_place(&place);
     return TIDE_OK;
@@ -192,7 +192,7 @@ tide_status tide_running_task_launch(const tide_running_task *running, const tid
         const tide_update_segment *segment = &running->update_segments[i];
         if (segment->zero_gradient)
             status = launch_zero(running, work, segment->values,
-                                 segment->elements * tide_sealed_element_bytes(running->context), started);
+                                 segment->elements * tide_context_element_bytes(running->context), started);
     }
     if (status != TIDE_OK)
         return status;

@@ -25,12 +25,12 @@ uint64_t tide_running_tasks_table_bytes(const tide_layout *layout)
 tide_status tide_running_tasks_create(tide_running_tasks *running_tasks)
 {
     tide_status status = TIDE_OK;
-    running_tasks->segments_max = segments_max(running_tasks->context->layout);
+    running_tasks->segments_max = segments_max(running_tasks->context->packing->layout);
     running_tasks->zero_gradient =
-        calloc(running_tasks->model->param_count, sizeof *running_tasks->zero_gradient);
+        calloc(running_tasks->context->packing->param_count, sizeof *running_tasks->zero_gradient);
     if (running_tasks->zero_gradient == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params",
-                         running_tasks->model->param_count);
+                         running_tasks->context->packing->param_count);
     for (uint32_t i = 0; i < TIDE_RUNNING_TASKS_MAX && status == TIDE_OK; i++)
         status = tide_running_task_create(&running_tasks->table[i], running_tasks->context,
                                           running_tasks->segments_max);
@@ -148,12 +148,12 @@ static void fill_segment(const tide_running_tasks *running_tasks, tide_running_t
                                     .first_element = segment.param_offset_elements,
                                     .elements = segment.elements,
                                     .values = places->param +
-                                              at * tide_sealed_element_bytes(running_tasks->context),
+                                              at * tide_context_element_bytes(running_tasks->context),
                                     .zero_gradient = running_tasks->zero_gradient[segment.param],
-                                    .decay = running_tasks->model->params[segment.param].of_class.decay};
+                                    .decay = running_tasks->context->packing->params[segment.param].decays};
     for (uint32_t plane = 0; plane < places->format->planes; plane++)
         filled->state[plane] =
-            places->planes[plane] + in_piece * tide_sealed_plane_bytes(places->format, plane);
+            places->planes[plane] + in_piece * tide_context_plane_bytes(places->format, plane);
     running->segments[i] = (tide_adamw_segment){.param = filled->values,
                                                 .master = filled->state[0],
                                                 .momentum = filled->state[1],
@@ -167,29 +167,29 @@ static void fill_segment(const tide_running_tasks *running_tasks, tide_running_t
 static tide_status running_fill(tide_running_tasks *running_tasks, const tide_command *command,
                                 tide_running_task *running)
 {
-    const tide_sealed_context *context = running_tasks->context;
+    const tide_pool_context *context = running_tasks->context;
     const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, running->segments_object);
     const tide_work work = {
         .label = "fill segments", .tag = command->chunk, .accesses = &access, .access_count = 1};
     const tide_status status = context->device->ops->host_touch(context->device, &work);
     if (status != TIDE_OK)
         return status;
-    const tide_piece piece = tide_layout_piece(context->layout, command->chunk, command->piece);
+    const tide_piece piece = tide_layout_piece(context->packing->layout, command->chunk, command->piece);
     char *state = slot_of(running_tasks, command, 1);
     piece_places places = {.param = slot_of(running_tasks, command, 0),
-                           .format = tide_layout_chunk_format(context->layout, piece.state_chunk),
+                           .format = tide_layout_chunk_format(context->packing->layout, piece.state_chunk),
                            .first = piece.param_offset_elements};
     for (uint32_t plane = 0; plane < places.format->planes; plane++)
-        places.planes[plane] = state +
-                               tide_layout_plane_offset_bytes(context->layout, piece.state_chunk, plane) +
-                               piece.state_offset_elements * tide_sealed_plane_bytes(places.format, plane);
-    running->copies = tide_sealed_plane_bytes(places.format, 0) < sizeof(float);
+        places.planes[plane] =
+            state + tide_layout_plane_offset_bytes(context->packing->layout, piece.state_chunk, plane) +
+            piece.state_offset_elements * tide_context_plane_bytes(places.format, plane);
+    running->copies = tide_context_plane_bytes(places.format, 0) < sizeof(float);
     uint32_t first;
-    running->segment_count = tide_layout_piece_segments(context->layout, &piece, &first);
+    running->segment_count = tide_layout_piece_segments(context->packing->layout, &piece, &first);
     assert(running->segment_count <= running_tasks->segments_max);
     for (uint32_t i = 0; i < running->segment_count; i++)
-        fill_segment(running_tasks, running, i, tide_layout_piece_segment(context->layout, &piece, first + i),
-                     &places);
+        fill_segment(running_tasks, running, i,
+                     tide_layout_piece_segment(context->packing->layout, &piece, first + i), &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
         running->needs_zero[i] = i < command->task_count && zeroes(running_tasks, command, i)
                                      ? slot_of(running_tasks, command, i)
@@ -273,7 +273,7 @@ static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_op
                                       tide_kernel fn, const void *arguments, size_t argument_bytes,
                                       bool *started)
 {
-    const tide_sealed_context *context = running_tasks->context;
+    const tide_pool_context *context = running_tasks->context;
     const tide_command *command = &task->command;
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     task->id = issue(running_tasks, command);
@@ -281,10 +281,10 @@ static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_op
     const uint64_t elements =
         command->kind == TIDE_COMMAND_ACCESS
             ? running_tasks->request->count
-            : tide_layout_piece(context->layout, command->chunk, command->piece).elements;
+            : tide_layout_piece(context->packing->layout, command->chunk, command->piece).elements;
     work.bytes = (double)(elements * (command->kind == TIDE_COMMAND_UPDATE
-                                          ? tide_sealed_update_bytes(context, command->chunk)
-                                          : sizeof(float) + tide_sealed_element_bytes(context)));
+                                          ? tide_context_update_bytes(context, command->chunk)
+                                          : sizeof(float) + tide_context_element_bytes(context)));
     assert(tide_order_may_enqueue(running_tasks->order, TIDE_STREAM_HOST));
     tide_status status =
         context->device->ops->launch(context->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
@@ -395,7 +395,8 @@ tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const t
     if (running->status == TIDE_OK)
         return TIDE_OK;
     return tide_fail(running->status, "%s of param chunk %u: %s", tide_command_kind_name(task->command.kind),
-                     tide_layout_chunk_index(running_tasks->context->layout, chunk), running->message);
+                     tide_layout_chunk_index(running_tasks->context->packing->layout, chunk),
+                     running->message);
 }
 
 void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_open_command *task)
@@ -413,9 +414,10 @@ uint64_t tide_running_tasks_zero_gradients(tide_running_tasks *running_tasks, co
 {
     uint64_t count = 0;
     assert(tide_monitor_is_held(running_tasks->monitor));
-    for (uint32_t i = 0; i < running_tasks->model->param_count; i++) {
-        running_tasks->zero_gradient[i] = gradients != NULL && !gradients->params[i].is_closed &&
-                                          !tide_pool_param_is_frozen(&running_tasks->model->params[i]);
+    for (uint32_t i = 0; i < running_tasks->context->packing->param_count; i++) {
+        running_tasks->zero_gradient[i] =
+            gradients != NULL && !gradients->params[i].is_closed &&
+            !tide_packed_param_is_frozen(&running_tasks->context->packing->params[i]);
         count += running_tasks->zero_gradient[i];
     }
     return count;

@@ -17,7 +17,6 @@
 #ifndef TIDE_POOL_RUNNING_TASKS_H
 #define TIDE_POOL_RUNNING_TASKS_H
 
-#include "src/pool/model.h"
 #include "src/pool/tier_link.h"
 
 /* Tasks in flight: on the device those of four PARAM chunks of seven pieces, which may all wait for
@@ -32,7 +31,7 @@ typedef struct tide_update_terms {
 } tide_update_terms;
 
 typedef struct tide_running_task {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     tide_adamw_segment *segments;         /* [fixed] in a buffer that device and host reach */
     uint32_t segments_object;             /* [fixed] number of that buffer, for the hazard checker */
     tide_update_segment *update_segments; /* [fixed] */
@@ -44,14 +43,14 @@ typedef struct tide_running_task {
     tide_status status; /* the executor's status, which never fails the device: later work keeps its order */
     char message[256];
     bool busy;              /* [lock] */
-    uint64_t update_number; /* [lock] piece of the update stream with the task; 0: the host executor's */
+    uint64_t update_number; /* [lock] submission of the update stream with the task; 0: the host executor's */
     tide_chunk chunk;       /* [lock] the PARAM chunk updated */
     uint64_t record;        /* [lock] number of the counters' record for this task */
 } tide_running_task;
 
 /* A param_set or param_get in progress, with the arguments for the executor. */
 typedef struct tide_access_request {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     bool set;
     tide_value value;
     tide_dtype dtype;            /* the dtype of the kept value */
@@ -65,8 +64,7 @@ typedef struct tide_access_request {
 } tide_access_request;
 
 typedef struct tide_running_tasks {
-    const tide_sealed_context *context;
-    const tide_model *model;
+    const tide_pool_context *context;
     tide_monitor *monitor;
     tide_order *order;
     tide_telemetry *telemetry;
@@ -90,7 +88,7 @@ typedef enum tide_open_phase {
 typedef struct tide_open_command {
     tide_command command;
     tide_open_phase phase;
-    uint64_t number;            /* piece of its copy out, or of its task on the host executor */
+    uint64_t number;            /* submission of its copy out, or of its task on the host executor */
     tide_running_task *running; /* the running task of a started UPDATE or RESTORE; else NULL */
     uint64_t id;                /* the tracer's id of a move or a started task; 0: not traced */
     uint64_t issued_ns;         /* for the trace */
@@ -129,7 +127,7 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks);
 /* --- running_task.c, without the lock; calls the kernels and the device --- */
 
 /* Make a running task for up to `segments_max` segments. NO_MEMORY, BUDGET; destroy frees it then, too. */
-tide_status tide_running_task_create(tide_running_task *running, const tide_sealed_context *context,
+tide_status tide_running_task_create(tide_running_task *running, const tide_pool_context *context,
                                      uint32_t segments_max);
 void tide_running_task_destroy(tide_running_task *running); /* zeroed: allowed */
 

@@ -138,7 +138,7 @@ static tide_status transfer_checked(tide_pool *pool, const char *call, const voi
     if (status != TIDE_OK)
         return status;
     const uint64_t at = (uint64_t)((uintptr_t)region - (uintptr_t)pool->context.region);
-    const uint64_t most = pool->context.options.nonmodel_bytes;
+    const uint64_t most = pool->context.packing->description->nonmodel_bytes;
     assert(most <= pool->context.plan.region_bytes);
     if (at > most || bytes > most - at)
         return tide_fail(TIDE_ERROR_ARGUMENT,

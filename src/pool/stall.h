@@ -19,8 +19,9 @@
  * wants each one's time. Gaps between them then count as compute, not as the caller's.
  *
  * cause_now asks in this order why the caller waits: the norm is not on the host yet; a chunk's update is
- * pending; the engine is mapping; a chunk has no slot and none is free; else a copy is running. When the
- * request becomes ready, the cause stays the same until the caller wakes. A stream that waits for copies into
+ * pending; the engine is mapping; a chunk has no slot and none is free; a copy is running; else the caller waits
+ * for all updates, at a step's end. When the request becomes ready, the cause stays the same until the caller
+ * wakes. A stream that waits for copies into
  * the device waits for the link, since such copies themselves wait for nothing (order.h). A stream that waits
  * to overwrite a chunk that is being copied out waits for the link, too.
  *

@@ -45,7 +45,7 @@ tide_status tide_step_backward_begins(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     (void)tide_running_tasks_zero_gradients(&pool->running_tasks, NULL);
-    tide_engine_let_go(&pool->engine, &step->options, 1 / tide_norm_loss_scale(&step->options));
+    tide_engine_set_terms(&pool->engine, &step->options, 1 / tide_norm_loss_scale(&step->options));
     return TIDE_OK;
 }
 
@@ -89,7 +89,7 @@ static bool is_beta(float value)
 
 /* The message names the first value out of its range. AdamW's values are not checked where the caller has his
  * own optimizer. */
-static tide_status check_options(const tide_sealed_context *context, const tide_step_options *options)
+static tide_status check_options(const tide_pool_context *context, const tide_step_options *options)
 {
     const struct {
         const char *name;
@@ -124,7 +124,7 @@ static void take_measurements(tide_pool *pool)
     tide_measure *measure = &pool->telemetry.measure;
     tide_measure_sample(measure, tide_engine_updates_ended(&pool->engine));
     const double chunk_bytes =
-        (double)(pool->context.plan.chunk_bytes / tide_sealed_element_bytes(&pool->context)) * ADAM_BYTES;
+        (double)(pool->context.plan.chunk_bytes / tide_context_element_bytes(&pool->context)) * ADAM_BYTES;
     tide_manager_set_update_seconds(pool->engine.manager,
                                     measure->series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
                                     measure->series[TIDE_SERIES_ADAM_DEVICE].mean_ns * chunk_bytes * 1e-9);
@@ -185,8 +185,8 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     if (status == TIDE_ERROR_NONFINITE) /* ten skipped steps are an answer, not a failure of the pool */
         return status;
     if (status == TIDE_OK && options->training)
-        status = tide_launch_zero(pool, pool->context.region_layout.blocks_offset,
-                                  pool->context.region_layout.blocks_count * sizeof(double));
+        status = tide_launch_zero(pool, pool->context.packing->region.blocks_offset,
+                                  pool->context.packing->region.blocks_count * sizeof(double));
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -195,13 +195,13 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 /* Enqueue the norm of the ended backward; the engine copies it to the host. */
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
-    const tide_sealed_context *context = &pool->context;
+    const tide_pool_context *context = &pool->context;
     tide_measure_step_end(&pool->telemetry.measure);
     tide_norm_defer(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
-        .blocks = (const double *)(void *)(context->region + context->region_layout.blocks_offset),
-        .sum = (double *)(void *)(context->region + context->region_layout.scalars_offset),
-        .blocks_count = context->region_layout.blocks_count};
+        .blocks = (const double *)(void *)(context->region + context->packing->region.blocks_offset),
+        .sum = (double *)(void *)(context->region + context->packing->region.scalars_offset),
+        .blocks_count = context->packing->region.blocks_count};
     const tide_kernel_work kernel = {
         "norm",      context->kernels->norm_sum,        &sum,
         sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
@@ -267,11 +267,10 @@ tide_status tide_step_end(tide_pool *pool)
 
 tide_status tide_step_abort(tide_pool *pool)
 {
-    tide_status status = tide_pool_sealed(pool, "tide_step_abort");
-    if (status != TIDE_OK)
-        return status;
+    if (pool == NULL)
+        return tide_pool_given("tide_step_abort", "pool");
     tide_monitor_lock(&pool->monitor);
-    status = tide_step_give_up(pool);
+    tide_status status = tide_step_give_up(pool);
     if (status == TIDE_OK && pool->engine.poisoned)
         status = tide_pool_say_poisoned("tide_step_abort");
     else if (status == TIDE_OK)
@@ -306,7 +305,7 @@ tide_status tide_pool_drain(tide_pool *pool)
     if (status == TIDE_OK && tide_op_is_open(pool))
         status = tide_fail(TIDE_ERROR_STATE,
                            "tide_pool_drain: op %s is open, and its params may be what an update waits for",
-                           tide_op_open(pool)->description.name);
+                           tide_op_open(pool)->description->name);
     if (status != TIDE_OK)
         return status;
     tide_monitor_lock(&pool->monitor);

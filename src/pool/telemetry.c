@@ -4,12 +4,13 @@
 
 /* Memory traffic of one update of a PARAM chunk, with its pieces taken as equal; over a step that is
  * exact. */
-static uint64_t update_bytes(const tide_sealed_context *context, tide_chunk param_chunk)
+static uint64_t update_bytes(const tide_pool_context *context, tide_chunk param_chunk)
 {
-    const uint64_t element_bytes = tide_sealed_element_bytes(context),
-                   elements = tide_layout_chunk_used_bytes(context->layout, param_chunk) / element_bytes;
-    return elements * tide_sealed_update_bytes(context, param_chunk) /
-           tide_layout_pieces(context->layout, param_chunk);
+    const uint64_t element_bytes = tide_context_element_bytes(context),
+                   elements =
+                       tide_layout_chunk_used_bytes(context->packing->layout, param_chunk) / element_bytes;
+    return elements * tide_context_update_bytes(context, param_chunk) /
+           tide_layout_pieces(context->packing->layout, param_chunk);
 }
 
 static bool is_adam(uint32_t timer)
@@ -21,7 +22,7 @@ static void measure_command(tide_telemetry *telemetry, tide_stream stream, uint3
                             uint64_t ns)
 {
     tide_measure *measure = &telemetry->measure;
-    const tide_sealed_context *context = telemetry->tracer.context;
+    const tide_pool_context *context = telemetry->tracer.context;
     assert(stream < TIDE_STREAM_COUNT && timer < TIDE_TIMER_SERIES + tide_measure_series_count(measure));
     if (timer >= TIDE_TIMER_SERIES)
         tide_measure_add(measure, timer - TIDE_TIMER_SERIES, ns, 0);
@@ -31,7 +32,7 @@ static void measure_command(tide_telemetry *telemetry, tide_stream stream, uint3
                          update_bytes(context, tag));
     else if (timer >= TIDE_TIMER_COPY && timer < TIDE_TIMER_ADAM)
         tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
-                         tide_layout_chunk_used_bytes(context->layout, tag));
+                         tide_layout_chunk_used_bytes(context->packing->layout, tag));
 }
 
 static tide_stall_command stall_command(const tide_telemetry *telemetry, uint32_t tag, uint32_t timer,

@@ -19,7 +19,7 @@ __attribute__((unused)) static bool device_has_nothing_pending(const tide_engine
 {
     tide_device_statistics device;
     engine->context->device->ops->statistics(engine->context->device, &device);
-    return engine->context->options.skip_wait_site > 0 || engine->monitor->failure != TIDE_OK ||
+    return engine->context->options.checks.skip_wait_site > 0 || engine->monitor->failure != TIDE_OK ||
            (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
             device.pending[TIDE_STREAM_UPDATE] == 0);
 }

@@ -6,16 +6,16 @@ enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows it at once */
 
 bool tide_link_is_valid(const tide_link *link)
 {
-    const tide_sealed_context *context = link->context;
+    const tide_pool_context *context = link->context;
     return link->left_place == NULL ||
            (link->left_slot < context->plan.device_slots && context->device->ops->remap != NULL);
 }
 
 void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide_chunk chunk)
 {
-    const tide_sealed_context *context = link->context;
-    if (tier == TIDE_TIER_DEVICE && !context->options.guard)
-        return tide_sealed_place(context, chunk);
+    const tide_pool_context *context = link->context;
+    if (tier == TIDE_TIER_DEVICE && !context->options.checks.guard)
+        return tide_context_place(context, chunk);
     return context->device->ops->slot_address(context->device, tier, slot);
 }
 
@@ -60,7 +60,7 @@ static void issue(tide_link *link, const tide_command *command, uint64_t id)
     event.chunk = command->chunk;
     event.reason = command->reason;
     event.tier = command->kind == TIDE_COMMAND_FETCH ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-    event.bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
+    event.bytes = tide_layout_chunk_used_bytes(link->context->packing->layout, command->chunk);
     event.device_slot = command->device_slot;
     event.host_slot = command->host_slot;
     tide_tracer_issue(tracer, id, &event);
@@ -88,7 +88,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     const uint32_t to_slot = in ? command->device_slot : command->host_slot,
                    from_slot = in ? command->host_slot : command->device_slot;
     tide_marks *to = &link->order->marks[to_tier][to_slot], *from = &link->order->marks[from_tier][from_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(link->context->layout, command->chunk);
+    const uint64_t bytes = tide_layout_chunk_used_bytes(link->context->packing->layout, command->chunk);
     const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
                             .timer = TIDE_TIMER_COPY + (uint32_t)command->reason,
@@ -115,13 +115,13 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
 
 static tide_status zero_in(tide_link *link, const tide_command *command, uint64_t id)
 {
-    const tide_sealed_context *context = link->context;
+    const tide_pool_context *context = link->context;
     tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
     const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
     assert(command->zero && !command->copy);
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
-        .bytes = tide_layout_chunk_used_bytes(context->layout, command->chunk)};
+        .bytes = tide_layout_chunk_used_bytes(context->packing->layout, command->chunk)};
     const tide_work work = {.label = "zero chunk",
                             .tag = command->chunk,
                             .id = id,
@@ -212,7 +212,7 @@ static bool takes_left(const tide_link *link, const tide_command *command)
 {
     return command != NULL && link->left_place != NULL && command->kind == TIDE_COMMAND_FETCH &&
            !command->in_place && command->device_slot == link->left_slot &&
-           tide_sealed_place(link->context, command->chunk) != link->left_place;
+           tide_context_place(link->context, command->chunk) != link->left_place;
 }
 
 void tide_link_settle(tide_link *link, const tide_command *next)
@@ -229,12 +229,12 @@ void tide_link_settle(tide_link *link, const tide_command *next)
 
 tide_status tide_link_leave(tide_link *link, const tide_command *command, uint64_t id)
 {
-    const tide_sealed_context *context = link->context;
-    char *place = tide_sealed_place(context, command->chunk);
+    const tide_pool_context *context = link->context;
+    char *place = tide_context_place(context, command->chunk);
     tide_status status = TIDE_OK;
     assert(command->kind == TIDE_COMMAND_EVICT);
     /* A test that skips a wait site needs the unmap now, so that the hazard checker sees it. */
-    if (context->device->ops->remap == NULL || context->options.skip_wait_site > 0)
+    if (context->device->ops->remap == NULL || context->options.checks.skip_wait_site > 0)
         status = change_place(link, command->device_slot, place, NULL, (change_of){command->chunk, id});
     else {
         status = unmap_left(link);
@@ -284,7 +284,7 @@ static tide_status fetch_undo(tide_link *link, const tide_command *command, char
 
 tide_status tide_link_fetch(tide_link *link, const tide_command *command, uint64_t id)
 {
-    char *place = tide_sealed_place(link->context, command->chunk);
+    char *place = tide_context_place(link->context, command->chunk);
     uint64_t number;
     assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
     if (command->in_place)

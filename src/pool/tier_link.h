@@ -16,7 +16,7 @@
 #include "src/pool/telemetry.h"
 
 typedef struct tide_link {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     tide_monitor *monitor;
     tide_order *order;
     tide_telemetry *telemetry;
@@ -28,7 +28,7 @@ typedef struct tide_link {
 } tide_link;
 
 /* The address at which kernels of the engine reach a slot: on the device its chunk's place, where it is
- * mapped (with options.guard, which closes places, the slot's own address). */
+ * mapped (with options.checks.guard, which closes places, the slot's own address). */
 void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide_chunk chunk);
 /* Have both link streams space for a command? If not, copies are running, and the end of each brings the
  * engine back. */
@@ -40,7 +40,7 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy);
 uint64_t tide_link_number(tide_link *link, const tide_command *command);
 /* Carry out a FETCH: map the slot, unless it is mapped there already, and enqueue the copy or the zeroing. */
 tide_status tide_link_fetch(tide_link *link, const tide_command *command, uint64_t id);
-/* Enqueue the command's copy, for a FETCH in, for an EVICT or WRITE_BACK out; `number` is its piece of that
+/* Enqueue the command's copy, for a FETCH in, for an EVICT or WRITE_BACK out; `number` is its submission of that
  * stream. */
 tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t id, uint64_t *number);
 /* Has the engine seen all uses of the slot end? No use follows the issue of its EVICT. */

@@ -21,14 +21,14 @@ static const tide_trace_event nowhere = {.op = TIDE_TRACE_NONE,
 /* Reset the traced state of all chunks to nowhere. */
 static void forget_chunks(tide_tracer *tracer)
 {
-    const uint32_t count = tide_layout_chunk_count(tracer->context->layout);
+    const uint32_t count = tide_layout_chunk_count(tracer->context->packing->layout);
     for (tide_chunk chunk = 0; tracer->seen != NULL && chunk < count; chunk++)
         tracer->seen[chunk] = (tide_chunk_view){.device_slot = TIDE_SLOT_NONE, .host_slot = TIDE_SLOT_NONE};
 }
 
 tide_status tide_tracer_create(tide_tracer *tracer)
 {
-    const tide_layout *layout = tracer->context->layout;
+    const tide_layout *layout = tracer->context->packing->layout;
     tracer->here = nowhere;
     if (tracer->context->options.trace == NULL)
         return TIDE_OK;
@@ -210,7 +210,7 @@ static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_c
 /* Trace the chunk's params that have got or lost a gradient since they were last traced. */
 static void tell_params(tide_tracer *tracer, const tide_manager *manager, tide_chunk chunk)
 {
-    const tide_layout *layout = tracer->context->layout;
+    const tide_layout *layout = tracer->context->packing->layout;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(layout, chunk); i++) {
         const uint32_t param = tide_layout_chunk_param(layout, chunk, i);
         const bool has_gradient = tide_manager_has_gradient(manager, param);

@@ -15,7 +15,7 @@
 #define TIDE_POOL_TRACER_H
 
 #include "chunk/manager.h"
-#include "src/pool/sealed_context.h"
+#include "src/pool/context.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 enum { TIDE_TRACER_RING = 1024 };
 
 typedef struct tide_tracer {
-    const tide_sealed_context *context;
+    const tide_pool_context *context;
     _Atomic uint64_t step;    /* training steps begun; the caller writes it */
     _Atomic uint64_t counted; /* the step that counts what happens now; 0: none. counters.c writes it */
     _Atomic(const char *) op; /* the open op's name; the caller writes it; NULL between ops */
@@ -46,7 +46,7 @@ typedef struct tide_tracer {
     bool *has_gradient;    /* [lock] of each param, as traced last */
 } tide_tracer;
 
-/* Make rings and tables; sealed context and layout must be there. NO_MEMORY; destroy frees them then, too. */
+/* Make rings and tables; context and layout must be there. NO_MEMORY; destroy frees them then, too. */
 tide_status tide_tracer_create(tide_tracer *tracer);
 void tide_tracer_destroy(tide_tracer *tracer); /* zeroed: allowed */
 

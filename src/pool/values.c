@@ -24,12 +24,11 @@ typedef struct range {
  * it. */
 static bool covers_all(const tide_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        const tide_pool_param *param = &pool->model.params[i];
-        for (uint32_t plane = 0; plane < param->of_class.state.planes; plane++)
-            if (param->covered[plane] < param->elements)
+    const tide_packing *packing = pool->context.packing;
+    for (tide_param i = 0; i < packing->param_count; i++)
+        for (uint32_t plane = 0; plane < packing->params[i].state.planes; plane++)
+            if (pool->covered[i][plane] < packing->params[i].elements)
                 return false;
-    }
     return true;
 }
 
@@ -37,18 +36,18 @@ static bool covers_all(const tide_pool *pool)
  * each param's in order. */
 static void note_coverage(tide_pool *pool, const range *set)
 {
-    tide_model *model = &pool->model;
+    const tide_packing *packing = pool->context.packing;
     if (!pool->engine.poisoned || set->value == TIDE_VALUE_PARAM)
         return;
-    uint64_t *covered = &model->params[set->param].covered[set->value - TIDE_VALUE_MASTER];
-    for (uint32_t i = 0; i < model->param_count && pool->covered_poisoning != pool->engine.poisonings; i++)
-        memset(model->params[i].covered, 0, sizeof model->params[i].covered);
+    if (pool->covered_poisoning != pool->engine.poisonings)
+        memset(pool->covered, 0, packing->param_count * sizeof *pool->covered);
     pool->covered_poisoning = pool->engine.poisonings;
+    uint64_t *covered = &pool->covered[set->param][set->value - TIDE_VALUE_MASTER];
     if (set->first > *covered)
         return;
     if (*covered < set->first + set->count)
         *covered = set->first + set->count;
-    assert(*covered <= model->params[set->param].elements);
+    assert(*covered <= packing->params[set->param].elements);
     if (covers_all(pool))
         tide_engine_recovered(&pool->engine);
 }
@@ -57,33 +56,34 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* Find the chunk of element `at` of the PARAM space; `*count` is how many elements from there on lie in it.
  * Setting a MASTER sets its param, too. Returns the number of chunks to request. */
-static uint32_t find_value(const tide_sealed_context *context, uint64_t at, tide_access_request *request,
+static uint32_t find_value(const tide_pool_context *context, uint64_t at, tide_access_request *request,
                            uint64_t *count, tide_use uses[2])
 {
-    const uint64_t element_bytes = tide_sealed_element_bytes(context),
+    const uint64_t element_bytes = tide_context_element_bytes(context),
                    chunk_elements = context->plan.chunk_bytes / element_bytes;
     const uint32_t access = request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ;
     const tide_chunk param_chunk = (tide_chunk)(at / chunk_elements);
     const uint64_t in_chunk = at % chunk_elements;
     *count = chunk_elements - in_chunk;
     request->offset_bytes = request->param_offset_bytes = in_chunk * element_bytes;
-    request->dtype = context->options.dtype;
+    request->dtype = context->packing->description->dtype;
     uses[0] = uses[1] = (tide_use){param_chunk, access};
     if (request->value == TIDE_VALUE_PARAM)
         return 1;
-    tide_piece piece = tide_layout_piece(context->layout, param_chunk, 0);
+    tide_piece piece = tide_layout_piece(context->packing->layout, param_chunk, 0);
     for (uint32_t i = 1; in_chunk >= piece.param_offset_elements + piece.elements; i++)
-        piece = tide_layout_piece(context->layout, param_chunk, i);
+        piece = tide_layout_piece(context->packing->layout, param_chunk, i);
     const uint64_t in_piece = in_chunk - piece.param_offset_elements;
     const uint32_t plane = request->value - TIDE_VALUE_MASTER;
-    const uint64_t plane_bytes =
-        tide_sealed_plane_bytes(tide_layout_chunk_format(context->layout, piece.state_chunk), plane);
+    const uint64_t plane_bytes = tide_context_plane_bytes(
+        tide_layout_chunk_format(context->packing->layout, piece.state_chunk), plane);
     *count = piece.elements - in_piece;
     uses[0].tensor = piece.state_chunk;
     if (plane_bytes == sizeof(float))
         request->dtype = TIDE_DTYPE_FP32;
-    request->offset_bytes = tide_layout_plane_offset_bytes(context->layout, piece.state_chunk, plane) +
-                            (piece.state_offset_elements + in_piece) * plane_bytes;
+    request->offset_bytes =
+        tide_layout_plane_offset_bytes(context->packing->layout, piece.state_chunk, plane) +
+        (piece.state_offset_elements + in_piece) * plane_bytes;
     return request->set && request->value == TIDE_VALUE_MASTER ? 2 : 1;
 }
 
@@ -104,8 +104,8 @@ static tide_status access_chunk(tide_pool *pool, tide_access_request *request, c
 
 static tide_status access_range(tide_pool *pool, const range *all)
 {
-    const tide_sealed_context *context = &pool->context;
-    const uint64_t begin = tide_layout_param(context->layout, all->param)->offset + all->first;
+    const tide_pool_context *context = &pool->context;
+    const uint64_t begin = tide_layout_param_offset(context->packing->layout, all->param) + all->first;
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
         tide_access_request request = {.context = context,
@@ -151,7 +151,7 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
 
 /* --- the public calls --- */
 
-static tide_status refuse_value(const range *asked, const tide_pool_param *param)
+static tide_status refuse_value(const range *asked, const tide_packed_param *param)
 {
     static const char *const names[TIDE_VALUE_COUNT] = {"PARAM", "MASTER", "MOMENTUM", "VARIANCE"};
     if ((unsigned)asked->value >= TIDE_VALUE_COUNT)
@@ -162,24 +162,25 @@ static tide_status refuse_value(const range *asked, const tide_pool_param *param
                          asked->call, param->name);
     return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no %s to be %s%s", asked->call, param->name,
                      names[asked->value], asked->set ? "set" : "read",
-                     param->of_class.frozen ? ": it is frozen" : "");
+                     tide_packed_param_is_frozen(param) ? ": it is frozen" : "");
 }
 
 static tide_status check(const tide_pool *pool, const range *asked)
 {
-    if (asked->param >= pool->model.param_count)
+    if (asked->param >= pool->context.packing->param_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: there is no param %u", asked->call, asked->param);
-    const tide_pool_param *param = &pool->model.params[asked->param];
+    const tide_packed_param *param = &pool->context.packing->params[asked->param];
     if (asked->first > param->elements || asked->count > param->elements - asked->first)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: elements %llu to %llu of param %s, which has %llu",
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
     const bool is_state =
-        asked->value >= TIDE_VALUE_MASTER && asked->value - TIDE_VALUE_MASTER < param->of_class.state.planes;
-    if (!is_state && (asked->value != TIDE_VALUE_PARAM || (asked->set && !param->of_class.frozen)))
+        asked->value >= TIDE_VALUE_MASTER && asked->value - TIDE_VALUE_MASTER < param->state.planes;
+    if (!is_state &&
+        (asked->value != TIDE_VALUE_PARAM || (asked->set && !tide_packed_param_is_frozen(param))))
         return refuse_value(asked, param);
-    return tide_pool_sealed(pool, asked->call);
+    return TIDE_OK;
 }
 
 static tide_status access(tide_pool *pool, const range *asked)
@@ -227,11 +228,8 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
     if (updates > TIDE_UPDATES_MAX)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_update_count_set: %llu updates, at most 2^53 are counted",
                          (unsigned long long)updates);
-    tide_status status = tide_pool_sealed(pool, "tide_update_count_set");
-    if (status != TIDE_OK)
-        return status;
     tide_monitor_lock(&pool->monitor);
-    status = tide_engine_failure(&pool->engine);
+    tide_status status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK)
         status = settle(pool, "tide_update_count_set");
     if (status == TIDE_OK) {

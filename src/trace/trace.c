@@ -10,7 +10,7 @@
 
 #include "base/align.h"
 #include "base/json_line.h"
-#include "src/pool/layout.h"
+#include "src/pool/inspect.h"
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_head.h"
 #include "src/trace/trace_segments.h"

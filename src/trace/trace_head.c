@@ -3,7 +3,7 @@
 #include "base/json_line.h"
 #include "base/minmax.h"
 #include "src/pool/device_factory.h"
-#include "src/pool/layout.h"
+#include "src/pool/inspect.h"
 #include "src/trace/trace_fields.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 typedef struct head_writer {
     const tide_trace_head *head;
     const tide_layout *layout;
-    const tide_model *model;
+    const tide_packing *packing;
     tide_json_line line;
     char *text;
     size_t capacity;
@@ -52,7 +52,7 @@ static tide_status first_line(head_writer *it, uint64_t keep_steps)
     tide_json_count(line, "rank", 0);
     tide_json_count(line, "ranks", 1);
     tide_json_text(line, "device", tide_device_factory_is_null(options->device) ? "null" : options->device);
-    tide_json_text(line, "dtype", tide_dtype_name(options->dtype));
+    tide_json_text(line, "dtype", tide_dtype_name(it->packing->description->dtype));
     tide_json_count(line, "chunk_bytes", plan->chunk_bytes);
     tide_json_count(line, "device_slots", plan->device_slots);
     tide_json_count(line, "host_slots", plan->host_slots);
@@ -99,17 +99,17 @@ static tide_status machine_write(head_writer *it)
 static tide_status params_write(head_writer *it)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t p = 0; p < it->model->param_count && status == TIDE_OK; p++) {
-        const tide_pool_param *param = &it->model->params[p];
+    for (uint32_t p = 0; p < it->packing->param_count && status == TIDE_OK; p++) {
+        const tide_packed_param *param = &it->packing->params[p];
         tide_json_line *line = line_begin(it, "param");
         tide_json_count(line, "param", p);
         tide_json_text(line, "name", param->name);
         tide_json_count(line, "elements", param->elements);
-        tide_json_bool(line, "frozen", param->of_class.frozen);
-        tide_json_bool(line, "decays", param->of_class.decay);
+        tide_json_bool(line, "frozen", tide_packed_param_is_frozen(param));
+        tide_json_bool(line, "decays", param->decays);
         tide_json_open(line, "planes", '[');
-        for (uint32_t plane = 0; plane < param->of_class.state.planes && !param->of_class.frozen; plane++)
-            tide_json_count(line, NULL, param->of_class.state.bytes[plane]);
+        for (uint32_t plane = 0; plane < param->state.planes; plane++)
+            tide_json_count(line, NULL, param->state.bytes[plane]);
         tide_json_close(line, ']');
         status = line_end(it);
     }
@@ -183,8 +183,8 @@ static void uses_write(tide_json_line *line, const char *name, const tide_use *u
 static tide_status ops_write(head_writer *it)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < it->model->op_count && status == TIDE_OK; i++) {
-        const tide_op_description *op = &it->model->ops[i].description;
+    for (uint32_t i = 0; i < it->packing->op_count && status == TIDE_OK; i++) {
+        const tide_op_description *op = it->packing->ops[i].description;
         tide_json_line *line = line_begin(it, "op");
         tide_json_count(line, "op", i);
         tide_json_text(line, "name", op->name);
@@ -201,14 +201,14 @@ static tide_status ops_write(head_writer *it)
 static tide_status activations_write(head_writer *it)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < it->model->activation_count && status == TIDE_OK; i++) {
-        const tide_pool_activation *activation = &it->model->activations[i];
+    for (uint32_t i = 0; i < tide_layout_activations(it->layout) && status == TIDE_OK; i++) {
+        const tide_named *activation = tide_layout_activation(it->layout, i);
         tide_json_line *line = line_begin(it, "activation");
         tide_json_count(line, "activation", i);
         tide_json_text(line, "name", activation->name);
         tide_json_count(line, "parts", activation->parts);
-        tide_json_count(line, "part_bytes", activation->part_bytes);
-        tide_json_count(line, "offset_bytes", activation->offset_bytes);
+        tide_json_count(line, "part_bytes", activation->size);
+        tide_json_count(line, "offset_bytes", activation->offset);
         status = line_end(it);
     }
     return status;
@@ -220,15 +220,15 @@ static tide_status activations_write(head_writer *it)
  * entry. */
 static size_t line_bytes_max(const head_writer *it)
 {
-    size_t text = strlen(it->head->machine), list = it->model->param_count;
+    size_t text = strlen(it->head->machine), list = it->packing->param_count;
     for (uint32_t i = 0; i < it->head->setting_count; i++)
         text = tide_max_u64(text, strlen(it->head->settings[i].name) + strlen(it->head->settings[i].value));
-    for (uint32_t i = 0; i < it->model->param_count; i++)
-        text = tide_max_u64(text, strlen(it->model->params[i].name));
-    for (uint32_t i = 0; i < it->model->activation_count; i++)
-        text = tide_max_u64(text, strlen(it->model->activations[i].name));
-    for (uint32_t i = 0; i < it->model->op_count; i++) {
-        const tide_op_description *op = &it->model->ops[i].description;
+    for (uint32_t i = 0; i < it->packing->param_count; i++)
+        text = tide_max_u64(text, strlen(it->packing->params[i].name));
+    for (uint32_t i = 0; i < tide_layout_activations(it->layout); i++)
+        text = tide_max_u64(text, strlen(tide_layout_activation(it->layout, i)->name));
+    for (uint32_t i = 0; i < it->packing->op_count; i++) {
+        const tide_op_description *op = it->packing->ops[i].description;
         text = tide_max_u64(text, strlen(op->name));
         list = tide_max_u64(list, (size_t)op->param_count + op->activation_count);
     }
@@ -243,8 +243,8 @@ tide_status tide_trace_head_write(const tide_trace_head *head, uint64_t keep_ste
     tide_status (*const tables[])(head_writer *) = {settings_write, machine_write, params_write,
                                                     chunks_write,   ops_write,     activations_write};
     head_writer it = {.head = head,
-                      .layout = tide_pool_layout(head->pool),
-                      .model = tide_pool_model(head->pool),
+                      .layout = tide_pool_packing(head->pool)->layout,
+                      .packing = tide_pool_packing(head->pool),
                       .put = put,
                       .context = context};
     it.capacity = line_bytes_max(&it);

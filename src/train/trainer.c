@@ -22,7 +22,7 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
 /* The loss scale of the first step; 0 if the dtype needs none. */
 static double first_loss_scale(const tide_trainer_options *options)
 {
-    if (options->pool.dtype != TIDE_DTYPE_FP16)
+    if (options->dtype != TIDE_DTYPE_FP16)
         return 0;
     return options->loss_scale != 0 ? options->loss_scale : TIDE_LOSS_SCALE_FIRST;
 }
@@ -36,7 +36,7 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .seq_len = options->seq_len,
         .batch_tokens = options->batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
-        .dtype = options->pool.dtype,
+        .dtype = options->dtype,
         .steps = options->steps,
         .schedule = options->schedule,
         .warmup_steps = options->warmup_steps,

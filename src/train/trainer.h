@@ -46,6 +46,7 @@ typedef enum tide_recompute {
 
 typedef struct tide_trainer_options {
     tide_model_config model;
+    tide_dtype dtype;                 /* of params, gradients and activations */
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
@@ -69,12 +70,11 @@ typedef struct tide_trainer_options {
     const char *const *freeze;
     uint32_t freeze_count;
     uint32_t eval_batches; /* batches of an evaluation, each as large as a training batch */
-    /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. The trainer sets
-     * nonmodel_bytes itself. A budget of 0 is a default one: see tide_trainer_plan. */
+    /* A budget of 0 is a default one (see tide_trainer_plan), a share of pool.free_memory_bytes; where that is 0, the
+     * trainer asks the system. */
     tide_pool_options pool;
-    uint64_t free_memory_bytes; /* default budgets are shares of it; 0: ask the system */
-    /* On the null device: choose default budgets as the imitated device would (src/pool/device_factory.h).
-     * The host then has free_memory_bytes; 0: as much as the run needs. */
+    /* On the null device: choose default budgets as the imitated device would, as shares of pool.free_memory_bytes
+     * unless that is 0. */
     bool imitates;
     bool makes_up_tokens;   /* a device that computes runs without data too, to measure a step's time */
     const char *resume_dir; /* NULL: initial values; else resume from its newest checkpoint, if it has one */

@@ -25,6 +25,7 @@ static const double default_lr_min_share = 0.1;
 void tide_trainer_options_default(tide_trainer_options *options)
 {
     *options = (tide_trainer_options){
+        .dtype = TIDE_DTYPE_BF16,
         .steps = 1000,
         .schedule = TIDE_LR_COSINE,
         .lr = 6e-4,
@@ -164,9 +165,9 @@ static tide_status check_loss_scale(const tide_trainer_options *options)
 {
     if (options->loss_scale == 0)
         return TIDE_OK;
-    if (options->pool.dtype != TIDE_DTYPE_FP16)
+    if (options->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "loss scale %g: only fp16 has one, the dtype is %s",
-                         options->loss_scale, tide_dtype_name(options->pool.dtype));
+                         options->loss_scale, tide_dtype_name(options->dtype));
     return check_number("loss scale", options->loss_scale, tide_loss_scale_is_valid(options->loss_scale),
                         "a power of two from 1 to 16777216, or 0 (dynamic)");
 }

@@ -1,7 +1,9 @@
-/* Makes a sealed pool from resolved options: chooses recompute and budgets, refuses runs that can't fit.
+/* Makes model and pool from resolved options: chooses recompute, refuses runs that can't fit. Questions about
+ * sizes are answered by plans (tide_pool_plan_make), without a pool; the pool chooses default budgets
+ * (src/pool/plan.c).
  *
- * A pool that is not sealed costs nothing, so this file answers questions about sizes by building a pool,
- * asking for its plan and destroying it.
+ * Free memory is the memory available now. For a GPU it also includes memory that the machine can add later
+ * (offload/free_memory.h).
  *
  * Recompute `auto`. The device budget first holds everything else that ops use: the region, all PARAM chunks,
  * the residuals and one spare slot. The rest of the budget holds the activations of as many blocks as fit.
@@ -9,27 +11,15 @@
  * counted, since the host can update it while the device computes, but recompute takes the device's time. If
  * the budget does not even hold the PARAM chunks, no block saves its activations. Blocks save no more than
  * fits in both budgets together beside all else, so a run that fits with recompute is never refused.
- *
- * Default budgets, if one memory serves both tiers (host device):
- *
- *   device   the bytes that the run needs, at most 1/4 of free memory, at least the least that works
- *   host     the bytes that the run needs besides, at most 80% of the free memory that the device leaves
- *   others   the rest of free memory
- *
- * The device budget is raised to the smallest one that works, since a run with less can't compute. The host
- * budget is not raised: a run that needs more than 80% of free memory would make the machine swap.
- *
- * A GPU has a memory of its own. Its budget is as much as the run needs, at most the free memory once its
- * context and libraries exist, less a reserve (offload/module.h); it is never raised. The host's budget is
- * then at most 80% of free memory, including memory that the machine can add later (offload/free_memory.h).
  */
 #include "src/train/trainer_internal.h"
 
 #include "base/align.h"
 #include "base/minmax.h"
 #include "offload/free_memory.h"
-#include "src/pool/device_factory.h"
+#include "src/pool/plan.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,10 +40,11 @@ static uint64_t free_host_bytes(bool shared)
 
 /* --- building --- */
 
-/* Which blocks recompute and which tensors are frozen, in a model to build or only to plan. */
+/* What a model to build or only to plan has beside the options. */
 typedef struct model_variant {
-    bool *recompute; /* [layers] */
-    bool *frozen;    /* [tensors]; NULL: none is frozen */
+    const tide_kernels *kernels;
+    bool *recompute; /* [layers]: which blocks recompute */
+    bool *frozen;    /* [tensors]: which are frozen; NULL: none is */
 } model_variant;
 
 static tide_decoder_options model_options(const tide_trainer_options *options, const model_variant *variant)
@@ -61,57 +52,35 @@ static tide_decoder_options model_options(const tide_trainer_options *options, c
     const uint64_t sequences = options->batch_tokens / options->seq_len;
     return (tide_decoder_options){
         .config = options->model,
-        .dtype = options->pool.dtype,
+        .dtype = options->dtype,
         .seq_len = options->seq_len,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
         .recompute = variant->recompute,
         .frozen = variant->frozen,
+        .kernels = variant->kernels,
     };
 }
 
-/* Create a pool and register the whole model in it; the pool is not sealed. */
-static tide_status register_all(const tide_trainer_options *options, const model_variant *variant,
-                                tide_pool **pool, tide_decoder **model)
+static tide_status describe_model(const tide_trainer_options *options, const model_variant *variant,
+                                  tide_decoder **model)
 {
-    tide_decoder_options of_model = model_options(options, variant);
-    tide_pool_options of_pool = options->pool;
-    of_pool.nonmodel_bytes = tide_decoder_region_layout(&of_model).bytes;
-    tide_pool *made = NULL;
-    tide_status status = tide_pool_create(&of_pool, &made);
-    if (status != TIDE_OK)
-        return status;
-    of_model.kernels = tide_pool_kernels(made);
-    status = tide_decoder_create(made, &of_model, model);
-    if (status != TIDE_OK) {
-        tide_pool_destroy(made);
-        return status;
-    }
-    *pool = made;
-    return TIDE_OK;
+    const tide_decoder_options of_model = model_options(options, variant);
+    return tide_decoder_create(&of_model, model);
 }
 
-/* The plan of a pool for this model. Builds the pool and destroys it again. */
+/* The plan of a pool for this model, without the pool. */
 static tide_status plan_for(const tide_trainer_options *options, const model_variant *variant,
                             tide_pool_plan *plan)
 {
-    tide_pool *pool = NULL;
     tide_decoder *model = NULL;
-    tide_status status = register_all(options, variant, &pool, &model);
-    if (status != TIDE_OK)
-        return status;
-    status = tide_pool_plan_get(pool, 0, plan);
-    plan->largest_op = NULL; /* a string of the pool, which is destroyed below */
+    tide_status status = describe_model(options, variant, &model);
+    if (status == TIDE_OK)
+        status = tide_pool_plan_make(&options->pool, tide_decoder_description(model), plan);
+    plan->largest_op = NULL; /* a string of the description, which is destroyed below */
     tide_decoder_destroy(model);
-    tide_pool_destroy(pool);
     return status;
 }
-
-/* Free memory, of which default budgets are shares. */
-typedef struct free_memory {
-    uint64_t host_bytes;   /* 0: no default budget depends on it, or it is unknown */
-    uint64_t device_bytes; /* UINT64_MAX: the device has no memory of its own */
-} free_memory;
 
 /* --- recompute --- */
 
@@ -129,15 +98,6 @@ static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_blo
            (none_saved->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
 }
 
-/* The largest default host budget beside a device budget; UINT64_MAX: no limit. */
-static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
-{
-    const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device_bytes;
-    if (memory->host_bytes == 0)
-        return UINT64_MAX;
-    return tide_max_u64((memory->host_bytes - tide_min_u64(shared, memory->host_bytes)) / 5 * 4, 1);
-}
-
 /* Do both budgets together hold all chunks, with one slot to spare for a chunk that moves? */
 static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_bytes, uint32_t saved_blocks,
                      uint64_t device_bytes, uint64_t host_bytes)
@@ -152,20 +112,6 @@ static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_byte
                                  (host_bytes - tide_min_u64(none_saved->buffer_bytes, host_bytes)) / chunk;
 }
 
-/* The largest default device budget. */
-static uint64_t device_most(const free_memory *memory)
-{
-    if (memory->device_bytes != UINT64_MAX)
-        return memory->device_bytes;
-    return memory->host_bytes == 0 ? UINT64_MAX : memory->host_bytes / 4;
-}
-
-/* How many bytes of device memory recompute `auto` may fill. */
-static uint64_t device_limit(const tide_trainer_options *options, const free_memory *memory)
-{
-    return options->pool.device_memory_bytes != 0 ? options->pool.device_memory_bytes : device_most(memory);
-}
-
 /* How many blocks have a backward pass. */
 static uint32_t reached_blocks(const tide_trainer_options *options, const model_variant *variant)
 {
@@ -173,18 +119,20 @@ static uint32_t reached_blocks(const tide_trainer_options *options, const model_
 }
 
 static tide_status saved_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                       const free_memory *memory, const model_variant *variant,
-                                       uint32_t *saved_blocks)
+                                       const model_variant *variant, uint32_t *saved_blocks)
 {
-    uint64_t limit_bytes = device_limit(options, memory);
+    const tide_pool_options *pool = &options->pool;
     tide_pool_plan none_saved;
     const tide_status status = plan_for(options, variant, &none_saved);
     if (status != TIDE_OK)
         return status;
-    if (options->pool.device_memory_bytes == 0)
-        limit_bytes = tide_min_u64(limit_bytes, none_saved.device_available_bytes);
-    const uint64_t host_bytes = options->pool.host_memory_bytes != 0 ? options->pool.host_memory_bytes
-                                                                     : host_most(memory, limit_bytes);
+    const uint64_t available = none_saved.device_available_bytes;
+    const uint64_t limit_bytes = pool->device_memory_bytes != 0
+                                     ? pool->device_memory_bytes
+                                     : tide_plan_device_most(pool->free_memory_bytes, available);
+    const uint64_t host_bytes = pool->host_memory_bytes != 0
+                                    ? pool->host_memory_bytes
+                                    : tide_plan_host_most(pool->free_memory_bytes, available, limit_bytes);
     uint32_t blocks = reached_blocks(options, variant);
     while (blocks > 0 && (device_need(&none_saved, saved_block_bytes, blocks) > limit_bytes ||
                           !all_fits(&none_saved, saved_block_bytes, blocks, limit_bytes, host_bytes)))
@@ -196,56 +144,20 @@ static tide_status saved_automatically(const tide_trainer_options *options, uint
 /* The last `saved_blocks` blocks keep their activations, all others recompute them. Blocks that backward does
  * not reach save none. */
 static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                    const free_memory *memory, const model_variant *variant)
+                                    const model_variant *variant)
 {
     const uint32_t layers = options->model.layers;
     uint32_t saved_blocks = options->recompute == TIDE_RECOMPUTE_NONE ? reached_blocks(options, variant) : 0;
     for (uint32_t i = 0; i < layers; i++)
         variant->recompute[i] = true;
     if (options->recompute == TIDE_RECOMPUTE_AUTO) {
-        const tide_status status =
-            saved_automatically(options, saved_block_bytes, memory, variant, &saved_blocks);
+        const tide_status status = saved_automatically(options, saved_block_bytes, variant, &saved_blocks);
         if (status != TIDE_OK)
             return status;
     }
     for (uint32_t i = layers - saved_blocks; i < layers; i++)
         variant->recompute[i] = false;
     return TIDE_OK;
-}
-
-/* --- budgets --- */
-
-/* For a GPU the pool has chosen the device budget. If host and device share a memory, the budget is raised to
- * the smallest one that works. */
-static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
-{
-    if (memory->device_bytes != UINT64_MAX)
-        return plan->device_memory_bytes;
-    return tide_max_u64(tide_min_u64(plan->full_device_bytes, device_most(memory)), plan->least_device_bytes);
-}
-
-/* Choose the budgets that the caller left at 0. On the null device the pool's own choice stays: as many bytes
- * as the run needs. */
-static tide_status choose_budgets(const tide_trainer_options *options, const free_memory *memory,
-                                  tide_pool *pool)
-{
-    uint64_t device = options->pool.device_memory_bytes, host = options->pool.host_memory_bytes;
-    if (device != 0 && host != 0)
-        return TIDE_OK;
-    if (memory->host_bytes == 0 && memory->device_bytes == UINT64_MAX)
-        return TIDE_OK;
-    tide_pool_plan plan;
-    tide_status status = tide_pool_plan_get(pool, device, &plan);
-    if (status != TIDE_OK)
-        return status;
-    if (device == 0)
-        device = default_device(&plan, memory);
-    status = tide_pool_plan_get(pool, device, &plan);
-    if (status != TIDE_OK)
-        return status;
-    if (host == 0 && memory->host_bytes != 0)
-        host = tide_min_u64(plan.full_host_bytes, host_most(memory, device));
-    return tide_pool_set_budgets(pool, device, host);
 }
 
 /* --- refusals --- */
@@ -265,16 +177,24 @@ static tide_status batch_fits(const tide_trainer_options *options, const model_v
 
 /* The pool refused its budgets. If fewer micro-batches would fit, add to the message how many tokens they
  * have. */
-static tide_status refuse(const tide_trainer_options *options, const model_variant *variant)
+static tide_status refuse(const tide_trainer_options *options, const model_variant *variant,
+                          tide_description *description)
 {
     char message[MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", tide_message());
+    tide_pool_plan plan;
+    tide_status status = tide_pool_plan_make(&options->pool, description, &plan);
+    if (status != TIDE_OK)
+        return status;
+    tide_trainer_options in_force = *options;
+    in_force.pool.device_memory_bytes = plan.device_memory_bytes;
+    in_force.pool.host_memory_bytes = plan.host_memory_bytes;
     uint32_t fitting = 0;
     uint32_t refused = (uint32_t)(options->batch_tokens / options->seq_len / options->micro_batch_sequences);
     while (refused - fitting > 1) {
         const uint32_t middle = fitting + (refused - fitting) / 2;
         bool fits = false;
-        const tide_status status = batch_fits(options, variant, middle, &fits);
+        status = batch_fits(&in_force, variant, middle, &fits);
         if (status != TIDE_OK)
             return status;
         *(fits ? &fitting : &refused) = middle;
@@ -300,7 +220,7 @@ static uint32_t count_recomputed(const tide_trainer_options *options, const mode
 /* Sum up the params by kind: trained, frozen and padding. */
 static void describe_params(const tide_trainer_options *options, const bool *frozen, tide_trainer_plan *plan)
 {
-    const uint32_t value_bytes = (uint32_t)tide_dtype_bytes(options->pool.dtype);
+    const uint32_t value_bytes = (uint32_t)tide_dtype_bytes(options->dtype);
     plan->frozen_element_bytes = value_bytes;
     plan->element_bytes = value_bytes + ADAMW_BYTES;
     for (size_t i = 0; i < tide_model_param_count(&options->model); i++) {
@@ -318,7 +238,7 @@ static void describe_params(const tide_trainer_options *options, const bool *fro
 }
 
 static tide_trainer_plan describe(const tide_trainer_options *options, const model_variant *variant,
-                                  const free_memory *memory)
+                                  uint64_t available_bytes)
 {
     const tide_decoder_options of_model = model_options(options, variant);
     const tide_decoder_region region = tide_decoder_region_layout(&of_model);
@@ -327,8 +247,8 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     tide_trainer_plan plan = {
         .batch_tokens = options->batch_tokens,
         .warmup_steps = options->warmup_steps,
-        .free_memory_bytes = memory->host_bytes,
-        .device_available_bytes = memory->device_bytes == UINT64_MAX ? 0 : memory->device_bytes,
+        .free_memory_bytes = options->pool.free_memory_bytes,
+        .device_available_bytes = available_bytes == UINT64_MAX ? 0 : available_bytes,
         .seq_len = options->seq_len,
         .batch_sequences = of_model.micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
@@ -350,55 +270,48 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     return plan;
 }
 
-/* Asks the system for free host memory only if a default budget is a share of it. A GPU's budget is not. */
-static tide_status find_free_memory(const tide_trainer_options *options, free_memory *memory)
+/* Sets the free memory of which default budgets are shares; 0 if no default budget is. Asks the system only if one
+ * is: a GPU's budget is not. */
+static tide_status find_free_memory(const tide_device_factory *factory, tide_trainer_options *options)
 {
-    tide_device_factory factory;
-    tide_status status = tide_device_factory_find(options->pool.device, &factory);
-    if (status != TIDE_OK)
-        return status;
-    *memory = (free_memory){.device_bytes = factory.available_bytes};
-    const bool shared = factory.available_bytes == UINT64_MAX;
-    const bool given =
-        options->pool.host_memory_bytes != 0 && (options->pool.device_memory_bytes != 0 || !shared);
-    if (!given && !factory.has_data && options->imitates)
-        memory->host_bytes = options->free_memory_bytes;
-    if (given || !factory.has_data)
+    tide_pool_options *pool = &options->pool;
+    const bool shared = factory->available_bytes == UINT64_MAX;
+    const bool given = pool->host_memory_bytes != 0 && (pool->device_memory_bytes != 0 || !shared);
+    if (given || (!factory->has_data && !options->imitates))
+        pool->free_memory_bytes = 0;
+    if (given || !factory->has_data)
         return TIDE_OK;
-    memory->host_bytes =
-        options->free_memory_bytes != 0 ? options->free_memory_bytes : free_host_bytes(shared);
-    if (memory->host_bytes == 0)
+    if (pool->free_memory_bytes == 0)
+        pool->free_memory_bytes = free_host_bytes(shared);
+    if (pool->free_memory_bytes == 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "free memory is unknown (/proc/meminfo): %s must be given",
                          shared ? "both budgets" : "the host budget");
     return TIDE_OK;
 }
 
-static tide_status build(const tide_trainer_options *options, const model_variant *variant,
-                         const free_memory *memory, tide_pool **pool, tide_decoder **model)
+/* Makes model and pool; a refusal says which batch would fit. */
+static tide_status build(const tide_trainer_options *options, const model_variant *variant, tide_pool **pool,
+                         tide_decoder **model)
 {
-    tide_status status = register_all(options, variant, pool, model);
+    tide_decoder *made = NULL;
+    tide_status status = describe_model(options, variant, &made);
     if (status != TIDE_OK)
         return status;
-    status = choose_budgets(options, memory, *pool);
-    if (status == TIDE_OK)
-        status = tide_pool_seal(*pool);
-    if (status == TIDE_OK)
+    status = tide_pool_create(&options->pool, tide_decoder_description(made), pool);
+    if (status == TIDE_OK) {
+        tide_decoder_attach(made, *pool);
+        *model = made;
         return TIDE_OK;
-    tide_trainer_options in_force = *options;
-    tide_pool_plan plan;
-    if (status == TIDE_ERROR_BUDGET && tide_pool_plan_get(*pool, 0, &plan) == TIDE_OK) {
-        in_force.pool.device_memory_bytes = plan.device_memory_bytes;
-        in_force.pool.host_memory_bytes = plan.host_memory_bytes;
-        status = refuse(&in_force, variant);
     }
-    tide_decoder_destroy(*model);
-    tide_pool_destroy(*pool);
+    if (status == TIDE_ERROR_BUDGET)
+        status = refuse(options, variant, tide_decoder_description(made));
+    tide_decoder_destroy(made);
     return status;
 }
 
 static tide_status variant_make(const tide_trainer_options *options, model_variant *variant)
 {
-    *variant = (model_variant){.recompute = calloc(options->model.layers, sizeof *variant->recompute)};
+    variant->recompute = calloc(options->model.layers, sizeof *variant->recompute);
     if (!variant->recompute)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u blocks", options->model.layers);
     const tide_status status = tide_trainer_frozen(options, &variant->frozen);
@@ -407,37 +320,40 @@ static tide_status variant_make(const tide_trainer_options *options, model_varia
     return status;
 }
 
+/* Finds the machine's part: kernels, and the memory of which default budgets are shares. */
+static tide_status find_machine(tide_trainer_options *options, tide_device_factory *factory)
+{
+    const tide_status status =
+        tide_device_factory_find(options->pool.device, options->pool.machine.gpu_memory_bytes, factory);
+    if (status != TIDE_OK)
+        return status;
+    tide_kernels_cpu_configure(tide_device_factory_threads(&options->pool));
+    return find_free_memory(factory, options);
+}
+
 tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_decoder **model,
                                tide_trainer_plan *plan)
 {
-    free_memory memory;
-    tide_status status = find_free_memory(resolved, &memory);
+    tide_trainer_options options = *resolved;
+    tide_device_factory factory;
+    tide_status status = find_machine(&options, &factory);
     if (status != TIDE_OK)
         return status;
-    model_variant variant;
-    status = variant_make(resolved, &variant);
+    model_variant variant = {.kernels = factory.kernels};
+    status = variant_make(&options, &variant);
     if (status != TIDE_OK)
         return status;
-    tide_trainer_plan made = describe(resolved, &variant, &memory);
-    tide_pool *new_pool = NULL;
-    tide_decoder *new_model = NULL;
-    status = choose_recompute(resolved, made.saved_block_bytes, &memory, &variant);
+    tide_trainer_plan made = describe(&options, &variant, factory.available_bytes);
+    status = choose_recompute(&options, made.saved_block_bytes, &variant);
     if (status == TIDE_OK)
-        status = build(resolved, &variant, &memory, &new_pool, &new_model);
-    if (status != TIDE_OK)
-        goto free_variant;
-    made = describe(resolved, &variant, &memory);
-    made.step_flops = tide_decoder_step_flops(new_model);
-    status = tide_pool_plan_get(new_pool, 0, &made.pool);
+        status = build(&options, &variant, pool, model);
     if (status == TIDE_OK) {
-        *pool = new_pool;
-        *model = new_model;
+        made = describe(&options, &variant, factory.available_bytes);
+        made.step_flops = tide_decoder_step_flops(*model);
+        status = tide_pool_plan_get(*pool, &made.pool);
+        assert(status == TIDE_OK);
         *plan = made;
-    } else {
-        tide_decoder_destroy(new_model);
-        tide_pool_destroy(new_pool);
     }
-free_variant:
     free(variant.recompute);
     free(variant.frozen);
     return status;

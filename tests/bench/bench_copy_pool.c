@@ -37,6 +37,7 @@ enum {
 };
 
 typedef struct stream_pool {
+    tide_description *description;
     tide_pool *pool;
     uint32_t ops;
     bool writes;
@@ -55,15 +56,17 @@ static tide_status no_update(void *context, const tide_step_options *step, uint6
     return TIDE_OK;
 }
 
-static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
+static void add_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
 {
     char name[16];
     const uint64_t elements = chunk_bytes / tide_dtype_bytes(TIDE_DTYPE_BF16);
     snprintf(name, sizeof name, "w%" PRIu32, i);
-    bench_check(tide_param_register(it->pool, name, &elements, 1, &no_state, &it->params[i]), "param");
+    bench_check(tide_description_add_param(it->description, name, &elements, 1, &no_state, &it->params[i]),
+                "param");
     snprintf(name, sizeof name, "s%" PRIu32, i);
     if (it->writes)
-        bench_check(tide_activation_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "activation");
+        bench_check(tide_description_add_activation(it->description, name, 1, chunk_bytes, &it->saved[i]),
+                    "activation");
     snprintf(name, sizeof name, "f%" PRIu32, i);
     const tide_use param = {it->params[i], TIDE_ACCESS_READ}, saved = {it->saved[i], TIDE_ACCESS_WRITE};
     const tide_op_description op = {.name = name,
@@ -73,18 +76,17 @@ static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
                                     .activations = &saved,
                                     .activation_count = it->writes,
                                     .slices = it->writes};
-    bench_check(tide_op_register(it->pool, &op, &it->forward[i]), "op");
+    bench_check(tide_description_add_op(it->description, &op, &it->forward[i]), "op");
 }
 
-static void set_budgets(stream_pool *it)
+static void choose_budgets(tide_pool_options *options, tide_description *description)
 {
     tide_pool_plan plan;
-    bench_check(tide_pool_plan_get(it->pool, 0, &plan), "plan");
-    const uint64_t device = plan.least_device_bytes + SPARE_CHUNKS * plan.chunk_bytes;
-    bench_check(tide_pool_plan_get(it->pool, device, &plan), "plan");
+    bench_check(tide_pool_plan_make(options, description, &plan), "plan");
+    options->device_memory_bytes = plan.least_device_bytes + SPARE_CHUNKS * plan.chunk_bytes;
+    bench_check(tide_pool_plan_make(options, description, &plan), "plan");
     const uint64_t least = plan.least_host_bytes, full = plan.full_host_bytes;
-    const uint64_t host = (least > full ? least : full) + SPARE_CHUNKS * plan.chunk_bytes;
-    bench_check(tide_pool_set_budgets(it->pool, device, host), "budgets");
+    options->host_memory_bytes = (least > full ? least : full) + SPARE_CHUNKS * plan.chunk_bytes;
 }
 
 static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
@@ -95,11 +97,11 @@ static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
     options.update = no_update;
     const uint32_t ops = (uint32_t)(SPACE_BYTES / chunk_bytes);
     *it = (stream_pool){.ops = ops < OPS_MIN ? OPS_MIN : ops, .writes = writes};
-    bench_check(tide_pool_create(&options, &it->pool), "pool");
+    bench_check(tide_description_create(TIDE_DTYPE_BF16, 0, &it->description), "description");
     for (uint32_t i = 0; i < it->ops; i++)
-        register_op(it, i, chunk_bytes);
-    set_budgets(it);
-    bench_check(tide_pool_seal(it->pool), "seal");
+        add_op(it, i, chunk_bytes);
+    choose_budgets(&options, it->description);
+    bench_check(tide_pool_create(&options, it->description, &it->pool), "pool");
     /* Setting one value gives the chunk content. */
     for (uint32_t i = 0; i < it->ops; i++) {
         const float value = 1;
@@ -191,6 +193,7 @@ static void measure(fixture *reference, uint64_t chunk_bytes, bool writes, int r
         ratios[round] = bench_copy_reference_seconds(reference, last.in_bytes, last.out_bytes) / last.seconds;
     }
     tide_pool_destroy(it.pool);
+    tide_description_destroy(it.description);
     snprintf(name, sizeof name, "pool, %s, %" PRIu64 " MiB", writes ? "in and out" : "in", chunk_bytes >> 20);
     bench_figure(
         name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, writes ? 0.90 : 0.95,

@@ -44,27 +44,23 @@ uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements)
 /* --- the manager alone --- */
 
 typedef struct row {
+    tide_description *description;
     tide_layout *layout;
     tide_manager *manager;
     uint32_t ops;
 } row;
 
-static const tide_state_format adamw = {3, {128, 128, 128}};
-
 static void add_params(row *it, uint32_t blocks, uint32_t params_a_block)
 {
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
-    bench_check(tide_layout_create(&options, &it->layout), "layout");
-    bench_check(tide_layout_add_class(it->layout, &adamw, &(uint32_t){0}), "class");
+    bench_check(tide_description_create(TIDE_DTYPE_FP32, 0, &it->description), "description");
     for (uint32_t i = 0; i < blocks * params_a_block; i++) {
         char name[32];
         uint32_t number;
         const uint64_t elements =
             params_a_block == 1 ? CHUNK_ELEMENTS : bench_block_elements(i % params_a_block, CHUNK_ELEMENTS);
         snprintf(name, sizeof name, "p%" PRIu32, i);
-        bench_check(tide_layout_add_param(it->layout, 0, name, elements, &number), "param");
+        bench_check(tide_description_add_param(it->description, name, &elements, 1, NULL, &number), "param");
     }
-    bench_check(tide_layout_seal(it->layout), "layout");
 }
 
 static void add_ops(row *it, uint32_t params_a_block)
@@ -76,7 +72,7 @@ static void add_ops(row *it, uint32_t params_a_block)
             uses[i] = (tide_use){op * params_a_block + i, TIDE_ACCESS_READ};
         const tide_op_description description = {
             .name = "block", .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = params_a_block};
-        bench_check(tide_manager_add_op(it->manager, &description, &number), "op");
+        bench_check(tide_description_add_op(it->description, &description, &number), "op");
     }
 }
 
@@ -111,8 +107,9 @@ static row row_open(uint32_t chunks, uint32_t params_a_block)
     const uint32_t block_chunks = params_a_block == 1 ? 1 : BLOCK_CHUNKS;
     row it = {.ops = chunks / (CHUNKS_A_PARAM_CHUNK * block_chunks)};
     add_params(&it, it.ops, params_a_block);
-    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
     add_ops(&it, params_a_block);
+    bench_check(tide_layout_create(it.description, CHUNK_BYTES, &it.layout), "layout");
+    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
     const tide_manager_options options = {
         .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
     bench_check(tide_manager_seal(it.manager, &options), "seal");
@@ -139,6 +136,7 @@ static void bench_row(uint32_t chunks, uint32_t params_a_block, bool quick)
                  params_a_block, it.ops, passes);
     tide_manager_destroy(it.manager);
     tide_layout_destroy(it.layout);
+    tide_description_destroy(it.description);
 }
 
 int main(int argc, char **argv)

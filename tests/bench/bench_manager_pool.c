@@ -22,11 +22,12 @@ enum {
 static const double SLEEPS_MAX = 0.01;
 
 typedef struct pooled {
+    tide_description *description;
     tide_pool *pool;
     uint32_t blocks;
 } pooled;
 
-static void register_block(pooled *it, uint32_t block)
+static void add_block(pooled *it, uint32_t block)
 {
     tide_use uses[BLOCK_PARAMS];
     char name[32];
@@ -35,12 +36,13 @@ static void register_block(pooled *it, uint32_t block)
         const uint64_t elements = bench_block_elements(i, CHUNK_BYTES / 4);
         snprintf(name, sizeof name, "b%" PRIu32 ".p%" PRIu32, block, i);
         uses[i].access = TIDE_ACCESS_READ;
-        bench_check(tide_param_register(it->pool, name, &elements, 1, NULL, &uses[i].tensor), "param");
+        bench_check(tide_description_add_param(it->description, name, &elements, 1, NULL, &uses[i].tensor),
+                    "param");
     }
     snprintf(name, sizeof name, "b%" PRIu32, block);
     const tide_op_description description = {
         .name = name, .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = BLOCK_PARAMS};
-    bench_check(tide_op_register(it->pool, &description, &op), "op");
+    bench_check(tide_description_add_op(it->description, &description, &op), "op");
     if (op != block)
         bench_die("ops are not numbered from 0");
 }
@@ -51,13 +53,12 @@ static pooled open_pool(const char *device, uint32_t chunks)
     tide_pool_options_default(&options);
     options.device = device;
     options.chunk_bytes = CHUNK_BYTES;
-    options.dtype = TIDE_DTYPE_FP32;
     pooled it = {.blocks = chunks / (CHUNKS_A_PARAM_CHUNK * BLOCK_CHUNKS)};
-    bench_check(tide_pool_create(&options, &it.pool), "pool");
+    bench_check(tide_description_create(TIDE_DTYPE_FP32, 0, &it.description), "description");
     for (uint32_t block = 0; block < it.blocks; block++)
-        register_block(&it, block);
+        add_block(&it, block);
     /* Budgets are 0: every chunk lies where it is used. */
-    bench_check(tide_pool_seal(it.pool), "seal");
+    bench_check(tide_pool_create(&options, it.description, &it.pool), "pool");
     return it;
 }
 
@@ -127,6 +128,7 @@ void bench_manager_pool(const char *device, uint32_t chunks, bool quick)
         (void)run_pass(&it, &ignored);
     const pool_figures found = measure(&it, wanted < PASSES_MAX ? wanted : PASSES_MAX);
     tide_pool_destroy(it.pool);
+    tide_description_destroy(it.description);
     snprintf(name, sizeof name, "public API, %s device, %" PRIu32 " chunks", device, chunks);
     bench_figure(name, found.nanoseconds, "ns", BENCH_AT_MOST, 1000,
                  "tide_op_begin + tide_op_end of a block, all resident, median of %" PRIu32 " passes",

@@ -26,6 +26,7 @@ enum {
 };
 
 typedef struct tight {
+    tide_description *description;
     tide_layout *layout;
     tide_manager *manager;
     /* half of the ops are forward, half backward */
@@ -36,8 +37,6 @@ typedef struct tight {
     uint64_t commands;
 } tight;
 
-static const tide_state_format adamw = {3, {128, 128, 128}};
-
 static uint32_t below(tight *it, uint32_t limit)
 {
     it->random = it->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -46,16 +45,14 @@ static uint32_t below(tight *it, uint32_t limit)
 
 static void add_params(tight *it)
 {
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
-    bench_check(tide_layout_create(&options, &it->layout), "layout");
-    bench_check(tide_layout_add_class(it->layout, &adamw, &(uint32_t){0}), "class");
+    const uint64_t elements = CHUNK_BYTES / 4;
+    bench_check(tide_description_create(TIDE_DTYPE_FP32, 0, &it->description), "description");
     for (uint32_t i = 0; i < it->params; i++) {
         char name[32];
-        uint32_t number;
+        tide_param number;
         snprintf(name, sizeof name, "p%" PRIu32, i);
-        bench_check(tide_layout_add_param(it->layout, 0, name, CHUNK_BYTES / 4, &number), "param");
+        bench_check(tide_description_add_param(it->description, name, &elements, 1, NULL, &number), "param");
     }
-    bench_check(tide_layout_seal(it->layout), "layout");
 }
 
 /* Adds ops that use the params in random order; forward and backward ops get different orders. */
@@ -76,7 +73,7 @@ static void add_ops(tight *it, tide_pass pass, uint32_t access)
             uses[i] = (tide_use){order[first + i], access};
         const tide_op_description description = {
             .name = "random", .pass = pass, .params = uses, .param_count = PARAMS_AN_OP};
-        bench_check(tide_manager_add_op(it->manager, &description, &op), "op");
+        bench_check(tide_description_add_op(it->description, &description, &op), "op");
         it->ops++;
     }
     free(order);
@@ -86,9 +83,10 @@ static tight tight_open(uint32_t chunks)
 {
     tight it = {.params = chunks / CHUNKS_A_PARAM / PARAMS_AN_OP * PARAMS_AN_OP, .random = chunks};
     add_params(&it);
-    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
     add_ops(&it, TIDE_PASS_FORWARD, TIDE_ACCESS_READ);
     add_ops(&it, TIDE_PASS_BACKWARD, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
+    bench_check(tide_layout_create(it.description, CHUNK_BYTES, &it.layout), "layout");
+    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
     const tide_manager_options options = {.device_slots = it.params / 4,
                                           .host_slots = tide_layout_chunk_count(it.layout),
                                           .placement = TIDE_PLACEMENT_HOST,
@@ -152,5 +150,6 @@ double bench_manager_tight(uint32_t chunks, bool quick)
                  it.commands, steps, it.ops, stream_hash(&ignored));
     tide_manager_destroy(it.manager);
     tide_layout_destroy(it.layout);
+    tide_description_destroy(it.description);
     return (double)it.commands / seconds;
 }

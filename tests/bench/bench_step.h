@@ -238,14 +238,14 @@ typedef struct step_timed_sums {
 } step_timed_sums;
 
 /* Counts from now on the params that the pool's device updates, which the CPU's kernels do as before. The
- * pool is sealed and idle. */
+ * pool is idle. */
 void step_counted_install(tide_pool *pool);
 
 /* Replaces the pool's own kernels by sleeps as long as their bytes take at this bandwidth. The pool is
- * sealed and idle. */
+ * idle. */
 void step_timed_install(tide_pool *pool, double device_bytes_per_second);
 /* Replaces the pool's chunk copies too by sleeps of so many seconds a byte, [0] to the device and [1] from
- * it: nothing is moved, and copies take neither cores nor memory bandwidth. The pool is sealed and idle. */
+ * it: nothing is moved, and copies take neither cores nor memory bandwidth. The pool is idle. */
 void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]);
 /* Occupies the compute stream for the time of the open op. */
 tide_status step_timed_launch(tide_pool *pool, double seconds);

@@ -168,7 +168,8 @@ static replay *replay_record(tide_pool *pool)
     *it = (replay){
         .device = pool->context.device,
         .adamw = pool->context.kernels->adamw,
-        .norm_square = (double *)(void *)(pool->context.region + pool->context.region_layout.scalars_offset),
+        .norm_square =
+            (double *)(void *)(pool->context.region + pool->context.packing->region.scalars_offset),
         .notes = notes,
     };
     device_ops = it->device->ops;

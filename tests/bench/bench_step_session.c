@@ -147,7 +147,7 @@ void step_plan(tide_pool_plan *plan)
     step_ok(tide_trainer_resolve(&options, &resolved), "plan");
     step_ok(tide_trainer_build(&resolved, &pool, &model, &whole), "plan");
     *plan = whole.pool;
-    plan->largest_op = NULL; /* it points to a string of the pool */
+    plan->largest_op = NULL; /* it points to a string of the model */
     tide_pool_destroy(pool);
     tide_decoder_destroy(model);
 }
@@ -292,14 +292,14 @@ static void check_param(const step_session *session, tide_param param)
 {
     static const tide_value kinds[] = {TIDE_VALUE_PARAM, TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM,
                                        TIDE_VALUE_VARIANCE};
-    const uint64_t elements = tide_param_elements(session->pool, param);
+    const uint64_t elements = session->pool->packing.params[param].elements;
     const uint64_t count = elements < CHECKED_ELEMENTS ? elements : CHECKED_ELEMENTS;
     float values[CHECKED_ELEMENTS];
     for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
         step_ok(tide_param_get(session->pool, param, kinds[kind], elements - count, count, values), "values");
         for (uint64_t i = 0; i < count; i++) {
             if (!isfinite(values[i]))
-                bench_die("a value of %s is not finite", session->pool->model.params[param].name);
+                bench_die("a value of %s is not finite", session->pool->packing.params[param].name);
         }
     }
 }
@@ -307,5 +307,5 @@ static void check_param(const step_session *session, tide_param param)
 void step_session_check(step_session *session)
 {
     check_param(session, 0);
-    check_param(session, session->pool->model.param_count - 1);
+    check_param(session, session->pool->packing.param_count - 1);
 }

@@ -12,25 +12,24 @@ fixture f;
 void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
                      uint32_t parts)
 {
+    const uint64_t elements = ELEMENTS;
     char name[16];
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(&f, 0, sizeof f);
     f.params = params;
-    assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
-    for (uint32_t i = 0; i < classes; i++)
-        assert_int_equal(tide_layout_add_class(f.layout, &formats[i], &number), TIDE_OK);
+    assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &f.description), TIDE_OK);
     for (uint32_t i = 0; i < params; i++) {
+        const tide_state_format *format = &formats[i * classes / params];
+        const tide_param_class of_class = {.frozen = format->planes == 0, .state = *format};
         snprintf(name, sizeof name, "param%u", i);
-        assert_int_equal(tide_layout_add_param(f.layout, i * classes / params, name, ELEMENTS, &number),
+        assert_int_equal(tide_description_add_param(f.description, name, &elements, 1, &of_class, &number),
                          TIDE_OK);
     }
     for (uint32_t i = 0; i < tensors; i++) {
         snprintf(name, sizeof name, "ckpt%u", i);
-        assert_int_equal(tide_layout_add_activation(f.layout, name, parts, CHUNK_BYTES, &number), TIDE_OK);
+        assert_int_equal(tide_description_add_activation(f.description, name, parts, CHUNK_BYTES, &number),
+                         TIDE_OK);
     }
-    assert_int_equal(tide_layout_seal(f.layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(f.layout, &f.manager), TIDE_OK);
 }
 
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
@@ -43,7 +42,7 @@ tide_op add_op(tide_pass pass, uint32_t param, uint32_t access)
     tide_op op;
     tide_use use = {.tensor = param, .access = access};
     tide_op_description d = {.name = "op", .pass = pass, .params = &use, .param_count = 1};
-    assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
+    assert_int_equal(tide_description_add_op(f.description, &d, &op), TIDE_OK);
     return op;
 }
 
@@ -55,8 +54,16 @@ void add_chain(uint32_t params, bool backward)
         add_op(TIDE_PASS_BACKWARD, i, READ | GRAD);
 }
 
+void make_manager(void)
+{
+    assert_int_equal(tide_layout_create(f.description, CHUNK_BYTES, &f.layout), TIDE_OK);
+    assert_int_equal(tide_manager_create(f.layout, &f.manager), TIDE_OK);
+}
+
 void seal(uint32_t device, uint32_t host, tide_placement placement, bool prefetch)
 {
+    if (!f.manager)
+        make_manager();
     tide_manager_options options = {
         .device_slots = device, .host_slots = host, .placement = placement, .prefetch = prefetch};
     assert_int_equal(tide_manager_seal(f.manager, &options), TIDE_OK);
@@ -68,6 +75,7 @@ int clean_up(void **state)
     (void)state;
     tide_manager_destroy(f.manager);
     tide_layout_destroy(f.layout);
+    tide_description_destroy(f.description);
     memset(&f, 0, sizeof f);
     return 0;
 }

@@ -19,6 +19,7 @@ enum { CHUNK_BYTES = 4096, ELEMENTS = CHUNK_BYTES / 4, LOG_MAX = 4096, READ = TI
 enum { GRAD = TIDE_ACCESS_GRAD, WRITE = TIDE_ACCESS_WRITE, LAST = TIDE_ACCESS_LAST, ALL = 1000 };
 
 typedef struct fixture {
+    tide_description *description;
     tide_layout *layout;
     tide_manager *manager;
     uint32_t params;
@@ -30,11 +31,11 @@ extern fixture f;
 
 /* --- set-up --- */
 
-/* Make a layout with `params` params of each class, class after class, and `tensors` ACTIVATION tensors
- * whose parts take a chunk each. */
+/* Describe a model with `params` params, whose formats follow each other in `classes` equal groups, and
+ * `tensors` ACTIVATION tensors whose parts take a chunk each. */
 void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
                      uint32_t parts);
-/* Like arrange_classes, with one class of four bytes of state per element: the state of param i is chunk
+/* Like arrange_classes, with one format of four bytes of state per element: the state of param i is chunk
  * params + i, its update is one piece. */
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts);
 /* Add an op that uses one param. */
@@ -42,6 +43,9 @@ tide_op add_op(tide_pass pass, uint32_t param, uint32_t access);
 /* Add ops of which op i reads param i and, with `backward`, ops that read the params again in reverse order
  * and make their gradients. */
 void add_chain(uint32_t params, bool backward);
+/* Make the description's layout and manager; afterwards no op can be added. */
+void make_manager(void);
+/* Seal the manager; make it first if the test has not. */
 void seal(uint32_t device, uint32_t host, tide_placement placement, bool prefetch);
 int clean_up(void **state);
 /* arrange, add_chain and seal. */

@@ -3,7 +3,7 @@
  *
  * Every chunk has a true version, and every slot of both tiers holds a version of some chunk. Commands copy
  * versions between slots; ops and tasks make new ones. The model makes no choices. It recomputes liveness,
- * gradients and pending updates from the registered ops by plain loops. It can therefore see whether an
+ * gradients and pending updates from the described ops by plain loops. It can therefore see whether an
  * access finds the true version, whether a command overwrites the last copy of a chunk, moves a pinned chunk
  * or copies a clean one, and whether an update is lost or made twice.
  *
@@ -137,7 +137,7 @@ bool reference_slice(reference_manager *reference, uint32_t slice);
 void reference_check_ready(reference_manager *reference);
 void reference_end(reference_manager *reference);
 bool reference_step_end(reference_manager *reference);
-/* Among the ops that gradients wait for, the one that was registered first; UINT32_MAX if there is none. */
+/* Among the ops that gradients wait for, the first of the description; UINT32_MAX if there is none. */
 tide_op reference_waited_for(const reference_manager *reference);
 void reference_release(reference_manager *reference, bool skip);
 void reference_abort(reference_manager *reference, bool *poisoned);

@@ -13,37 +13,56 @@
 
 enum { CHUNK_BYTES = 4096, BF16_ELEMENTS = CHUNK_BYTES / 2, ADAMW_ELEMENTS = 256 };
 
-static const tide_state_format adamw = {3, {128, 128, 128}}, frozen = {0};
+static tide_description *description;
+static tide_layout *layout;
 
-static tide_layout *new_layout(tide_dtype dtype)
+static int make_description(void **state)
 {
-    tide_layout *layout;
-    uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = dtype};
-    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(layout, &adamw, &number), TIDE_OK);
-    assert_int_equal(number, 0);
-    return layout;
+    (void)state;
+    assert_int_equal(tide_description_create(TIDE_DTYPE_BF16, 0, &description), TIDE_OK);
+    return 0;
 }
 
-static uint32_t add_param(tide_layout *layout, const char *name, uint64_t elements)
+static int destroy(void **state)
 {
-    uint32_t param;
-    assert_int_equal(tide_layout_add_param(layout, 0, name, elements, &param), TIDE_OK);
+    (void)state;
+    tide_layout_destroy(layout);
+    tide_description_destroy(description);
+    layout = NULL;
+    return 0;
+}
+
+static uint32_t add_param_of(const tide_param_class *of_class, const char *name, uint64_t elements)
+{
+    tide_param param;
+    assert_int_equal(tide_description_add_param(description, name, &elements, 1, of_class, &param), TIDE_OK);
     return param;
+}
+
+static uint32_t add_param(const char *name, uint64_t elements)
+{
+    return add_param_of(NULL, name, elements);
+}
+
+static uint32_t add_activation(const char *name, uint32_t parts, uint64_t part_bytes)
+{
+    tide_activation activation;
+    assert_int_equal(tide_description_add_activation(description, name, parts, part_bytes, &activation),
+                     TIDE_OK);
+    return activation;
+}
+
+static void lay_out(uint64_t chunk_bytes)
+{
+    assert_int_equal(tide_layout_create(description, chunk_bytes, &layout), TIDE_OK);
 }
 
 static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **state)
 {
     (void)state;
-    tide_layout *layout;
-    uint32_t number;
     tide_chunk first, last;
-    const tide_layout_options options = {.chunk_bytes = 64 << 20, .dtype = TIDE_DTYPE_BF16};
-    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(layout, &adamw, &number), TIDE_OK);
-    add_param(layout, "p", UINT64_C(2) * (32 << 20));
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    add_param("p", UINT64_C(2) * (32 << 20));
+    lay_out(64 << 20);
     assert_int_equal(tide_layout_pieces(layout, 0), 7);
     assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_STATE), 13);
     assert_int_equal(tide_layout_piece(layout, 0, 0).elements, 5592320);
@@ -56,27 +75,26 @@ static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **s
     tide_layout_state_owners(layout, shared.state_chunk, &first, &last);
     assert_int_equal(first, 0);
     assert_int_equal(last, 1);
-    tide_layout_destroy(layout);
 }
 
 /* The params of GPT-2 large in the order of the model, width 1280: 774,030,080 elements. */
-static void add_gpt2_large(tide_layout *layout)
+static void add_gpt2_large(void)
 {
     const uint64_t d = 1280,
                    block[] = {d, d, 3 * d * d, 3 * d, d * d, d, d, d, 4 * d * d, 4 * d, 4 * d * d, d};
     char name[32];
-    add_param(layout, "wte", 50257 * d);
-    add_param(layout, "wpe", 1024 * d);
+    add_param("wte", 50257 * d);
+    add_param("wpe", 1024 * d);
     for (uint32_t i = 0; i < 36 * 12; i++) {
         snprintf(name, sizeof name, "h%u.%u", i / 12, i % 12);
-        add_param(layout, name, block[i % 12]);
+        add_param(name, block[i % 12]);
     }
-    add_param(layout, "ln_f.weight", d);
-    add_param(layout, "ln_f.bias", d);
+    add_param("ln_f.weight", d);
+    add_param("ln_f.bias", d);
 }
 
 /* Bytes of params, or of their state, in a chunk, without gaps. */
-static uint64_t content_bytes(const tide_layout *layout, tide_chunk chunk)
+static uint64_t content_bytes(tide_chunk chunk)
 {
     uint64_t elements = 0;
     tide_chunk owner, last;
@@ -97,13 +115,9 @@ static uint64_t content_bytes(const tide_layout *layout, tide_chunk chunk)
 static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
 {
     (void)state;
-    tide_layout *layout;
-    uint32_t number, shared = 0;
-    const tide_layout_options options = {.chunk_bytes = 64 << 20, .dtype = TIDE_DTYPE_BF16};
-    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(layout, &adamw, &number), TIDE_OK);
-    add_gpt2_large(layout);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    uint32_t shared = 0;
+    add_gpt2_large();
+    lay_out(64 << 20);
     const uint32_t params = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM),
                    states = tide_layout_space_chunks(layout, TIDE_SPACE_STATE);
     assert_int_equal(params, 24);
@@ -111,7 +125,7 @@ static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
     for (tide_chunk chunk = 0; chunk < params + states; chunk++) {
         tide_chunk first, last;
         if (chunk != params - 1 && chunk != params + states - 1)
-            assert_true(content_bytes(layout, chunk) * 1000 >= options.chunk_bytes * 999);
+            assert_true(content_bytes(chunk) * 1000 >= (UINT64_C(64) << 20) * 999);
         if (chunk < params - 1)
             assert_int_equal(tide_layout_pieces(layout, chunk), 7);
         if (chunk < params)
@@ -121,148 +135,130 @@ static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
     }
     assert_int_equal(shared, params - 1); /* one STATE chunk in six */
     assert_int_equal(tide_layout_pieces_most(layout), 7);
-    tide_layout_destroy(layout);
 }
 
 static void the_last_chunks_planes_are_as_long_as_its_elements(void **state)
 {
     (void)state;
-    tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
-    add_param(layout, "p", ADAMW_ELEMENTS + 10);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    add_param("p", ADAMW_ELEMENTS + 10);
+    lay_out(CHUNK_BYTES);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, 1), 3 * 1024);
     /* 10 elements take 128 bytes, aligned */
     assert_int_equal(tide_layout_plane_offset_bytes(layout, 2, 1), 256);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, 2), 2 * 256 + 128);
-    tide_layout_destroy(layout);
 }
 
 static void a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state(void **state)
 {
     (void)state;
-    tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
-    uint32_t cold, param;
+    const tide_param_class frozen = {.frozen = true};
     tide_chunk first, last;
-    assert_int_equal(tide_layout_add_class(layout, &frozen, &cold), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(layout, cold, "a", 10, &param), TIDE_OK);
-    assert_int_equal(add_param(layout, "b", 10), 1);
-    assert_int_equal(tide_layout_add_param(layout, cold, "c", BF16_ELEMENTS, &param), TIDE_OK);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    const uint32_t a = add_param_of(&frozen, "a", 10), b = add_param("b", 10);
+    const uint32_t c = add_param_of(&frozen, "c", BF16_ELEMENTS);
+    lay_out(CHUNK_BYTES);
     assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_PARAM), 3);
     assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_STATE), 1);
-    assert_int_equal(tide_layout_param(layout, 1)->offset, 0);
-    assert_int_equal(tide_layout_param(layout, 0)->offset, BF16_ELEMENTS);
-    tide_layout_param_chunks(layout, 2, &first, &last);
-    assert_int_equal(first, 1);
-    assert_int_equal(last, 2);
-    assert_int_equal(tide_layout_pieces(layout, 0), 1);
+    assert_int_equal(tide_layout_param_offset(layout, a), 0); /* its class has the first param */
+    assert_int_equal(tide_layout_param_offset(layout, b), 2 * BF16_ELEMENTS);
+    tide_layout_param_chunks(layout, c, &first, &last);
+    assert_int_equal(first, 0);
+    assert_int_equal(last, 1);
     assert_int_equal(tide_layout_pieces(layout, 1), 0);
-    assert_true(tide_layout_param_is_frozen(layout, 0));
-    assert_false(tide_layout_param_is_frozen(layout, 1));
-    tide_layout_destroy(layout);
+    assert_int_equal(tide_layout_pieces(layout, 2), 1);
+    assert_int_equal(tide_layout_chunk_format(layout, 1)->planes, 0);
+    assert_int_equal(tide_layout_chunk_format(layout, 3)->planes, 3);
+    assert_true(tide_description_is_frozen(description, a));
+    assert_false(tide_description_is_frozen(description, b));
 }
 
 static void activation_parts_lie_behind_each_other_on_256_bytes(void **state)
 {
     (void)state;
-    uint32_t tensor, other;
     tide_chunk first, last;
-    tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
-    add_param(layout, "p", 1);
-    assert_int_equal(tide_layout_add_activation(layout, "c", 3, 2000, &tensor), TIDE_OK);
-    assert_int_equal(tide_layout_add_activation(layout, "d", 1, 100, &other), TIDE_OK);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    add_param("p", 1);
+    const uint32_t tensor = add_activation("c", 3, 2000), other = add_activation("d", 1, 100);
+    lay_out(CHUNK_BYTES);
     assert_int_equal(tide_layout_activation(layout, tensor)->offset, 0);
     assert_int_equal(tide_layout_activation(layout, other)->offset, 4096 + 2048);
     tide_layout_activation_chunks(layout, tensor, 2, &first, &last);
     assert_int_equal(first, last);
     assert_int_equal(first, tide_layout_chunk(layout, TIDE_SPACE_ACTIVATION, 1));
     assert_int_equal(tide_layout_chunk_used_bytes(layout, last), 2048 + 100);
-    tide_layout_destroy(layout);
 }
 
-static void bad_options_classes_and_names_are_refused(void **state)
+static void one_description_has_layouts_of_several_sizes(void **state)
 {
     (void)state;
-    tide_layout *layout = NULL;
-    uint32_t number;
-    const tide_layout_options good = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
-    tide_layout_options bad[] = {good, good, good};
-    bad[0].chunk_bytes = 3 * CHUNK_BYTES;
-    bad[1].chunk_bytes = CHUNK_BYTES / 2;
-    bad[2].dtype = (tide_dtype)7;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tide_layout_create(&bad[i], &layout), TIDE_ERROR_ARGUMENT);
+    tide_layout *other;
+    add_param("p", 10 * BF16_ELEMENTS);
+    lay_out(CHUNK_BYTES);
+    assert_int_equal(tide_layout_create(description, 4 * CHUNK_BYTES, &other), TIDE_OK);
+    assert_ptr_equal(tide_layout_description(layout), tide_layout_description(other));
+    assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_PARAM), 10);
+    assert_int_equal(tide_layout_space_chunks(other, TIDE_SPACE_PARAM), 3);
+    tide_layout_destroy(other);
+}
+
+static void expect_no_layout(uint64_t chunk_bytes)
+{
+    assert_int_equal(tide_layout_create(description, chunk_bytes, &layout), TIDE_ERROR_ARGUMENT);
     assert_null(layout);
-    layout = new_layout(TIDE_DTYPE_BF16);
-    const tide_state_format formats[] = {{4, {1, 1, 1}}, {2, {1, 0}}, {1, {513}}, {1, {UINT32_MAX}}};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        assert_int_equal(tide_layout_add_class(layout, &formats[i], &number), TIDE_ERROR_ARGUMENT);
-    for (uint32_t i = 1; i < TIDE_CLASSES_MAX; i++)
-        assert_int_equal(tide_layout_add_class(layout, &frozen, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(layout, &frozen, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_seal(layout), TIDE_ERROR_ARGUMENT);
-    add_param(layout, "p", 1);
-    assert_int_equal(tide_layout_add_param(layout, 0, "p", 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_non_null(strstr(tide_message(), "param p: there is one of this name"));
-    assert_int_equal(tide_layout_add_param(layout, TIDE_CLASSES_MAX, "q", 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_param(layout, 0, "", 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_param(layout, 0, "q", 0, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_activation(layout, "c", 0, 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_activation(layout, "c", 1, 0, &number), TIDE_ERROR_ARGUMENT);
-    /* a param may have the same name */
-    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_param(layout, 0, "q", UINT64_C(1) << 48, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_activation(layout, "c", UINT32_MAX, 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_activation(layout, "c", 2, UINT64_C(1) << 49, &number),
-                     TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(layout, 0, "late", 1, &number), TIDE_ERROR_STATE);
-    assert_false(tide_layout_find_param(layout, "late", &number));
-    assert_true(tide_layout_find_param(layout, "p", &number));
-    tide_layout_destroy(layout);
 }
 
-/* Each name is found, and no other. */
-static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **state)
+static void bad_chunk_sizes_and_a_description_without_params_are_refused(void **state)
 {
     (void)state;
-    enum { NAMES = 20000 };
-    tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
-    uint32_t number = 77, activation;
-    char name[32];
-    for (uint32_t i = 0; i < NAMES; i++) {
-        snprintf(name, sizeof name, "block.%u.weight", i);
-        assert_false(tide_layout_find_param(layout, name, &number));
-        assert_int_equal(number, 77);
-        assert_int_equal(add_param(layout, name, 1), i);
+    expect_no_layout(CHUNK_BYTES);
+    add_param("p", 1);
+    expect_no_layout(3 * CHUNK_BYTES);
+    expect_no_layout(CHUNK_BYTES / 2);
+    add_param("large", UINT64_C(1) << 47);
+    expect_no_layout(CHUNK_BYTES); /* more than 2^32 chunks */
+    assert_false(description->is_fixed);
+}
+
+static void state_of_which_256_elements_do_not_fit_into_a_chunk_is_refused(void **state)
+{
+    static const tide_param_class fits = {.state = {1, {512}}},
+                                  large[] = {{.state = {1, {513}}}, {.state = {1, {UINT32_MAX}}}};
+    add_param_of(&fits, "p", 1);
+    lay_out(CHUNK_BYTES);
+    for (int i = 0; i < 2; i++) {
+        destroy(state);
+        make_description(state);
+        add_param_of(&large[i], "p", 1);
+        expect_no_layout(CHUNK_BYTES);
     }
-    for (uint32_t i = 0; i < NAMES; i += 7) {
-        snprintf(name, sizeof name, "block.%u.weight", i);
-        assert_true(tide_layout_find_param(layout, name, &number));
-        assert_int_equal(number, i);
-        assert_string_equal(tide_layout_param(layout, i)->name, name);
-        assert_int_equal(tide_layout_add_param(layout, 0, name, 1, &number), TIDE_ERROR_ARGUMENT);
-        assert_int_equal(tide_layout_add_activation(layout, name, 1, 1, &activation), TIDE_OK);
-    }
-    assert_int_equal(tide_layout_params(layout), NAMES);
-    assert_int_equal(tide_layout_add_param(layout, 0, "block.7.weigh", 1, &number), TIDE_OK);
-    assert_int_equal(number, NAMES);
-    tide_layout_destroy(layout);
 }
 
 /* --- random layouts, compared with a map of each class that names the param of every element --- */
 
-enum { PARAMS_MAX = 20, CLASSES = 3, ELEMENTS_MAX = 200000 };
+enum { PARAMS_MAX = 20, FORMATS = 6, ELEMENTS_MAX = 200000 };
 
 typedef struct element_map {
+    tide_state_format format;
     int32_t owner[ELEMENTS_MAX]; /* the param, -1 for a gap */
     uint64_t elements;
     tide_chunk first_chunk; /* first PARAM chunk of the class */
 } element_map;
 
+static element_map maps[FORMATS]; /* in the order of their first params */
+static uint32_t map_count;
+
 static uint64_t first[PARAMS_MAX], end[PARAMS_MAX]; /* range of each param's elements in its class */
+
+/* The map of a format's class, a new one for a format that no param has had yet. */
+static element_map *map_of(const tide_state_format *format)
+{
+    uint32_t i = 0;
+    while (i < map_count && memcmp(&maps[i].format, format, sizeof *format) != 0)
+        i++;
+    if (i == map_count) {
+        maps[map_count++].elements = 0;
+        maps[i].format = *format;
+    }
+    return &maps[i];
+}
 
 static void map_param(element_map *map, uint32_t param, uint64_t elements, uint64_t alignment)
 {
@@ -310,8 +306,7 @@ static void compare(const seen_elements *seen, const element_map *map)
 
 static seen_elements seen;
 
-static void check_chunk(const tide_layout *layout, const element_map *map, tide_chunk chunk,
-                        uint64_t elements)
+static void check_chunk(const element_map *map, tide_chunk chunk, uint64_t elements)
 {
     const uint64_t begin = (chunk - map->first_chunk) * elements, left = map->elements - begin;
     see_nothing(&seen, begin, elements);
@@ -324,8 +319,7 @@ static void check_chunk(const tide_layout *layout, const element_map *map, tide_
 
 /* A chunk's pieces must follow each other, each must lie in its STATE chunk behind the piece before it
  * there, and their segments must agree with the map. */
-static void check_pieces(const tide_layout *layout, const element_map *map, tide_chunk chunk,
-                         uint64_t elements)
+static void check_pieces(const element_map *map, tide_chunk chunk, uint64_t elements)
 {
     const uint64_t chunk_begin = (chunk - map->first_chunk) * elements;
     uint64_t begin = chunk_begin;
@@ -352,7 +346,7 @@ static void check_pieces(const tide_layout *layout, const element_map *map, tide
 
 /* The planes of a STATE chunk must follow each other without overlap and have space for the elements of its
  * pieces. */
-static void check_state(const tide_layout *layout, const tide_state_format *format, tide_chunk state_chunk)
+static void check_state(const tide_state_format *format, tide_chunk state_chunk)
 {
     uint64_t elements = 0, offset = 0;
     tide_chunk owner, last;
@@ -375,92 +369,96 @@ static void check_state(const tide_layout *layout, const tide_state_format *form
     assert_true(offset <= CHUNK_BYTES);
 }
 
-static void check_params(const tide_layout *layout, const element_map *maps, const uint32_t *of_class,
-                         uint64_t elements)
+static void check_params(element_map *const *map_of_param, uint64_t elements)
 {
     for (uint32_t p = 0; p < tide_layout_params(layout); p++) {
-        const element_map *map = &maps[of_class[p]];
+        const element_map *map = map_of_param[p];
         tide_chunk from, to;
         tide_layout_param_chunks(layout, p, &from, &to);
         assert_int_equal(from, map->first_chunk + first[p] / elements);
         assert_int_equal(to, map->first_chunk + (end[p] - 1) / elements);
-        assert_int_equal(tide_layout_param(layout, p)->offset, map->first_chunk * elements + first[p]);
+        assert_int_equal(tide_layout_param(layout, p)->offset, first[p]);
+        assert_int_equal(tide_layout_param_offset(layout, p), map->first_chunk * elements + first[p]);
     }
 }
 
-static void check_class(const tide_layout *layout, const element_map *map, const tide_state_format *format,
-                        uint64_t elements, tide_chunk *state_chunk)
+static void check_class(const element_map *map, uint64_t elements, tide_chunk *state_chunk)
 {
     const tide_chunk chunks = (tide_chunk)((map->elements + elements - 1) / elements);
     const tide_chunk first_state = *state_chunk;
     for (tide_chunk chunk = map->first_chunk; chunk < map->first_chunk + chunks; chunk++) {
-        check_chunk(layout, map, chunk, elements);
-        assert_int_equal(tide_layout_pieces(layout, chunk) == 0, format->planes == 0);
-        if (format->planes == 0)
+        check_chunk(map, chunk, elements);
+        assert_int_equal(tide_layout_pieces(layout, chunk) == 0, map->format.planes == 0);
+        if (map->format.planes == 0)
             continue;
-        check_pieces(layout, map, chunk, elements);
+        check_pieces(map, chunk, elements);
         *state_chunk =
             tide_layout_piece(layout, chunk, tide_layout_pieces(layout, chunk) - 1).state_chunk + 1;
     }
     for (tide_chunk state = first_state; state < *state_chunk; state++)
-        check_state(layout, format, state);
+        check_state(&map->format, state);
+}
+
+/* Draw params of up to three formats, and map them. */
+static void draw_params(uint64_t alignment, element_map *map_of_param[PARAMS_MAX])
+{
+    static const tide_state_format formats[FORMATS] = {{0},           {3, {128, 128, 128}}, {1, {128}},
+                                                       {2, {64, 64}}, {3, {33, 4, 128}},    {1, {1}}};
+    const tide_state_format *drawn[3];
+    const uint32_t params = 1 + (uint32_t)rand() % PARAMS_MAX;
+    for (uint32_t i = 0; i < 3; i++)
+        drawn[i] = &formats[rand() % FORMATS];
+    map_count = 0;
+    for (uint32_t p = 0; p < params; p++) {
+        char name[16];
+        const uint64_t elements = 1 + (uint64_t)rand() % (rand() % 3 ? 300 : 9000);
+        const tide_state_format *format = drawn[rand() % 3];
+        const tide_param_class of_class = {.frozen = format->planes == 0, .state = *format};
+        snprintf(name, sizeof name, "p%u", p);
+        add_param_of(&of_class, name, elements);
+        map_of_param[p] = map_of(format);
+        map_param(map_of_param[p], p, elements, alignment);
+    }
 }
 
 static void random_layouts_agree_with_a_map_of_their_elements(void **state)
 {
-    (void)state;
-    static const tide_state_format some[] = {{0},           {3, {128, 128, 128}}, {1, {128}},
-                                             {2, {64, 64}}, {3, {33, 4, 128}},    {1, {1}}};
-    static element_map maps[CLASSES];
     srand(7);
     for (int round = 0; round < 300; round++) {
         const tide_dtype dtype = rand() % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
         const uint64_t bytes = tide_dtype_bytes(dtype), elements = CHUNK_BYTES / bytes;
-        const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = dtype};
-        const uint32_t params = 1 + (uint32_t)rand() % PARAMS_MAX;
-        tide_state_format formats[CLASSES];
-        uint32_t of_class[PARAMS_MAX], number;
-        tide_layout *layout;
-        assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-        for (uint32_t i = 0; i < CLASSES; i++) {
-            formats[i] = some[(size_t)rand() % (sizeof some / sizeof *some)];
-            maps[i].elements = 0;
-            assert_int_equal(tide_layout_add_class(layout, &formats[i], &number), TIDE_OK);
-        }
-        for (uint32_t p = 0; p < params; p++) {
-            char name[16];
-            const uint64_t count = 1 + (uint64_t)rand() % (rand() % 3 ? 300 : 9000);
-            of_class[p] = (uint32_t)rand() % CLASSES;
-            snprintf(name, sizeof name, "p%u", p);
-            assert_int_equal(tide_layout_add_param(layout, of_class[p], name, count, &number), TIDE_OK);
-            map_param(&maps[of_class[p]], p, count, 256 / bytes);
-        }
-        assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+        element_map *map_of_param[PARAMS_MAX];
+        destroy(state);
+        assert_int_equal(tide_description_create(dtype, 0, &description), TIDE_OK);
+        draw_params(TIDE_ALIGNMENT_BYTES / bytes, map_of_param);
+        lay_out(CHUNK_BYTES);
         tide_chunk chunk = 0, states = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
-        for (uint32_t i = 0; i < CLASSES; i++) {
+        for (uint32_t i = 0; i < map_count; i++) {
             maps[i].first_chunk = chunk;
             chunk += (tide_chunk)((maps[i].elements + elements - 1) / elements);
         }
         assert_int_equal(states, chunk);
-        for (uint32_t i = 0; i < CLASSES; i++)
-            check_class(layout, &maps[i], &formats[i], elements, &states);
+        for (uint32_t i = 0; i < map_count; i++)
+            check_class(&maps[i], elements, &states);
         assert_int_equal(states, tide_layout_chunk_count(layout));
-        check_params(layout, maps, of_class, elements);
-        tide_layout_destroy(layout);
+        check_params(map_of_param, elements);
     }
 }
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, make_description, destroy)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last),
-        cmocka_unit_test(chunks_of_gpt2_large_are_full_but_for_one_tail_a_space),
-        cmocka_unit_test(the_last_chunks_planes_are_as_long_as_its_elements),
-        cmocka_unit_test(a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state),
-        cmocka_unit_test(activation_parts_lie_behind_each_other_on_256_bytes),
-        cmocka_unit_test(bad_options_classes_and_names_are_refused),
-        cmocka_unit_test(each_of_many_names_is_found_by_its_number_and_refused_twice),
-        cmocka_unit_test(random_layouts_agree_with_a_map_of_their_elements),
+        CASE(a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last),
+        CASE(chunks_of_gpt2_large_are_full_but_for_one_tail_a_space),
+        CASE(the_last_chunks_planes_are_as_long_as_its_elements),
+        CASE(a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state),
+        CASE(activation_parts_lie_behind_each_other_on_256_bytes),
+        CASE(one_description_has_layouts_of_several_sizes),
+        CASE(bad_chunk_sizes_and_a_description_without_params_are_refused),
+        CASE(state_of_which_256_elements_do_not_fit_into_a_chunk_is_refused),
+        CASE(random_layouts_agree_with_a_map_of_their_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

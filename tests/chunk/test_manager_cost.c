@@ -40,6 +40,7 @@ typedef struct tiny {
     uint32_t params, tensors, access_count;
     access accesses[ACCESSES_MAX];
     uint32_t device_slots;
+    tide_description *description;
     tide_layout *layout;
     tide_manager *manager;
     uint64_t copied;
@@ -48,7 +49,7 @@ typedef struct tiny {
 /* --- a random schedule: it reads params; it writes activations, reads or rewrites them, and reads them a
  * last time --- */
 
-static const tide_state_format momentum = {1, {128}}; /* gives each PARAM chunk a STATE chunk */
+static const tide_param_class momentum = {.state = {1, {128}}}; /* gives each PARAM chunk a STATE chunk */
 
 static void draw_accesses(tiny *t)
 {
@@ -76,27 +77,48 @@ static void draw_accesses(tiny *t)
     }
 }
 
+/* Describe params of one chunk each. */
+static void describe_params(tiny *t)
+{
+    const uint64_t elements = CHUNK_BYTES / 4;
+    assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &t->description), TIDE_OK);
+    for (uint32_t i = 0; i < t->params; i++) {
+        char name[16];
+        tide_param param;
+        snprintf(name, sizeof name, "p%u", i);
+        assert_int_equal(tide_description_add_param(t->description, name, &elements, 1, &momentum, &param),
+                         TIDE_OK);
+    }
+}
+
+static void make_manager(tiny *t, const tide_manager_options *slots)
+{
+    assert_int_equal(tide_layout_create(t->description, CHUNK_BYTES, &t->layout), TIDE_OK);
+    assert_int_equal(tide_manager_create(t->layout, &t->manager), TIDE_OK);
+    assert_int_equal(tide_manager_seal(t->manager, slots), TIDE_OK);
+}
+
+static void destroy(tiny *t)
+{
+    tide_manager_destroy(t->manager);
+    tide_layout_destroy(t->layout);
+    tide_description_destroy(t->description);
+}
+
 static void arrange(tiny *t)
 {
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(t, 0, sizeof *t);
     t->params = 1 + (uint32_t)rand() % 3;
     t->tensors = 1 + (uint32_t)rand() % 3;
     t->device_slots = 2 + (uint32_t)rand() % 2;
     draw_accesses(t);
-    assert_int_equal(tide_layout_create(&options, &t->layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(t->layout, &momentum, &number), TIDE_OK);
-    for (uint32_t i = 0; i < t->params; i++) {
-        const char *names[] = {"p0", "p1", "p2"};
-        assert_int_equal(tide_layout_add_param(t->layout, 0, names[i], CHUNK_BYTES / 4, &number), TIDE_OK);
-    }
+    describe_params(t);
     for (uint32_t i = 0; i < t->tensors; i++) {
         const char *names[] = {"c0", "c1", "c2"};
-        assert_int_equal(tide_layout_add_activation(t->layout, names[i], 1, CHUNK_BYTES, &number), TIDE_OK);
+        assert_int_equal(tide_description_add_activation(t->description, names[i], 1, CHUNK_BYTES, &number),
+                         TIDE_OK);
     }
-    assert_int_equal(tide_layout_seal(t->layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(t->layout, &t->manager), TIDE_OK);
     for (uint32_t i = 0; i < t->access_count; i++) {
         const access *a = &t->accesses[i];
         tide_use use = {.tensor = a->chunk, .access = a->access};
@@ -109,11 +131,11 @@ static void arrange(tiny *t)
             d.activations = &use;
             d.activation_count = d.slices = 1;
         }
-        assert_int_equal(tide_manager_add_op(t->manager, &d, &number), TIDE_OK);
+        assert_int_equal(tide_description_add_op(t->description, &d, &number), TIDE_OK);
     }
-    tide_manager_options slots = {
+    const tide_manager_options slots = {
         .device_slots = t->device_slots, .host_slots = 40, .placement = TIDE_PLACEMENT_HOST};
-    assert_int_equal(tide_manager_seal(t->manager, &slots), TIDE_OK);
+    make_manager(t, &slots);
 }
 
 /* --- the manager's cost --- */
@@ -259,8 +281,7 @@ static void the_policy_is_close_to_the_optimum(void **state)
         ours += t.copied;
         optimum += best;
         equal += t.copied == best;
-        tide_manager_destroy(t.manager);
-        tide_layout_destroy(t.layout);
+        destroy(&t);
     }
     print_message("%llu chunks copied, optimum %llu: ratio %.4f, optimal in %llu of %d cases\n",
                   (unsigned long long)ours, (unsigned long long)optimum, (double)ours / (double)optimum,
@@ -285,25 +306,16 @@ static double time_resident_ops(uint32_t params)
     enum { ROUNDS = 20 };
     static tiny t;
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(&t, 0, sizeof t);
-    assert_int_equal(tide_layout_create(&options, &t.layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(t.layout, &momentum, &number), TIDE_OK);
-    for (uint32_t i = 0; i < params; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "p%u", i);
-        assert_int_equal(tide_layout_add_param(t.layout, 0, name, CHUNK_BYTES / 4, &number), TIDE_OK);
-    }
-    assert_int_equal(tide_layout_seal(t.layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(t.layout, &t.manager), TIDE_OK);
+    t.params = params;
+    describe_params(&t);
     for (uint32_t i = 0; i < params; i++) {
         tide_use use = {.tensor = i, .access = TIDE_ACCESS_READ};
         tide_op_description d = {.name = "op", .pass = TIDE_PASS_FORWARD, .params = &use, .param_count = 1};
-        assert_int_equal(tide_manager_add_op(t.manager, &d, &number), TIDE_OK);
+        assert_int_equal(tide_description_add_op(t.description, &d, &number), TIDE_OK);
     }
-    tide_manager_options slots = {.device_slots = 2 * params + 1, .host_slots = 2, .prefetch = true};
-    assert_int_equal(tide_manager_seal(t.manager, &slots), TIDE_OK);
-    t.params = params;
+    const tide_manager_options slots = {.device_slots = 2 * params + 1, .host_slots = 2, .prefetch = true};
+    make_manager(&t, &slots);
     double least = DBL_MAX; /* of all rounds, because other programs make some rounds longer */
     for (int round = 0; round < ROUNDS; round++) {
         double began = 0;
@@ -321,8 +333,7 @@ static double time_resident_ops(uint32_t params)
             least = tide_min_f64(least, nanoseconds_now() - began);
         assert_int_equal(tide_manager_step_end(t.manager), TIDE_OK);
     }
-    tide_manager_destroy(t.manager);
-    tide_layout_destroy(t.layout);
+    destroy(&t);
     return least / params;
 }
 

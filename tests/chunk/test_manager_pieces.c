@@ -483,18 +483,6 @@ static void frozen_chunks_before_them_take_nothing_from_what_is_placed(void **st
         assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk >= 2);
 }
 
-static void a_gradient_of_a_frozen_param_is_refused(void **state)
-{
-    (void)state;
-    arrange_classes(some_frozen, 2, 2, 0, 0);
-    tide_op op;
-    const tide_use use = {.tensor = 1, .access = READ | GRAD};
-    const tide_op_description d = {
-        .name = "bad", .pass = TIDE_PASS_BACKWARD, .params = &use, .param_count = 1};
-    assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
-    assert_non_null(strstr(tide_message(), "param1: it is frozen"));
-}
-
 static void a_step_in_which_nothing_is_trained_leaves_nothing_pending(void **state)
 {
     (void)state;
@@ -530,7 +518,6 @@ int main(void)
         CASE(only_what_is_trained_is_shared_out_between_the_tiers),
         CASE(frozen_chunks_before_them_take_nothing_from_what_is_placed),
         CASE(frozen_params_are_read_and_have_nothing_pending),
-        CASE(a_gradient_of_a_frozen_param_is_refused),
         CASE(a_step_in_which_nothing_is_trained_leaves_nothing_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

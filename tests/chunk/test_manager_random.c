@@ -1,16 +1,16 @@
 /* Random sequences of calls on the manager. The reference model (reference_manager.h) checks every answer
  * and command, and reference rules (reference_choices.h) check every choice.
  *
- * A sequence draws a layout of one to three classes, ops with tied params and slices, budgets from the exact
- * least upward, a placement, and prefetch on or off. Then it plays steps whose updates wait or don't, and
- * are released or skipped; between them forward-only passes, changed orders of ops, host requests, aborts
+ * A sequence draws params of one to three state formats, ops with tied params and slices, budgets from the
+ * exact least upward, a placement, and prefetch on or off. Then it plays steps whose updates wait or don't,
+ * and are released or skipped; between them forward-only passes, changed orders of ops, host requests, aborts
  * and failing commands. Commands complete late and in random order. Usage: test_manager_random [SEQUENCES
  * [FIRST_SEED]].
  *
  * Every fifth sequence is restless: its ops run in any order, it often gives a step up in the middle, and
  * its updates are so slow that those of the step before are still pending. Otherwise an abort seldom meets
- * both gradients of its own step and older updates, because in the registered order a param's forward op
- * comes first and waits for the update.
+ * both gradients of its own step and older updates, because in the description's order a param's
+ * forward op comes first and waits for the update.
  */
 #include "chunk/manager_internal.h"
 #include "reference_choices.h"
@@ -71,6 +71,7 @@ typedef struct sequence {
     uint32_t op_count, forward_count;
     uint32_t params, tensors, parts;
     bool frozen[REFERENCE_PARAMS_MAX];
+    tide_description *description;
     tide_layout *layout;
     tide_manager *manager;
     reference_manager reference;
@@ -84,7 +85,7 @@ typedef struct sequence {
     bool large;         /* a model of up to 60 params and hundreds of chunks */
     bool restless;      /* ops in any order, every other step given up, slow updates */
     uint32_t impatient; /* percent chance, drawn twice an op, that the open step is given up */
-    bool reordered;     /* the open step's ops do not run in the order in which they are registered */
+    bool reordered;     /* the open step's ops do not run in the description's order */
 } sequence;
 
 /* Counts aborts in the middle of a training step that had made gradients, while updates of the step before
@@ -123,44 +124,48 @@ static const tide_state_format formats[] = {
 };
 enum { FORMATS = sizeof formats / sizeof *formats, FROZEN = FORMATS - 1, CLASSES_MAX = 3 };
 
-/* Draw classes, the first of which is seldom frozen. of_class[i] is the index in `formats` of class i. */
-static uint32_t draw_classes(sequence *s, uint32_t of_class[CLASSES_MAX])
+/* Draw formats, which may be the same; the first is seldom that of frozen params. drawn[i] is an index in
+ * `formats`. */
+static uint32_t draw_formats(sequence *s, uint32_t drawn[CLASSES_MAX])
 {
     const uint32_t classes = percent(s, 30) ? 1 : 2 + below(s, CLASSES_MAX - 1);
-    for (uint32_t i = 0; i < classes; i++) {
-        uint32_t number;
-        of_class[i] = percent(s, i == 0 ? 2 : 40) ? FROZEN : below(s, FROZEN);
-        assert_int_equal(tide_layout_add_class(s->layout, &formats[of_class[i]], &number), TIDE_OK);
-    }
+    for (uint32_t i = 0; i < classes; i++)
+        drawn[i] = percent(s, i == 0 ? 2 : 40) ? FROZEN : below(s, FROZEN);
     return classes;
 }
 
-static void draw_layout(sequence *s)
+static void describe_param(sequence *s, const char *name, uint64_t elements, uint32_t format)
 {
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
-                                   .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32};
+    const tide_param_class of_class = {.frozen = format == FROZEN, .state = formats[format]};
+    tide_param param;
+    assert_int_equal(tide_description_add_param(s->description, name, &elements, 1, &of_class, &param),
+                     TIDE_OK);
+    s->frozen[param] = of_class.frozen;
+}
+
+static void draw_tensors(sequence *s)
+{
     char name[32];
-    uint32_t number, of_class[CLASSES_MAX], sizes[] = {64, 700, 2500, 9000};
-    assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);
-    const uint32_t classes = draw_classes(s, of_class);
+    uint32_t number, drawn[CLASSES_MAX], sizes[] = {64, 700, 2500, 9000};
+    const tide_dtype dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    assert_int_equal(tide_description_create(dtype, 0, &s->description), TIDE_OK);
+    const uint32_t classes = draw_formats(s, drawn);
     const uint32_t params = 1 + below(s, s->large ? LARGE_PARAMS_MAX : 9);
     uint32_t total = 0;
     for (uint32_t i = 0; i < params && (!s->large || total < LARGE_ELEMENTS_MAX); i++, s->params++) {
         snprintf(name, sizeof name, "p%u", i);
         const uint32_t elements = 1 + below(s, sizes[s->restless ? 2 + below(s, 2) : below(s, 4)]);
-        const uint32_t its = below(s, classes);
         total += elements;
-        s->frozen[i] = of_class[its] == FROZEN;
-        assert_int_equal(tide_layout_add_param(s->layout, its, name, elements, &number), TIDE_OK);
+        describe_param(s, name, elements, drawn[below(s, classes)]);
     }
     s->tensors = below(s, 4);
     s->parts = 1 + below(s, 3);
     for (uint32_t i = 0; i < s->tensors; i++) {
         snprintf(name, sizeof name, "c%u", i);
-        assert_int_equal(tide_layout_add_activation(s->layout, name, s->parts, 1 + below(s, 7000), &number),
-                         TIDE_OK);
+        assert_int_equal(
+            tide_description_add_activation(s->description, name, s->parts, 1 + below(s, 7000), &number),
+            TIDE_OK);
     }
-    assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
 }
 
 static void add_param_use(reference_op *op, uint32_t param, uint32_t access)
@@ -223,7 +228,7 @@ static void draw_ops(sequence *s)
     }
 }
 
-static void add_ops(sequence *s)
+static void describe_ops(sequence *s)
 {
     for (uint32_t i = 0; i < s->op_count; i++) {
         char name[32];
@@ -236,8 +241,15 @@ static void add_ops(sequence *s)
                                  .activations = s->ops[i].activations,
                                  .activation_count = s->ops[i].activation_count,
                                  .slices = s->ops[i].slices};
-        assert_int_equal(tide_manager_add_op(s->manager, &d, &op), TIDE_OK);
+        assert_int_equal(tide_description_add_op(s->description, &d, &op), TIDE_OK);
     }
+}
+
+static void make_manager(sequence *s)
+{
+    describe_ops(s);
+    assert_int_equal(tide_layout_create(s->description, CHUNK_BYTES, &s->layout), TIDE_OK);
+    assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
 }
 
 /* Half of the budgets have the least sum of both tiers, with the least on the device, the least on the host,
@@ -273,7 +285,7 @@ static void seal(sequence *s, tide_manager_options *options)
     tide_slot_needs needs;
     options->placement = percent(s, 40) ? TIDE_PLACEMENT_AUTO : (tide_placement)below(s, 3);
     options->prefetch = percent(s, 70);
-    tide_manager_needs(s->manager, options->placement, &needs);
+    tide_manager_needs(&s->manager->ops, options->placement, &needs);
     draw_slots(s, &needs, options);
     assert_int_equal(tide_manager_seal(s->manager, options), TIDE_OK);
     if (options->placement == TIDE_PLACEMENT_AUTO && options->device_slots >= TIDE_TASK_CHUNKS_MAX &&
@@ -291,10 +303,9 @@ static void create(sequence *s, uint64_t seed)
         below(s, 2);
     s->restless = percent(s, 20);
     s->large = seed % LARGE_ONE_IN == 0;
-    draw_layout(s);
+    draw_tensors(s);
     draw_ops(s);
-    assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
-    add_ops(s);
+    make_manager(s);
     seal(s, &options);
     s->manager->deep_checks = seed % 4 == 0;
     reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
@@ -490,8 +501,8 @@ static void draw_any_order(sequence *s, uint32_t *order, uint32_t count)
     shuffle(s, order, count - forward);
 }
 
-/* The registered order, or a changed one: one op left out, two swapped, or one repeated. A restless sequence
- * uses any order, and now and then a forward-only pass without ops. */
+/* The description's order, or a changed one: one op left out, two swapped, or one repeated. A restless
+ * sequence uses any order, and now and then a forward-only pass without ops. */
 static uint32_t draw_order(sequence *s, bool training, uint32_t *order)
 {
     uint32_t count = training ? s->op_count : s->forward_count;
@@ -661,6 +672,7 @@ static void destroy(sequence *s)
 {
     tide_manager_destroy(s->manager);
     tide_layout_destroy(s->layout);
+    tide_description_destroy(s->description);
 }
 
 /* --- one sequence written by hand --- */
@@ -668,24 +680,19 @@ static void destroy(sequence *s)
 /* Chunk 0 is part of p0; chunk 1 has the rest of p0, and p1. An update of a chunk has eight pieces. */
 static void arrange_two_params_that_share_a_chunk(sequence *s)
 {
-    const tide_layout_options layout = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
     const tide_manager_options options = {
         .device_slots = 8, .host_slots = 32, .placement = TIDE_PLACEMENT_HOST};
-    uint32_t number;
     memset(s, 0, sizeof *s);
     ref_choices_begin();
-    assert_int_equal(tide_layout_create(&layout, &s->layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(s->layout, &formats[0], &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(s->layout, 0, "p0", 3000, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(s->layout, 0, "p1", 500, &number), TIDE_OK);
-    assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
+    assert_int_equal(tide_description_create(TIDE_DTYPE_BF16, 0, &s->description), TIDE_OK);
+    describe_param(s, "p0", 3000, 0);
+    describe_param(s, "p1", 500, 0);
     for (uint32_t i = 0; i < 4; i++) { /* ops: p0 forward, p1 forward, p1 backward, p0 backward */
         reference_op *op = &s->ops[s->op_count++];
         op->pass = i < 2 ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD;
         add_param_use(op, i == 1 || i == 2, i < 2 ? TIDE_ACCESS_READ : TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     }
-    assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
-    add_ops(s);
+    make_manager(s);
     assert_int_equal(tide_manager_seal(s->manager, &options), TIDE_OK);
     s->manager->deep_checks = true;
     reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);

@@ -14,8 +14,6 @@
 
 enum { CHUNKS = 13, CHUNK_BYTES = 4096 };
 
-static const tide_state_format adamw = {3, {128, 128, 128}};
-
 static uint64_t random_state = 1;
 
 static uint32_t below(uint32_t limit)
@@ -189,6 +187,7 @@ static void a_slot_that_several_chunks_hold_is_found(void **state)
 /* --- moves --- */
 
 typedef struct fixture {
+    tide_description *description;
     tide_layout *layout;
     tide_places places;
     tide_moves moves;
@@ -199,15 +198,14 @@ typedef struct fixture {
 /* Two PARAM chunks, 0 and 1, then their STATE chunks, and one ACTIVATION chunk, the last. */
 static void arrange(fixture *r)
 {
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
+    const uint64_t elements = 2000;
     uint32_t number;
     memset(r, 0, sizeof *r);
-    assert_int_equal(tide_layout_create(&options, &r->layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(r->layout, &adamw, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(r->layout, 0, "p", 2000, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_activation(r->layout, "c", 1, 100, &number), TIDE_OK);
-    assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
+    assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &r->description), TIDE_OK);
+    assert_int_equal(tide_description_add_param(r->description, "p", &elements, 1, NULL, &number), TIDE_OK);
+    assert_int_equal(tide_description_add_activation(r->description, "c", 1, 100, &number), TIDE_OK);
+    assert_int_equal(tide_layout_create(r->description, CHUNK_BYTES, &r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
     tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
 }
@@ -218,6 +216,7 @@ static void undo(fixture *r)
     assert_int_equal(tide_moves_open(&r->moves), 0);
     tide_places_destroy(&r->places);
     tide_layout_destroy(r->layout);
+    tide_description_destroy(r->description);
 }
 
 static void finish(fixture *r, bool ok)

@@ -14,7 +14,7 @@
 
 enum { OPS = 12, CHUNKS = 20, USES_MAX = 4, STEP_MAX = 2 * OPS + 1 };
 
-static const tide_state_format as_large = {1, {128}}; /* gives each PARAM chunk a STATE chunk */
+static const tide_param_class as_large = {.state = {1, {128}}}; /* gives each PARAM chunk a STATE chunk */
 
 static uint64_t random_state = 1;
 
@@ -37,17 +37,17 @@ typedef struct scenario {
     bool known[TIDE_SCHEDULE_KINDS];
 } scenario;
 
+static tide_description *description;
 static tide_layout *layout; /* CHUNKS chunks */
 
 static int make_layout(void **state)
 {
     (void)state;
-    const tide_layout_options options = {.chunk_bytes = 4096, .dtype = TIDE_DTYPE_FP32};
-    uint32_t param;
-    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(layout, &as_large, &param), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(layout, 0, "p", CHUNKS / 2 * 1024, &param), TIDE_OK);
-    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    const uint64_t elements = CHUNKS / 2 * 1024;
+    tide_param param;
+    assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &description), TIDE_OK);
+    assert_int_equal(tide_description_add_param(description, "p", &elements, 1, &as_large, &param), TIDE_OK);
+    assert_int_equal(tide_layout_create(description, 4096, &layout), TIDE_OK);
     assert_int_equal(tide_layout_chunk_count(layout), CHUNKS);
     return 0;
 }
@@ -56,6 +56,7 @@ static int destroy_layout(void **state)
 {
     (void)state;
     tide_layout_destroy(layout);
+    tide_description_destroy(description);
     return 0;
 }
 

@@ -38,7 +38,8 @@ static void make_values(family_fixture *r)
     }
     for (size_t i = 0; i < tide_model_param_count(config); i++) {
         const tide_param handle = tide_decoder_param_handle(r->model, i);
-        r->gradients[handle] = malloc(tide_param_elements(r->pool, handle) * sizeof(float));
+        r->gradients[handle] = malloc(
+            tide_description_param_elements(tide_decoder_description(r->model), handle) * sizeof(float));
         assert_non_null(r->gradients[handle]);
     }
     r->tokens = malloc((FAMILY_SEQUENCES * r->of->seq_len + 1) * sizeof *r->tokens);
@@ -62,17 +63,15 @@ void family_fixture_open(family_fixture *r, const family_case *of, bool recomput
                                         .kernels = tide_kernels_cpu()};
     tide_pool_options pool;
     tide_pool_options_default(&pool);
-    pool.dtype = TIDE_DTYPE_FP32;
     pool.chunk_bytes = 256 * 1024;
-    pool.nonmodel_bytes = tide_decoder_region_layout(&model).bytes;
     pool.threads = 1;
     pool.update = catch_gradients;
     pool.update_context = r;
-    pool.hazard_check = true;
-    pool.guard = true;
-    assert_ok(tide_pool_create(&pool, &r->pool));
-    assert_ok(tide_decoder_create(r->pool, &model, &r->model));
-    assert_ok(tide_pool_seal(r->pool));
+    pool.checks.hazard_check = true;
+    pool.checks.guard = true;
+    assert_ok(tide_decoder_create(&model, &r->model));
+    assert_ok(tide_pool_create(&pool, tide_decoder_description(r->model), &r->pool));
+    tide_decoder_attach(r->model, r->pool);
     make_values(r);
 }
 
@@ -107,7 +106,8 @@ double family_fixture_step(family_fixture *r)
     assert_ok(tide_pool_drain(r->pool));
     for (size_t i = 0; i < tide_model_param_count(&r->of->config); i++) {
         const tide_param handle = tide_decoder_param_handle(r->model, i);
-        assert_int_equal(r->caught[handle], tide_param_elements(r->pool, handle));
+        assert_int_equal(r->caught[handle],
+                         tide_description_param_elements(tide_decoder_description(r->model), handle));
     }
     return loss;
 }

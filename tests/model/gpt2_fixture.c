@@ -2,6 +2,7 @@
 
 #include "base/bf16.h"
 #include "base/fp16.h"
+#include "src/pool/device_factory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -70,7 +71,8 @@ static void make_values(gpt2_fixture *r)
         tide_model_param param;
         tide_model_param_describe(&r->config, i, &param);
         r->elements[i] = param.elements;
-        r->memory_elements[i] = tide_param_elements(r->pool, tide_decoder_param_handle(r->model, i));
+        r->memory_elements[i] = tide_description_param_elements(tide_decoder_description(r->model),
+                                                                tide_decoder_param_handle(r->model, i));
         r->values[i] = malloc(r->elements[i] * sizeof(float));
         r->gradients[i] = malloc(r->memory_elements[i] * sizeof(float));
         assert_true(r->values[i] && r->gradients[i]);
@@ -101,16 +103,15 @@ static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dty
                                         .kernels = kernels};
     tide_pool_options pool;
     tide_pool_options_default(&pool);
-    pool.dtype = dtype;
     pool.chunk_bytes = 256 * 1024;
-    pool.nonmodel_bytes = tide_decoder_region_layout(&model).bytes;
     pool.update = catch_gradients;
     pool.update_context = r;
-    pool.hazard_check = true;
-    pool.guard = true;
-    ok(tide_pool_create(&pool, &r->pool));
-    ok(tide_decoder_create(r->pool, &model, &r->model));
-    ok(tide_pool_seal(r->pool));
+    pool.checks.hazard_check = true;
+    pool.checks.guard = true;
+    tide_kernels_cpu_configure(tide_device_factory_threads(&pool));
+    ok(tide_decoder_create(&model, &r->model));
+    ok(tide_pool_create(&pool, tide_decoder_description(r->model), &r->pool));
+    tide_decoder_attach(r->model, r->pool);
     make_values(r);
     gpt2_fixture_set_values(r);
 }

@@ -66,19 +66,19 @@ static void options_that_only_the_host_device_has_are_refused_by_name(void **sta
 {
     (void)state;
     tide_device_options options = options_small();
-    options.hazard_check = true;
+    options.checks.hazard_check = true;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "hazard");
     options = options_small();
-    options.guard = true;
+    options.checks.guard = true;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "guard");
     options = options_small();
-    options.fault_handler = true;
+    options.checks.fault_handler = true;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "fault");
     options = options_small();
     options.link_bytes_per_second = 1e9;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "link");
     options = options_small();
-    options.delay_max_us = 10;
+    options.checks.delay_max_us = 10;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "delay");
 }
 
@@ -604,7 +604,7 @@ static void skipped_site_neither_waits_nor_asks(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
-    options.skip_wait_site = OTHER_SITE;
+    options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
     gate held = {0};
     atomic_int ran = 0;

@@ -192,7 +192,7 @@ static void skipped_wait_site_is_found_by_the_checker(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
-    options.skip_wait_site = OTHER_SITE;
+    options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
     tide_work fetch = work_of("fetch", 7), compute = work_on("compute", 3, &writes_slot_1);
     atomic_int ran = 0, *counter = &ran;
@@ -212,7 +212,7 @@ static void skipped_query_says_done_and_unmapping_in_use_is_found(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
-    options.skip_wait_site = OTHER_SITE;
+    options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
     gate hold = {0}, *held = &hold;
     tide_work compute = work_on("compute", 3, &writes_slot_1);
@@ -373,7 +373,7 @@ static void child_main(crash_step crash, int error_fd)
     (void)signal(SIGBUS, SIG_DFL);
     (void)dup2(error_fd, STDERR_FILENO);
     tide_device_options options = options_small();
-    options.fault_handler = true;
+    options.checks.fault_handler = true;
     fixture it = {0};
     if (tide_device_host_open(&options, &it.device) != TIDE_OK)
         _exit(99);
@@ -442,7 +442,7 @@ static void handler_there_before_is_there_again_afterwards(void **state)
     (void)state;
     struct sigaction before, during, after;
     tide_device_options options = options_small();
-    options.fault_handler = true;
+    options.checks.fault_handler = true;
     assert_int_equal(sigaction(SIGSEGV, NULL, &before), 0);
     fixture first = fixture_open(&options), second = fixture_open(&options);
     assert_int_equal(sigaction(SIGSEGV, NULL, &during), 0);
@@ -474,7 +474,7 @@ static tide_status life_open(fixture *it)
 {
     tide_device_options options = options_small();
 #ifndef TEST_ON_CUDA
-    options.fault_handler = true;
+    options.checks.fault_handler = true;
 #endif
     tide_status status = open_device(&options, &it->device);
     if (status == TIDE_OK)

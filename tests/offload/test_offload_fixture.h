@@ -53,8 +53,8 @@ static inline tide_device_options options_small(void)
         .chunk_bytes = CHUNK_BYTES,
         .threads = 1,
 #ifndef TEST_ON_CUDA /* only the host device checks the order of commands */
-        .hazard_check = true,
-        .guard = true,
+        .checks.hazard_check = true,
+        .checks.guard = true,
 #endif
     };
 }

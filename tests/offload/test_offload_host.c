@@ -56,7 +56,7 @@ static void options_out_of_range_are_refused(void **state)
     options.link_bytes_per_second = -1;
     expect_refused(options, "link bandwidth");
     options = options_small();
-    options.skip_wait_site = TIDE_WAIT_SITE_COUNT;
+    options.checks.skip_wait_site = TIDE_WAIT_SITE_COUNT;
     expect_refused(options, "wait site 64");
     options = options_small();
     options.fault_mask = 16;
@@ -622,8 +622,8 @@ static void link_goes_on_while_its_sender_sleeps_in(void **state)
     (void)state;
     tide_device_options options = options_small();
     options.link_bytes_per_second = 100.0 * CHUNK_BYTES;
-    options.delay_seed = 1;
-    options.delay_max_us = 10000;
+    options.checks.delay_seed = 1;
+    options.checks.delay_max_us = 10000;
     fixture it = fixture_open(&options);
     const uint64_t enough_ns = 500000000; /* if lateness added up: 600 ms */
     assert_in_range(copies_least_ns(&it, 40, enough_ns), 399000000, enough_ns);
@@ -975,8 +975,8 @@ static unsigned rounds_run(uint64_t delay_seed, uint32_t delay_max_us)
     gpu.delay_max_us = delay_max_us;
     fake_cudart_start(&gpu);
 #else
-    options.delay_seed = delay_seed;
-    options.delay_max_us = delay_max_us;
+    options.checks.delay_seed = delay_seed;
+    options.checks.delay_max_us = delay_max_us;
 #endif
     fixture it = fixture_open(&options);
     for (uint32_t slot = 0; slot < 3; slot++)
@@ -1132,8 +1132,8 @@ static void operations_may_be_called_from_any_thread(void **state)
     (void)state;
     tide_device_options options = options_small();
 #ifndef TEST_ON_CUDA
-    options.delay_seed = 11;
-    options.delay_max_us = 20;
+    options.checks.delay_seed = 11;
+    options.checks.delay_max_us = 20;
 #endif
     fixture it = fixture_open(&options);
     client clients[CLIENTS] = {

@@ -33,11 +33,11 @@ static void observer(void *context, const tide_observed *command)
 static tide_device_options options_null(span_log *log)
 {
     tide_device_options options = options_small();
-    options.flops_per_second = 1e9;
-    options.device_bytes_per_second = 1e9;
-    options.host_bytes_per_second = 5e8;
+    options.machine.flops_per_second = 1e9;
+    options.machine.device_bytes_per_second = 1e9;
+    options.machine.host_bytes_per_second = 5e8;
     options.link_bytes_per_second = CHUNK_BYTES * 500.0;
-    options.map_ns = MS;
+    options.machine.map_ns = MS;
     if (log != NULL) {
         options.observer = observer;
         options.observer_context = log;
@@ -148,8 +148,8 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
     span_log log = {0};
     fixture it = null_fixture(&log);
     tide_device_options machine = options_null(NULL);
-    machine.link_out_bytes_per_second = CHUNK_BYTES * 250.0;
-    machine.unmap_ns = 5 * MS;
+    machine.machine.link_out_bytes_per_second = CHUNK_BYTES * 250.0;
+    machine.machine.unmap_ns = 5 * MS;
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST); /* enqueued before the machine changes, so it takes 2 ms */
     assert_ok(tide_device_null_imitate(it.device, &machine));
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
@@ -158,7 +158,7 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
     assert_int_equal(now_ms(&it), 1);
     assert_ok(it.ops->unmap(it.device, 0, place(&it, 2)));
     assert_int_equal(now_ms(&it), 6);
-    machine.host_bytes_per_second = -1;
+    machine.machine.host_bytes_per_second = -1;
     assert_int_equal(tide_device_null_imitate(it.device, &machine), TIDE_ERROR_ARGUMENT);
     launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6);
     it.ops->synchronize(it.device);

@@ -5,7 +5,7 @@
 #include "src/perf/slowdown.h"
 #include "src/perf/tune.h"
 #include "src/pool/course.h"
-#include "src/pool/watch.h"
+#include "src/pool/inspect.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"
 #include "tests/support/test_thin.h"
@@ -864,7 +864,7 @@ static void optimizers_go_by_their_own_rates(void **state)
         assert_true(
             is_near(ns_of(clock, TIDE_STREAM_HOST, "product", 1e6, 1e6), 1e15 / cases[i].rate, 1e-12));
         assert_true(is_near(ns_of(clock, TIDE_STREAM_UPDATE, "product", 1e6, 1e6), 2e5 + 7, 1e-12));
-        assert_true(tide_machine_profile_clock_machine(clock).host_bytes_per_second == cases[i].rate);
+        assert_true(tide_machine_profile_clock_machine(clock).machine.host_bytes_per_second == cases[i].rate);
         assert_true(tide_machine_profile_clock_known(clock).seconds == 0);
         tide_machine_profile_clock_free(clock);
     }
@@ -901,7 +901,8 @@ static void slowdowns_are_the_machines_where_the_link_is_not_held_back(void **st
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
         tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, links[i]);
         const tide_device_options machine = tide_machine_profile_clock_machine(clock);
-        assert_true(machine.link_bytes_per_second == 10e9 && machine.link_out_bytes_per_second == 8e9);
+        assert_true(machine.link_bytes_per_second == 10e9 &&
+                    machine.machine.link_out_bytes_per_second == 8e9);
         for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
             for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
                 if ((set & 1u << stream) != 0)
@@ -923,7 +924,7 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
         clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of the rate in, half of the rate out */
     const tide_device_options machine = tide_machine_profile_clock_machine(clock);
     const tide_slowdowns *held = machine.slowdowns;
-    assert_true(machine.link_bytes_per_second == 4e9 && machine.link_out_bytes_per_second == 4e9);
+    assert_true(machine.link_bytes_per_second == 4e9 && machine.machine.link_out_bytes_per_second == 4e9);
     for (unsigned set = 1; set <= streams_all(); set++)
         for (int i = 0; i < STREAMS; i++) {
             if ((set & ~streams_all()) != 0 || (set & 1u << streams[i]) == 0)
@@ -977,12 +978,12 @@ static tide_trainer_options random_options(void)
     options.batch_tokens = (uint64_t)options.seq_len * parts * micro + (draw(25) == 0);
     options.recompute = (tide_recompute)draw(3);
     options.pool.placement = (tide_placement)draw(3);
-    options.pool.dtype = (tide_dtype)draw(3);
+    options.dtype = (tide_dtype)draw(3);
     options.pool.prefetch = draw(2) == 0;
     options.pool.chunk_bytes = 256 * KIB << draw(5);
     options.pool.device_memory_bytes = draw(2) == 0 ? 0 : (tight ? 2 * MIB : 12 * MIB) + draw(100 * MIB);
     options.pool.host_memory_bytes = draw(2) == 0 ? 0 : (tight ? 4 * MIB : 64 * MIB) + draw(100 * MIB);
-    options.free_memory_bytes = (tight ? 32 * MIB : 160 * MIB) + draw(512 * MIB);
+    options.pool.free_memory_bytes = (tight ? 32 * MIB : 160 * MIB) + draw(512 * MIB);
     for (int i = 0; i < 2 && draw(4) == 0; i++) {
         freeze[i] = patterns[draw(sizeof patterns / sizeof patterns[0])];
         options.freeze = freeze;

@@ -355,7 +355,6 @@ static void draw_machine(pool_case *c)
     static const uint64_t staging[] = {0, 512, 3000, 100000};
     tide_pool_options *options = &c->options;
     tide_pool_options_default(options);
-    options->dtype = c->model.dtype;
     options->chunk_bytes = pool_chance(c, 75) ? 256 * KIB : 512 * KIB;
     options->staging_bytes = staging[pool_random(c, 4)];
     options->prefetch = pool_chance(c, 75);
@@ -365,10 +364,10 @@ static void draw_machine(pool_case *c)
 #ifdef __SANITIZE_THREAD__
     options->threads = 1; /* ThreadSanitizer can't see the synchronization in OpenMP's own threads */
 #endif
-    options->hazard_check = pool_chance(c, 40);
-    options->guard = pool_chance(c, 40);
-    options->delay_seed = pool_random(c, 1 << 30);
-    options->delay_max_us = pool_chance(c, 30) ? 1 + (uint32_t)pool_random(c, 200) : 0;
+    options->checks.hazard_check = pool_chance(c, 40);
+    options->checks.guard = pool_chance(c, 40);
+    options->checks.delay_seed = pool_random(c, 1 << 30);
+    options->checks.delay_max_us = pool_chance(c, 30) ? 1 + (uint32_t)pool_random(c, 200) : 0;
     if (pool_chance(c, 25)) {
         options->trace = trace;
         options->trace_context = c;
@@ -380,35 +379,40 @@ static void draw_machine(pool_case *c)
     }
 }
 
-static void register_all(pool_case *c)
+static void describe(pool_case *c)
 {
     char name[16];
     uint32_t number;
+    pool_expect(c, "tide_description_create",
+                tide_description_create(c->model.dtype, c->nonmodel_bytes, &c->description), TIDE_OK);
     for (uint32_t i = 0; i < c->model.param_count; i++) {
         const uint64_t elements = c->model.params[i].elements, half = elements / 2;
         const uint64_t shapes[2][2] = {{elements, 1}, {2, half}};
         snprintf(name, sizeof name, "p%u", i);
-        pool_expect(c, "tide_param_register",
-                    tide_param_register(c->pool, name, shapes[elements % 2 == 0], 2,
-                                        &c->model.params[i].of_class, &number),
+        pool_expect(c, "tide_description_add_param",
+                    tide_description_add_param(c->description, name, shapes[elements % 2 == 0], 2,
+                                               &c->model.params[i].of_class, &number),
                     TIDE_OK);
     }
     for (uint32_t i = 0; i < c->model.activation_count; i++) {
         const ref_activation *activation = &c->model.activations[i];
         snprintf(name, sizeof name, "c%u", i);
-        pool_expect(
-            c, "tide_activation_register",
-            tide_activation_register(c->pool, name, activation->parts, activation->part_bytes, &number),
-            TIDE_OK);
+        pool_expect(c, "tide_description_add_activation",
+                    tide_description_add_activation(c->description, name, activation->parts,
+                                                    activation->part_bytes, &number),
+                    TIDE_OK);
     }
     for (uint32_t i = 0; i < c->model.op_count; i++)
-        pool_expect(c, "tide_op_register", tide_op_register(c->pool, &c->model.ops[i].description, &number),
-                    TIDE_OK);
+        pool_expect(c, "tide_description_add_op",
+                    tide_description_add_op(c->description, &c->model.ops[i].description, &number), TIDE_OK);
 }
 
-static void plan(pool_case *c, uint64_t device_bytes, tide_pool_plan *plan)
+/* Plans with the case's options. */
+static tide_pool_plan plan(const pool_case *c)
 {
-    pool_expect(c, "tide_pool_plan_get", tide_pool_plan_get(c->pool, device_bytes, plan), TIDE_OK);
+    tide_pool_plan plan;
+    pool_expect(c, "tide_pool_plan_make", tide_pool_plan_make(&c->options, c->description, &plan), TIDE_OK);
+    return plan;
 }
 
 static uint64_t model_bytes(const pool_case *c)
@@ -429,10 +433,11 @@ static void refuse_one_byte_less(pool_case *c, uint64_t device, uint64_t host, b
 {
     if (!pool_chance(c, 30))
         return;
-    pool_expect(c, "tide_pool_set_budgets",
-                tide_pool_set_budgets(c->pool, device - of_device, host - !of_device), TIDE_OK);
-    pool_expect(c, "tide_pool_seal with a byte less than the least", tide_pool_seal(c->pool),
-                TIDE_ERROR_BUDGET);
+    tide_pool_options options = c->options;
+    options.device_memory_bytes = device - of_device;
+    options.host_memory_bytes = host - !of_device;
+    pool_expect(c, "tide_pool_create with a byte less than the least",
+                tide_pool_create(&options, c->description, &c->pool), TIDE_ERROR_BUDGET);
     pool_events[EVENT_REFUSED_BUDGETS]++;
 }
 
@@ -440,20 +445,30 @@ static void refuse_one_byte_less(pool_case *c, uint64_t device, uint64_t host, b
  * same way. */
 static void budget(pool_case *c)
 {
-    tide_pool_plan at_least, chosen;
-    plan(c, 0, &at_least);
+    const tide_pool_plan at_least = plan(c);
     const uint64_t device = between(c, at_least.least_device_bytes, at_least.full_device_bytes);
-    plan(c, device, &chosen);
+    c->options.device_memory_bytes = device;
+    const tide_pool_plan chosen = plan(c);
     const uint64_t host = between(c, chosen.least_host_bytes, chosen.full_host_bytes);
     if (device == at_least.least_device_bytes)
         refuse_one_byte_less(c, device, host + 64 * KIB * KIB, true);
     if (host == chosen.least_host_bytes)
         refuse_one_byte_less(c, device, host, false);
+    c->options.host_memory_bytes = host;
     c->least = device == at_least.least_device_bytes && host == chosen.least_host_bytes;
     pool_events[EVENT_AT_THE_LEAST] += c->least;
-    pool_expect(c, "tide_pool_set_budgets", tide_pool_set_budgets(c->pool, device, host), TIDE_OK);
-    pool_expect(c, "tide_pool_seal", tide_pool_seal(c->pool), TIDE_OK);
-    plan(c, 0, &c->plan);
+}
+
+static void make_pool(pool_case *c)
+{
+    pool_expect(c, "tide_pool_create", tide_pool_create(&c->options, c->description, &c->pool), TIDE_OK);
+    pool_expect(c, "tide_pool_plan_get", tide_pool_plan_get(c->pool, &c->plan), TIDE_OK);
+    const tide_pool_plan planned = plan(c);
+    pool_expect_true(c, "the pool's plan is the one made without it",
+                     planned.device_memory_bytes == c->plan.device_memory_bytes &&
+                         planned.host_memory_bytes == c->plan.host_memory_bytes &&
+                         planned.device_slots == c->plan.device_slots &&
+                         planned.host_slots == c->plan.host_slots);
     pool_expect_true(c, "the plan counts the model's bytes", c->plan.model_bytes == model_bytes(c));
 }
 
@@ -477,7 +492,7 @@ static void make_buffers(pool_case *c)
         most = c->model.params[i].elements > most ? c->model.params[i].elements : most;
     for (int i = 0; i < 3; i++)
         assert_non_null(c->buffers[i] = calloc(most, sizeof(float)));
-    assert_non_null(c->region = calloc(1, c->options.nonmodel_bytes));
+    assert_non_null(c->region = calloc(1, c->nonmodel_bytes));
 }
 
 void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
@@ -488,15 +503,15 @@ void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
     c->giving_up_in = REF_NONE;
     c->paired = pool_chance(c, 25);
     draw_model(c);
-    const uint64_t scenario = next(&c->random), nonmodel_bytes = 1 + pool_random(c, REGION_BYTES_MOST);
+    const uint64_t scenario = next(&c->random);
+    c->nonmodel_bytes = 1 + pool_random(c, REGION_BYTES_MOST);
     c->random += variant;
     draw_machine(c);
-    c->options.nonmodel_bytes = nonmodel_bytes;
     assert_true(ref_create_values(&c->model));
     make_buffers(c);
-    pool_expect(c, "tide_pool_create", tide_pool_create(&c->options, &c->pool), TIDE_OK);
-    register_all(c);
+    describe(c);
     budget(c);
+    make_pool(c);
     set_values(c);
     c->random = scenario;
 }
@@ -504,6 +519,7 @@ void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant)
 void pool_case_destroy(pool_case *c)
 {
     tide_pool_destroy(c->pool);
+    tide_description_destroy(c->description);
     pool_events[EVENT_TRACED] += atomic_load(&c->traced);
     for (int i = 0; i < 3; i++)
         free(c->buffers[i]);

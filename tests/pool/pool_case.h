@@ -55,8 +55,10 @@ typedef struct pool_case {
     bool paired;      /* both pools must act alike, so the case avoids calls whose outcome depends on time */
     uint64_t random;  /* state of the random number generator for the calls */
     reference_pool model;
+    tide_description *description;
     tide_pool *pool;
     tide_pool_options options;
+    uint64_t nonmodel_bytes;
     tide_pool_plan plan;
     bool least;
     char *region; /* copy of the bytes that tide_region must hold [nonmodel_bytes] */
@@ -96,8 +98,8 @@ void pool_case_fail(const pool_case *c, const char *format, ...) TIDE_PRINTF(2, 
 void pool_expect(const pool_case *c, const char *call, tide_status got, tide_status wanted);
 void pool_expect_true(const pool_case *c, const char *what, bool is_true);
 
-/* Draw the model from the seed and the machine from seed and variant. Then make the pool: register all,
- * choose budgets, seal, and set all values. */
+/* Draw the model from the seed and the machine from seed and variant. Then describe the model, choose
+ * budgets, make the pool, and set all values. */
 void pool_case_create(pool_case *c, uint64_t seed, uint32_t variant);
 void pool_case_destroy(pool_case *c);
 /* Wait a little until the next update has begun. Works only with the case's own optimizer. */

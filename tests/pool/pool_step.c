@@ -30,14 +30,14 @@ static uint32_t draw_seed(pool_case *c)
 
 static void draw_range(pool_case *c, uint64_t *first, uint64_t *bytes)
 {
-    *first = pool_random(c, c->options.nonmodel_bytes);
-    *bytes = pool_random(c, c->options.nonmodel_bytes - *first + 1);
+    *first = pool_random(c, c->nonmodel_bytes);
+    *bytes = pool_random(c, c->nonmodel_bytes - *first + 1);
 }
 
 void pool_region_write(pool_case *c)
 {
     char *region = tide_region(c->pool);
-    uint64_t first = 0, bytes = c->options.nonmodel_bytes;
+    uint64_t first = 0, bytes = c->nonmodel_bytes;
     if (c->region_known)
         draw_range(c, &first, &bytes);
     ref_pattern(draw_seed(c), 0, c->region + first, bytes);
@@ -64,7 +64,7 @@ static void fill_region(pool_case *c, const void *from, const void *model, uint6
     ref_fill_args args = {.to = tide_region(c->pool), .from = from, .seed = draw_seed(c)};
     if (!c->region_known || (from != NULL && model == NULL))
         return;
-    args.bytes = bytes < c->options.nonmodel_bytes ? bytes : c->options.nonmodel_bytes;
+    args.bytes = bytes < c->nonmodel_bytes ? bytes : c->nonmodel_bytes;
     if (model != NULL)
         memcpy(c->region, model, args.bytes);
     else
@@ -106,7 +106,7 @@ static void refuse_in_op(pool_case *c)
 
 static void refuse_in_step(pool_case *c)
 {
-    const size_t too_many = c->options.nonmodel_bytes + 1;
+    const size_t too_many = c->nonmodel_bytes + 1;
     char *region = tide_region(c->pool);
     tide_step_result result;
     float value;
@@ -373,7 +373,7 @@ static bool play_or_be_refused(pool_case *c, tide_op op)
 
 static bool play_ops(pool_case *c)
 {
-    /* below 45: as registered; below 65: some left out; else random */
+    /* below 45: as added; below 65: some left out; else random */
     const uint64_t order = c->skips_to_come > 0 ? 0 : pool_random(c, 100);
     const uint32_t count = order < 65 ? c->model.op_count : (uint32_t)pool_random(c, 2 * c->model.op_count);
     for (uint32_t i = 0; i < count; i++) {
@@ -386,7 +386,7 @@ static bool play_ops(pool_case *c)
 }
 
 /* If a gradient is open, the pool refuses step end. Run the ops that close the open gradients in the order
- * in which they were registered, which the pool always allows. */
+ * in which they were added, which the pool always allows. */
 static bool close_gradients(pool_case *c)
 {
     if (ref_step_may_end(&c->model))

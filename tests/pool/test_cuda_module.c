@@ -221,8 +221,8 @@ static pool_fixture_options gpu_options(void)
     pool_fixture_options options = pool_fixture_options_default();
     options.pool.device = "cuda:0";
     options.pool.chunk_bytes = CHUNK_BYTES;
-    options.pool.hazard_check = false;
-    options.pool.guard = false;
+    options.pool.checks.hazard_check = false;
+    options.pool.checks.guard = false;
     return options;
 }
 
@@ -246,7 +246,7 @@ static void create_checked(char text[TEXT_BYTES])
 {
     pool_fixture fixture;
     pool_fixture_options options = gpu_options();
-    options.pool.hazard_check = true;
+    options.pool.checks.hazard_check = true;
     said(pool_fixture_create(&options, &fixture), text);
 }
 
@@ -286,7 +286,7 @@ static void plan(char text[TEXT_BYTES])
     tide_pool_plan made;
     const pool_fixture_options options = gpu_options();
     const tide_status status = pool_fixture_create(&options, &fixture);
-    if (status != TIDE_OK || tide_pool_plan_get(fixture.pool, 0, &made) != TIDE_OK) {
+    if (status != TIDE_OK || tide_pool_plan_get(fixture.pool, &made) != TIDE_OK) {
         said(status, text);
         return;
     }

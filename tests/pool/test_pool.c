@@ -35,7 +35,7 @@ static outcome train(const pool_fixture_options *options, float clip_norm)
     tide_pool_counters counters;
     tide_pool_plan plan;
     assert_ok(tide_pool_counters_get(fixture.pool, &counters));
-    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
+    assert_ok(tide_pool_plan_get(fixture.pool, &plan));
     assert_true(counters.device_bytes_peak <= plan.device_memory_bytes);
     assert_true(counters.host_bytes_peak <= plan.host_memory_bytes);
     assert_int_equal(counters.device_allocations + counters.host_allocations, allocations);
@@ -61,7 +61,7 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
     for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
         for (int clip = 0; clip < 2; clip++) {
             pool_fixture_options options = pool_fixture_options_default();
-            options.pool.dtype = dtype;
+            options.dtype = dtype;
             const float clip_norm = clip == 0 ? 0.0F : 1.0F;
             const outcome reference = train(&options, clip_norm);
             assert_true(reference.norms[0] > 0);
@@ -89,8 +89,8 @@ static void adversarial_delays_change_nothing(void **state)
     options.device_share = 0.2;
     const outcome reference = train(&options, 1.0F);
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        options.pool.delay_seed = seed;
-        options.pool.delay_max_us = 300;
+        options.pool.checks.delay_seed = seed;
+        options.pool.checks.delay_max_us = 300;
         const outcome result = train(&options, 1.0F);
         assert_same(&reference, &result);
     }
@@ -180,7 +180,7 @@ static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
     pool_fixture fixture;
     tide_pool_plan plan;
     assert_ok(pool_fixture_create(&options, &fixture));
-    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
+    assert_ok(tide_pool_plan_get(fixture.pool, &plan));
     char op[16];
     snprintf(op, sizeof op, "op %s ", plan.largest_op);
     pool_fixture_destroy(&fixture);

@@ -29,13 +29,18 @@ static tide_step_result result_of(const pool_fixture *fixture)
     return result;
 }
 
-/* --- create and registration --- */
+/* --- description and create --- */
 
 static void refuse_option(const tide_pool_options *options, const char *name)
 {
+    tide_description *description;
     tide_pool *pool = NULL;
-    assert_refused(tide_pool_create(options, &pool), TIDE_ERROR_ARGUMENT, name);
+    tide_pool_plan plan;
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
+    assert_refused(tide_pool_plan_make(options, description, &plan), TIDE_ERROR_ARGUMENT, name);
+    assert_refused(tide_pool_create(options, description, &pool), TIDE_ERROR_ARGUMENT, name);
     assert_null(pool);
+    tide_description_destroy(description);
 }
 
 static void an_option_out_of_range_is_named_at_create(void **state)
@@ -49,14 +54,11 @@ static void an_option_out_of_range_is_named_at_create(void **state)
         refuse_option(&bad, "threads");
     }
     bad = good;
-    bad.delay_max_us = TIDE_DELAY_MAX_US + 1;
+    bad.checks.delay_max_us = TIDE_DELAY_MAX_US + 1;
     refuse_option(&bad, "delay_max_us");
     bad = good;
     bad.staging_bytes = UINT64_MAX;
     refuse_option(&bad, "staging_bytes");
-    bad = good;
-    bad.nonmodel_bytes = UINT64_MAX;
-    refuse_option(&bad, "nonmodel_bytes");
     const double rates[] = {-1, NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         bad = good;
@@ -68,56 +70,63 @@ static void an_option_out_of_range_is_named_at_create(void **state)
     }
 }
 
-static tide_status register_shape(tide_pool *pool, const char *name, uint64_t a, uint64_t b)
+static tide_status add_shape(tide_description *description, const char *name, uint64_t a, uint64_t b)
 {
     const uint64_t shape[] = {a, b};
     tide_param param;
-    return tide_param_register(pool, name, shape, 2, NULL, &param);
+    return tide_description_add_param(description, name, shape, 2, NULL, &param);
 }
 
-static void a_param_or_activation_that_is_too_large_is_told_so_when_it_is_registered(void **state)
+static void a_param_or_activation_that_is_too_large_is_told_so_when_it_is_added(void **state)
 {
     (void)state;
-    const tide_pool_options options = pool_fixture_options_default().pool;
     const uint64_t much = UINT64_C(1) << 40, half = UINT64_C(1) << 47;
-    tide_pool *pool;
+    tide_description *description = NULL;
     tide_activation number;
-    assert_ok(tide_pool_create(&options, &pool));
-    assert_refused(register_shape(pool, "w", 3, 0), TIDE_ERROR_ARGUMENT, "dimension 1 is 0");
-    assert_refused(register_shape(pool, "w", much, much), TIDE_ERROR_ARGUMENT,
+    assert_refused(tide_description_create((tide_dtype)3, 0, &description), TIDE_ERROR_ARGUMENT, "dtype 3");
+    assert_refused(tide_description_create(TIDE_DTYPE_BF16, (UINT64_C(1) << 50) + 1, &description),
+                   TIDE_ERROR_ARGUMENT, "nonmodel_bytes");
+    assert_null(description);
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
+    assert_refused(add_shape(description, "w", 3, 0), TIDE_ERROR_ARGUMENT, "dimension 1 is 0");
+    assert_refused(add_shape(description, "w", much, much), TIDE_ERROR_ARGUMENT,
                    "dimension 1 is 1099511627776, too");
-    assert_ok(register_shape(pool, "w", half, 1));
-    assert_refused(register_shape(pool, "w", 1, 1), TIDE_ERROR_ARGUMENT,
+    assert_ok(add_shape(description, "w", half, 1));
+    assert_refused(add_shape(description, "w", 1, 1), TIDE_ERROR_ARGUMENT,
                    "param w: there is one of this name");
-    assert_refused(register_shape(pool, "v", half, 2), TIDE_ERROR_ARGUMENT, "param v");
-    assert_int_equal(tide_param_elements(pool, 0), half);
-    assert_int_equal(tide_param_elements(pool, 1), 0); /* the refused shape was not registered */
-    assert_refused(tide_activation_register(pool, "s", 1 << 20, UINT64_C(1) << 31, &number),
+    assert_refused(add_shape(description, "v", half, 2), TIDE_ERROR_ARGUMENT, "param v");
+    assert_int_equal(tide_description_param_elements(description, 0), half);
+    assert_int_equal(tide_description_param_elements(description, 1),
+                     0); /* the refused shape was not added */
+    assert_refused(tide_description_add_activation(description, "s", 1 << 20, UINT64_C(1) << 31, &number),
                    TIDE_ERROR_ARGUMENT, "activation s");
-    assert_refused(tide_activation_register(pool, "s", (1 << 20) + 1, 1, &number), TIDE_ERROR_ARGUMENT,
-                   "2^20");
-    assert_refused(tide_activation_register(pool, "s", 0, 1, &number), TIDE_ERROR_ARGUMENT, "0 parts");
+    assert_refused(tide_description_add_activation(description, "s", (1 << 20) + 1, 1, &number),
+                   TIDE_ERROR_ARGUMENT, "2^20");
+    assert_refused(tide_description_add_activation(description, "s", 0, 1, &number), TIDE_ERROR_ARGUMENT,
+                   "0 parts");
     /* activations and params may have the same name */
-    assert_ok(tide_activation_register(pool, "w", 2, 1, &number));
-    assert_refused(tide_activation_register(pool, "w", 2, 1, &number), TIDE_ERROR_ARGUMENT, "there is one");
-    tide_pool_destroy(pool);
+    assert_ok(tide_description_add_activation(description, "w", 2, 1, &number));
+    assert_refused(tide_description_add_activation(description, "w", 2, 1, &number), TIDE_ERROR_ARGUMENT,
+                   "there is one");
+    tide_description_destroy(description);
 }
 
-/* Each op below is wrong in one way. The correct one registered afterwards is still number 0, and the pool
- * can be sealed. */
-static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
+/* Each op below is wrong in one way. The correct one added afterwards is still number 0, and a pool can
+ * be made. */
+static void an_op_that_is_wrong_is_refused_when_it_is_added(void **state)
 {
     (void)state;
     enum { READ = TIDE_ACCESS_READ, GRAD = TIDE_ACCESS_GRAD, WRITE = TIDE_ACCESS_WRITE };
     const tide_pool_options options = pool_fixture_options_default().pool;
     const uint64_t elements = 10;
+    tide_description *description;
     tide_pool *pool;
     tide_param param;
     tide_activation activation;
     tide_op op;
-    assert_ok(tide_pool_create(&options, &pool));
-    assert_ok(tide_param_register(pool, "w", &elements, 1, NULL, &param));
-    assert_ok(tide_activation_register(pool, "s", 2, 4, &activation));
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
+    assert_ok(tide_description_add_param(description, "w", &elements, 1, NULL, &param));
+    assert_ok(tide_description_add_activation(description, "s", 2, 4, &activation));
     const tide_use read = {param, READ}, write = {activation, WRITE}, unknown = {7, READ}, none = {param, 0},
                    overwrite = {param, READ | TIDE_ACCESS_OVERWRITE},
                    part = {activation, WRITE | TIDE_ACCESS_OVERWRITE};
@@ -149,12 +158,14 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
         {{.name = "o", .workspace_bytes = UINT64_MAX}, "workspace"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_refused(tide_op_register(pool, &wrong[i].op, &op), TIDE_ERROR_ARGUMENT, wrong[i].words);
+        assert_refused(tide_description_add_op(description, &wrong[i].op, &op), TIDE_ERROR_ARGUMENT,
+                       wrong[i].words);
     const tide_op_description right = {.name = "o", .params = &read, .param_count = 1};
-    assert_ok(tide_op_register(pool, &right, &op));
+    assert_ok(tide_description_add_op(description, &right, &op));
     assert_int_equal(op, 0);
-    assert_ok(tide_pool_seal(pool));
+    assert_ok(tide_pool_create(&options, description, &pool));
     tide_pool_destroy(pool);
+    tide_description_destroy(description);
 }
 
 /* --- steps --- */
@@ -247,7 +258,7 @@ static void writes_and_reads_stay_inside_the_callers_bytes(void **state)
     for (int disturbed = 0; disturbed < 2; disturbed++) {
         pool_fixture fixture = pool_fixture_of(&options);
         char *region = tide_region(fixture.pool), bytes[8704];
-        const uint64_t own = options.pool.nonmodel_bytes;
+        const uint64_t own = FIXTURE_REGION_BYTES;
         memset(bytes, 0x7f, sizeof bytes);
         const tide_step_options step = pool_fixture_step_options(1);
         assert_ok(tide_step_begin(fixture.pool, &step));
@@ -485,8 +496,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_option_out_of_range_is_named_at_create),
-        cmocka_unit_test(a_param_or_activation_that_is_too_large_is_told_so_when_it_is_registered),
-        cmocka_unit_test(an_op_that_is_wrong_is_refused_when_it_is_registered),
+        cmocka_unit_test(a_param_or_activation_that_is_too_large_is_told_so_when_it_is_added),
+        cmocka_unit_test(an_op_that_is_wrong_is_refused_when_it_is_added),
         cmocka_unit_test(a_step_option_out_of_range_is_named_alone_with_its_range),
         cmocka_unit_test(an_optimizer_of_ones_own_gets_its_step_options_unlooked_at),
         cmocka_unit_test(an_update_count_that_would_wrap_is_refused),

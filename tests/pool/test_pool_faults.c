@@ -362,7 +362,7 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_poisons(
     sgd self = {0};
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
-    options.pool.dtype = TIDE_DTYPE_FP32;
+    options.dtype = TIDE_DTYPE_FP32;
     options.pool.update = sgd_update;
     options.pool.update_context = &self;
     options.state = (tide_state_format){1, {128}};
@@ -372,7 +372,7 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_poisons(
     for (int l = 0; l < FIXTURE_LAYERS; l++)
         all += fixture.elements[l];
     tide_pool_plan plan;
-    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
+    assert_ok(tide_pool_plan_get(fixture.pool, &plan));
     /* 4 bytes for the value and 4 for the master; this optimizer has no moments */
     assert_int_equal(plan.model_bytes, all * 8);
     assert_in_range(plan.space_bytes[TIDE_SPACE_STATE], all * 4,

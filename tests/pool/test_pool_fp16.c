@@ -15,7 +15,7 @@ static const float overflowing = 1 << 24;
 static pool_fixture_options options_of(tide_dtype dtype)
 {
     pool_fixture_options options = pool_fixture_options_default();
-    options.pool.dtype = dtype;
+    options.dtype = dtype;
     options.device_share = 0.3;
     return options;
 }
@@ -43,7 +43,7 @@ static void an_fp16_param_costs_14_bytes(void **state)
     pool_fixture fixture;
     tide_pool_plan plan;
     assert_ok(pool_fixture_create(&options, &fixture));
-    assert_ok(tide_pool_plan_get(fixture.pool, 0, &plan));
+    assert_ok(tide_pool_plan_get(fixture.pool, &plan));
     assert_int_equal(plan.model_bytes, 14 * plan.params);
     pool_fixture_destroy(&fixture);
 }
@@ -199,8 +199,8 @@ static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
 {
     pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
     options.pool.placement = TIDE_PLACEMENT_HOST;
-    options.pool.delay_max_us = delay_max_us;
-    options.pool.delay_seed = 5;
+    options.pool.checks.delay_max_us = delay_max_us;
+    options.pool.checks.delay_seed = 5;
     pool_fixture fixture;
     assert_ok(pool_fixture_create(&options, &fixture));
     fixture.loss_scale = 1024;

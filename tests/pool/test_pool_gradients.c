@@ -23,6 +23,7 @@ typedef struct op_of {
 } op_of;
 
 typedef struct fixture {
+    tide_description *description;
     tide_pool *pool;
     op_of ops[OPS_MAX];
     uint32_t op_count;
@@ -41,22 +42,17 @@ static tide_status add(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* A pool with `params` params of one element each. */
+/* Describe `params` params of one element each. */
 static fixture arrange(uint32_t params)
 {
     fixture it = {0};
-    tide_pool_options options;
-    tide_pool_options_default(&options);
-    options.chunk_bytes = 256 * 1024;
-    options.threads = 1;
-    options.hazard_check = options.guard = true;
-    assert_ok(tide_pool_create(&options, &it.pool));
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &it.description));
     for (uint32_t i = 0; i < params; i++) {
         char name[16];
         const uint64_t one = 1;
         tide_param param;
         snprintf(name, sizeof name, "p%u", i);
-        assert_ok(tide_param_register(it.pool, name, &one, 1, NULL, &param));
+        assert_ok(tide_description_add_param(it.description, name, &one, 1, NULL, &param));
         assert_int_equal(param, i);
     }
     return it;
@@ -69,7 +65,23 @@ static void add_op(fixture *it, const char *name, tide_pass pass, uint32_t use_c
     op->use_count = use_count;
     const tide_op_description description = {
         .name = name, .pass = pass, .params = uses, .param_count = use_count};
-    assert_ok(tide_op_register(it->pool, &description, &op->handle));
+    assert_ok(tide_description_add_op(it->description, &description, &op->handle));
+}
+
+static void make_pool(fixture *it)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = 256 * 1024;
+    options.threads = 1;
+    options.checks.hazard_check = options.checks.guard = true;
+    assert_ok(tide_pool_create(&options, it->description, &it->pool));
+}
+
+static void destroy(fixture *it)
+{
+    tide_pool_destroy(it->pool);
+    tide_description_destroy(it->description);
 }
 
 static void add_small_op(fixture *it, const char *name, tide_param param, uint32_t access)
@@ -138,7 +150,7 @@ static void check_one_rounding(uint32_t middle_access)
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "g1", 0, middle_access);
     add_small_op(&it, "g2", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     for (int step = 0; step < 2; step++) {
         begin(&it, 1);
         assert_ok(run(&it, 0, 1));
@@ -146,7 +158,7 @@ static void check_one_rounding(uint32_t middle_access)
         assert_ok(run(&it, 2, 1.0F / 256));
         assert_true(end(&it) == 1 + 2.0 / 256); /* bf16 can represent 1 + 1/128, but not 1 + 1/256 */
     }
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 static void a_gradient_of_several_ops_is_rounded_once(void **state)
@@ -163,7 +175,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "G1", 0, READ | GRAD);
     add_small_op(&it, "g2", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     begin(&it, 0);
     assert_ok(run(&it, 0, 4)); /* the step does not run op 1, G1 */
     assert_ok(run(&it, 2, 3));
@@ -175,7 +187,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     assert_ok(run(&it, 2, 1));
     assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
     assert_true(end(&it) == 7);
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 /* --- ops that overwrite a new gradient --- */
@@ -187,7 +199,7 @@ static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **
     add_small_op(&it, "g0", 0, OVERWRITES);
     add_small_op(&it, "g1", 0, OVERWRITES);
     add_op(&it, "g2", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, READ | OVERWRITES}});
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     assert_false(tide_param_gradient_is_new(it.pool, 0));
     for (int step = 0; step < 2; step++) {
         begin(&it, 1);
@@ -205,7 +217,7 @@ static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **
         assert_ok(tide_op_end(it.pool));
         assert_true(end(&it) == 10); /* the norm of (6, 8) */
     }
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void **state)
@@ -214,7 +226,7 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
     tide_step_result result;
     fixture it = arrange(2);
     add_op(&it, "g", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, OVERWRITES}});
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     begin(&it, 1);
     assert_ok(run(&it, 0, 1));
     assert_true(end(&it) == sqrt(2));
@@ -224,7 +236,7 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
     assert_ok(tide_step_end(it.pool));
     assert_ok(tide_step_result_get(it.pool, &result));
     assert_true(isnan(result.gradient_norm));
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 /* --- allowed and refused orders of ops --- */
@@ -235,7 +247,7 @@ static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
     fixture it = arrange(1);
     add_small_op(&it, "head", 0, READ | GRAD);
     add_small_op(&it, "embedding", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     begin(&it, 0);
     assert_ok(run(&it, 0, 1));
     assert_int_equal(tide_step_end(it.pool), TIDE_ERROR_STATE);
@@ -244,7 +256,7 @@ static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
         "step end: the gradient of param p0 waits for the end of op embedding, which has not run");
     assert_ok(run(&it, 1, 1));
     assert_true(end(&it) == 2);
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 /* Ops "a" and "b" make the gradient of p0, and b closes it. Ops "a" and "c" share p1, which c closes; c also
@@ -256,7 +268,7 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
     add_small_op(&it, "a", 1, GRAD);
     add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
     add_small_op(&it, "c", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     begin(&it, 0);
     assert_ok(run(&it, 0, 3)); /* the gradient of p1 is now open until b runs, and b reads p0 */
     assert_refused(
@@ -274,7 +286,7 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
         "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
         "param p0 stands in its place since op c ended");
     assert_true(end(&it) == 5); /* p1 has no gradient */
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
@@ -285,7 +297,7 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
     add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
     add_small_op(&it, "second", 0, READ | GRAD);
     add_op(&it, "evaluation", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     begin(&it, 0);
     for (uint32_t op = 0; op < 3; op++)
         assert_ok(run(&it, op, 1));
@@ -295,7 +307,7 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
     assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
     assert_ok(run(&it, 3, 0));
     assert_ok(tide_step_end(it.pool));
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 /* --- the results of a step --- */
@@ -306,7 +318,7 @@ static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
     fixture it = arrange(3);
     for (uint32_t i = 0; i < 3; i++)
         add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     tide_step_result result;
     begin(&it, 1);
     for (uint32_t op = 0; op < 3; op++)
@@ -322,7 +334,7 @@ static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
     assert_true(result.skipped && result.gradient_scale == 0);
     assert_int_equal(result.zero_gradients, 2);
     assert_true(master(&it, 0) == before);
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
@@ -330,7 +342,7 @@ static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(v
     (void)state;
     fixture it = arrange(1);
     add_small_op(&it, "g", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     tide_step_result result;
     assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
     begin(&it, 1);
@@ -345,7 +357,7 @@ static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(v
     assert_ok(run(&it, 0, 3));
     (void)tide_step_abort(it.pool); /* fails with "poisoned" if the update has begun */
     assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
-    tide_pool_destroy(it.pool);
+    destroy(&it);
 }
 
 static void a_step_is_counted_once_its_norm_is_known(void **state)
@@ -354,7 +366,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
     for (int clip = 0; clip < 2; clip++) {
         fixture it = arrange(1);
         add_small_op(&it, "g", 0, GRAD);
-        assert_ok(tide_pool_seal(it.pool));
+        make_pool(&it);
         for (uint64_t step = 0; step < 3; step++) {
             begin(&it, (float)clip);
             assert_int_equal(tide_update_count(it.pool), step);
@@ -367,7 +379,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
             assert_int_equal(tide_update_count(it.pool), step + 1);
             assert_ok(tide_step_end(it.pool));
         }
-        tide_pool_destroy(it.pool);
+        destroy(&it);
     }
 }
 
@@ -379,9 +391,10 @@ static void a_param_without_a_gradient_decays(void **state)
     const uint64_t one = 1;
     const float value = 2;
     tide_param decays;
-    assert_ok(tide_param_register(it.pool, "decays", &one, 1, &(tide_param_class){.decay = true}, &decays));
+    assert_ok(tide_description_add_param(it.description, "decays", &one, 1,
+                                         &(tide_param_class){.decay = true}, &decays));
     add_small_op(&it, "g", 0, GRAD);
-    assert_ok(tide_pool_seal(it.pool));
+    make_pool(&it);
     assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
     assert_ok(tide_param_set(it.pool, decays, TIDE_VALUE_MASTER, 0, 1, &value));
     tide_step_options options = step_of(0);
@@ -390,7 +403,22 @@ static void a_param_without_a_gradient_decays(void **state)
     assert_ok(tide_step_end(it.pool));
     assert_true(master(&it, 0) == 2);
     assert_true(master(&it, decays) == 2 - 0.5F * 0.5F * 2);
-    tide_pool_destroy(it.pool);
+    destroy(&it);
+}
+
+static void one_description_makes_pool_after_pool(void **state)
+{
+    (void)state;
+    fixture it = arrange(1);
+    add_small_op(&it, "g", 0, GRAD);
+    for (int i = 0; i < 2; i++) {
+        make_pool(&it);
+        begin(&it, 1);
+        assert_ok(run(&it, 0, 3));
+        assert_true(end(&it) == 3);
+        tide_pool_destroy(it.pool);
+    }
+    tide_description_destroy(it.description);
 }
 
 int main(void)
@@ -407,6 +435,7 @@ int main(void)
         cmocka_unit_test(the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up),
         cmocka_unit_test(a_step_is_counted_once_its_norm_is_known),
         cmocka_unit_test(a_param_without_a_gradient_decays),
+        cmocka_unit_test(one_description_makes_pool_after_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,7 +188,7 @@ static void check_call(call which, uint32_t pending, bool guard)
     pool_fixture fixture;
     gate held = {false, false};
     pool_fixture_options options = pool_fixture_options_default();
-    options.pool.guard = guard;
+    options.pool.checks.guard = guard;
     assert_ok(pool_fixture_create(&options, &fixture));
     step_up_to(&fixture, which);
     stream_fill(fixture.pool, &held, pending);
@@ -255,6 +255,7 @@ enum { CHUNK_BYTES = 256 * 1024, CHUNK_PARAMS = CHUNK_BYTES / 2, SMALL_PARAMS = 
 /* Params that follow each other in memory. One forward and one backward op read them all; the backward op
  * makes the gradients of the first ones. */
 typedef struct row_pool {
+    tide_description *description;
     tide_pool *pool;
     tide_param params[TIDE_HOST_RING_COMMANDS + 50];
     tide_op forward, backward;
@@ -266,7 +267,7 @@ static void row_op(row_pool *row, tide_pass pass, uint32_t count, uint32_t gradi
     for (uint32_t i = 0; i < count; i++)
         uses[i] = (tide_use){row->params[i], TIDE_ACCESS_READ | (i < gradients ? TIDE_ACCESS_GRAD : 0)};
     const tide_op_description described = {.name = "all", .pass = pass, .params = uses, .param_count = count};
-    assert_ok(tide_op_register(row->pool, &described, op));
+    assert_ok(tide_description_add_op(row->description, &described, op));
 }
 
 static tide_pool_options row_options(void)
@@ -275,8 +276,7 @@ static tide_pool_options row_options(void)
     tide_pool_options_default(&options);
     options.chunk_bytes = CHUNK_BYTES;
     options.threads = 1;
-    options.nonmodel_bytes = 4096;
-    options.hazard_check = true;
+    options.checks.hazard_check = true;
     return options;
 }
 
@@ -285,15 +285,15 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
                      uint64_t elements)
 {
     assert_true(count <= sizeof row->params / sizeof row->params[0]);
-    assert_ok(tide_pool_create(options, &row->pool));
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 4096, &row->description));
     for (uint32_t i = 0; i < count; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "p%u", i);
-        assert_ok(tide_param_register(row->pool, name, &elements, 1, NULL, &row->params[i]));
+        assert_ok(tide_description_add_param(row->description, name, &elements, 1, NULL, &row->params[i]));
     }
     row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
     row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);
-    assert_ok(tide_pool_seal(row->pool));
+    assert_ok(tide_pool_create(options, row->description, &row->pool));
     float *ones = malloc(elements * sizeof *ones);
     assert_non_null(ones);
     for (uint64_t i = 0; i < elements; i++)
@@ -301,6 +301,12 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
     for (uint32_t i = 0; i < count; i++)
         assert_ok(tide_param_set(row->pool, row->params[i], TIDE_VALUE_MASTER, 0, elements, ones));
     free(ones);
+}
+
+static void row_destroy(row_pool *row)
+{
+    tide_pool_destroy(row->pool);
+    tide_description_destroy(row->description);
 }
 
 static void row_run(const row_pool *row, tide_op op)
@@ -323,7 +329,7 @@ static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
     assert_ok(tide_step_begin(row.pool, &step));
     row_run(&row, row.forward);
     assert_ok(tide_step_end(row.pool));
-    tide_pool_destroy(row.pool);
+    row_destroy(&row);
 }
 
 /* The update of a param on the device and the copy of a param that the host has just set are both pending
@@ -336,8 +342,8 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     gate held = {false, false};
     tide_pool_options options = row_options();
     options.placement = TIDE_PLACEMENT_DEVICE;
-    options.delay_seed = 1;
-    options.delay_max_us = 30000;
+    options.checks.delay_seed = 1;
+    options.checks.delay_max_us = 30000;
     row_make(&row, &options, 20, 1, CHUNK_PARAMS);
     const tide_step_options step = pool_fixture_step_options(1);
     const float one = 1;
@@ -352,7 +358,7 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     atomic_store(&held.open, true);
     assert_ok(tide_op_end(row.pool));
     assert_ok(tide_step_abort(row.pool));
-    tide_pool_destroy(row.pool);
+    row_destroy(&row);
 }
 
 static void *end_main(void *argument)
@@ -384,7 +390,7 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_true(lock_was_free);
     assert_ok(tide_step_abort(row.pool));
-    tide_pool_destroy(row.pool);
+    row_destroy(&row);
 }
 
 /* Most params of this chunk get no gradient, and the update zeroes each of them with its own launch: more
@@ -419,7 +425,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(lock_was_free);
     assert_ok(tide_pool_drain(row.pool));
-    tide_pool_destroy(row.pool);
+    row_destroy(&row);
 }
 
 int main(void)

@@ -16,8 +16,9 @@ static void threads_are_the_processors_that_the_process_may_use(void **state)
 {
     (void)state;
     cpu_set_t all, one;
-    tide_pool_options options;
-    tide_pool *pool;
+    pool_fixture_options options = pool_fixture_options_default();
+    pool_fixture fixture;
+    options.pool.threads = 0;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     CPU_ZERO(&one);
     for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
@@ -25,29 +26,23 @@ static void threads_are_the_processors_that_the_process_may_use(void **state)
             CPU_SET(i, &one);
     }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    tide_pool_options_default(&options);
-    assert_ok(tide_pool_create(&options, &pool));
+    assert_ok(pool_fixture_create(&options, &fixture));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     assert_int_equal(tide_team_threads(), 1);
-    tide_pool_destroy(pool);
+    pool_fixture_destroy(&fixture);
 }
 
 /* --- default budgets --- */
 
-static tide_pool_plan plan_on_a_gpu_with(pool_fixture *fixture, uint64_t free_bytes, uint64_t device,
+static tide_pool_plan plan_on_a_gpu_with(const pool_fixture *fixture, uint64_t free_bytes, uint64_t device,
                                          uint64_t host)
 {
     tide_pool_plan plan;
-    tide_layout *layout;
-    tide_manager *manager;
-    const uint64_t before = fixture->pool->context.factory.available_bytes;
-    fixture->pool->context.factory.available_bytes = free_bytes;
-    assert_ok(
-        tide_pool_policy_build(fixture->pool, fixture->pool->context.options.chunk_bytes, &layout, &manager));
-    assert_ok(tide_pool_plan_make(fixture->pool, layout, manager, device, host, false, &plan));
-    fixture->pool->context.factory.available_bytes = before;
-    tide_manager_destroy(manager);
-    tide_layout_destroy(layout);
+    tide_pool_context context = fixture->pool->context;
+    context.factory.available_bytes = free_bytes;
+    context.options.device_memory_bytes = device;
+    context.options.host_memory_bytes = host;
+    assert_ok(tide_plan_make(&context, false, &plan));
     return plan;
 }
 

@@ -29,7 +29,7 @@ static void assert_untouched(fixture *r, const char *call)
     if (updates != r->updates && !(r->state == FIXTURE_ENDED && updates == r->updates + 1))
         fail_msg("%s, pool %s: %llu updates", call, fixture_state_name(r->state),
                  (unsigned long long)updates);
-    if (r->state != FIXTURE_SEALED)
+    if (r->state != FIXTURE_CREATED)
         return;
     fixture_read_values(r, values);
     if (memcmp(values, r->values, sizeof values) != 0)
@@ -87,76 +87,44 @@ static void judge(fixture *r, const char *call, tide_status status, bool right, 
         assert_untouched(r, #condition);                                                                     \
     } while (0)
 
+/* The pool's description is fixed in every state. */
+#define refuse_fixed(r, call)                                                                                \
+    do {                                                                                                     \
+        const tide_status status_of_call = (call);                                                           \
+        judge(r, #call, status_of_call, status_of_call == TIDE_ERROR_STATE, misused);                        \
+    } while (0)
+
 static bool is_open(const fixture *r)
 {
     return r->state == FIXTURE_STEP || r->state == FIXTURE_OP;
 }
 
-/* --- sections 1 to 4 of pool.h: options, the model, memory, values --- */
+/* --- description.h --- */
 
-static void misuse_options_default(fixture *r)
+static void misuse_description_create(fixture *r)
 {
-    tide_pool_options_default(NULL);
+    tide_description *d = NULL;
+    misuse_null(r, tide_description_create(TIDE_DTYPE_FP32, 0, NULL), "description");
+    misuse(r, tide_description_create((tide_dtype)-1, 0, &d), "dtype");
+    misuse(r, tide_description_create((tide_dtype)3, 0, &d), "dtype");
+    misuse(r, tide_description_create(TIDE_DTYPE_FP32, UINT64_MAX, &d), "nonmodel_bytes");
+    assert_null(d);
+}
+
+static void misuse_description_destroy(fixture *r)
+{
+    tide_description_destroy(NULL);
     holds(r, true);
 }
 
-static tide_status never_called(void *context, const tide_step_options *step, uint64_t update, float scale,
-                                const tide_update_segment *segments, uint32_t count)
+/* A description like the pool's, to which calls may still add. */
+static tide_description *description_open(void)
 {
-    (void)context, (void)step, (void)update, (void)scale, (void)segments, (void)count;
-    return tide_fail(TIDE_ERROR_INTERNAL, "an optimizer of a pool that was refused has run");
+    fixture other;
+    return fixture_describe(&other);
 }
 
-static void misuse_create(fixture *r)
-{
-    tide_pool *pool = NULL;
-    tide_pool_options good = fixture_options();
-    misuse_null(r, tide_pool_create(NULL, &pool), "options");
-    misuse_null(r, tide_pool_create(&good, NULL), "pool");
-    tide_pool_options bad;
-#define misuse_option(field, wrong, words)                                                                   \
-    do {                                                                                                     \
-        bad = good;                                                                                          \
-        bad.field = wrong;                                                                                   \
-        misuse(r, tide_pool_create(&bad, &pool), words);                                                     \
-    } while (0)
-    misuse_option(device, NULL, "device");
-    misuse_option(device, "", "device");
-    misuse_option(device, "cuda:", "device");
-    misuse_option(device, "cuda:4294967296", "device");
-    misuse_option(device, "moon", "moon");
-    misuse_option(chunk_bytes, 1, "chunk size");
-    misuse_option(chunk_bytes, UINT64_MAX, "chunk size");
-    misuse_option(dtype, (tide_dtype)-1, "dtype");
-    misuse_option(dtype, (tide_dtype)3, "dtype");
-    misuse_option(nonmodel_bytes, UINT64_MAX, "nonmodel_bytes");
-    misuse_option(staging_bytes, UINT64_MAX, "staging_bytes");
-    misuse_option(placement, (tide_placement)-1, "placement");
-    misuse_option(placement, (tide_placement)3, "placement");
-    misuse_option(threads, UINT32_MAX, "threads");
-    misuse_option(delay_max_us, UINT32_MAX, "delay_max_us");
-    misuse_option(skip_wait_site, UINT32_MAX, "wait site");
-    good.update = never_called;
-    misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
-    good.update = NULL;
-    const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
-    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        misuse_option(link_bytes_per_second, rates[i], "link_bytes_per_second");
-        misuse_option(machine.flops_per_second, rates[i], "flops_per_second");
-        misuse_option(machine.device_bytes_per_second, rates[i], "device_bytes_per_second");
-        misuse_option(machine.host_bytes_per_second, rates[i], "host_bytes_per_second");
-        misuse_option(machine.link_out_bytes_per_second, rates[i], "link_out_bytes_per_second");
-    }
-    assert_null(pool);
-}
-
-static void misuse_destroy(fixture *r)
-{
-    tide_pool_destroy(NULL);
-    holds(r, true);
-}
-
-static void misuse_param_register(fixture *r)
+static void misuse_add_param(fixture *r)
 {
     const uint64_t shape[4] = {1, 1, 1, 1}, none[2] = {1, 0}, most[2] = {UINT64_MAX, UINT64_MAX};
     const struct {
@@ -169,58 +137,51 @@ static void misuse_param_register(fixture *r)
         {{.state = {4, {128, 128, 128}}}, "4 planes"},
         {{.state = {UINT32_MAX, {128, 128, 128}}}, "4294967295 planes"},
         {{.state = {3, {128, 128, 0}}}, "plane 2 of its state has 0 bytes"},
-        {{.state = {1, {UINT32_MAX}}}, "plane 0 of its state has 4294967295 bytes"},
-        {{.state = {2, {128, 64}}}, "plane 1 of its state has 64 bytes"},
-        {{.state = {1, {128}}}, "options.update"},
-        {{.state = {2, {128, 128}}}, "options.update"},
     };
-    const bool here = r->state < FIXTURE_SEALED;
-    tide_param param = 77;
-    misuse_null(r, tide_param_register(NULL, "p", shape, 1, NULL, &param), "pool");
-    misuse_null(r, tide_param_register(r->pool, NULL, shape, 1, NULL, &param), "name");
-    misuse_null(r, tide_param_register(r->pool, "p", NULL, 1, NULL, &param), "shape");
-    misuse_null(r, tide_param_register(r->pool, "p", shape, 1, NULL, NULL), "param");
-    misuse_here(r, here, tide_param_register(r->pool, "", shape, 1, NULL, &param), "name");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 0, NULL, &param), "0 dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 5, NULL, &param), "5 dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, UINT32_MAX, NULL, &param), "dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", none, 2, NULL, &param), "dimension 1 is 0");
-    misuse_here(r, here, tide_param_register(r->pool, "p", most, 1, NULL, &param), "too large");
-    misuse_here(r, here, tide_param_register(r->pool, "p", most, 2, NULL, &param), "too large");
+    tide_description *d = description_open();
+    tide_param p = 77;
+    misuse_null(r, tide_description_add_param(NULL, "p", shape, 1, NULL, &p), "description");
+    misuse_null(r, tide_description_add_param(d, NULL, shape, 1, NULL, &p), "name");
+    misuse_null(r, tide_description_add_param(d, "p", NULL, 1, NULL, &p), "shape");
+    misuse_null(r, tide_description_add_param(d, "p", shape, 1, NULL, NULL), "param");
+    misuse(r, tide_description_add_param(d, "", shape, 1, NULL, &p), "name");
+    misuse(r, tide_description_add_param(d, "large", shape, 1, NULL, &p), "one of this name");
+    misuse(r, tide_description_add_param(d, "p", shape, 0, NULL, &p), "0 dimensions");
+    misuse(r, tide_description_add_param(d, "p", shape, 5, NULL, &p), "5 dimensions");
+    misuse(r, tide_description_add_param(d, "p", shape, UINT32_MAX, NULL, &p), "dimensions");
+    misuse(r, tide_description_add_param(d, "p", none, 2, NULL, &p), "dimension 1 is 0");
+    misuse(r, tide_description_add_param(d, "p", most, 1, NULL, &p), "too large");
+    misuse(r, tide_description_add_param(d, "p", most, 2, NULL, &p), "too large");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        misuse_here(r, here, tide_param_register(r->pool, "p", shape, 1, &wrong[i].of_class, &param),
-                    wrong[i].words);
-    if (r->state > FIXTURE_CREATED)
-        misuse_here(r, here, tide_param_register(r->pool, "large", shape, 1, NULL, &param),
-                    "one of this name");
-    if (!here)
-        out_of_place(r, tide_param_register(r->pool, "p", shape, 4, NULL, &param));
-    holds(r, param == 77 && !tide_param_find(r->pool, "p", &param));
+        misuse(r, tide_description_add_param(d, "p", shape, 1, &wrong[i].of_class, &p), wrong[i].words);
+    refuse_fixed(r, tide_description_add_param(r->description, "p", shape, 4, NULL, &p));
+    holds(r, p == 77 && !tide_description_find_param(d, "p", &p));
+    holds(r, !tide_description_find_param(r->description, "p", &p));
+    tide_description_destroy(d);
 }
 
-static void misuse_activation_register(fixture *r)
+static void misuse_add_activation(fixture *r)
 {
-    const bool here = r->state < FIXTURE_SEALED;
+    tide_description *d = description_open();
     tide_activation c = 77;
-    misuse_null(r, tide_activation_register(NULL, "c", 1, 1, &c), "pool");
-    misuse_null(r, tide_activation_register(r->pool, NULL, 1, 1, &c), "name");
-    misuse_null(r, tide_activation_register(r->pool, "c", 1, 1, NULL), "activation");
-    misuse_here(r, here, tide_activation_register(r->pool, "", 1, 1, &c), "name");
-    misuse_here(r, here, tide_activation_register(r->pool, "c", 0, 1, &c), "activation c");
-    misuse_here(r, here, tide_activation_register(r->pool, "c", UINT32_MAX, 1, &c), "activation c");
-    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, 0, &c), "activation c");
-    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, UINT64_MAX, &c), "activation c");
-    misuse_here(r, here, tide_activation_register(r->pool, "c", 1 << 20, UINT64_MAX, &c), "activation c");
-    if (r->state > FIXTURE_CREATED)
-        misuse_here(r, here, tide_activation_register(r->pool, "saved", 1, 1, &c), "one of this name");
-    if (!here)
-        out_of_place(r, tide_activation_register(r->pool, "c", 1, 1, &c));
+    misuse_null(r, tide_description_add_activation(NULL, "c", 1, 1, &c), "description");
+    misuse_null(r, tide_description_add_activation(d, NULL, 1, 1, &c), "name");
+    misuse_null(r, tide_description_add_activation(d, "c", 1, 1, NULL), "activation");
+    misuse(r, tide_description_add_activation(d, "", 1, 1, &c), "name");
+    misuse(r, tide_description_add_activation(d, "saved", 1, 1, &c), "one of this name");
+    misuse(r, tide_description_add_activation(d, "c", 0, 1, &c), "activation c");
+    misuse(r, tide_description_add_activation(d, "c", UINT32_MAX, 1, &c), "activation c");
+    misuse(r, tide_description_add_activation(d, "c", 1, 0, &c), "activation c");
+    misuse(r, tide_description_add_activation(d, "c", 1, UINT64_MAX, &c), "activation c");
+    misuse(r, tide_description_add_activation(d, "c", 1 << 20, UINT64_MAX, &c), "activation c");
+    refuse_fixed(r, tide_description_add_activation(r->description, "c", 1, 1, &c));
     assert_int_equal(c, 77);
+    tide_description_destroy(d);
 }
 
-static void misuse_op_register(fixture *r)
+static void misuse_add_op(fixture *r)
 {
-    const bool here = r->state < FIXTURE_SEALED;
+    tide_description *d = description_open();
     const tide_use unknown = {UINT32_MAX, TIDE_ACCESS_READ}, none = {0, 0}, all = {0, UINT32_MAX};
     const tide_op_description good = {.name = "o"};
     const tide_op_description wrong[] = {
@@ -243,69 +204,134 @@ static void misuse_op_register(fixture *r)
         {.name = "o", .workspace_bytes = UINT64_MAX},
     };
     tide_op op = 77;
-    misuse_null(r, tide_op_register(NULL, &good, &op), "pool");
-    misuse_null(r, tide_op_register(r->pool, NULL, &op), "description");
-    misuse_null(r, tide_op_register(r->pool, &good, NULL), "op");
+    misuse_null(r, tide_description_add_op(NULL, &good, &op), "description");
+    misuse_null(r, tide_description_add_op(d, NULL, &op), "of_op");
+    misuse_null(r, tide_description_add_op(d, &good, NULL), "op");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        misuse_here(r, here, tide_op_register(r->pool, &wrong[i], &op), "op");
-    if (!here)
-        out_of_place(r, tide_op_register(r->pool, &good, &op));
+        misuse(r, tide_description_add_op(d, &wrong[i], &op), "op");
+    refuse_fixed(r, tide_description_add_op(r->description, &good, &op));
     assert_int_equal(op, 77);
+    tide_description_destroy(d);
 }
 
-static void misuse_param_find(fixture *r)
+static void misuse_find_param(fixture *r)
 {
     tide_param param = 77;
-    holds(r, !tide_param_find(NULL, "large", &param));
-    holds(r, !tide_param_find(r->pool, NULL, &param));
-    holds(r, !tide_param_find(r->pool, "large", NULL));
-    holds(r, !tide_param_find(r->pool, "", &param) && param == 77);
+    holds(r, !tide_description_find_param(NULL, "large", &param));
+    holds(r, !tide_description_find_param(r->description, NULL, &param));
+    holds(r, !tide_description_find_param(r->description, "large", NULL));
+    holds(r, !tide_description_find_param(r->description, "", &param) && param == 77);
 }
 
 static void misuse_param_elements(fixture *r)
 {
-    holds(r, tide_param_elements(NULL, 0) == 0);
-    holds(r, tide_param_elements(r->pool, UINT32_MAX) == 0);
-    holds(r, tide_param_elements(r->pool, 2) == 0);
+    holds(r, tide_description_param_elements(NULL, 0) == 0);
+    holds(r, tide_description_param_elements(r->description, UINT32_MAX) == 0);
+    holds(r, tide_description_param_elements(r->description, 2) == 0);
+}
+
+/* --- sections 1 to 3 of pool.h: options, memory, values --- */
+
+static void misuse_options_default(fixture *r)
+{
+    tide_pool_options_default(NULL);
+    holds(r, true);
+}
+
+static tide_status never_called(void *context, const tide_step_options *step, uint64_t update, float scale,
+                                const tide_update_segment *segments, uint32_t count)
+{
+    (void)context, (void)step, (void)update, (void)scale, (void)segments, (void)count;
+    return tide_fail(TIDE_ERROR_INTERNAL, "an optimizer of a pool that was refused has run");
+}
+
+/* Neither a plan nor a pool can be made with these options. */
+static void refuse_options(fixture *r, const tide_pool_options *options, const char *words)
+{
+    tide_pool_plan plan;
+    tide_pool *pool = NULL;
+    misuse(r, tide_pool_plan_make(options, r->description, &plan), words);
+    misuse(r, tide_pool_create(options, r->description, &pool), words);
+    assert_null(pool);
+}
+
+static void misuse_create(fixture *r)
+{
+    tide_pool *pool = NULL;
+    tide_pool_options good = fixture_options();
+    misuse_null(r, tide_pool_create(NULL, r->description, &pool), "options");
+    misuse_null(r, tide_pool_create(&good, NULL, &pool), "description");
+    misuse_null(r, tide_pool_create(&good, r->description, NULL), "pool");
+    for (uint64_t i = 1; i < 4; i++) {
+        tide_pool_options few = good;
+        few.device_memory_bytes = i % 2;
+        few.host_memory_bytes = i / 2;
+        const tide_status status = tide_pool_create(&few, r->description, &pool);
+        judge(r, "tide_pool_create", status, status == TIDE_ERROR_BUDGET, "budget");
+    }
+    assert_null(pool);
+}
+
+static void misuse_plan_make(fixture *r)
+{
+    tide_pool_plan plan;
+    tide_pool_options good = fixture_options();
+    misuse_null(r, tide_pool_plan_make(NULL, r->description, &plan), "options");
+    misuse_null(r, tide_pool_plan_make(&good, NULL, &plan), "description");
+    misuse_null(r, tide_pool_plan_make(&good, r->description, NULL), "plan");
+    const uint64_t budgets[] = {0, 1, UINT64_MAX};
+    for (size_t i = 0; i < 9; i++) {
+        tide_pool_options any = good;
+        any.device_memory_bytes = budgets[i % 3];
+        any.host_memory_bytes = budgets[i / 3];
+        holds(r, tide_pool_plan_make(&any, r->description, &plan) == TIDE_OK &&
+                     plan.params == FIXTURE_LARGE + FIXTURE_SMALL);
+    }
+    tide_pool_options bad;
+#define misuse_option(field, wrong, words)                                                                   \
+    do {                                                                                                     \
+        bad = good;                                                                                          \
+        bad.field = wrong;                                                                                   \
+        refuse_options(r, &bad, words);                                                                      \
+    } while (0)
+    misuse_option(device, NULL, "device");
+    misuse_option(device, "", "device");
+    misuse_option(device, "cuda:", "device");
+    misuse_option(device, "cuda:4294967296", "device");
+    misuse_option(device, "moon", "moon");
+    misuse_option(chunk_bytes, 1, "chunk size");
+    misuse_option(chunk_bytes, UINT64_MAX, "chunk size");
+    misuse_option(staging_bytes, UINT64_MAX, "staging_bytes");
+    misuse_option(placement, (tide_placement)-1, "placement");
+    misuse_option(placement, (tide_placement)3, "placement");
+    misuse_option(threads, UINT32_MAX, "threads");
+    misuse_option(checks.delay_max_us, UINT32_MAX, "delay_max_us");
+    misuse_option(checks.skip_wait_site, UINT32_MAX, "wait site");
+    good.update = never_called;
+    misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
+    good.update = NULL;
+    const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        misuse_option(link_bytes_per_second, rates[i], "link_bytes_per_second");
+        misuse_option(machine.flops_per_second, rates[i], "flops_per_second");
+        misuse_option(machine.device_bytes_per_second, rates[i], "device_bytes_per_second");
+        misuse_option(machine.host_bytes_per_second, rates[i], "host_bytes_per_second");
+        misuse_option(machine.link_out_bytes_per_second, rates[i], "link_out_bytes_per_second");
+    }
+}
+
+static void misuse_destroy(fixture *r)
+{
+    tide_pool_destroy(NULL);
+    holds(r, true);
 }
 
 static void misuse_plan_get(fixture *r)
 {
     tide_pool_plan plan;
-    const uint64_t budgets[] = {0, 1, UINT64_MAX};
-    misuse_null(r, tide_pool_plan_get(NULL, 0, &plan), "pool");
-    misuse_null(r, tide_pool_plan_get(r->pool, 0, NULL), "plan");
-    for (size_t i = 0; i < 3; i++) {
-        if (r->state == FIXTURE_CREATED)
-            out_of_place(r, tide_pool_plan_get(r->pool, budgets[i], &plan));
-        else
-            holds(r, tide_pool_plan_get(r->pool, budgets[i], &plan) == TIDE_OK &&
-                         plan.params == FIXTURE_LARGE + FIXTURE_SMALL);
-    }
-}
-
-static void misuse_set_budgets(fixture *r)
-{
-    const uint64_t budgets[] = {0, 1, UINT64_MAX};
-    misuse_null(r, tide_pool_set_budgets(NULL, 0, 0), "pool");
-    for (size_t i = 0; i < 9; i++) {
-        const uint64_t device = budgets[i % 3], host = budgets[i / 3];
-        if (r->state >= FIXTURE_SEALED)
-            out_of_place(r, tide_pool_set_budgets(r->pool, device, host));
-        else
-            assert_ok(tide_pool_set_budgets(r->pool, device, host));
-        if (r->state == FIXTURE_REGISTERED && (device == 1 || host == 1))
-            assert_int_equal(tide_pool_seal(r->pool), TIDE_ERROR_BUDGET);
-    }
-    if (r->state < FIXTURE_SEALED)
-        assert_ok(tide_pool_set_budgets(r->pool, 0, 0));
-}
-
-static void misuse_seal(fixture *r)
-{
-    misuse_null(r, tide_pool_seal(NULL), "pool");
-    if (r->state != FIXTURE_REGISTERED)
-        out_of_place(r, tide_pool_seal(r->pool));
+    misuse_null(r, tide_pool_plan_get(NULL, &plan), "pool");
+    misuse_null(r, tide_pool_plan_get(r->pool, NULL), "plan");
+    holds(r, tide_pool_plan_get(r->pool, &plan) == TIDE_OK && plan.params == FIXTURE_LARGE + FIXTURE_SMALL);
 }
 
 static void misuse_param_set(fixture *r)
@@ -313,8 +339,7 @@ static void misuse_param_set(fixture *r)
     float values[1] = {12345};
     const tide_value none[] = {(tide_value)-1, TIDE_VALUE_PARAM, TIDE_VALUE_COUNT};
     const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
-    const bool here = r->state >= FIXTURE_REGISTERED;
-    const tide_param small = here ? r->params[1] : 1;
+    const tide_param small = r->params[1];
     misuse_null(r, tide_param_set(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
     misuse_null(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
     misuse(r, tide_param_set(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
@@ -326,16 +351,16 @@ static void misuse_param_set(fixture *r)
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
     misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
-    if (r->state == FIXTURE_REGISTERED || is_open(r))
+    if (is_open(r))
         out_of_place(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
-    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+    else if (r->state == FIXTURE_CREATED || r->state == FIXTURE_ENDED)
         assert_ok(tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
 }
 
 static void misuse_param_set_as(fixture *r)
 {
     const uint16_t values[1] = {0x4000};
-    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
+    const tide_param small = r->params[1];
     const tide_value master = TIDE_VALUE_MASTER;
     const tide_dtype bf16 = TIDE_DTYPE_BF16;
     misuse_null(r, tide_param_set_as(NULL, small, master, 0, 1, bf16, values), "pool");
@@ -344,9 +369,9 @@ static void misuse_param_set_as(fixture *r)
     misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)3, values), "no dtype 3");
     misuse(r, tide_param_set_as(r->pool, 2, master, 0, 0, bf16, values), "no param");
     misuse(r, tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 1, bf16, values), "param");
-    if (r->state == FIXTURE_REGISTERED || is_open(r))
+    if (is_open(r))
         out_of_place(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, values));
-    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+    else if (r->state == FIXTURE_CREATED || r->state == FIXTURE_ENDED)
         assert_ok(tide_param_set_as(r->pool, small, master, FIXTURE_SMALL, 0, bf16, values));
 }
 
@@ -355,7 +380,7 @@ static void misuse_param_get(fixture *r)
     float values[1] = {12345};
     const tide_value none[] = {(tide_value)-1, TIDE_VALUE_COUNT};
     const uint64_t n = FIXTURE_SMALL, most = UINT64_MAX;
-    const tide_param small = r->state >= FIXTURE_REGISTERED ? r->params[1] : 1;
+    const tide_param small = r->params[1];
     misuse_null(r, tide_param_get(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
     misuse_null(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
     misuse(r, tide_param_get(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
@@ -366,9 +391,9 @@ static void misuse_param_get(fixture *r)
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
     misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
-    if (r->state == FIXTURE_REGISTERED || is_open(r))
+    if (is_open(r))
         out_of_place(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
-    else if (r->state == FIXTURE_SEALED || r->state == FIXTURE_ENDED)
+    else if (r->state == FIXTURE_CREATED || r->state == FIXTURE_ENDED)
         assert_ok(tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
     assert_true(values[0] == 12345.0F);
 }
@@ -378,7 +403,7 @@ static void misuse_update_count_set(fixture *r)
     misuse_null(r, tide_update_count_set(NULL, 1), "pool");
     misuse(r, tide_update_count_set(r->pool, UINT64_MAX), "2^53");
     misuse(r, tide_update_count_set(r->pool, TIDE_UPDATES_MAX + 1), "2^53");
-    if (r->state < FIXTURE_SEALED || is_open(r) || r->state == FIXTURE_FAILED)
+    if (is_open(r) || r->state == FIXTURE_FAILED)
         out_of_place(r, tide_update_count_set(r->pool, 0));
 }
 
@@ -387,7 +412,7 @@ static void misuse_update_count(fixture *r)
     holds(r, tide_update_count(NULL) == 0);
 }
 
-/* --- sections 5 to 9 of pool.h: steps, ops, the region, end of a step, results --- */
+/* --- sections 4 to 8 of pool.h: steps, ops, the region, end of a step, results --- */
 
 static void misuse_step_begin(fixture *r)
 {
@@ -410,7 +435,7 @@ static void misuse_step_begin(fixture *r)
         }
     }
     const tide_step_options forward = {.training = false, .learning_rate = NAN};
-    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_ENDED) {
+    if (r->state != FIXTURE_CREATED && r->state != FIXTURE_ENDED) {
         out_of_place(r, tide_step_begin(r->pool, &good));
         out_of_place(r, tide_step_begin(r->pool, &forward));
     }
@@ -425,8 +450,7 @@ static void misuse_step_end(fixture *r)
 
 static void misuse_op_begin(fixture *r)
 {
-    const bool here =
-        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    const bool here = r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     misuse_null(r, tide_op_begin(NULL, 0), "pool");
     misuse_here(r, here, tide_op_begin(r->pool, UINT32_MAX), "op 4294967295");
     misuse_here(r, here, tide_op_begin(r->pool, 3), "op 3");
@@ -484,7 +508,7 @@ static void misuse_param_data(fixture *r)
     holds(r, tide_param_data(NULL, 0) == NULL);
     holds(r, tide_param_data(r->pool, UINT32_MAX) == NULL);
     holds(r, tide_param_data(r->pool, 2) == NULL);
-    holds(r, (tide_param_data(r->pool, 1) != NULL) == (r->state >= FIXTURE_SEALED));
+    holds(r, tide_param_data(r->pool, 1) != NULL);
 }
 
 static void misuse_activation_data(fixture *r)
@@ -494,7 +518,7 @@ static void misuse_activation_data(fixture *r)
     holds(r, tide_activation_data(r->pool, UINT32_MAX, 0) == NULL);
     holds(r, tide_activation_data(r->pool, 0, FIXTURE_SLICES) == NULL);
     holds(r, tide_activation_data(r->pool, 0, UINT32_MAX) == NULL);
-    holds(r, (tide_activation_data(r->pool, 0, 1) != NULL) == (r->state >= FIXTURE_SEALED));
+    holds(r, tide_activation_data(r->pool, 0, 1) != NULL);
 }
 
 static void misuse_param_gradient(fixture *r)
@@ -514,7 +538,7 @@ static void misuse_param_gradient_is_new(fixture *r)
 static void misuse_region(fixture *r)
 {
     holds(r, tide_region(NULL) == NULL);
-    holds(r, (tide_region(r->pool) != NULL) == (r->state >= FIXTURE_SEALED));
+    holds(r, tide_region(r->pool) != NULL);
 }
 
 static void misuse_workspace(fixture *r)
@@ -525,10 +549,8 @@ static void misuse_workspace(fixture *r)
 
 static void misuse_write(fixture *r)
 {
-    char bytes[FIXTURE_PART * sizeof(float) + 1] = {0},
-                                              *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
-    const bool here =
-        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    char bytes[FIXTURE_PART * sizeof(float) + 1] = {0}, *at = tide_region(r->pool);
+    const bool here = r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_write(NULL, at, bytes, 1), "pool");
     misuse_null(r, tide_write(r->pool, NULL, bytes, 1), "region");
@@ -545,9 +567,8 @@ static void misuse_write(fixture *r)
 
 static void misuse_read(fixture *r)
 {
-    char bytes[1] = {77}, *at = r->state < FIXTURE_SEALED ? bytes : tide_region(r->pool);
-    const bool here =
-        r->state >= FIXTURE_SEALED && r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
+    char bytes[1] = {77}, *at = tide_region(r->pool);
+    const bool here = r->state != FIXTURE_FAILED && r->state != FIXTURE_POISONED;
     const size_t own = FIXTURE_PART * sizeof(float);
     misuse_null(r, tide_read(NULL, bytes, at, 1), "pool");
     misuse_null(r, tide_read(r->pool, NULL, at, 1), "target");
@@ -574,28 +595,26 @@ static void misuse_result_get(fixture *r)
 static void misuse_drain(fixture *r)
 {
     misuse_null(r, tide_pool_drain(NULL), "pool");
-    if (r->state != FIXTURE_SEALED && r->state != FIXTURE_STEP && r->state != FIXTURE_ENDED)
+    if (r->state != FIXTURE_CREATED && r->state != FIXTURE_STEP && r->state != FIXTURE_ENDED)
         out_of_place(r, tide_pool_drain(r->pool));
 }
 
 static void misuse_abort(fixture *r)
 {
     misuse_null(r, tide_step_abort(NULL), "pool");
-    if (r->state < FIXTURE_SEALED || r->state == FIXTURE_POISONED)
+    if (r->state == FIXTURE_POISONED)
         out_of_place(r, tide_step_abort(r->pool));
-    else if (r->state == FIXTURE_SEALED)
+    else if (r->state == FIXTURE_CREATED)
         assert_ok(tide_step_abort(r->pool));
 }
 
-/* --- section 11 of pool.h: counters, trace and prediction --- */
+/* --- section 10 of pool.h: counters, trace and prediction --- */
 
 static void misuse_counters_get(fixture *r)
 {
     tide_pool_counters counters = {.steps = 77};
     misuse_null(r, tide_pool_counters_get(NULL, &counters), "pool");
     misuse_null(r, tide_pool_counters_get(r->pool, NULL), "counters");
-    if (r->state < FIXTURE_SEALED)
-        out_of_place(r, tide_pool_counters_get(r->pool, &counters));
     assert_int_equal(counters.steps, 77);
 }
 
@@ -611,8 +630,6 @@ static void misuse_step_counters_take(fixture *r)
 static void misuse_now_ns(fixture *r)
 {
     holds(r, tide_pool_now_ns(NULL) == 0);
-    if (r->state < FIXTURE_SEALED)
-        holds(r, tide_pool_now_ns(r->pool) == 0);
 }
 
 /* Calls without effect: the pool has no trace callback; a begin in the future, and a NULL name. */
@@ -628,7 +645,7 @@ static void misuse_predict(fixture *r)
     tide_pool_prediction prediction;
     misuse_null(r, tide_pool_predict(NULL, &prediction), "pool");
     misuse_null(r, tide_pool_predict(r->pool, NULL), "prediction");
-    if (r->state <= FIXTURE_SEALED)
+    if (r->state == FIXTURE_CREATED)
         out_of_place(r, tide_pool_predict(r->pool, &prediction));
     else /* any status is right, as long as the call changes nothing */
         (void)tide_pool_predict(r->pool, &prediction);
@@ -666,17 +683,18 @@ static const struct {
     const char *call;
     void (*wrongly)(fixture *r);
 } calls[] = {
+    {"tide_description_create", misuse_description_create},
+    {"tide_description_destroy", misuse_description_destroy},
+    {"tide_description_add_param", misuse_add_param},
+    {"tide_description_add_activation", misuse_add_activation},
+    {"tide_description_add_op", misuse_add_op},
+    {"tide_description_find_param", misuse_find_param},
+    {"tide_description_param_elements", misuse_param_elements},
     {"tide_pool_options_default", misuse_options_default},
     {"tide_pool_create", misuse_create},
     {"tide_pool_destroy", misuse_destroy},
-    {"tide_param_register", misuse_param_register},
-    {"tide_activation_register", misuse_activation_register},
-    {"tide_op_register", misuse_op_register},
-    {"tide_param_find", misuse_param_find},
-    {"tide_param_elements", misuse_param_elements},
+    {"tide_pool_plan_make", misuse_plan_make},
     {"tide_pool_plan_get", misuse_plan_get},
-    {"tide_pool_set_budgets", misuse_set_budgets},
-    {"tide_pool_seal", misuse_seal},
     {"tide_param_set", misuse_param_set},
     {"tide_param_set_as", misuse_param_set_as},
     {"tide_param_get", misuse_param_get},
@@ -716,7 +734,7 @@ static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void 
     (void)state;
     static float before[FIXTURE_VALUES], after[FIXTURE_VALUES], expected[FIXTURE_VALUES];
     fixture r = {.values = before};
-    fixture_enter(&r, FIXTURE_SEALED);
+    fixture_enter(&r, FIXTURE_CREATED);
     fixture_finish(&r, expected);
     for (fixture_state s = FIXTURE_CREATED; s < FIXTURE_STATES; s++) {
         for (size_t i = s % STRIDE; i < CALLS; i += STRIDE) {
@@ -765,8 +783,10 @@ static size_t check_header(const char *path)
 static void every_call_of_the_headers_is_misused(void **state)
 {
     (void)state;
-    assert_int_equal(
-        check_header(TIDE_INCLUDE_FOLDER "/pool.h") + check_header(TIDE_INCLUDE_FOLDER "/status.h"), CALLS);
+    assert_int_equal(check_header(TIDE_INCLUDE_FOLDER "/description.h") +
+                         check_header(TIDE_INCLUDE_FOLDER "/pool.h") +
+                         check_header(TIDE_INCLUDE_FOLDER "/status.h"),
+                     CALLS);
 }
 
 int main(void)

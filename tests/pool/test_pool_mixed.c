@@ -39,11 +39,11 @@ static course draw(unsigned seed)
     drawn.tight.device_share = rand() % 4 / 10.0;
     drawn.tight.least_host = rand() % 4 > 0;
     drawn.tight.pool.placement = rand() % 2 ? TIDE_PLACEMENT_HOST : TIDE_PLACEMENT_AUTO;
-    drawn.tight.pool.guard = rand() % 2;
+    drawn.tight.pool.checks.guard = rand() % 2;
     drawn.tight.pool.prefetch = rand() % 4 > 0;
     drawn.tight.pool.link_bytes_per_second = rand() % 3 ? 60e6 : 400e6;
-    drawn.tight.pool.delay_max_us = rand() % 2 ? 200 : 0;
-    drawn.tight.pool.delay_seed = seed;
+    drawn.tight.pool.checks.delay_max_us = rand() % 2 ? 200 : 0;
+    drawn.tight.pool.checks.delay_seed = seed;
     for (int i = 0; i < MOVES; i++)
         drawn.moves[i] = rand() % 3 ? (move)(rand() % MOVE_KINDS) : SKIPPED;
     return drawn;
@@ -87,7 +87,7 @@ static uint64_t run(const course *drawn, bool tight, unsigned seed)
     pool_fixture_options options = tight ? drawn->tight : pool_fixture_options_default();
     pool_fixture fixture;
     uint64_t masters, params;
-    options.pool.dtype = drawn->dtype;
+    options.dtype = drawn->dtype;
     assert_ok(pool_fixture_create(&options, &fixture));
     for (int i = 0; i < MOVES; i++)
         make(&fixture, drawn->moves[i], tight, seed);

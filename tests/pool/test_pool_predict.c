@@ -19,6 +19,7 @@ enum { LAYERS = 6, SLICES = 4, SAVED_BYTES = 100000, MS = 1000000, RUN_STEPS_MAX
  * A kernel lasts `kernel_ns`: the null device derives this from the kernel's bytes, and on the host device
  * the kernel sleeps. */
 typedef struct fixture {
+    tide_description *description;
     tide_pool *pool;
     tide_op forward[LAYERS], backward[LAYERS];
     uint64_t kernel_ns[2 * LAYERS]; /* of one slice of each op, in the order of ops */
@@ -48,8 +49,7 @@ static fixture_options options_null(double share, double link_bytes_per_second)
     return options;
 }
 
-static void register_op(fixture *r, const char *name, tide_pass pass, tide_use param, tide_use saved,
-                        tide_op *op)
+static void add_op(fixture *r, const char *name, tide_pass pass, tide_use param, tide_use saved, tide_op *op)
 {
     const tide_op_description description = {.name = name,
                                              .pass = pass,
@@ -58,53 +58,60 @@ static void register_op(fixture *r, const char *name, tide_pass pass, tide_use p
                                              .activations = &saved,
                                              .activation_count = 1,
                                              .slices = SLICES};
-    assert_ok(tide_op_register(r->pool, &description, op));
+    assert_ok(tide_description_add_op(r->description, &description, op));
 }
 
-static void register_model(fixture *r)
+static void describe(fixture *r)
 {
     const uint64_t elements = 400000;
     tide_param params[LAYERS];
     tide_activation saved[LAYERS];
     char name[16];
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &r->description));
     for (uint32_t l = 0; l < LAYERS; l++) {
         snprintf(name, sizeof name, "w%u", l);
-        assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &params[l]));
+        assert_ok(tide_description_add_param(r->description, name, &elements, 1, NULL, &params[l]));
         snprintf(name, sizeof name, "s%u", l);
-        assert_ok(tide_activation_register(r->pool, name, SLICES, SAVED_BYTES, &saved[l]));
+        assert_ok(tide_description_add_activation(r->description, name, SLICES, SAVED_BYTES, &saved[l]));
         snprintf(name, sizeof name, "f%u", l);
-        register_op(r, name, TIDE_PASS_FORWARD, (tide_use){params[l], TIDE_ACCESS_READ},
-                    (tide_use){saved[l], TIDE_ACCESS_WRITE}, &r->forward[l]);
+        add_op(r, name, TIDE_PASS_FORWARD, (tide_use){params[l], TIDE_ACCESS_READ},
+               (tide_use){saved[l], TIDE_ACCESS_WRITE}, &r->forward[l]);
     }
     for (uint32_t l = LAYERS; l-- > 0;) {
         snprintf(name, sizeof name, "b%u", l);
-        register_op(r, name, TIDE_PASS_BACKWARD, (tide_use){params[l], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD},
-                    (tide_use){saved[l], TIDE_ACCESS_READ | TIDE_ACCESS_LAST}, &r->backward[l]);
+        add_op(r, name, TIDE_PASS_BACKWARD, (tide_use){params[l], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD},
+               (tide_use){saved[l], TIDE_ACCESS_READ | TIDE_ACCESS_LAST}, &r->backward[l]);
     }
 }
 
-/* Register everything and set the budgets, but do not seal. */
-static void fixture_prepare(const fixture_options *options, fixture *r)
+/* Describes the model and sets options->pool's budgets, but makes no pool. */
+static void fixture_prepare(fixture_options *options, fixture *r)
 {
     *r = (fixture){.slices = SLICES, .clip_norm = options->clip_norm};
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
         r->kernel_ns[i] = i < LAYERS ? MS : 2 * MS;
-    assert_ok(tide_pool_create(&options->pool, &r->pool));
-    register_model(r);
+    describe(r);
     tide_pool_plan plan;
-    assert_ok(tide_pool_plan_get(r->pool, 0, &plan));
+    assert_ok(tide_pool_plan_make(&options->pool, r->description, &plan));
     const double chunks = (double)((plan.full_device_bytes - plan.least_device_bytes) / plan.chunk_bytes);
     if (options->share < 1)
-        assert_ok(tide_pool_set_budgets(
-            r->pool, plan.least_device_bytes + (uint64_t)(chunks * options->share) * plan.chunk_bytes, 0));
+        options->pool.device_memory_bytes =
+            plan.least_device_bytes + (uint64_t)(chunks * options->share) * plan.chunk_bytes;
 }
 
-static fixture fixture_create(const fixture_options *options)
+static fixture fixture_create(const fixture_options *given)
 {
     fixture r;
-    fixture_prepare(options, &r);
-    assert_ok(tide_pool_seal(r.pool));
+    fixture_options options = *given;
+    fixture_prepare(&options, &r);
+    assert_ok(tide_pool_create(&options.pool, r.description, &r.pool));
     return r;
+}
+
+static void fixture_destroy(fixture *r)
+{
+    tide_pool_destroy(r->pool);
+    tide_description_destroy(r->description);
 }
 
 static tide_status sleep_for(void *stream, const void *arguments)
@@ -210,7 +217,7 @@ static void check_exact(const fixture_options *options, const char *what)
     const tide_pool_prediction predicted = predict(&r);
     assert_near(what, predicted.step_seconds, measured.seconds, exactly(measured));
     assert_near(what, predicted.stall_seconds, measured.stall_seconds, exactly(measured));
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void on_the_null_device_the_prediction_is_what_happens(void **state)
@@ -253,11 +260,8 @@ static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 {
     (void)state;
     const fixture_options options = options_null(0.3, 100e6);
-    fixture r;
+    fixture r = fixture_create(&options);
     tide_pool_prediction prediction = {.step_seconds = -1};
-    fixture_prepare(&options, &r);
-    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
-    assert_ok(tide_pool_seal(r.pool));
     assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
     evaluate(&r);
     assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
@@ -266,7 +270,7 @@ static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
     assert_true(prediction.step_seconds < 0);
     assert_ok(tide_pool_drain(r.pool));
     assert_true(predict(&r).step_seconds > 0);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void an_answer_is_kept_while_nothing_changes(void **state)
@@ -285,7 +289,7 @@ static void an_answer_is_kept_while_nothing_changes(void **state)
         assert_int_equal(again.times_played, 1);
         assert_memory_equal(&again, &first, sizeof first);
     }
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void a_changed_duration_changes_the_prediction(void **state)
@@ -308,7 +312,7 @@ static void a_changed_duration_changes_the_prediction(void **state)
     const tide_pool_prediction last = predict(&r);
     assert_true(after.seconds > 1.05 * before.seconds);
     assert_near("after", last.step_seconds, after.seconds, 0.02 * after.seconds);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 /* Each op is less than a tenth of the step and becomes an eighth slower. None alone changes the step by more
@@ -328,7 +332,7 @@ static void a_drift_of_all_ops_together_is_noticed(void **state)
     const tide_pool_prediction last = predict(&r);
     assert_int_equal(last.times_played, 2);
     assert_true(last.step_seconds > 1.08 * first.step_seconds);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void another_batch_shape_is_followed_at_once(void **state)
@@ -353,7 +357,7 @@ static void another_batch_shape_is_followed_at_once(void **state)
     const times again = measure(&r, 48);
     const tide_pool_prediction back = predict(&r);
     assert_near("first shape again", back.step_seconds, again.seconds, 0.03 * again.seconds);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 /* The pool must not measure a step that is given up, since its durations would be those of half a step. */
@@ -371,7 +375,7 @@ static void a_step_given_up_leaves_the_prediction_alone(void **state)
     assert_ok(tide_pool_drain(r.pool));
     const tide_pool_prediction again = predict(&r);
     assert_memory_equal(&again, &first, sizeof first);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 /* --- how durations are measured --- */
@@ -432,7 +436,7 @@ static void what_the_machine_was_set_to_is_what_is_measured(void **state)
               4 * 400000 / BYTES_PER_NS);
     assert_true(measured_ns(&r, tide_series_of_end(&r.pool->telemetry.measure, r.backward[1])) > 0);
     assert_true(measured_ns(&r, tide_series_of_end(&r.pool->telemetry.measure, r.forward[1])) == 0);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played(void **state)
@@ -451,7 +455,7 @@ static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played
     step(&r);
     assert_ok(tide_pool_drain(r.pool));
     assert_true(predict(&r).step_seconds > 0);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 /* --- memory of predictions --- */
@@ -487,7 +491,7 @@ static void playing_anew_allocates_nothing(void **state)
     assert_true(predict(&r).times_played > 2);
     assert_int_equal(counts.allocations, 0);
     assert_int_equal(counts.new_maps, 0);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
@@ -515,10 +519,10 @@ static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
     }
     assert_true(n > 50);
     assert_near("at last", prediction.step_seconds, measured.seconds, exactly(measured));
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
-static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
+static void a_create_whose_shadow_finds_no_memory_can_be_repeated(void **state)
 {
     (void)state;
     skip_unless_interposed();
@@ -531,7 +535,7 @@ static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
     while (status != TIDE_OK) {
         interpose_arm();
         interpose_fail(INTERPOSE_MALLOC | INTERPOSE_MMAP, ++n);
-        status = tide_pool_seal(r.pool);
+        status = tide_pool_create(&options.pool, r.description, &r.pool);
         interpose_disarm();
         if (status != TIDE_OK) {
             assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
@@ -541,7 +545,7 @@ static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
     assert_true(n > 100); /* allocations of the pool and of the second pool that plays steps */
     measure(&r, 4);
     assert_true(predict(&r).step_seconds > 0);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void a_shadow_leaves_the_kernels_threads_alone(void **state)
@@ -555,7 +559,7 @@ static void a_shadow_leaves_the_kernels_threads_alone(void **state)
     const int threads = tide_team_threads();
     predict(&r);
     assert_int_equal(tide_team_threads(), threads);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 /* --- the host device --- */
@@ -620,7 +624,7 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
         near = ratio > 0.7 && ratio < 1.3;
     }
     assert_true(near);
-    tide_pool_destroy(r.pool);
+    fixture_destroy(&r);
 }
 
 static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
@@ -649,7 +653,7 @@ int main(void)
         cmocka_unit_test(a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played),
         cmocka_unit_test(playing_anew_allocates_nothing),
         cmocka_unit_test(a_shadow_that_memory_lacks_for_leaves_nothing_behind),
-        cmocka_unit_test(a_seal_whose_shadow_finds_no_memory_can_be_repeated),
+        cmocka_unit_test(a_create_whose_shadow_finds_no_memory_can_be_repeated),
         cmocka_unit_test(a_shadow_leaves_the_kernels_threads_alone),
         cmocka_unit_test(on_the_host_device_the_prediction_is_near_what_happens),
     };

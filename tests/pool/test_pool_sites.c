@@ -64,12 +64,14 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     options.least_host = played->least_host;
     options.pool.placement = played->placement;
     options.pool.prefetch = played->prefetch;
-    options.pool.skip_wait_site = skip_site;
-    options.pool.staging_bytes = 4096;    /* so that a write takes several pieces */
-    options.pool.delay_seed = delay_seed; /* delays keep commands running that would otherwise end at once */
-    options.pool.delay_max_us = 100;
-    options.pool.fault_handler = false;
-    options.pool.guard = false; /* with the guard, a missing wait would fault before the checker reports it */
+    options.pool.checks.skip_wait_site = skip_site;
+    options.pool.staging_bytes = 4096; /* so that a write takes several pieces */
+    options.pool.checks.delay_seed =
+        delay_seed; /* delays keep commands running that would otherwise end at once */
+    options.pool.checks.delay_max_us = 100;
+    options.pool.checks.fault_handler = false;
+    options.pool.checks.guard =
+        false; /* with the guard, a missing wait would fault before the checker reports it */
     pool_fixture fixture;
     tide_status status = pool_fixture_create(&options, &fixture);
     if (status != TIDE_OK)

@@ -49,6 +49,7 @@ static void *pool_life(void *unused)
     const tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};
     tide_pool_options options;
     tide_pool_prediction prediction;
+    tide_description *description;
     tide_pool *pool;
     tide_param param;
     tide_op number;
@@ -56,15 +57,16 @@ static void *pool_life(void *unused)
     tide_pool_options_default(&options);
     options.chunk_bytes = 1 << 18;
     options.predict = true;
-    assert_ok(tide_pool_create(&options, &pool));
-    assert_ok(tide_param_register(pool, "w", &elements, 1, NULL, &param));
-    assert_ok(tide_op_register(pool, &op, &number));
-    assert_ok(tide_pool_seal(pool));
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
+    assert_ok(tide_description_add_param(description, "w", &elements, 1, NULL, &param));
+    assert_ok(tide_description_add_op(description, &op, &number));
+    assert_ok(tide_pool_create(&options, description, &pool));
     for (int i = 0; i < STEPS; i++)
         step(pool, number);
     assert_ok(tide_pool_predict(pool, &prediction));
     assert_ok(tide_param_get(pool, param, TIDE_VALUE_MASTER, 0, 8, values));
     tide_pool_destroy(pool);
+    tide_description_destroy(description);
     return unused;
 }
 
@@ -72,11 +74,13 @@ static void *pool_life(void *unused)
 static void *gpu_search(void *unused)
 {
     tide_pool_options options;
-    tide_pool *pool = NULL;
+    tide_pool_plan plan;
+    tide_description *description;
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
     tide_pool_options_default(&options);
     options.device = "cuda:0";
-    if (tide_pool_create(&options, &pool) == TIDE_OK)
-        tide_pool_destroy(pool);
+    assert_true(tide_pool_plan_make(&options, description, &plan) != TIDE_OK); /* it is empty */
+    tide_description_destroy(description);
     return unused;
 }
 

@@ -44,7 +44,7 @@ static void check_account(fixture_options *options, uint64_t late_ns, const char
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
         assert_seconds(what, &total, total.stall_seconds_by[cause], (double)r.traced_ns[cause] * 1e-9);
     assert_int_equal(r.misplaced, 0);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **state)
@@ -171,7 +171,7 @@ static void a_caller_that_sleeps_is_caller(void **state)
     const tide_pool_counters step = mean_step(&r);
     assert_seconds("caller", &step, step.stall_seconds_by[TIDE_STALL_CALLER], 2 * LAYERS * 2e-3);
     assert_seconds("caller", &step, step.stall_seconds_by[TIDE_STALL_CALLER], step.stall_seconds);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* Updates of params that the next step does not use end, at the latest, when that step's next gradients come
@@ -196,7 +196,7 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
             assert_true(tide_pool_step_counters_take(r.pool, &number, &step));
         assert_int_equal(number, 2);
         assert_only(&step, TIDE_STALL_UPDATE);
-        tide_pool_destroy(r.pool);
+        fixture_close(&r);
     }
 }
 
@@ -224,7 +224,7 @@ static void a_drain_within_a_step_is_update(void **state)
     assert_int_equal(number, 2);
     assert_true(step.stall_seconds > (LAYERS - 1) * 20e-3);
     assert_seconds("drain", &step, step.stall_seconds_by[TIDE_STALL_UPDATE], step.stall_seconds);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* The caller sleeps, evaluates, sets values and gives a step up. The pool's work for these calls must count
@@ -258,7 +258,7 @@ static void the_time_between_steps_is_nobodys(void **state)
     assert_ok(tide_param_set(r.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
     assert_ok(tide_pool_counters_get(r.pool, &total));
     assert_seconds("setting", &total, total.stall_seconds, before);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* The wait for a slot has two parts: the slot's chunk is copied out, then it is unmapped and the new one
@@ -278,7 +278,7 @@ static void a_wait_is_cut_where_its_cause_changes(void **state)
     assert_true(r.followed[TIDE_STALL_MAP][TIDE_STALL_SLOT] >= STEPS - 1);
     assert_above_all(&step, TIDE_STALL_SLOT, 2e-3);
     assert_true(step.stall_seconds_by[TIDE_STALL_MAP] > 1e-4);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
@@ -295,7 +295,7 @@ static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
     assert_true(step.stall_seconds_by[TIDE_STALL_LINK] > 0.99e-3);
     assert_true(step.stall_seconds_by[TIDE_STALL_UPDATE] > 6e-3);
     assert_true(step.stall_seconds_by[TIDE_STALL_UPDATE] < step.stall_seconds - 0.99e-3);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* --- each cause, in real time on the host device --- */
@@ -314,7 +314,7 @@ static void check_host(fixture *r, tide_stall_cause cause, double least)
     if (sum.compute_seconds + sum.stall_seconds > sum.seconds + 2e-3)
         fail_with("twice", &sum);
     assert_above_all(&best, cause, least);
-    tide_pool_destroy(r->pool);
+    fixture_close(r);
 }
 
 static void on_the_host_device_a_throttled_link_is_link(void **state)

@@ -151,6 +151,7 @@ static void ref_step(reference *it)
 
 typedef struct random_case {
     model of;
+    tide_description *description;
     tide_pool *pool;
     tide_op ops[PARAMS_MAX];
     bool fails; /* the optimizer returns an error */
@@ -201,15 +202,16 @@ static tide_status update(void *context, const tide_step_options *step, uint64_t
     return TIDE_OK;
 }
 
-static void register_model(random_case *t)
+static void describe(random_case *t)
 {
     const tide_param last = t->of.count - 1;
     tide_param number;
     char name[16];
+    assert_ok(tide_description_create(t->of.dtype, 0, &t->description));
     for (tide_param p = 0; p < t->of.count; p++) {
         snprintf(name, sizeof name, "p%u", p);
-        assert_ok(tide_param_register(t->pool, name, &t->of.specs[p].elements, 1, &t->of.specs[p].of_class,
-                                      &number));
+        assert_ok(tide_description_add_param(t->description, name, &t->of.specs[p].elements, 1,
+                                             &t->of.specs[p].of_class, &number));
     }
     for (tide_param p = 0; p < t->of.count; p++) {
         const tide_use uses[] = {{p, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD}, {last, TIDE_ACCESS_READ}};
@@ -218,7 +220,7 @@ static void register_model(random_case *t)
                                         .params = uses,
                                         .param_count = 1 + t->of.specs[last].of_class.frozen};
         if (!t->of.specs[p].of_class.frozen)
-            assert_ok(tide_op_register(t->pool, &op, &t->ops[p]));
+            assert_ok(tide_description_add_op(t->description, &op, &t->ops[p]));
     }
 }
 
@@ -227,17 +229,15 @@ static uint64_t shared_out(uint64_t least, uint64_t full, uint32_t share, uint64
     return full <= least ? least : least + (full - least) / chunk_bytes * share / 2 * chunk_bytes;
 }
 
-static void budget(random_case *t, const machine *on)
+static void choose_budgets(const random_case *t, const machine *on, tide_pool_options *options)
 {
     tide_pool_plan plan;
-    assert_ok(tide_pool_plan_get(t->pool, 0, &plan));
-    const uint64_t device =
+    assert_ok(tide_pool_plan_make(options, t->description, &plan));
+    options->device_memory_bytes =
         shared_out(plan.least_device_bytes, plan.full_device_bytes, on->device_share, on->chunk_bytes);
-    assert_ok(tide_pool_plan_get(t->pool, device, &plan));
-    const uint64_t host =
+    assert_ok(tide_pool_plan_make(options, t->description, &plan));
+    options->host_memory_bytes =
         shared_out(plan.least_host_bytes, plan.full_host_bytes, on->host_share, on->chunk_bytes);
-    assert_ok(tide_pool_set_budgets(t->pool, device, host));
-    assert_ok(tide_pool_seal(t->pool));
 }
 
 static void set_all(random_case *t, tide_param p, tide_value kind, const float *values)
@@ -249,16 +249,15 @@ static void case_create(random_case *t, const model *of, const machine *on, refe
 {
     tide_pool_options options;
     tide_pool_options_default(&options);
-    options.dtype = of->dtype;
     options.chunk_bytes = on->chunk_bytes;
     options.threads = 1;
-    options.hazard_check = options.guard = true;
+    options.checks.hazard_check = options.checks.guard = true;
     options.update = update;
     options.update_context = t;
     *t = (random_case){.of = *of};
-    assert_ok(tide_pool_create(&options, &t->pool));
-    register_model(t);
-    budget(t, on);
+    describe(t);
+    choose_budgets(t, on, &options);
+    assert_ok(tide_pool_create(&options, t->description, &t->pool));
     for (tide_param p = 0; p < of->count; p++) {
         float *values = malloc(of->specs[p].elements * sizeof *values);
         assert_non_null(values);
@@ -269,6 +268,13 @@ static void case_create(random_case *t, const model *of, const machine *on, refe
         ref_values(beside, p, kind, values);
         free(values);
     }
+}
+
+static void case_destroy(random_case *t, reference *beside)
+{
+    tide_pool_destroy(t->pool);
+    tide_description_destroy(t->description);
+    ref_free(beside);
 }
 
 typedef struct add_args {
@@ -376,8 +382,7 @@ static void train(const model *of, const machine *on)
     step_beside(&t, &beside, INFINITY);
     step_beside(&t, &beside, of->dtype == TIDE_DTYPE_FP16 ? INFINITY : 0);
     compare(&t, &beside, "at the end");
-    tide_pool_destroy(t.pool);
-    ref_free(&beside);
+    case_destroy(&t, &beside);
 }
 
 static void train_everywhere(const spec *specs, uint32_t count)
@@ -451,8 +456,7 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
         compare(&t, &beside, "recovered");
         step_beside(&t, &beside, INFINITY);
         compare(&t, &beside, "a step later");
-        tide_pool_destroy(t.pool);
-        ref_free(&beside);
+        case_destroy(&t, &beside);
     }
 }
 
@@ -478,8 +482,7 @@ static void a_frozen_param_has_values_and_nothing_else(void **state)
     assert_int_equal(tide_param_set(t.pool, 0, TIDE_VALUE_PARAM, 0, 1, values), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_param_get(t.pool, 0, TIDE_VALUE_VARIANCE, 0, 1, got), TIDE_ERROR_ARGUMENT);
     assert_ok(tide_param_get(t.pool, 1, TIDE_VALUE_VARIANCE, 0, 1, got));
-    tide_pool_destroy(t.pool);
-    ref_free(&beside);
+    case_destroy(&t, &beside);
 }
 
 int main(void)

@@ -98,7 +98,7 @@ static void a_stall_for_the_link_names_chunk_and_copy(void **state)
         assert_int_equal(copy->end_ns, stall.end_ns);
         assert_true(stall.op < 2 * LAYERS);
         assert_true(stall.predicted);
-        tide_pool_destroy(r.pool);
+        fixture_close(&r);
     }
 }
 
@@ -119,7 +119,7 @@ static void a_stall_for_a_slot_names_who_left(void **state)
     assert_int_not_equal(move->chunk, stall.chunk);
     assert_int_equal(move->end_ns, stall.end_ns);
     assert_true(stall.op < 2 * LAYERS && stall.chunk != TIDE_TRACE_NONE);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void check_update(fixture_options *options, tide_tier tier)
@@ -134,7 +134,7 @@ static void check_update(fixture_options *options, tide_tier tier)
     assert_int_equal(update->end_ns, stall.end_ns);
     /* the first op that needs the update waits for that of the step before */
     assert_int_equal(update->step + 1, stall.pass);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void a_stall_for_an_update_names_it(void **state)
@@ -163,7 +163,7 @@ static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
     assert_int_equal(stall.op, TIDE_TRACE_NONE);
     assert_non_null(norm);
     assert_int_equal(norm->end_ns - norm->begin_ns, stall.end_ns - stall.begin_ns);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void a_stall_for_a_mapping_names_it(void **state)
@@ -179,7 +179,7 @@ static void a_stall_for_a_mapping_names_it(void **state)
     assert_non_null(map);
     assert_int_equal(map->end_ns, stall.end_ns);
     assert_true(stall.chunk != TIDE_TRACE_NONE && stall.op < 2 * LAYERS);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
@@ -196,7 +196,7 @@ static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
     assert_int_equal(stall.ended_by, 0);
     assert_true(stall.op < 2 * LAYERS); /* the op that the caller was late for */
     assert_true(stall.predicted);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* When the chunk is there but the caller has not yet noticed, the time still belongs to the stall. In
@@ -231,7 +231,7 @@ static void waking_up_is_part_of_what_was_waited_for(void **state)
     assert_int_equal(heard[before].end_ns, begin_ns + 3 * MS);
     assert_int_equal(heard[before].chunk, CHUNK);
     assert_int_equal(heard[before].ended_by, BRINGS);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* --- spans of ops --- */
@@ -283,7 +283,7 @@ static void each_op_has_a_span_of_its_own(void **state)
     for (uint32_t l = 0; l < LAYERS; l++) {
         if (l + 1 == LAYERS) {
             assert_null(next_span(&r, &at));
-            tide_pool_destroy(r.pool);
+            fixture_close(&r);
         }
         const tide_trace_event *span = next_span(&r, &at);
         assert_span(span, r.forward[l], 2 * MS);
@@ -307,7 +307,7 @@ static void work_that_two_records_count_is_two_spans(void **state)
     uint64_t number, busy_ns = 0;
     (void)state;
     fixture_options options = listening("null");
-    options.pool.nonmodel_bytes = REGION_BYTES;
+    options.nonmodel_bytes = REGION_BYTES;
     options.pool.link_bytes_per_second = REGION_BYTES * 1e3;
     fixture_open(&options, &r);
     run_step(&r, true);
@@ -316,7 +316,7 @@ static void work_that_two_records_count_is_two_spans(void **state)
     assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
     assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
     assert_true(tide_pool_step_counters_take(r.pool, &number, &counters));
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
     uint32_t at = 0;
     for (uint32_t i = 0; i < 2 * LAYERS; i++) {
         const tide_trace_event *span = next_span(&r, &at);
@@ -376,7 +376,7 @@ static void zeroing_before_an_update_is_none_of_it(void **state)
     for (; tide_pool_step_counters_take(r.pool, &number, &counters); steps++)
         check_updates(&r, number, counters.adam_device_seconds, LAYERS - 1);
     assert_int_equal(steps, 3);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* --- events of passes --- */
@@ -406,7 +406,7 @@ static void a_pass_says_what_it_is(void **state)
     run_step(&r, true);
     assert_pass(&r, 3, true, 2, false);
     assert_ok(tide_pool_drain(r.pool));
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* --- changed order, plans, requests --- */
@@ -441,8 +441,8 @@ static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
     assert_true(stalls > LAYERS);
     assert_int_equal(requests, 4 * LAYERS);
     const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, r.heard_count);
-    assert_true(plan > &heard[before]); /* and it is planned anew */
-    tide_pool_destroy(r.pool);
+    assert_true(plan > &heard[before]); /* the manager made a new plan */
+    fixture_close(&r);
 }
 
 /* The slots are too few for all params and activations, so the plan moves some of them, and no fewer than the
@@ -469,7 +469,7 @@ static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
             }
         }
         assert_true(in >= plan->least_in && out >= plan->least_out);
-        tide_pool_destroy(r.pool);
+        fixture_close(&r);
     }
 }
 
@@ -491,7 +491,7 @@ static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
     assert_int_equal(count_of(&r, TIDE_TRACE_PLAN), before + 1);
     assert_false(last_of(&r, TIDE_TRACE_PLAN, r.heard_count)->training);
     assert_ok(tide_pool_drain(r.pool));
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
@@ -516,7 +516,7 @@ static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **st
     const tide_trace_event *again = last_of(&r, TIDE_TRACE_PASS, r.heard_count);
     assert_int_equal(again->number, 2);
     assert_int_equal(again->pass, 3);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 static void work_and_values_that_are_set_are_told(void **state)
@@ -539,7 +539,7 @@ static void work_and_values_that_are_set_are_told(void **state)
     assert_string_equal(work->work, "setting");
     assert_int_equal(work->begin_ns, begin_ns);
     assert_true(access->end_ns <= work->end_ns);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 /* All chunks are resident. Requests need no commands and no op waits. */
@@ -565,7 +565,7 @@ static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
         assert_int_equal(heard[i].begin_ns, heard[i].end_ns);
     }
     assert_int_equal(chunks, 4 * LAYERS);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
 }
 
 int main(void)

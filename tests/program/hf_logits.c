@@ -61,7 +61,7 @@ int main(int count, char **arguments)
     options.seq_len = (uint32_t)tokens_count;
     options.batch_tokens = tokens_count;
     options.pool.device = "host";
-    options.pool.dtype = dtype_named(arguments[2]);
+    options.dtype = dtype_named(arguments[2]);
     options.pool.chunk_bytes = 1 << 20;
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));

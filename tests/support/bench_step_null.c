@@ -11,7 +11,7 @@
 #include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
 
-#include "src/pool/watch.h"
+#include "src/pool/inspect.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -102,11 +102,11 @@ static void imitate(tide_pool *pool, const step_null_options *options)
     const uint64_t map_ns = (uint64_t)(options->map_seconds * 1e9 / 2);
     const tide_device_options machine = {
         .link_bytes_per_second = per_second(options->link_seconds_per_byte[0]),
-        .link_out_bytes_per_second = per_second(options->link_seconds_per_byte[1]),
-        .device_bytes_per_second = options->device_rate,
-        .host_bytes_per_second = BYTES_A_PARAM / options->adam_seconds_per_param,
-        .map_ns = map_ns,
-        .unmap_ns = map_ns};
+        .machine = {.link_out_bytes_per_second = per_second(options->link_seconds_per_byte[1]),
+                    .device_bytes_per_second = options->device_rate,
+                    .host_bytes_per_second = BYTES_A_PARAM / options->adam_seconds_per_param,
+                    .map_ns = map_ns,
+                    .unmap_ns = map_ns}};
     step_ok(tide_device_null_imitate(pool->context.device, &machine), "null device");
 }
 

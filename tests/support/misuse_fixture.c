@@ -8,8 +8,8 @@ enum { KINDS = 4 };
 
 const char *fixture_state_name(fixture_state state)
 {
-    static const char *const names[FIXTURE_STATES] = {"created",  "registered",   "sealed", "in a step",
-                                                      "in an op", "after a step", "failed", "poisoned"};
+    static const char *const names[FIXTURE_STATES] = {"created",      "in a step", "in an op",
+                                                      "after a step", "failed",    "poisoned"};
     return names[state];
 }
 
@@ -47,10 +47,8 @@ tide_pool_options fixture_options(void)
     tide_pool_options options;
     tide_pool_options_default(&options);
     options.chunk_bytes = 256 * 1024;
-    options.dtype = TIDE_DTYPE_FP32;
     options.threads = 1;
-    options.nonmodel_bytes = FIXTURE_PART * sizeof(float);
-    options.hazard_check = options.guard = true;
+    options.checks.hazard_check = options.checks.guard = true;
     return options;
 }
 
@@ -65,18 +63,20 @@ tide_step_options fixture_step_options(void)
                                .clip_norm = 1};
 }
 
-void fixture_register(fixture *r)
+tide_description *fixture_describe(fixture *r)
 {
+    tide_description *d;
     const tide_pass passes[3] = {TIDE_PASS_FORWARD, TIDE_PASS_BOTH, TIDE_PASS_BACKWARD};
     const uint32_t grad = TIDE_ACCESS_READ | TIDE_ACCESS_GRAD;
     const uint32_t access[3] = {TIDE_ACCESS_READ, grad, grad};
     const uint32_t parts[3] = {TIDE_ACCESS_WRITE, TIDE_ACCESS_READ, TIDE_ACCESS_READ | TIDE_ACCESS_LAST};
     tide_op *ops[3] = {&r->forward, &r->head, &r->backward};
-    assert_ok(tide_param_register(r->pool, "large", &elements[0], 1, &(tide_param_class){.decay = true},
-                                  &r->params[0]));
-    assert_ok(tide_param_register(r->pool, "small", &elements[1], 1, NULL, &r->params[1]));
+    assert_ok(tide_description_create(TIDE_DTYPE_FP32, FIXTURE_PART * sizeof(float), &d));
+    assert_ok(tide_description_add_param(d, "large", &elements[0], 1, &(tide_param_class){.decay = true},
+                                         &r->params[0]));
+    assert_ok(tide_description_add_param(d, "small", &elements[1], 1, NULL, &r->params[1]));
     assert_ok(
-        tide_activation_register(r->pool, "saved", FIXTURE_SLICES, FIXTURE_PART * sizeof(float), &r->saved));
+        tide_description_add_activation(d, "saved", FIXTURE_SLICES, FIXTURE_PART * sizeof(float), &r->saved));
     for (int i = 0; i < 3; i++) {
         const tide_use uses[2] = {{r->params[0], access[i]}, {r->params[1], access[i]}},
                        saved = {r->saved, parts[i]};
@@ -88,17 +88,20 @@ void fixture_register(fixture *r)
                                         .activation_count = 1,
                                         .slices = FIXTURE_SLICES,
                                         .workspace_bytes = 100};
-        assert_ok(tide_op_register(r->pool, &op, ops[i]));
+        assert_ok(tide_description_add_op(d, &op, ops[i]));
     }
+    return d;
 }
 
-static void seal(fixture *r)
+static void create_pool(fixture *r)
 {
     tide_pool_plan plan;
     static float values[FIXTURE_LARGE];
-    assert_ok(tide_pool_plan_get(r->pool, 0, &plan));
-    assert_ok(tide_pool_set_budgets(r->pool, plan.least_device_bytes, 0));
-    assert_ok(tide_pool_seal(r->pool));
+    tide_pool_options options = fixture_options();
+    r->description = fixture_describe(r);
+    assert_ok(tide_pool_plan_make(&options, r->description, &plan));
+    options.device_memory_bytes = plan.least_device_bytes;
+    assert_ok(tide_pool_create(&options, r->description, &r->pool));
     for (uint64_t i = 0; i < FIXTURE_LARGE; i++)
         values[i] = (float)(i * 7919 % 1000) * 1e-3F - 0.5F;
     for (int p = 0; p < 2; p++)
@@ -152,7 +155,7 @@ static void end_step(fixture *r)
 
 static void run_steps(fixture *r, uint64_t until)
 {
-    r->state = FIXTURE_SEALED;
+    r->state = FIXTURE_CREATED;
     tide_step_result result;
     while (tide_update_count(r->pool) < until) {
         begin_step(r, 1, 0.5F);
@@ -196,18 +199,11 @@ static void poison(fixture *r)
 void fixture_enter(fixture *r, fixture_state state)
 {
     float value;
-    const tide_pool_options options = fixture_options();
-    r->state = state;
-    assert_ok(tide_pool_create(&options, &r->pool));
-    if (state >= FIXTURE_REGISTERED)
-        fixture_register(r);
-    if (state >= FIXTURE_SEALED)
-        seal(r);
+    create_pool(r);
     if (state >= FIXTURE_STEP)
         run_steps(r, 1);
     r->state = state;
-    if (state >= FIXTURE_SEALED)
-        fixture_read_values(r, r->values);
+    fixture_read_values(r, r->values);
     if (state == FIXTURE_POISONED)
         poison(r);
     else if (state >= FIXTURE_STEP)
@@ -222,10 +218,6 @@ void fixture_enter(fixture *r, fixture_state state)
 static void finish(fixture *r)
 {
     const fixture_state state = r->state;
-    if (state == FIXTURE_CREATED)
-        fixture_register(r);
-    if (state <= FIXTURE_REGISTERED)
-        seal(r);
     if (state == FIXTURE_STEP)
         assert_ok(tide_step_abort(r->pool));
     if (state == FIXTURE_OP)
@@ -236,7 +228,7 @@ static void finish(fixture *r)
         write_values(r, r->values);
         assert_ok(tide_update_count_set(r->pool, 1));
     }
-    r->state = FIXTURE_SEALED;
+    r->state = FIXTURE_CREATED;
     if (state == FIXTURE_OP || state == FIXTURE_ENDED)
         assert_ok(tide_pool_drain(r->pool));
     run_steps(r, FIXTURE_STEPS);
@@ -248,4 +240,5 @@ void fixture_finish(fixture *r, float values[FIXTURE_VALUES])
     assert_int_equal(tide_update_count(r->pool), FIXTURE_STEPS);
     fixture_read_values(r, values);
     tide_pool_destroy(r->pool);
+    tide_description_destroy(r->description);
 }

@@ -21,8 +21,6 @@ enum {
 
 typedef enum fixture_state {
     FIXTURE_CREATED,
-    FIXTURE_REGISTERED,
-    FIXTURE_SEALED,
     FIXTURE_STEP,     /* the second step has begun */
     FIXTURE_OP,       /* the step's last op is open with one kernel enqueued */
     FIXTURE_ENDED,    /* the step has ended and its updates are in flight */
@@ -32,6 +30,7 @@ typedef enum fixture_state {
 } fixture_state;
 
 typedef struct fixture {
+    tide_description *description;
     tide_pool *pool;
     fixture_state state;
     tide_param params[2];
@@ -46,7 +45,8 @@ const char *fixture_state_name(fixture_state state);
 /* Options of a host pool with small chunks and all checks on. */
 tide_pool_options fixture_options(void);
 tide_step_options fixture_step_options(void);
-void fixture_register(fixture *r);
+/* Describes the model; sets params, saved and ops of `r`. The caller destroys the description. */
+tide_description *fixture_describe(fixture *r);
 /* Creates a pool and puts it into the state. `r->values` is the caller's memory. */
 void fixture_enter(fixture *r, fixture_state state);
 /* Continues from the state to the end of the training, reads all values and destroys the pool. */

@@ -50,17 +50,16 @@ static tide_status backward(void *stream, const void *arguments)
 
 pool_fixture_options pool_fixture_options_default(void)
 {
-    pool_fixture_options options = {.device_share = 1};
+    pool_fixture_options options = {.dtype = TIDE_DTYPE_BF16, .device_share = 1};
     tide_pool_options_default(&options.pool);
     options.pool.chunk_bytes = 256 * 1024;
     options.pool.threads = 1;
-    options.pool.nonmodel_bytes = FIXTURE_SLICES * FIXTURE_STATE * sizeof(float);
-    options.pool.hazard_check = true;
-    options.pool.guard = true;
+    options.pool.checks.hazard_check = true;
+    options.pool.checks.guard = true;
     return options;
 }
 
-static tide_status register_layers(pool_fixture *fixture)
+static tide_status add_layers(pool_fixture *fixture)
 {
     static const char *const names[FIXTURE_LAYERS] = {"w0", "w1", "w2", "w3", "w4", "w5"};
     static const char *const saves[FIXTURE_LAYERS] = {"s0", "s1", "s2", "s3", "s4", "s5"};
@@ -70,16 +69,16 @@ static tide_status register_layers(pool_fixture *fixture)
     for (int l = 0; l < FIXTURE_LAYERS && status == TIDE_OK; l++) {
         const tide_param_class of_class = {.decay = l % 2 == 0, .state = fixture->state};
         fixture->elements[l] = elements[l];
-        status =
-            tide_param_register(fixture->pool, names[l], &elements[l], 1, &of_class, &fixture->params[l]);
+        status = tide_description_add_param(fixture->description, names[l], &elements[l], 1, &of_class,
+                                            &fixture->params[l]);
         if (status == TIDE_OK)
-            status = tide_activation_register(fixture->pool, saves[l], FIXTURE_SLICES,
-                                              FIXTURE_STATE * sizeof(float), &fixture->saved[l]);
+            status = tide_description_add_activation(fixture->description, saves[l], FIXTURE_SLICES,
+                                                     FIXTURE_STATE * sizeof(float), &fixture->saved[l]);
     }
     return status;
 }
 
-static tide_status register_ops(pool_fixture *fixture)
+static tide_status add_ops(pool_fixture *fixture)
 {
     static const char *const forwards[FIXTURE_LAYERS] = {"f0", "f1", "f2", "f3", "f4", "f5"};
     static const char *const backwards[FIXTURE_LAYERS] = {"b0", "b1", "b2", "b3", "b4", "b5"};
@@ -94,13 +93,13 @@ static tide_status register_ops(pool_fixture *fixture)
                                         .activations = &saved,
                                         .activation_count = 1,
                                         .slices = FIXTURE_SLICES};
-        status = tide_op_register(fixture->pool, &op, &fixture->forward[l]);
+        status = tide_description_add_op(fixture->description, &op, &fixture->forward[l]);
     }
     const tide_use tied = {fixture->params[0], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD};
     const tide_op_description head = {
         .name = "head", .pass = TIDE_PASS_BOTH, .params = &tied, .param_count = 1, .workspace_bytes = 1000};
     if (status == TIDE_OK)
-        status = tide_op_register(fixture->pool, &head, &fixture->head);
+        status = tide_description_add_op(fixture->description, &head, &fixture->head);
     for (int l = FIXTURE_LAYERS - 1; l >= 0 && status == TIDE_OK; l--) {
         const tide_use param = {fixture->params[l], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD};
         const tide_use saved = {fixture->saved[l], TIDE_ACCESS_READ | TIDE_ACCESS_LAST};
@@ -111,7 +110,7 @@ static tide_status register_ops(pool_fixture *fixture)
                                         .activations = &saved,
                                         .activation_count = 1,
                                         .slices = FIXTURE_SLICES};
-        status = tide_op_register(fixture->pool, &op, &fixture->backward[l]);
+        status = tide_description_add_op(fixture->description, &op, &fixture->backward[l]);
     }
     return status;
 }
@@ -133,35 +132,43 @@ static tide_status set_values(pool_fixture *fixture)
     return TIDE_OK;
 }
 
-static tide_status set_budgets(pool_fixture *fixture, const pool_fixture_options *options)
+static tide_status describe(pool_fixture *fixture)
+{
+    tide_status status = tide_description_create(fixture->dtype, FIXTURE_REGION_BYTES, &fixture->description);
+    if (status == TIDE_OK)
+        status = add_layers(fixture);
+    return status == TIDE_OK ? add_ops(fixture) : status;
+}
+
+static tide_status choose_budgets(const pool_fixture *fixture, const pool_fixture_options *options,
+                                  tide_pool_options *pool)
 {
     tide_pool_plan plan;
-    tide_status status = tide_pool_plan_get(fixture->pool, 0, &plan);
-    if (status != TIDE_OK || (options->device_share >= 1 && !options->least_host))
+    tide_status status = tide_pool_plan_make(pool, fixture->description, &plan);
+    if (status != TIDE_OK)
         return status;
     const uint64_t chunks = (plan.full_device_bytes - plan.least_device_bytes) / plan.chunk_bytes;
-    const uint64_t device =
+    pool->device_memory_bytes =
         plan.least_device_bytes + (uint64_t)((double)chunks * options->device_share) * plan.chunk_bytes;
-    status = tide_pool_plan_get(fixture->pool, device, &plan);
-    if (status == TIDE_OK)
-        status =
-            tide_pool_set_budgets(fixture->pool, device, options->least_host ? plan.least_host_bytes : 0);
+    pool->host_memory_bytes = 0;
+    if (options->least_host)
+        status = tide_pool_plan_make(pool, fixture->description, &plan);
+    if (options->least_host && status == TIDE_OK)
+        pool->host_memory_bytes = plan.least_host_bytes;
     return status;
 }
 
 tide_status pool_fixture_create(const pool_fixture_options *options, pool_fixture *fixture)
 {
-    *fixture = (pool_fixture){.dtype = options->pool.dtype, .state = options->state};
-    tide_status status = tide_pool_create(&options->pool, &fixture->pool);
+    tide_pool_options pool = options->pool;
+    *fixture = (pool_fixture){.dtype = options->dtype, .state = options->state};
+    tide_status status = describe(fixture);
+    if (status == TIDE_OK && pool.device_memory_bytes == 0 &&
+        (options->device_share < 1 || options->least_host))
+        status = choose_budgets(fixture, options, &pool);
     if (status == TIDE_OK)
-        status = register_layers(fixture);
-    if (status == TIDE_OK)
-        status = register_ops(fixture);
-    if (status == TIDE_OK && options->pool.device_memory_bytes == 0)
-        status = set_budgets(fixture, options);
-    if (status == TIDE_OK)
-        status = tide_pool_seal(fixture->pool);
-    if (status == TIDE_OK && strcmp(options->pool.device, "null") != 0)
+        status = tide_pool_create(&pool, fixture->description, &fixture->pool);
+    if (status == TIDE_OK && strcmp(pool.device, "null") != 0)
         status = set_values(fixture);
     if (status != TIDE_OK)
         pool_fixture_destroy(fixture);
@@ -171,7 +178,9 @@ tide_status pool_fixture_create(const pool_fixture_options *options, pool_fixtur
 void pool_fixture_destroy(pool_fixture *fixture)
 {
     tide_pool_destroy(fixture->pool);
+    tide_description_destroy(fixture->description);
     fixture->pool = NULL;
+    fixture->description = NULL;
 }
 
 tide_step_options pool_fixture_step_options(float clip_norm)

@@ -14,12 +14,14 @@
 #include "tidepool/tidepool.h"
 
 enum { FIXTURE_LAYERS = 6, FIXTURE_SLICES = 2, FIXTURE_STATE = 1500 };
+#define FIXTURE_REGION_BYTES (FIXTURE_SLICES * FIXTURE_STATE * sizeof(float))
 
 typedef struct pool_fixture {
+    tide_description *description;
     tide_pool *pool;
     tide_param params[FIXTURE_LAYERS];
     tide_activation saved[FIXTURE_LAYERS];
-    tide_op forward[FIXTURE_LAYERS], backward[FIXTURE_LAYERS], head, unused_forward;
+    tide_op forward[FIXTURE_LAYERS], backward[FIXTURE_LAYERS], head;
     uint64_t elements[FIXTURE_LAYERS];
     tide_dtype dtype;
     tide_state_format state; /* of all params */
@@ -27,6 +29,7 @@ typedef struct pool_fixture {
 } pool_fixture;
 
 typedef struct pool_fixture_options {
+    tide_dtype dtype;
     tide_pool_options pool;
     /* The device budget between the least (0) and the one that keeps everything resident (1). */
     double device_share;
@@ -34,9 +37,9 @@ typedef struct pool_fixture_options {
     tide_state_format state; /* no planes: AdamW's */
 } pool_fixture_options;
 
-/* Returns the options of a small host pool: chunks of 256 KiB, all checks on. */
+/* Returns the options of a small host pool: bf16, chunks of 256 KiB, all checks on. */
 pool_fixture_options pool_fixture_options_default(void);
-/* Creates a pool, registers the model, sets budgets, seals, and sets initial values. */
+/* Describes the model, creates a pool with these budgets and sets initial values. */
 tide_status pool_fixture_create(const pool_fixture_options *options, pool_fixture *fixture);
 void pool_fixture_destroy(pool_fixture *fixture);
 /* Runs one training step. `fail_kernel`: a kernel of backward reports a failure. */

@@ -240,7 +240,7 @@ static void play(const reference_pool *pool, outlook *o, tide_op op)
 }
 
 /* Whether the step could still end after this op. Plays the closing ops of all open gradients in the order
- * of registration. No other order does better: no op closes a param that a later one uses. */
+ * in which they were added. No other order does better: no op closes a param that a later one uses. */
 static bool could_end_after(const reference_pool *pool, const outlook *now, tide_op op)
 {
     outlook o = *now;

@@ -42,48 +42,56 @@ static void trace(void *context, const tide_trace_event *event)
     last = cause;
 }
 
-static void register_model(fixture *r, uint64_t elements)
+static void describe(fixture *r, const fixture_options *options)
 {
     tide_use param[LAYERS], saved[LAYERS];
     char name[16];
     tide_op_description op = {.name = name, .param_count = 1, .activation_count = 1, .slices = 1};
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, options->nonmodel_bytes, &r->description));
     for (uint32_t l = 0; l < LAYERS; l++) {
         param[l].access = TIDE_ACCESS_READ;
         saved[l].access = TIDE_ACCESS_WRITE;
         snprintf(name, sizeof name, "w%u", l);
-        assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &param[l].tensor));
+        assert_ok(
+            tide_description_add_param(r->description, name, &options->elements, 1, NULL, &param[l].tensor));
         name[0] = 's';
-        assert_ok(tide_activation_register(r->pool, name, 1, CHUNK_BYTES, &saved[l].tensor));
+        assert_ok(tide_description_add_activation(r->description, name, 1, CHUNK_BYTES, &saved[l].tensor));
         name[0] = 'f';
         op.params = &param[l], op.activations = &saved[l], op.pass = TIDE_PASS_FORWARD;
-        assert_ok(tide_op_register(r->pool, &op, &r->forward[l]));
+        assert_ok(tide_description_add_op(r->description, &op, &r->forward[l]));
     }
     for (uint32_t l = LAYERS; l-- > 0;) {
         param[l].access |= TIDE_ACCESS_GRAD;
         saved[l].access = TIDE_ACCESS_READ | TIDE_ACCESS_LAST;
         snprintf(name, sizeof name, "b%u", l);
         op.params = &param[l], op.activations = &saved[l], op.pass = TIDE_PASS_BACKWARD;
-        assert_ok(tide_op_register(r->pool, &op, &r->backward[l]));
+        assert_ok(tide_description_add_op(r->description, &op, &r->backward[l]));
     }
 }
 
-void fixture_open(fixture_options *options, fixture *r)
+void fixture_open(const fixture_options *options, fixture *r)
 {
     *r = (fixture){.kernel_ns = MS,
                    .layers = LAYERS,
                    .clip_norm = options->clip_norm,
                    .heard = options->heard,
                    .heard_most = options->heard_most};
-    options->pool.trace = trace;
-    options->pool.trace_context = r;
-    assert_ok(tide_pool_create(&options->pool, &r->pool));
-    register_model(r, options->elements);
-    tide_pool_plan plan;
-    assert_ok(tide_pool_plan_get(r->pool, 0, &plan));
-    if (options->spare_chunks != UINT32_MAX)
-        assert_ok(tide_pool_set_budgets(
-            r->pool, plan.least_device_bytes + options->spare_chunks * plan.chunk_bytes, 0));
-    assert_ok(tide_pool_seal(r->pool));
+    tide_pool_options pool = options->pool;
+    pool.trace = trace;
+    pool.trace_context = r;
+    describe(r, options);
+    if (options->spare_chunks != UINT32_MAX) {
+        tide_pool_plan plan;
+        assert_ok(tide_pool_plan_make(&pool, r->description, &plan));
+        pool.device_memory_bytes = plan.least_device_bytes + options->spare_chunks * plan.chunk_bytes;
+    }
+    assert_ok(tide_pool_create(&pool, r->description, &r->pool));
+}
+
+void fixture_close(fixture *r)
+{
+    tide_pool_destroy(r->pool);
+    tide_description_destroy(r->description);
 }
 
 static tide_status sleep_for(void *stream, const void *arguments)
@@ -184,12 +192,12 @@ tide_pool_counters mean_step(fixture *r)
     return mean;
 }
 
-tide_pool_counters mean_of(fixture_options *options)
+tide_pool_counters mean_of(const fixture_options *options)
 {
     fixture r;
     fixture_open(options, &r);
     const tide_pool_counters mean = mean_step(&r);
-    tide_pool_destroy(r.pool);
+    fixture_close(&r);
     return mean;
 }
 

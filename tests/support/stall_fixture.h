@@ -22,6 +22,7 @@ enum {
 
 /* Each layer has one param and one activation, of one chunk each, and a forward and a backward op. */
 typedef struct fixture {
+    tide_description *description;
     tide_pool *pool;
     tide_op forward[LAYERS], backward[LAYERS];
     uint64_t kernel_ns; /* duration of an op's kernel */
@@ -40,6 +41,7 @@ typedef struct fixture {
 
 typedef struct fixture_options {
     tide_pool_options pool;
+    uint64_t nonmodel_bytes;
     uint64_t elements;     /* elements of a param */
     uint32_t spare_chunks; /* device slots beyond the least number; UINT32_MAX: all that are useful */
     float clip_norm;
@@ -49,7 +51,8 @@ typedef struct fixture_options {
 
 /* Returns options in which everything but kernels is too fast to matter. */
 fixture_options options_of(const char *device);
-void fixture_open(fixture_options *options, fixture *r);
+void fixture_open(const fixture_options *options, fixture *r);
+void fixture_close(fixture *r);
 /* An update callback that sleeps for *context nanoseconds (uint64_t). For the host device. */
 tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_t update,
                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
@@ -66,7 +69,7 @@ uint32_t run(fixture *r, tide_pool_counters taken[STEPS]);
 void add(tide_pool_counters *sum, const tide_pool_counters *more, double part);
 /* Returns the mean of the counters that `run` stores. */
 tide_pool_counters mean_step(fixture *r);
-tide_pool_counters mean_of(fixture_options *options);
+tide_pool_counters mean_of(const fixture_options *options);
 void fail_with(const char *what, const tide_pool_counters *counters);
 /* The seconds must agree to two nanoseconds. */
 void assert_seconds(const char *what, const tide_pool_counters *counters, double seconds, double expected);

@@ -91,11 +91,11 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
     options.lr = 3e-3;
     options.warmup_steps = 2;
     options.eval_batches = 2;
-    options.pool.dtype = dtype;
+    options.dtype = dtype;
     options.pool.chunk_bytes = 256 * 1024;
     options.pool.threads = 2;
-    options.pool.hazard_check = true;
-    options.pool.guard = true;
+    options.pool.checks.hazard_check = true;
+    options.pool.checks.guard = true;
     return options;
 }
 
@@ -202,7 +202,7 @@ uint64_t least_budget(const tide_trainer_options *options, bool device)
 
 static uint64_t model_bytes(const tide_trainer_options *options)
 {
-    const uint64_t each = options->pool.dtype == TIDE_DTYPE_FP32 ? 16 : 14;
+    const uint64_t each = options->dtype == TIDE_DTYPE_FP32 ? 16 : 14;
     return each * tide_model_element_count(&options->model);
 }
 
@@ -217,7 +217,7 @@ static uint64_t share_budget(const tide_trainer_options *options, budget memory,
     uint64_t eighths = wanted;
     while (eighths * eighth < least)
         eighths++;
-    const tide_dtype dtype = options->pool.dtype;
+    const tide_dtype dtype = options->dtype;
     const bool is_gpt2 = options->model.family == tide_model_family_find("gpt2");
     if (tide_kernels_cpu_info()->bf16_matmuls &&
         (dtype == TIDE_DTYPE_BF16 || (dtype == TIDE_DTYPE_FP32 && is_gpt2)))
@@ -232,8 +232,8 @@ void variant_apply(const variant *v, tide_trainer_options *options)
     options->pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
     options->pool.prefetch = v->prefetch;
     options->pool.placement = v->placement;
-    options->pool.delay_seed = v->delays;
-    options->pool.delay_max_us = v->delays != 0 ? 50 : 0;
+    options->pool.checks.delay_seed = v->delays;
+    options->pool.checks.delay_max_us = v->delays != 0 ? 50 : 0;
     if (v->memory == ALL)
         return;
     const uint64_t least = least_budget(options, true);

@@ -79,13 +79,14 @@ static int empty_folder(void **state)
 
 /* --- a pool to trace --- */
 
+static tide_description *description;
 static tide_pool *pool;
 static tide_pool_options pool_options;
 static tide_pool_plan plan;
 static uint64_t steps_before;
 static const tide_trace_setting settings[] = {{"model", "a\tb"}};
 
-/* Registers a frozen param between two others, which the layout places behind them. */
+/* Adds a frozen param between two others, which the layout places behind them. */
 static int make_pool(void **state)
 {
     static const struct {
@@ -94,25 +95,25 @@ static int make_pool(void **state)
         bool frozen;
     } params[] = {{"first", 100000, false}, {"frozen", 50000, true}, {"second \"quoted\"", 200000, false}};
     (void)state;
-    tide_pool_options_default(&pool_options);
-    pool_options.device = "null";
-    pool_options.chunk_bytes = 1 << 18;
-    assert_ok(tide_pool_create(&pool_options, &pool));
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
     for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
         tide_use use = {.access = TIDE_ACCESS_READ};
         tide_op op;
         const tide_param_class frozen = {.frozen = true},
                                trained = {.decay = true, .state = {3, {128, 128, 128}}};
-        assert_ok(tide_param_register(pool, params[i].name, &params[i].elements, 1,
-                                      params[i].frozen ? &frozen : &trained, &use.tensor));
-        assert_ok(tide_op_register(
-            pool,
+        assert_ok(tide_description_add_param(description, params[i].name, &params[i].elements, 1,
+                                             params[i].frozen ? &frozen : &trained, &use.tensor));
+        assert_ok(tide_description_add_op(
+            description,
             &(tide_op_description){
                 .name = params[i].name, .pass = TIDE_PASS_FORWARD, .params = &use, .param_count = 1},
             &op));
     }
-    assert_ok(tide_pool_seal(pool));
-    assert_ok(tide_pool_plan_get(pool, 0, &plan));
+    tide_pool_options_default(&pool_options);
+    pool_options.device = "null";
+    pool_options.chunk_bytes = 1 << 18;
+    assert_ok(tide_pool_create(&pool_options, description, &pool));
+    assert_ok(tide_pool_plan_get(pool, &plan));
     return 0;
 }
 
@@ -120,6 +121,7 @@ static int destroy_pool(void **state)
 {
     (void)state;
     tide_pool_destroy(pool);
+    tide_description_destroy(description);
     return 0;
 }
 

@@ -322,10 +322,10 @@ static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 {
     (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.free_memory_bytes = UINT64_C(1) << 34;
+    options.pool.free_memory_bytes = UINT64_C(1) << 34;
     const tide_trainer_plan ample = plan_of(&options);
     assert_int_equal(ample.pool.device_memory_bytes, ample.pool.full_device_bytes);
-    options.free_memory_bytes = 24 << 20;
+    options.pool.free_memory_bytes = 24 << 20;
     const tide_trainer_plan scarce = plan_of(&options);
     assert_int_equal(scarce.pool.device_memory_bytes, 6 << 20);
     assert_true(scarce.pool.host_memory_bytes <= (18 << 20) / 5 * 4);
@@ -336,7 +336,7 @@ static void a_default_device_budget_is_raised_to_the_least_that_works(void **sta
 {
     (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.free_memory_bytes = 4 << 20;
+    options.pool.free_memory_bytes = 4 << 20;
     options.pool.host_memory_bytes = 64 << 20;
     const tide_trainer_plan plan = plan_of(&options);
     assert_true(plan.pool.least_device_bytes > 1 << 20);
@@ -353,11 +353,11 @@ static void a_default_host_budget_is_a_share_and_not_raised(void **state)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.device_memory_bytes = 4 << 20;
-    options.free_memory_bytes = UINT64_C(1) << 34;
+    options.pool.free_memory_bytes = UINT64_C(1) << 34;
     const uint64_t fifth = plan_of(&options).pool.least_host_bytes / 4 + 1;
-    options.free_memory_bytes = (4 << 20) + 5 * fifth;
+    options.pool.free_memory_bytes = (4 << 20) + 5 * fifth;
     assert_int_equal(plan_of(&options).pool.host_memory_bytes, 4 * fifth);
-    options.free_memory_bytes -= 10;
+    options.pool.free_memory_bytes -= 10;
     check_refused(&options, TIDE_ERROR_BUDGET, "host");
 }
 
@@ -368,7 +368,7 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
     (void)state;
     tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
     options.pool.device = "null";
-    options.pool.hazard_check = options.pool.guard = false;
+    options.pool.checks.hazard_check = options.pool.checks.guard = false;
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
     assert_false(tide_trainer_computes(trainer));
@@ -420,7 +420,7 @@ static void the_plan_adds_up_at_any_size(void **state)
         tide_trainer_options options = small_options(NULL, (tide_dtype)(at % 3));
         options.model = model_of_family(families[at % 3], 3, widths[at / 3 % 3], 2, 64, 257 + at);
         options.pool.device = "null";
-        options.pool.hazard_check = options.pool.guard = false;
+        options.pool.checks.hazard_check = options.pool.checks.guard = false;
         options.seq_len = seq_len;
         options.batch_tokens = seq_len * sequences;
         options.micro_batch_sequences = at % 4 < 2 ? 1 : sequences;
@@ -460,7 +460,7 @@ static void a_default_host_budget_moves_no_more_than_room_for_everything(void **
     tide_pool_plan plan, ample;
     tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
     options.pool.device = "null";
-    options.pool.hazard_check = options.pool.guard = false;
+    options.pool.checks.hazard_check = options.pool.checks.guard = false;
     (void)moved_bytes(&options, &plan);
     const uint64_t least_bytes = plan.least_device_bytes, full_bytes = plan.full_device_bytes;
     for (tide_placement placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE; placement++) {

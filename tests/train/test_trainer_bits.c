@@ -174,8 +174,8 @@ static void adversarial_delays_change_no_bit(void **state)
     for (uint64_t seed = 1; seed <= 4; seed++) {
         track other;
         tide_trainer_options options = variant_options(seed % 2 ? &tight : &half, TIDE_DTYPE_BF16, 0.5);
-        options.pool.delay_seed = seed;
-        options.pool.delay_max_us = 100;
+        options.pool.checks.delay_seed = seed;
+        options.pool.checks.delay_max_us = 100;
         options.pool.link_bytes_per_second = seed == 4 ? 2e9 : 0;
         run(&options, "delays", &other);
         track_compare(&truth, &other, "delays");

@@ -1,6 +1,7 @@
 /* Failures of a device operation, of a token in the data, or of a gradient. Afterwards either the step can
  * be repeated or the last checkpoint can be resumed, and both must give the bits of an undisturbed run. */
 #include "offload/device.h"
+#include "src/pool/inspect.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer_internal.h"
 #include "tests/support/small_model.h"
@@ -394,7 +395,8 @@ static float master_at(tide_trainer *trainer, const char *name, uint64_t element
 {
     tide_param param;
     float value;
-    assert_true(tide_param_find(tide_trainer_pool(trainer), name, &param));
+    assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description, name,
+                                            &param));
     ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
     return value;
 }
@@ -402,7 +404,8 @@ static float master_at(tide_trainer *trainer, const char *name, uint64_t element
 static void set_master(tide_trainer *trainer, const char *name, uint64_t element, float value)
 {
     tide_param param;
-    assert_true(tide_param_find(tide_trainer_pool(trainer), name, &param));
+    assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description, name,
+                                            &param));
     ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
 }
 

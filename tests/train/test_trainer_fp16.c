@@ -3,6 +3,7 @@
  *
  * The tests make a step overflow by an infinity in the last norm's weights, which works with any loss scale.
  */
+#include "src/pool/inspect.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
 
@@ -36,8 +37,8 @@ static tide_trainer *open_trainer(const tide_trainer_options *options)
 static float last_norm(tide_trainer *trainer, bool set, float value)
 {
     tide_param param;
-    assert_true(
-        tide_param_find(tide_trainer_pool(trainer), family_word("ln_f.bias", "model.norm.weight"), &param));
+    assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description,
+                                            family_word("ln_f.bias", "model.norm.weight"), &param));
     if (set)
         ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, 3, 1, &value));
     else

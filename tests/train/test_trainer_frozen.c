@@ -115,7 +115,7 @@ static void compare_variants(const frozen_set *set, unsigned first, tide_dtype d
 {
     tide_trainer_options options = base_options(set);
     track truth;
-    options.pool.dtype = dtype;
+    options.dtype = dtype;
     options.clip = clip;
     run(&options, STEPS, set->what, &truth);
     const unsigned step = 2 * test_every(3, 3);
@@ -589,7 +589,7 @@ static void the_null_device_plans_for_them(void **state)
                          family_word("w?e.weight", "model.embed_tokens.weight")};
     options.freeze_count = 3;
     options.pool.device = "null";
-    options.pool.guard = options.pool.hazard_check = false;
+    options.pool.checks.guard = options.pool.checks.hazard_check = false;
     tide_trainer *trainer = open_run(&options);
     ok(tide_trainer_step(trainer, NULL));
     assert_true(tide_trainer_plan_get(trainer)->pool.model_bytes <

@@ -68,7 +68,7 @@ static tide_trainer_options options_on(const char *device)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.device = device;
     options.pool.chunk_bytes = 2 * mib;
-    options.pool.hazard_check = options.pool.guard = false; /* a GPU supports neither */
+    options.pool.checks.hazard_check = options.pool.checks.guard = false; /* a GPU supports neither */
     return options;
 }
 

@@ -21,7 +21,7 @@ static tide_trainer_options base_options(void)
     options.model.layers = 2;
     options.freeze = frozen;
     options.freeze_count = 2;
-    options.pool.hazard_check = options.pool.guard = false;
+    options.pool.checks.hazard_check = options.pool.checks.guard = false;
     return options;
 }
 

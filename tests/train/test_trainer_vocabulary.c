@@ -3,6 +3,7 @@
  * other numbers, no loss, norm, value, sample or byte of a checkpoint may change. Files have only the 257
  * rows. */
 #include "chunk/layout.h"
+#include "src/pool/inspect.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
 
@@ -30,7 +31,8 @@ static tide_trainer *open_run(const tide_trainer_options *options)
 static tide_param param_of(tide_trainer *trainer, const char *name)
 {
     tide_param param;
-    assert_true(tide_param_find(tide_trainer_pool(trainer), name, &param));
+    assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description, name,
+                                            &param));
     return param;
 }
 
@@ -38,7 +40,8 @@ static void padding_get(tide_trainer *trainer, tide_value kind, float values[PAD
 {
     tide_pool *pool = tide_trainer_pool(trainer);
     const tide_param wte = param_of(trainer, "wte.weight");
-    assert_int_equal(tide_param_elements(pool, wte), ROWS * WIDTH);
+    assert_int_equal(tide_description_param_elements(tide_pool_packing(pool)->description, wte),
+                     ROWS * WIDTH);
     ok(tide_param_get(pool, wte, kind, VOCABULARY * WIDTH, PADDING, values));
 }
 

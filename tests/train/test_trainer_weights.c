@@ -331,7 +331,7 @@ static void every_lack_of_memory_is_told(void **state)
     (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, NULL);
     options.model.layers = 1;
-    options.pool.hazard_check = options.pool.guard = false;
+    options.pool.checks.hazard_check = options.pool.checks.guard = false;
     options.weights = folder_make(&options.model, TIDE_WEIGHTS_BF16, 0, NOTHING_WRONG);
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
@@ -398,7 +398,7 @@ static void the_null_device_reads_nothing(void **state)
     (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, "/nowhere/at/all");
     options.pool.device = "null";
-    options.pool.hazard_check = options.pool.guard = false;
+    options.pool.checks.hazard_check = options.pool.checks.guard = false;
     options.pool.machine = (tide_machine){.flops_per_second = 1e12};
     options.pool.link_bytes_per_second = 1e10;
     tide_trainer *trainer = open_run(&options);

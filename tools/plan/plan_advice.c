@@ -331,7 +331,7 @@ static void host_memory_way(exits *of)
     tide_trainer_options changed = *of->options;
     tide_performance performance;
     char size[TIDE_UNITS_TEXT_BYTES], what[TIDE_PROPOSAL_TEXT_BYTES], option[64];
-    const bool by_default = changed.pool.host_memory_bytes == 0 && changed.free_memory_bytes != 0;
+    const bool by_default = changed.pool.host_memory_bytes == 0 && changed.pool.free_memory_bytes != 0;
     uint64_t too_little = 0, enough = UINT64_C(1) << 20;
     for (; enough < UINT64_C(1) << 44;
          /* doubles from below: the page tables for a huge host budget may leave a GPU no memory */
@@ -362,8 +362,8 @@ static uint64_t shared_device_fitting(const exits *of, tide_trainer_options *cha
 {
     enum { PARTS = 32 };
     tide_performance performance;
-    for (uint64_t part = 1; part < PARTS && changed->free_memory_bytes >= PARTS; part++) {
-        changed->pool.device_memory_bytes = up(changed->free_memory_bytes / PARTS * part);
+    for (uint64_t part = 1; part < PARTS && changed->pool.free_memory_bytes >= PARTS; part++) {
+        changed->pool.device_memory_bytes = up(changed->pool.free_memory_bytes / PARTS * part);
         if (fits(changed, of->profile, &performance))
             return changed->pool.device_memory_bytes;
     }

@@ -22,7 +22,7 @@ static void memory_ask(tide_machine_profile *profile)
 {
     tide_device_factory target;
     const bool shared = profile->gpu_bytes == 0;
-    if (!shared && tide_device_factory_find(profile->device, &target) == TIDE_OK)
+    if (!shared && tide_device_factory_find(profile->device, 0, &target) == TIDE_OK)
         profile->gpu_bytes = target.available_bytes;
     const uint64_t bytes = shared ? tide_topology_available_bytes()
                                   : tide_free_memory_most_bytes(tide_free_memory_machine_system());
@@ -126,10 +126,10 @@ tide_status tide_plan_machine_find(const char *name, const tide_train_settings *
 void tide_plan_machine_memory(const tide_plan_machine *machine, uint64_t ram_bytes,
                               tide_trainer_options *options)
 {
-    options->free_memory_bytes = ram_bytes != 0 ? ram_bytes : machine->profile.memory_bytes;
-    /* The emulated device shares the host's memory. If its size is unknown, plan as if it were enough. */
-    if (machine->profile.gpu_bytes == 0 && options->free_memory_bytes == 0)
-        options->free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
+    options->pool.free_memory_bytes = ram_bytes != 0 ? ram_bytes : machine->profile.memory_bytes;
+    /* The emulated device shares the machine's memory; of an unknown size there is enough. */
+    if (machine->profile.gpu_bytes == 0 && options->pool.free_memory_bytes == 0)
+        options->pool.free_memory_bytes = TIDE_PERFORMANCE_ENOUGH_BYTES;
 }
 
 void tide_plan_machine_free(tide_plan_machine *machine)

@@ -45,8 +45,8 @@ static void head_print(const tide_plan *plan, FILE *out)
         fprintf(out, ", device %s", plan->device);
     if (profile->gpu_bytes != 0)
         fprintf(out, ", %s of device memory to use", tide_size_format(profile->gpu_bytes, memory));
-    if (plan->options->free_memory_bytes != 0)
-        fprintf(out, ", %s of host memory", tide_size_format(plan->options->free_memory_bytes, host));
+    if (plan->options->pool.free_memory_bytes != 0)
+        fprintf(out, ", %s of host memory", tide_size_format(plan->options->pool.free_memory_bytes, host));
     fprintf(out, "; %s\n", profile->source);
 }
 
@@ -56,7 +56,7 @@ tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
     char tokens[TIDE_UNITS_TEXT_BYTES], sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     tide_trainer_plan named = *trainer;
     head_print(plan, out);
-    fprintf(out, "%s; a step is %s: %s of %u in %s\n", tide_dtype_name(plan->options->pool.dtype),
+    fprintf(out, "%s; a step is %s: %s of %u in %s\n", tide_dtype_name(plan->options->dtype),
             tide_count_noun(trainer->batch_tokens, "token", tokens),
             tide_count_noun(trainer->batch_sequences, "sequence", sequences), trainer->seq_len,
             tide_count_noun(trainer->micro_batches, "micro-batch", parts));

@@ -88,7 +88,7 @@ static tide_export export_of(train_run *run)
                          .out = run->settings.export,
                          .model = &run->options.model,
                          .source = source_of(run),
-                         .dtype = tide_export_dtype_of(run->options.pool.dtype),
+                         .dtype = tide_export_dtype_of(run->options.dtype),
                          .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
                          .progress = tide_making_show,
                          .progress_context = &run->making};

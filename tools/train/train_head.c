@@ -1,5 +1,7 @@
 #include "tools/train/train_head.h"
 
+#include "src/pool/inspect.h"
+
 #include "tools/plan/model_text.h"
 #include "tools/train/train_report.h"
 #include "tools/units.h"
@@ -48,7 +50,7 @@ static void run_print(const tide_train_head *head, FILE *out)
     fprintf(out, "%s: %s\n", model->name, tide_model_text(model, sizes));
     tide_model_notes(model, out);
     fprintf(out, "device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", head->device,
-            tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
+            tide_dtype_name(options->dtype), (unsigned long long)options->seed,
             tide_count_noun(options->steps, "step", steps),
             tide_count_noun(plan->batch_tokens, "token", tokens),
             tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,

@@ -288,7 +288,6 @@ static void pool_options_fill(const tide_train_settings *settings, const char *d
     pool->device_memory_bytes = settings->device_memory_bytes;
     pool->host_memory_bytes = settings->host_memory_bytes;
     pool->chunk_bytes = settings->chunk_bytes;
-    pool->dtype = dtype_of(settings);
     pool->prefetch = settings->prefetch;
     pool->predict =
         /* a run on the null device is a prediction itself */
@@ -296,11 +295,11 @@ static void pool_options_fill(const tide_train_settings *settings, const char *d
     pool->placement = placements[settings->placement];
     pool->link_bytes_per_second = settings->link_bytes_per_second;
     pool->threads = (uint32_t)settings->threads;
-    pool->hazard_check = settings->checks;
-    pool->guard = settings->checks;
-    pool->fault_handler = settings->checks;
-    pool->delay_seed = settings->delays;
-    pool->delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
+    pool->checks.hazard_check = settings->checks;
+    pool->checks.guard = settings->checks;
+    pool->checks.fault_handler = settings->checks;
+    pool->checks.delay_seed = settings->delays;
+    pool->checks.delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
 }
 
 tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
@@ -316,6 +315,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
         status = loss_scale_of(settings, &filled.loss_scale);
     if (status != TIDE_OK)
         return status;
+    filled.dtype = dtype_of(settings);
     filled.data = settings->data;
     filled.eval_data = settings->eval_data;
     filled.data_encoding = encodings[settings->data_format];

@@ -1,6 +1,6 @@
 #include "tools/train/train_predict.h"
 
-#include "src/pool/watch.h"
+#include "src/pool/inspect.h"
 #include "tools/units.h"
 
 #include <stdio.h>
@@ -14,20 +14,7 @@ static void machine_print(const tide_plan_machine *machine, const tide_device_op
     printf("predicting for %s%s%s, link %s/s to the device and %s/s back; %s\n", profile->name,
            machine->device[0] != '\0' ? ", device " : "", machine->device,
            tide_size_format((uint64_t)rates->link_bytes_per_second, in),
-           tide_size_format((uint64_t)rates->link_out_bytes_per_second, out), profile->source);
-}
-
-/* Fills in the rates that a trace records as the machine's. The kernels' times and the streams' slowdown
- * factors come with the clock (tide_train_predict_begin). */
-static void options_fill(const tide_device_options *rates, tide_pool_options *pool)
-{
-    pool->link_bytes_per_second = rates->link_bytes_per_second;
-    pool->machine = (tide_machine){.flops_per_second = rates->flops_per_second,
-                                   .device_bytes_per_second = rates->device_bytes_per_second,
-                                   .host_bytes_per_second = rates->host_bytes_per_second,
-                                   .map_ns = rates->map_ns,
-                                   .unmap_ns = rates->unmap_ns,
-                                   .link_out_bytes_per_second = rates->link_out_bytes_per_second};
+           tide_size_format((uint64_t)rates->machine.link_out_bytes_per_second, out), profile->source);
 }
 
 tide_status tide_train_predict_open(const tide_train_settings *settings, tide_trainer_options *options,
@@ -38,17 +25,19 @@ tide_status tide_train_predict_open(const tide_train_settings *settings, tide_tr
     run.device = "auto"; /* this machine is measured with the device that a real run would use */
     tide_status status = tide_plan_machine_find(settings->machine, &run, options, machine);
     if (status == TIDE_OK)
-        status =
-            tide_machine_profile_clock_make(&machine->profile, options->pool.dtype, options->pool.threads,
-                                            options->pool.link_bytes_per_second, &prediction->clock);
+        status = tide_machine_profile_clock_make(&machine->profile, options->dtype, options->pool.threads,
+                                                 options->pool.link_bytes_per_second, &prediction->clock);
     if (status != TIDE_OK)
         return status;
     const tide_device_options rates = tide_machine_profile_clock_machine(prediction->clock);
     tide_plan_machine_memory(machine, settings->ram_bytes, options);
-    tide_performance_device(&machine->profile, prediction->device);
-    options->pool.device = prediction->device;
+    tide_performance_device(&machine->profile, &options->pool, prediction->device);
     options->imitates = true;
-    options_fill(&rates, &options->pool);
+    /* What a trace tells of the machine, too; kernels and how streams slow each other come with the clock. */
+    const uint64_t gpu_memory_bytes = options->pool.machine.gpu_memory_bytes;
+    options->pool.link_bytes_per_second = rates.link_bytes_per_second;
+    options->pool.machine = rates.machine;
+    options->pool.machine.gpu_memory_bytes = gpu_memory_bytes;
     machine_print(machine, &rates);
     return TIDE_OK;
 }

@@ -128,7 +128,7 @@ static tide_status confirm(tuning *run)
     tide_status status = TIDE_OK;
     const uint32_t wanted = (uint32_t)run->settings.confirm;
     real.pool.device = run->machine.device;
-    real.free_memory_bytes = run->settings.ram_bytes;
+    real.pool.free_memory_bytes = run->settings.ram_bytes;
     for (uint32_t i = 0; i < wanted && i < run->count && run->candidates[i].fits && status == TIDE_OK; i++) {
         if (tide_stop_wanted())
             break;

@@ -240,7 +240,8 @@ static void pin_slowly(const tide_device_options *options)
 
 static tide_status options_check(const tide_device_options *options)
 {
-    if (options->hazard_check || options->guard || options->fault_handler || options->delay_max_us > 0)
+    if (options->checks.hazard_check || options->checks.guard || options->checks.fault_handler ||
+        options->checks.delay_max_us > 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't check on purpose");
     if (options->link_bytes_per_second > 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't be slow on purpose");

@@ -1,0 +1,73 @@
+/* What a pool's create fixes: options, device, kernels, packing, plan, and all addresses.
+ *
+ *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
+ *     spaces   [ chunk 0 | chunk 1 | ... ] each, at addresses that are reserved once
+ *
+ * make.c and build.c write it; afterwards all threads read it without a lock. Calls only the layout's queries.
+ */
+#ifndef TIDE_POOL_CONTEXT_H
+#define TIDE_POOL_CONTEXT_H
+
+#include "kernels/kernels.h"
+#include "offload/device.h"
+#include "src/pool/device_factory.h"
+#include "src/pool/packing.h"
+#include "tidepool/pool.h"
+
+#include <assert.h>
+
+typedef struct tide_pool_context {
+    tide_pool_options options;
+    char *device_name;           /* options.device */
+    tide_device_factory factory; /* known at create */
+    const tide_kernels *kernels; /* known at create; the host executor has the CPU's */
+    tide_device *device;
+    const tide_packing *packing;
+    tide_pool_plan plan;
+    char *region;
+    uint32_t region_object;
+    char *space_address[TIDE_SPACE_COUNT];
+    tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have chunks */
+} tide_pool_context;
+
+/* The address of a chunk while it is resident on the device. */
+static inline char *tide_context_place(const tide_pool_context *context, tide_chunk chunk)
+{
+    assert(chunk < tide_layout_chunk_count(context->packing->layout));
+    return context->space_address[tide_layout_chunk_space(context->packing->layout, chunk)] +
+           tide_layout_chunk_index(context->packing->layout, chunk) * context->plan.chunk_bytes;
+}
+
+static inline uint64_t tide_context_element_bytes(const tide_pool_context *context)
+{
+    return tide_dtype_bytes(context->packing->description->dtype);
+}
+
+/* Bytes of an element in one plane; planes of a pool have whole bytes an element. */
+static inline uint64_t tide_context_plane_bytes(const tide_state_format *format, uint32_t plane)
+{
+    assert(plane < format->planes && format->bytes[plane] % 32 == 0);
+    return format->bytes[plane] / 32;
+}
+
+/* Bytes of an element in all planes. */
+static inline uint64_t tide_context_state_bytes(const tide_state_format *format)
+{
+    uint64_t bytes = 0;
+    for (uint32_t plane = 0; plane < format->planes; plane++)
+        bytes += tide_context_plane_bytes(format, plane);
+    return bytes;
+}
+
+/* Memory traffic of an element's update: gradient read, param written, its state read and written. For AdamW
+ * 28 bytes in bf16, 32 in fp32. */
+static inline uint64_t tide_context_update_bytes(const tide_pool_context *context, tide_chunk param_chunk)
+{
+    return 2 * (tide_context_element_bytes(context) +
+                tide_context_state_bytes(tide_layout_chunk_format(context->packing->layout, param_chunk)));
+}
+
+/* In both tiers budget >= slots x chunk + region or buffers; the parts of the region follow each other. */
+bool tide_pool_context_is_valid(const tide_pool_context *context);
+
+#endif

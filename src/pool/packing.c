@@ -1,0 +1,146 @@
+/* See packing.h. */
+#include "src/pool/packing.h"
+
+#include "base/minmax.h"
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
+
+static bool region_is_valid(const tide_region_layout *region)
+{
+    const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
+                                region->workspace_offset, region->total_bytes};
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
+            return false;
+    }
+    return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
+}
+
+static uint64_t accumulator_bytes(const tide_packed_param *param)
+{
+    return tide_align_up(param->elements * sizeof(float));
+}
+
+static void fill_param(tide_packing *packing, tide_param number)
+{
+    const tide_named *named = tide_layout_param(packing->layout, number);
+    tide_packed_param *param = &packing->params[number];
+    *param = (tide_packed_param){.name = named->name,
+                                 .elements = named->size,
+                                 .state = *tide_description_state(packing->description, number),
+                                 .decays = named->decays,
+                                 .first_block = packing->region.blocks_count,
+                                 .data_offset_bytes = tide_layout_param_offset(packing->layout, number) *
+                                                      tide_dtype_bytes(packing->description->dtype),
+                                 .shared_offset_bytes = UINT64_MAX};
+    tide_layout_param_chunks(packing->layout, number, &param->first_chunk, &param->last_chunk);
+    assert(param->first_chunk <= param->last_chunk);
+    if (!tide_packed_param_is_frozen(param))
+        packing->region.blocks_count += tide_norm_blocks(param->elements);
+}
+
+/* Give each accumulator that several ops share a place of its own. Returns where they end. */
+static uint64_t place_shared(tide_packing *packing, const tide_gradients *gradients, uint64_t offset)
+{
+    for (tide_param i = 0; i < packing->param_count; i++) {
+        if (!tide_gradients_is_shared(gradients, i))
+            continue;
+        packing->params[i].shared_offset_bytes = offset;
+        offset += accumulator_bytes(&packing->params[i]);
+    }
+    return offset;
+}
+
+/* Place the op's own accumulators: those that it overwrites, or the others. Returns where they end. */
+static uint64_t place_accumulators(const tide_packing *packing, const tide_packed_op *op, bool overwritten,
+                                   uint64_t offset)
+{
+    for (uint32_t j = 0; j < op->description->param_count; j++) {
+        const tide_use use = op->description->params[j];
+        const tide_packed_param *param = &packing->params[use.tensor];
+        if (((use.access & TIDE_ACCESS_OVERWRITE) != 0) != overwritten)
+            continue;
+        op->accumulator_offsets[j] = param->shared_offset_bytes;
+        if ((use.access & TIDE_ACCESS_GRAD) == 0 || param->shared_offset_bytes != UINT64_MAX)
+            continue;
+        assert(offset % TIDE_ALIGNMENT_BYTES == 0);
+        op->accumulator_offsets[j] = offset;
+        offset += accumulator_bytes(param);
+    }
+    return offset;
+}
+
+/* Place the op's workspace, then its accumulators, those that the pool zeroes side by side. Returns where
+ * they end. */
+static uint64_t place_op(const tide_packing *packing, const tide_packed_op *op)
+{
+    const uint64_t offset =
+        packing->region.workspace_offset + tide_align_up(op->description->workspace_bytes);
+    return place_accumulators(packing, op, true, place_accumulators(packing, op, false, offset));
+}
+
+static void place_region(tide_packing *packing, const tide_gradients *gradients)
+{
+    tide_region_layout *region = &packing->region;
+    region->shared_offset = tide_align_up(packing->description->nonmodel_bytes);
+    region->blocks_offset = place_shared(packing, gradients, region->shared_offset);
+    region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
+    region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
+    for (tide_op i = 0; i < packing->op_count; i++) {
+        const uint64_t end = place_op(packing, &packing->ops[i]);
+        region->total_bytes = tide_max_u64(region->total_bytes, end);
+    }
+    assert(region_is_valid(region));
+}
+
+/* Make the tables. False: there was no memory. */
+static bool make_tables(tide_packing *packing)
+{
+    const tide_description *description = packing->description;
+    packing->param_count = description->params.count;
+    packing->op_count = description->op_count;
+    packing->params = tide_arrays_add(&packing->arrays, packing->param_count, sizeof *packing->params);
+    packing->ops = tide_arrays_add(&packing->arrays, packing->op_count, sizeof *packing->ops);
+    for (tide_op i = 0; i < packing->op_count && !packing->arrays.lacks; i++)
+        packing->ops[i] =
+            (tide_packed_op){.description = &description->ops[i],
+                             .accumulator_offsets = tide_arrays_add(
+                                 &packing->arrays, description->ops[i].param_count, sizeof(uint64_t))};
+    return !packing->arrays.lacks;
+}
+
+tide_status tide_packing_create(tide_packing *packing, tide_description *description, uint64_t chunk_bytes,
+                                tide_placement placement, const char *call)
+{
+    if (!tide_description_is_trainable(description))
+        return tide_fail(TIDE_ERROR_STATE,
+                         "%s: the description has to have an op, and a param that is not frozen", call);
+    *packing = (tide_packing){.description = description};
+    tide_ops ops = {.count = 0};
+    tide_status status = tide_layout_create(description, chunk_bytes, &packing->layout);
+    if (status == TIDE_OK)
+        status = tide_ops_create(&ops, packing->layout);
+    if (status == TIDE_OK && !make_tables(packing))
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to plan %u params and %u ops",
+                           packing->param_count, packing->op_count);
+    if (status == TIDE_OK) {
+        tide_manager_needs(&ops, placement, &packing->needs);
+        for (tide_param i = 0; i < packing->param_count; i++)
+            fill_param(packing, i);
+        place_region(packing, &ops.gradients);
+    } else {
+        tide_packing_destroy(packing);
+    }
+    tide_ops_destroy(&ops);
+    return status;
+}
+
+void tide_packing_destroy(tide_packing *packing)
+{
+    tide_layout_destroy(packing->layout);
+    tide_arrays_free(&packing->arrays);
+    *packing = (tide_packing){.description = NULL};
+}

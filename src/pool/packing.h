@@ -1,0 +1,64 @@
+/* A description packed in chunks of one size: its layout, what its ops need, and every offset in the region.
+ *
+ *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
+ *
+ * The region's size depends neither on the chunk size nor on budgets, so nothing computed in it can depend on
+ * them. Nothing changes a packing after it is made: a plan reads it, a pool owns it, and the pool that predicts
+ * its steps shares it. Calls the layout, the ops and the manager's needs.
+ */
+#ifndef TIDE_POOL_PACKING_H
+#define TIDE_POOL_PACKING_H
+
+#include "chunk/manager.h"
+
+/* Offsets in the region in bytes: the parts follow each other. */
+typedef struct tide_region_layout {
+    uint64_t shared_offset; /* accumulators that several ops share */
+    uint64_t blocks_offset;
+    uint64_t blocks_count;
+    uint64_t scalars_offset;
+    uint64_t workspace_offset; /* the largest op's workspace and accumulators */
+    uint64_t total_bytes;
+} tide_region_layout;
+
+typedef struct tide_packed_param {
+    const char *name;
+    uint64_t elements;
+    tide_state_format state; /* no planes: frozen */
+    bool decays;
+    uint64_t first_block;               /* number of its first norm block */
+    tide_chunk first_chunk, last_chunk; /* in the PARAM space */
+    uint64_t data_offset_bytes;         /* from the PARAM space's start */
+    uint64_t shared_offset_bytes;       /* its shared accumulator in the region; UINT64_MAX: none */
+} tide_packed_param;
+
+typedef struct tide_packed_op {
+    const tide_op_description *description;
+    uint64_t *accumulator_offsets; /* in the region per param use; UINT64_MAX: no op makes its gradient */
+} tide_packed_op;
+
+typedef struct tide_packing {
+    const tide_description *description;
+    tide_layout *layout;
+    tide_slot_needs needs;
+    tide_region_layout region;
+    tide_packed_param *params;
+    uint32_t param_count;
+    tide_packed_op *ops;
+    uint32_t op_count;
+    tide_arrays arrays; /* of the tables above */
+} tide_packing;
+
+static inline bool tide_packed_param_is_frozen(const tide_packed_param *param)
+{
+    return param->state.planes == 0;
+}
+
+/* Pack a description; fixes it. Statuses of tide_layout_create; STATE, naming the call, if the description has
+ * no op, or no param that is not frozen. After a failure nothing is left to destroy. */
+TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
+                                               uint64_t chunk_bytes, tide_placement placement,
+                                               const char *call);
+void tide_packing_destroy(tide_packing *packing); /* zeroed: allowed */
+
+#endif
