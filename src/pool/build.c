@@ -1,4 +1,4 @@
-/* Makes a running pool from a planned context, and takes all memory that it will ever use. */
+/* Makes a running pool from a planned context, and allocates all memory that the pool will ever use. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -56,7 +56,8 @@ static tide_status create_memory(tide_pool *pool)
     return status;
 }
 
-/* Twice all ops and slices of the description, as many as the manager's recording holds, and the ends of ops. */
+/* How many lines of a script a step may have: twice all ops and slices of the description, which is the limit
+ * of the manager's recording, too, and the ends of those ops. */
 static uint32_t script_lines(const tide_pool *pool)
 {
     uint64_t lines = 0;

@@ -99,7 +99,7 @@ static tide_open_command take(tide_commands *commands, uint32_t i)
     return taken;
 }
 
-/* Give a move its id and begin time, and trace that its chunk is on its way. */
+/* With a trace: give a move its id and begin time, and trace its chunk's new state. */
 static void tell_issued(tide_commands *commands, tide_open_command *open)
 {
     tide_tracer *tracer = &commands->telemetry->tracer;
@@ -134,8 +134,8 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
     assert(tide_commands_is_valid(commands));
 }
 
-/* Has the work ended that the command waits for? The executor may read a chunk that was copied out only after
- * the engine has seen the copy end. */
+/* Has the work for which the command waits ended? The engine must see a copy out end before it gives a task
+ * that reads the copy to the host executor. */
 static tide_status ask_passed(tide_commands *commands, const tide_open_command *open, bool *passed)
 {
     switch (open->phase) {
@@ -161,7 +161,7 @@ static void end(tide_commands *commands, uint32_t i, tide_status status)
     done(commands, &open, status);
 }
 
-/* Cancel a task that waits for its slots or a free entry: it has changed nothing. */
+/* Cancel a task that has not started and so has changed nothing. */
 static void task_cancel(tide_commands *commands, uint32_t i)
 {
     const tide_open_command open = take(commands, i);
@@ -170,7 +170,8 @@ static void task_cancel(tide_commands *commands, uint32_t i)
     tide_manager_cancel(commands->manager, open.command.id);
 }
 
-/* Start a task that waits. Starting may release the lock, but only the engine changes the table. */
+/* Start a waiting task, if its slots are ready. True if it started. This may release the lock; the table
+ * stays, since only the engine changes it. */
 static bool poll_ready(tide_commands *commands, uint32_t i)
 {
     tide_open_command *open = &commands->open[i];
@@ -178,7 +179,7 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
     if (commands->monitor->failure != TIDE_OK)
         return false;
     const tide_status status = tide_running_tasks_start(commands->running_tasks, open, &started);
-    if (status != TIDE_OK && !started) /* abort cancels the task, whose update stays pending */
+    if (status != TIDE_OK && !started) /* giving up cancels the task; its update stays pending */
         tide_monitor_fail(commands->monitor, status);
     if (!started)
         return false;
@@ -211,8 +212,8 @@ static bool poll_running_tasks(tide_commands *commands)
     return true;
 }
 
-/* Stop after the first unmap, which is slow or leaves a slot mapped for the next fetch: by now the manager
- * may have a more urgent command. */
+/* Return after the first unmap: either it took long, so the manager may have a more urgent command, or it
+ * left a slot mapped for the next fetch. */
 bool tide_commands_poll(tide_commands *commands)
 {
     bool moved = poll_running_tasks(commands);
@@ -237,7 +238,7 @@ tide_status tide_commands_resolve(tide_commands *commands)
         if (commands->open[last].phase == TIDE_OPEN_READY)
             task_cancel(commands, last);
         else if (!poll_one(commands, last))
-            break; /* after a synchronize nothing is pending */
+            break; /* the device has ended all work, so each command must end */
     }
     (void)poll_running_tasks(commands);
     return commands->count == 0

@@ -1,4 +1,4 @@
-/* The commands that the manager has handed out and that are not done, and the life of each.
+/* The open commands (the manager has handed them out and they are not done), and the life of each.
  *
  *   FETCH        the link maps the slot (outside the lock; not where the slot is already mapped) and
  *                enqueues the copy on the in stream, behind the marks of both slots: done
@@ -38,16 +38,19 @@ typedef struct tide_commands {
 
 /* Carry out a command of the manager. The table has a free entry. */
 void tide_commands_issue(tide_commands *commands, const tide_command *command);
-/* Go on with every command whose awaited work has ended. True if something moved. */
+/* Look at every open command: where the work that it waits for has ended, start its next phase or end it.
+ * True if any command went on. */
 bool tide_commands_poll(tide_commands *commands);
-/* After the device has ended all enqueued work: end every command, too. INTERNAL if one does not end. */
+/* End every open command, after the device has ended all enqueued work. INTERNAL if a command does not
+ * end. */
 tide_status tide_commands_resolve(tide_commands *commands);
 
-/* Is no update or restore of the last step open, and does none run, on the device either? */
+/* Have all updates and restores of the last step ended, on the device, too? */
 bool tide_commands_updates_ended(const tide_commands *commands);
 /* Tell the counters if the updates have ended. */
 void tide_commands_tell_updates(tide_commands *commands);
-/* Tell the stalls why the caller waits now, which may have changed. Costs nothing while he does not wait. */
+/* Tell the stalls the present reason of the caller's wait, which may have changed. Costs nothing while he
+ * does not wait. */
 void tide_commands_tell_stalls(tide_commands *commands);
 bool tide_commands_is_valid(const tide_commands *commands);
 

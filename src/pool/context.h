@@ -1,9 +1,10 @@
-/* What a pool's create fixes: options, device, kernels, packing, plan, and all addresses.
+/* The fixed data of a pool, set at create: options, device, kernels, packing, plan, and all addresses.
  *
  *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
  *     spaces   [ chunk 0 | chunk 1 | ... ] each, at addresses that are reserved once
  *
- * make.c and build.c write it; afterwards all threads read it without a lock. Calls only the layout's queries.
+ * Only make.c and build.c write it; afterwards all threads read it without a lock. Calls only the layout's
+ * queries.
  */
 #ifndef TIDE_POOL_CONTEXT_H
 #define TIDE_POOL_CONTEXT_H
@@ -30,7 +31,7 @@ typedef struct tide_pool_context {
     tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have chunks */
 } tide_pool_context;
 
-/* The address of a chunk while it is resident on the device. */
+/* The address in the chunk's space at which the chunk is mapped while it is resident on the device. */
 static inline char *tide_context_place(const tide_pool_context *context, tide_chunk chunk)
 {
     assert(chunk < tide_layout_chunk_count(context->packing->layout));
@@ -43,14 +44,15 @@ static inline uint64_t tide_context_element_bytes(const tide_pool_context *conte
     return tide_dtype_bytes(context->packing->description->dtype);
 }
 
-/* Bytes of an element in one plane; planes of a pool have whole bytes an element. */
+/* Bytes that one element takes in one plane of the state: a whole number, since create refuses other
+ * formats. */
 static inline uint64_t tide_context_plane_bytes(const tide_state_format *format, uint32_t plane)
 {
     assert(plane < format->planes && format->bytes[plane] % 32 == 0);
     return format->bytes[plane] / 32;
 }
 
-/* Bytes of an element in all planes. */
+/* Bytes that one element takes in all planes of the state together. */
 static inline uint64_t tide_context_state_bytes(const tide_state_format *format)
 {
     uint64_t bytes = 0;
@@ -59,15 +61,16 @@ static inline uint64_t tide_context_state_bytes(const tide_state_format *format)
     return bytes;
 }
 
-/* Memory traffic of an element's update: gradient read, param written, its state read and written. For AdamW
- * 28 bytes in bf16, 32 in fp32. */
+/* Bytes of memory traffic to update one element: read its gradient, write its param, read and write its
+ * state. For AdamW 28 bytes in bf16, 32 in fp32. */
 static inline uint64_t tide_context_update_bytes(const tide_pool_context *context, tide_chunk param_chunk)
 {
     return 2 * (tide_context_element_bytes(context) +
                 tide_context_state_bytes(tide_layout_chunk_format(context->packing->layout, param_chunk)));
 }
 
-/* In both tiers budget >= slots x chunk + region or buffers; the parts of the region follow each other. */
+/* Checks that in both tiers the budget is at least slots x chunk + region (device) or + buffers (host), and
+ * that the parts of the region follow each other. */
 bool tide_pool_context_is_valid(const tide_pool_context *context);
 
 #endif

@@ -19,7 +19,7 @@ bool tide_counters_is_valid(const tide_counters *all)
 
 /* --- moves --- */
 
-/* The record that counts moves for this reason; NULL: none does. */
+/* The record that counts moves for this reason; NULL: only the sums count them. */
 static tide_step_counters *counting(tide_counters *all, tide_reason reason)
 {
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
@@ -96,7 +96,7 @@ void tide_counters_sum(const tide_counters *all, tide_pool_counters *sums)
     sums->host_allocations = host_memory.allocations;
 }
 
-/* Set in the record how much the sums have grown since its begin. */
+/* Set the record's counters to how much the sums have grown since the record began. */
 void tide_counters_close(tide_counters *all)
 {
     tide_step_counters *closing = step_counters_of(all, all->begun);
@@ -127,7 +127,7 @@ void tide_counters_begin(tide_counters *all)
 {
     tide_counters_close(all);
     all->begun++;
-    /* Where the caller takes no records, the oldest is overwritten. */
+    /* If the caller has not taken the oldest record, the new one overwrites it. */
     if (all->begun - all->taken > TIDE_STEP_COUNTERS_MAX)
         all->taken = all->begun - TIDE_STEP_COUNTERS_MAX;
     tide_step_counters *opened = step_counters_of(all, all->begun);
@@ -178,7 +178,7 @@ void tide_counters_updates_ended(tide_counters *all)
 void tide_counters_let_go(tide_counters *all)
 {
     const tide_step_counters *of = step_counters_of(all, all->updating);
-    tide_counters_ended(all); /* the counters tell the updates of two steps apart, not of three */
+    tide_counters_ended(all); /* only two steps' updates are told apart: the older ones end here */
     if (of->updates_pending)
         all->ending = all->updating;
     all->updating = all->begun;

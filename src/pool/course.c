@@ -43,7 +43,7 @@ bool tide_course_is_over(const tide_course *course)
     return course->count == course->most || tide_course_period(course) != 0;
 }
 
-/* The mean of counts or bytes, rounded. */
+/* The mean of a sum of counts or bytes, rounded. */
 static uint64_t mean_count(double sum, uint32_t count)
 {
     return (uint64_t)(sum / count + 0.5);

@@ -1,4 +1,4 @@
-/* Looks up a device's name. The CPU's kernels need no preparing; a GPU's come with its module. */
+/* Looks up a device's name. The CPU's kernels are in this library; a GPU's come with the CUDA module. */
 #include "src/pool/device_factory.h"
 
 #include "base/minmax.h"
@@ -65,8 +65,8 @@ bool tide_device_factory_is_null(const char *device)
     return device != NULL && is_null(device);
 }
 
-/* Find the null device for the host, for a GPU of this machine, which is made ready, or for one that is not
- * here. */
+/* Find the null device that simulates the host, a GPU of this machine (whose CUDA context this makes), or a
+ * GPU that this machine lacks. */
 static tide_status find_null(const char *device, uint64_t gpu_memory_bytes, tide_device_factory *factory)
 {
     tide_device_factory found = {
@@ -108,7 +108,7 @@ int tide_device_factory_threads(const tide_pool_options *options)
     return (int)(options->threads > 0 ? options->threads : tide_topology_processors());
 }
 
-/* NULL in a process without an OpenMP runtime. */
+/* Weak: its address is NULL in a process without an OpenMP runtime. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
 tide_status tide_device_factory_open(const tide_device_factory *factory, const tide_device_options *options,
@@ -124,7 +124,7 @@ tide_status tide_device_factory_open(const tide_device_factory *factory, const t
 
 /* --- auto --- */
 
-/* Try one GPU; check the size of chunks first, since making a GPU ready takes memory there. */
+/* Try one GPU. Check the chunk size before the GPU's context is made, which takes memory there. */
 static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t chunk_bytes,
                            char name[TIDE_DEVICE_FACTORY_NAME_BYTES])
 {

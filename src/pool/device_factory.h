@@ -1,16 +1,17 @@
-/* Makes memory and kernels of a device from its name, "host", "null" or "cuda:N".
+/* Finds a device's kernels by the device's name ("host", "null" or "cuda:N"), and opens the device.
  *
  *            kernels                  device                memory of its own
  *     host   the CPU's                offload/host/        none: the machine's, shared with the host tier
  *     null   the CPU's, never called  offload/null/        none
  *     cuda:N the module's             the module's          what the GPU has free, less a reserve
  *
- * The null device stands for the host or for a GPU, whose workspaces, least chunks and memory it then has:
- * "null:cuda:N" for a GPU of this machine; with gpu_memory_bytes, which "null" alone reads, for one that is not here
+ * The null device simulates the host or a GPU, and takes workspace sizes, the smallest chunk size and the
+ * memory size from it. "null" simulates the host, "null:cuda:N" a GPU of this machine, and "null" with
+ * gpu_memory_bytes > 0 a GPU that this machine lacks
  * (kernels/planned_gpu.c).
  *
- * A caller who describes a model finds the factory first: the kernels say which workspaces the model's ops need.
- * A pool's create opens the device.
+ * Find the factory before you describe a model: its kernels say how much workspace the model's ops need. A
+ * pool's create opens the device.
  */
 #ifndef TIDE_POOL_DEVICE_FACTORY_H
 #define TIDE_POOL_DEVICE_FACTORY_H
@@ -29,20 +30,21 @@ typedef struct tide_device_factory {
     tide_gpu gpu;             /* all zero without a module */
 } tide_device_factory;
 
-/* Find out all about a device that is known before it is opened. Makes a GPU ready (its context, its
- * libraries), which takes a while the first time. ARGUMENT for another name or a GPU that is not there;
- * UNSUPPORTED without module, driver or VMM; NO_MEMORY, DEVICE. */
+/* Fill in the factory for a device's name, without opening the device. For a GPU this makes its CUDA context
+ * and loads its libraries, which takes a while the first time. ARGUMENT for an unknown name or a GPU that is
+ * not there; UNSUPPORTED without module, driver or VMM; NO_MEMORY, DEVICE. */
 TIDE_NODISCARD tide_status tide_device_factory_find(const char *device, uint64_t gpu_memory_bytes,
                                                     tide_device_factory *factory);
 
-/* How many threads run the CPU's kernels. Where the caller chose no number, the device chooses the optimizer's
- * threads. */
+/* How many threads run the CPU's kernels: options.threads, or a default for the machine. The device itself
+ * chooses how many threads the optimizer has if the caller did not. */
 int tide_device_factory_threads(const tide_pool_options *options);
 
 /* Is this a name of the null device, for the host or for a GPU? NULL is not. */
 bool tide_device_factory_is_null(const char *device);
 
-/* Open the device, as tide_device_host_open does. Ignores options.threads_set and takes the process's own. */
+/* Open the device, as tide_device_host_open does, but with this process's OpenMP function in place of
+ * options.threads_set. */
 TIDE_NODISCARD tide_status tide_device_factory_open(const tide_device_factory *factory,
                                                     const tide_device_options *options, tide_device **device);
 

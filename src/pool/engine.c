@@ -101,7 +101,7 @@ static bool poll_norm(tide_engine *engine)
     else if (verdict == TIDE_NORM_POISONS)
         status = say_poisoned(engine);
     if (status != TIDE_OK)
-        tide_monitor_fail(engine->monitor, status); /* a norm that failed before its verdict stays unknown */
+        tide_monitor_fail(engine->monitor, status); /* if reading the norm failed, the norm stays unknown */
     tide_monitor_progress(engine->monitor);
     assert(tide_engine_is_valid(engine));
     return true;
@@ -109,14 +109,15 @@ static bool poll_norm(tide_engine *engine)
 
 /* --- giving a step up --- */
 
-/* The manager says how much of the last training step still stands; it cannot know two things. */
+/* Undo the last training step in the manager, which says whether it could (gave_up) or params are undefined
+ * (poisoned). The manager does not know of two cases that also poison the pool. */
 static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool update_lost)
 {
     tide_give_up *abort = &engine->abort;
     const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->poisoned);
-    /* 1. Where updates do not wait for the norm, all of them may have run although the norm that judges them
-     * is lost. 2. A kernel of the update stream may have failed after the engine had told the manager that it
-     * was enqueued. */
+    /* 1. The updates did not wait for the norm and may all have run, but the norm, which says whether they
+     * were right, is lost. 2. A kernel on the update stream failed after the engine had told the manager that
+     * the update was done. */
     if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->context, &engine->norm->step))
         abort->poisoned = true;
     if (update_lost)
@@ -206,9 +207,10 @@ static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
     return status;
 }
 
-/* Enqueue only a few copies ahead on each link stream, so that an urgent copy does not stand behind many. The
- * engine asks about the streams only while copies are pending, and about finished ops only while the eviction
- * queue has chunks: where everything is resident it soon releases the lock. */
+/* Tell the manager which link streams have enough copies enqueued, and which ops have finished. Only a few
+ * copies are enqueued ahead on each link stream, so that an urgent copy does not queue behind many. The
+ * engine asks about the streams only while copies are pending, and about ops only while the eviction queue
+ * has chunks, so that it holds the lock for a short time where everything is resident. */
 static tide_status look_at_link(tide_engine *engine)
 {
     tide_status status = TIDE_OK;
@@ -224,8 +226,9 @@ static tide_status look_at_link(tide_engine *engine)
     return TIDE_OK;
 }
 
-/* Ask the manager for the next command, unless the link has enough under way. The manager holds prefetches
- * back while the link is busy, but not chunks that an op waits for, which can be as many as slots. */
+/* Ask the manager for the next command, unless a link stream has no space for another. While the link is busy
+ * the manager delays prefetches, but it never delays fetches for which an op waits, and there can be as many
+ * of those as slots. */
 static bool ask_next(tide_engine *engine, tide_command *command)
 {
     if (!tide_link_has_capacity(engine->link))
@@ -255,7 +258,7 @@ static bool issue_next(tide_engine *engine)
     return moved;
 }
 
-/* Is a request open that no command can ever make ready? */
+/* Is a request open although no command is open and the manager has none: will it never be ready? */
 static bool is_stuck(const tide_engine *engine)
 {
     return engine->monitor->failure == TIDE_OK && engine->commands.count == 0 &&

@@ -1,12 +1,12 @@
-/* The pool: the list of its objects, and the caller's side of it.
+/* The pool: the list of its objects, and those that only the caller's thread uses.
  *
- * Calls go down only; README.md has a figure. Each object that the engine shares has a struct and a header of
- * its own, which says what the object owns, which thread or lock guards it, and whom it may call. The objects
- * that only the caller's thread works with stand here, and their functions take the pool; their files share
- * the open step and op.
+ * Calls go only downwards in README.md's figure. Each object that the engine shares has a struct and a header
+ * of its own, which says what the object owns, which thread or lock guards it, and whom it may call. The
+ * objects that only the caller's thread works with stand here, and their functions take the pool; their files
+ * share the open step and op.
  *
  * [caller] only the caller's thread; [lock] under the monitor's lock; [fixed] not changed after create. The
- * caller's thread changes the open step and op with the lock and reads them without.
+ * caller's thread holds the lock when it changes the open step and op, and reads them without the lock.
  */
 #ifndef TIDE_POOL_INTERNAL_H
 #define TIDE_POOL_INTERNAL_H
@@ -23,16 +23,17 @@ typedef struct tide_step {
     uint64_t calls_at_begin;   /* calls into the manager before the step */
 } tide_step;
 
-/* The memory that kernels may touch: the region, the chunks of the open op's params, then those of its open
- * slice's activations. Every launch declares it. op.c changes it, step.c closes it. */
+/* The memory that kernels may touch: the region, then the chunks of the open op's params, then the chunks of
+ * its open slice's activations. Every launch declares all of it to the device. op.c changes it, step.c closes
+ * it. */
 typedef struct tide_open_op {
     tide_op number;        /* TIDE_OP_NONE: no op is open */
     uint32_t slice;        /* while an op is open; UINT32_MAX: none */
     tide_access *accesses; /* [fixed] the tables */
-    tide_chunk *chunks;    /* [fixed] each access's chunk; TIDE_CHUNK_NONE: the region, the first */
+    tide_chunk *chunks;    /* [fixed] each access's chunk; TIDE_CHUNK_NONE for the region, entry 0 */
     uint32_t capacity;     /* [fixed] */
-    uint32_t count;        /* of accesses; 1 if no op is open: the region */
-    uint32_t param_count;  /* of those, accesses to the region and the params */
+    uint32_t count;        /* accesses in the tables; 1 (the region) if no op is open */
+    uint32_t param_count;  /* how many of them are to the region and the params */
 } tide_open_op;
 
 /* A buffer on the host of two halves. [caller], without the lock. */
@@ -45,9 +46,9 @@ typedef struct tide_staging {
 
 typedef struct tide_predict {
     tide_pool *shadow;  /* NULL: there is none */
-    double *played_ns;  /* per series, the mean with which the shadow played the answer */
+    double *played_ns;  /* per series, the mean duration used for `answer` */
     double device_rate; /* bytes per second of the shadow's device memory */
-    uint64_t version;   /* of the script played */
+    uint64_t version;   /* of the script (measure.h) used for `answer` */
     bool answered;
     tide_pool_prediction answer;
 } tide_predict;
@@ -61,7 +62,7 @@ struct tide_pool {
     tide_link link;
     tide_running_tasks running_tasks;
     tide_norm norm;
-    tide_engine engine; /* with the manager and its open commands */
+    tide_engine engine; /* owns the manager and the open commands */
     tide_step step;
     tide_open_op op;
     tide_staging staging;
@@ -69,8 +70,8 @@ struct tide_pool {
     uint64_t (*covered)[TIDE_STATE_PLANES_MAX];
     uint64_t covered_poisoning;
     tide_predict predict; /* [caller] */
-    bool is_shadow;       /* [fixed] it plays another pool's steps (predict.c) */
-    double shadow_bytes;  /* [caller] traffic of a shadow's next own kernel; the others last no time */
+    bool is_shadow;       /* [fixed] it simulates another pool's steps (predict.c) */
+    double shadow_bytes;  /* [caller] a shadow's: bytes that the next kernel is to take the time of */
 };
 
 /* --- call.c: checks that each public call makes first --- */
@@ -82,24 +83,25 @@ static inline tide_status tide_pool_given(const char *call, const char *missing)
     return missing == NULL ? TIDE_OK : tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s is NULL", call, missing);
 }
 
-/* OK if `pool` is not NULL (ARGUMENT), has not failed (its failure) and is not poisoned (STATE); `call` is named
- * in the message. */
+/* ARGUMENT if `pool` is NULL; its failure if it has failed; STATE if it is poisoned; else TIDE_OK. The
+ * message names `call`. */
 tide_status tide_pool_callable(tide_pool *pool, const char *call);
 /* Returns STATE with the message that the pool is poisoned. */
 tide_status tide_pool_say_poisoned(const char *call);
 
-/* --- launch.c: the compute stream, as the caller fills it ---
+/* --- launch.c: enqueues on the compute stream ---
  *
- * Only the caller's thread enqueues on it, but for the norm's copy, which the engine enqueues between steps.
- * Without the lock.
+ * Only the caller's thread enqueues here, without the lock. The one exception is the norm's copy, which the
+ * engine enqueues between steps.
  */
 
-/* As what a kernel's time counts: as the op's own, or as the pool's at the begin or end of an op. Outside ops
- * BEGIN and WRITE count as the step's work before its ops, the others as its work after them. */
+/* How the time of a kernel is counted. In an op: OP and WRITE as the op's own time, BEGIN and END as the
+ * pool's work at the op's begin or end. Outside ops: BEGIN and WRITE as the step's work before its ops, OP
+ * and END as its work after them. */
 typedef enum tide_launch_part {
     TIDE_PART_OP = 0,
-    TIDE_PART_WRITE, /* tide_write; within an op, the op's own time */
-    TIDE_PART_BEGIN, /* touches the region alone */
+    TIDE_PART_WRITE, /* the copy of a tide_write */
+    TIDE_PART_BEGIN, /* accesses only the region */
     TIDE_PART_END,
 } tide_launch_part;
 
@@ -110,24 +112,25 @@ typedef struct tide_kernel_work {
     const void *arguments;
     size_t argument_bytes;
     double flops, bytes;
-    tide_launch_part part; /* BEGIN: the kernel may touch the region alone; else all held memory */
+    tide_launch_part part; /* BEGIN: the kernel accesses only the region */
 } tide_kernel_work;
 
 /* Sleep until the compute stream has space for the TIDE_CAPACITY_COMMANDS commands that the caller enqueues
  * with the lock; then take the lock. */
 void tide_launch_lock(tide_pool *pool);
-/* tide_work.tag of work that is enqueued now: in a training step the open op, or the number of ops where none
- * is open; outside training UINT32_MAX. */
+/* tide_work.tag for work about to be enqueued: in a training step the number of the open op, or the count of
+ * ops if no op is open; outside training steps UINT32_MAX. */
 uint32_t tide_launch_tag(const tide_pool *pool);
-/* tide_work.timer of such work. The pool measures training steps only. */
+/* tide_work.timer for work about to be enqueued: the series of `part`, TIDE_TIMER_NONE outside training
+ * steps. */
 uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part);
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel);
 /* Fill bytes of the region with zeros. */
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
-/* Fill bytes of the region with fp32 NaNs. On the host device with options.checks.hazard_check only. */
+/* Fill bytes of the region with fp32 NaNs. Call only on the host device, with options.checks.hazard_check. */
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
-/* --- staging.c: copies bytes of the region in and out, in order with kernels; without the lock --- */
+/* --- staging.c: copies bytes into and out of the region, in order with kernels; without the lock --- */
 
 /* Make the staging buffer; the device frees it at close. NO_MEMORY, BUDGET. */
 tide_status tide_staging_create(tide_pool *pool);
@@ -137,13 +140,13 @@ tide_status tide_staging_read(tide_pool *pool, void *target, const void *region,
 
 /* An op begins. */
 void tide_step_op_begins(tide_pool *pool);
-/* A backward op begins, or a training step that had none ends. Where updates do not wait for the norm, those
- * of this step begin as its gradients complete: this call waits until no update of the step before is
- * open. */
+/* Call when a backward op begins, or when a training step without backward ops ends. Where updates do not
+ * wait for the norm, each update of this step begins when its gradients are complete; so this call first
+ * waits until all updates of the step before are done. */
 tide_status tide_step_backward_begins(tide_pool *pool);
-/* An op has ended, or is given up: launches belong to no op. */
+/* An op has ended or was given up: later launches belong to no op. */
 void tide_step_op_ends(tide_pool *pool);
-/* Close the step and the op in it, and have the engine give them up. */
+/* Close the open step and op, and have the engine give them up. */
 tide_status tide_step_give_up(tide_pool *pool);
 bool tide_step_is_valid(const tide_pool *pool);
 
@@ -161,26 +164,26 @@ static inline const tide_packed_op *tide_op_open(const tide_pool *pool)
     return &pool->context.packing->ops[pool->op.number];
 }
 
-/* Make the tables for the chunks of the largest op; plan and region must be there. NO_MEMORY; destroy frees
- * them then, too. */
+/* Allocate the tables of tide_open_op for the op with the most chunks; plan and region must exist. NO_MEMORY:
+ * call destroy then, too. */
 tide_status tide_op_create(tide_pool *pool);
 void tide_op_destroy(tide_pool *pool);
 bool tide_op_is_valid(const tide_pool *pool);
 
 /* --- make.c --- */
 
-/* Make a pool, as tide_pool_create does, but without its shadow. */
+/* Make a pool as tide_pool_create does, but without the shadow that predicts its steps (predict.c). */
 tide_status tide_pool_make(const tide_pool_options *options, tide_description *description, tide_pool **pool);
-/* Make the shadow of a pool, with other options: it shares the packing, which must outlive it, and leaves the CPU
- * kernels' thread count alone. */
+/* Make the shadow of a pool, with other options: it shares the pool's packing, which must outlive the shadow,
+ * and does not set the CPU kernels' thread count. */
 tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options *options,
                                   tide_pool **shadow);
-/* Free the pool but for its shadow. NULL: nothing. */
+/* Free the pool, but not its shadow. NULL is allowed. */
 void tide_pool_unmake(tide_pool *pool);
 
 /* --- predict.c --- */
 
-/* Make the pool's shadow. Statuses of tide_pool_create; on failure there is no shadow. */
+/* Make the pool's shadow. Statuses as tide_pool_create's; after a failure the pool has no shadow. */
 tide_status tide_predict_create(tide_pool *pool);
 void tide_predict_destroy(tide_predict *predict); /* zeroed: allowed */
 

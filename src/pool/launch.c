@@ -1,5 +1,5 @@
-/* The compute stream, as the caller fills it: the caller's kernels and the pool's around them. The open step
- * and op decide as whose time the work counts. */
+/* Enqueues kernels on the compute stream: the caller's, and those that the pool adds at the begin and end of
+ * ops and steps. The open step and op decide in which sum a kernel's time is counted. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -69,7 +69,7 @@ tide_status tide_launch_zero(tide_pool *pool, uint64_t offset, uint64_t bytes)
     return launch_fill(pool, "zero", pool->context.kernels->zero, offset, bytes);
 }
 
-/* Bits that are all ones are a NaN. */
+/* In fp32, 32 bits that are all ones are a NaN. */
 static tide_status fill_with_nan(void *stream, const void *arguments)
 {
     const tide_zero_args *args = arguments;

@@ -25,7 +25,7 @@ void tide_pool_options_default(tide_pool_options *options)
         .staging_bytes = DEFAULT_STAGING_BYTES,
         .prefetch = true,
         .placement = TIDE_PLACEMENT_AUTO,
-        /* An H200 and its host, for the null device; the link is link_bytes_per_second. */
+        /* the null device simulates an H200 and its host, with the link of link_bytes_per_second */
         .machine = {.flops_per_second = 790e12,
                     .device_bytes_per_second = 4.8e12,
                     .host_bytes_per_second = 240e9,
@@ -90,7 +90,7 @@ static tide_status options_check(const tide_pool_options *options)
     return status == TIDE_OK ? rates_check(options) : status;
 }
 
-/* Copy the given options, complete and check them. */
+/* Copy the given options, replace zeros by defaults, and check the result. */
 static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
                                     tide_device_factory *factory)
 {
@@ -115,7 +115,7 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     return status;
 }
 
-/* Does the optimizer have this state? A plane has fp32 elements or the pool's own. */
+/* Can the optimizer work with the param's state? A plane's elements must be fp32 or of the pool's dtype. */
 static tide_status state_check(const tide_pool_options *options, const tide_description *description,
                                tide_param param)
 {
@@ -149,8 +149,8 @@ static tide_status states_check(const tide_pool_options *options, const tide_des
     return status;
 }
 
-/* Fill in what a context has before its device is open: options, factory, packing and plan. `packing` lies
- * elsewhere; the caller destroys it, even after a failure. */
+/* Set the fields of a context that are known before its device is open: options, factory, packing and plan.
+ * `packing` is the caller's, who destroys it, even after a failure. */
 static tide_status context_plan(const char *call, const tide_pool_options *options,
                                 tide_description *description, bool refuse, tide_packing *packing,
                                 tide_pool_context *context)
@@ -215,14 +215,14 @@ static void connect(tide_pool *pool)
     pool->op.number = TIDE_OP_NONE;
 }
 
-/* Copy the device's name, which the options of a context only point at. */
+/* Copy the device's name, since the caller's string may not outlive the context. */
 static tide_status own_name(tide_pool_context *context)
 {
     context->options.device = context->device_name = strdup(context->options.device);
     return context->device_name != NULL ? TIDE_OK : tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory");
 }
 
-/* An empty pool, whose objects know each other. NULL: there is no memory. */
+/* Allocate a pool and connect its objects. NULL: there is no memory. */
 static tide_pool *pool_allocate(void)
 {
     tide_pool *pool = calloc(1, sizeof *pool);
@@ -244,7 +244,7 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
     if (status == TIDE_OK)
         status = own_name(&pool->context);
     if (status == TIDE_OK) {
-        /* Another count discards prepared matmuls, so leave one that the caller has set alone. */
+        /* Setting the count discards prepared matmuls, so do not set it if it is right already. */
         if (tide_team_threads() != tide_device_factory_threads(options))
             tide_kernels_cpu_configure(tide_device_factory_threads(options));
         status = tide_pool_build(pool);

@@ -1,4 +1,3 @@
-/* Durations and the order of ops of training steps: see measure.h. */
 #include "src/pool/measure.h"
 
 #include <assert.h>
@@ -31,8 +30,8 @@ void tide_measure_destroy(tide_measure *measure)
     *measure = (tide_measure){0};
 }
 
-/* No script is longer than its array; a step is pending only after a script is complete, and `complete` is
- * set only by samples. */
+/* Checks that no script is longer than its array, that a step is pending only if a script is complete, and
+ * that `complete` is set only if there was a sample. */
 bool tide_measure_is_valid(const tide_measure *measure)
 {
     const tide_script *scripts = measure->scripts;
@@ -76,7 +75,7 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice)
         measure->is_new = true;
 }
 
-/* Add the units of work of the script's ops to their series. */
+/* Add to each op's series the number of units that the script ran of it. */
 static void count_units(tide_measure *measure, const tide_script *script)
 {
     bool sliced = false;
@@ -148,6 +147,6 @@ void tide_measure_sample(tide_measure *measure, bool updated)
     measure->pending = false;
     measure->samples++;
     assert(tide_measure_is_valid(measure));
-    /* When this step ended, the updates of the step before had ended. */
+    /* A second sample includes the updates of the first step, which have ended by then. */
     measure->complete = measure->complete || updated || measure->samples > 1;
 }

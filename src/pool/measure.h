@@ -1,11 +1,11 @@
-/* Measures which ops a training step runs and how long each part of it takes; predict.c plays steps from
- * that.
+/* Records which ops a training step runs, and measures how long each part of it takes. predict.c simulates
+ * steps from these two.
  *
  * The measure keeps two things.
  *
- *   series    a duration per unit: nanoseconds for a byte copied, a byte of optimizer traffic, a mapping, or
- *             a unit of an op. The thread that does the work adds to two sums (ns, amount); at a step's begin
- *             a sample takes how much they have grown and smooths that.
+ *   series    the mean time of one kind of work per unit: per byte copied, byte of optimizer traffic,
+ *             mapping, or unit of an op. The thread that does the work adds to two sums (ns, amount); at the
+ *             next step's begin a sample updates the mean from the growth of the sums.
  *   script    the ops and slices of a step in the order in which the caller ran them. Two buffers: one for
  *             the step being written, one for the last complete step.
  *
@@ -14,15 +14,15 @@
  *
  * A unit of an op is one slice, or one run of an op without slices: a played step treats all slices of an op
  * alike. The pool's own work at an op's begin (zeroing accumulators) and end (rounding gradients, taking
- * their norm) has series of its own, since it comes before and after the slices.
+ * their norm) has series of its own, since that work comes before the first and after the last slice.
  *
  * Samples. The first two steps (in the first, chunks are fetched on demand and memory is new) and a step
- * whose script is new replace a series' mean; later steps move it by a quarter of the difference. When the
- * next step begins, a step's compute has ended, so its series are complete. Its updates may still run, but ns
- * and amount of a series always grow together.
+ * whose script is new replace a series' mean; later steps move it by a quarter of the difference. The next
+ * step begins after a step's compute has ended, so the series of the ops are complete then. The step's
+ * updates may still run; that does no harm, since ns and amount of a series always grow together.
  *
- * Cost: two relaxed atomic additions a command and two stores an op. The measure allocates nothing after
- * create.
+ * Cost: two relaxed atomic additions for each command and two stores for each op. The measure allocates
+ * nothing after create.
  *
  * Fields: [any] atomic, any thread; [caller] the thread that drives the pool; [fixed] not changed after
  * create.
@@ -49,8 +49,8 @@ typedef enum tide_series_kind {
 
 typedef struct tide_series {
     _Atomic uint64_t ns, amount;     /* [any] sums since create */
-    uint64_t taken_ns, taken_amount; /* [caller] the part of the sums that samples have taken */
-    double mean_ns;                  /* [caller] per unit of amount, smoothed; 0: nothing measured */
+    uint64_t taken_ns, taken_amount; /* [caller] the sums at the last sample */
+    double mean_ns;                  /* [caller] smoothed time per unit of amount; 0: nothing measured */
     double step_amount;              /* [caller] amount of the last sample */
 } tide_series;
 
@@ -71,16 +71,16 @@ typedef struct tide_script {
 
 typedef struct tide_measure {
     uint32_t op_count;      /* [fixed] */
-    uint32_t script_lines;  /* [fixed] most lines of each script */
+    uint32_t script_lines;  /* [fixed] allocated lines of each script */
     tide_series *series;    /* [fixed] tide_measure_series_count of them */
     tide_script scripts[2]; /* [caller] the first owns the lines of both */
-    uint32_t last;          /* [caller] index of the last complete script; the step writes the other */
-    uint64_t version; /* [caller] number of scripts that differed from the one before; 0: none is complete */
-    bool writing;     /* [caller] a training step is open */
-    bool is_new;      /* [caller] the step's script, or the ended step's, is not the one before */
-    bool pending;     /* [caller] a step has ended of which no sample was taken */
-    uint32_t samples; /* [caller] */
-    bool complete;    /* [caller] samples have covered a whole step: compute, moves and updates */
+    uint32_t last;          /* [caller] index of the last complete script; the open step writes the other */
+    uint64_t version;       /* [caller] counts complete scripts that differ from the script before; 0: none */
+    bool writing;           /* [caller] a training step is open */
+    bool is_new;            /* [caller] the open (else the last) step's script differs from the one before */
+    bool pending;           /* [caller] a step has ended since the last sample */
+    uint32_t samples;       /* [caller] */
+    bool complete;          /* [caller] the samples include a whole step: compute, moves and updates */
 } tide_measure;
 
 static inline uint32_t tide_measure_series_count(const tide_measure *measure)
@@ -88,7 +88,7 @@ static inline uint32_t tide_measure_series_count(const tide_measure *measure)
     return (uint32_t)TIDE_SERIES_FIRST_OP + 3 * measure->op_count;
 }
 
-/* The series of a unit of op `op`; of the pool's work at its begin; of that at its end. */
+/* The series of op `op`: of its units, of the pool's work at its begin, and of the pool's work at its end. */
 static inline uint32_t tide_series_of_op(uint32_t op)
 {
     return (uint32_t)TIDE_SERIES_FIRST_OP + op;
@@ -124,8 +124,8 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice);
 void tide_measure_step_end(tide_measure *measure);
 /* The step is given up: drop its script and everything measured since the last sample. */
 void tide_measure_step_forget(tide_measure *measure);
-/* If a step has ended since the last sample: take how much the sums have grown. The step's compute must have
- * ended; `updated`: so have its updates. */
+/* If a step has ended since the last sample, take a new one (see Samples above). The step's compute must have
+ * ended; `updated`: its updates have ended, too. */
 void tide_measure_sample(tide_measure *measure, bool updated);
 
 bool tide_measure_is_valid(const tide_measure *measure);

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-static _Thread_local const tide_monitor *held; /* by this thread */
+static _Thread_local const tide_monitor *held; /* the monitor that this thread holds */
 
 void tide_monitor_init(tide_monitor *monitor)
 {

@@ -58,9 +58,9 @@ bool tide_norm_lose(tide_norm *norm)
 
 /* --- on the engine's thread --- */
 
-/* Enqueue the copy to the mailbox. The engine's thread also reads the mailbox, so the next step's copy comes
- * after that. No op's work comes between sum and copy, since a step begins only when the norm before is
- * known. */
+/* Enqueue the copy of the norm to the mailbox. This thread, the engine's, also reads the mailbox, so no later
+ * copy overwrites a norm that was not read. No op's work comes between sum and copy, since the next step
+ * begins only after the norm is known. */
 static tide_status copy_to_host(tide_norm *norm)
 {
     const tide_pool_context *context = norm->context;
@@ -81,7 +81,7 @@ static tide_status copy_to_host(tide_norm *norm)
     return status;
 }
 
-/* PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */
+/* The factor of PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. If max is 0, 1: no clipping. */
 static float clip_factor(double norm, double max)
 {
     if (!(max > 0))
@@ -138,7 +138,7 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
     double square = 0;
     *verdict = TIDE_NORM_WAIT;
     assert(tide_monitor_is_held(NULL));
-    /* Without space the sum has not ended; when it ends the engine comes here again. */
+    /* If the stream has no space, the sum has not ended yet; the engine calls this again when it has. */
     if (norm->phase == TIDE_NORM_ASKED && tide_order_may_enqueue(norm->order, TIDE_STREAM_COMPUTE))
         status = copy_to_host(norm);
     if (status == TIDE_OK && norm->phase == TIDE_NORM_PENDING)

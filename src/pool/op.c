@@ -1,10 +1,10 @@
-/* Ops and slices, and the rounding of gradients into the params' places.
+/* Ops and slices, and the kernels that round each gradient to the pool's dtype and write it over its param.
  *
- * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
- * waits for the copies. At its end an op enqueues, for each gradient that it closes (chunk/gradients.h), two
- * kernels: one rounds the accumulator into the param's place, one takes the norm of the rounded gradient.
- * Then a record closes the op's submission; its number is the mark that evictions and updates of the op's chunks
- * wait for.
+ * tide_op_begin returns when all the op's chunks are mapped and the copies into them enqueued; the compute
+ * stream waits for the copies, the caller does not. tide_op_end enqueues two kernels for each gradient that
+ * the op completes (chunk/gradients.h): one rounds the accumulator and writes it over the param, one computes
+ * the norm of the rounded gradient. Then it records the op's submission (order.h), whose number becomes the
+ * mark of the op's slots: evictions and updates of its chunks wait for it.
  */
 #include "src/pool/internal.h"
 
@@ -13,7 +13,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Without an op the pool holds the region alone, without a slice the region and the params. */
+/* Checks that the tables hold only the region if no op is open, and only the region and the params if no
+ * slice is. */
 bool tide_op_is_valid(const tide_pool *pool)
 {
     const tide_open_op *op = &pool->op;
@@ -53,8 +54,9 @@ void tide_op_destroy(tide_pool *pool)
 
 /* --- held chunks --- */
 
-/* Hold a chunk, which is on the device and pinned, and add to `needs` the submissions that used its slot. Params
- * that lie in one chunk follow each other. */
+/* Add a chunk, which is on the device and pinned, to the open op's accesses, and to `needs` the submissions
+ * that used its slot. Returns at once if the last entry is the chunk, as it often is, since params of one
+ * chunk follow each other. */
 static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *needs)
 {
     tide_open_op *op = &pool->op;
@@ -73,8 +75,8 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
 }
 
-/* Add a param's chunks to `needs`, from tables that seal made, so that an op's begin and end ask chunk/ for
- * nothing but slots. */
+/* Hold each chunk of a param. The packing lists the chunks, so that an op's begin and end ask chunk/ only for
+ * slots. */
 static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
 {
     const tide_packed_param *param = &pool->context.packing->params[number];
@@ -120,8 +122,8 @@ static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op,
     return go_on(pool, &needs);
 }
 
-/* For options.checks.guard: open or close the places of the chunks held from `from` to `to`. Without the lock, as
- * this enqueues many commands. */
+/* For options.checks.guard: make the addresses of the chunks held from `from` to `to` accessible or not.
+ * Without the lock, since this enqueues many commands and may wait for space. */
 static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool accessible)
 {
     const tide_pool_context *context = &pool->context;
@@ -133,13 +135,14 @@ static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool acces
     return status;
 }
 
-/* Open or close the places of the open slice's chunks; without an open slice there are none. */
+/* Guard the chunks of the open slice; does nothing if no slice is open. */
 static tide_status guard_slice(tide_pool *pool, bool accessible)
 {
     return guard(pool, pool->op.param_count, pool->op.count, accessible);
 }
 
-/* Close the work so far and mark the slots held from `from` on with its number. */
+/* Record the compute stream's work so far as a submission, and mark the slots held from `from` on as used by
+ * it. */
 static tide_status release(tide_pool *pool, uint32_t from)
 {
     tide_open_op *op = &pool->op;
@@ -170,7 +173,7 @@ static tide_status release_slice(tide_pool *pool)
 
 /* --- begin, slice --- */
 
-/* The manager has the request of the op or its slice: wait until all of its chunks are there. */
+/* Wait until all chunks are ready that the op, or its slice, has requested from the manager. */
 static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
 {
     tide_tracer *tracer = &pool->telemetry.tracer;
@@ -194,9 +197,9 @@ static tide_status zero_between(tide_pool *pool, uint64_t begin, uint64_t end)
     return begin < end ? tide_launch_zero(pool, begin, end - begin) : TIDE_OK;
 }
 
-/* Zero the new accumulators that the op adds to, with one launch for those that lie side by side. Those that
- * the op overwrites stay as they are or, with options.checks.hazard_check, become NaN, so that an element which the
- * op does not write shows. */
+/* Zero the accumulators whose first use is in this op, with one launch for those that lie side by side. But
+ * do not zero those that the op overwrites; with options.checks.hazard_check fill them with NaN, so that an
+ * element which the op failed to write shows. */
 static tide_status fill_accumulators(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
@@ -279,8 +282,8 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     return tide_monitor_keep(&pool->monitor, status);
 }
 
-/* The manager refuses before it changes anything; chunks that it releases stay in place while this holds the
- * lock. */
+/* `refused`: the manager refused the slice and changed nothing. Chunks that it releases stay in their slots
+ * while this holds the lock. */
 static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
 {
     tide_status status = tide_manager_slice(pool->engine.manager, slice);
@@ -320,7 +323,7 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
     status = slice_locked(pool, slice, &refused);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK ||
-        refused) { /* guard the new slice, or the one before, which a refusal leaves open */
+        refused) { /* open access to the new slice, or to the one before if the manager refused */
         const tide_status guarded = guard_slice(pool, true);
         status = status == TIDE_OK ? guarded : status;
     }
@@ -329,8 +332,8 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 
 /* --- rounding of gradients --- */
 
-/* The op's gradients overwrite its params, after all other uses of those slots: from now on the op's accesses
- * to them write. With the lock. */
+/* Turn the accesses to the params that gradients overwrite into writes, and make the compute stream wait for
+ * all other uses of their slots. With the lock. */
 static tide_status rounding_accesses(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
@@ -343,7 +346,7 @@ static tide_status rounding_accesses(tide_pool *pool)
     return go_on(pool, &needs);
 }
 
-/* Round the accumulator into the param's place and take the norm of the rounded gradient. */
+/* Launch the two kernels that round the accumulator over the param and compute the norm of the result. */
 static tide_status launch_rounding(tide_pool *pool, const tide_packed_param *param,
                                    uint64_t accumulator_offset)
 {
@@ -385,7 +388,7 @@ static tide_status close_gradients(tide_pool *pool)
 
 /* --- end --- */
 
-/* Enqueue the rest of the op's work; end_locked releases its params afterwards. */
+/* Enqueue the rest of the op's work, before end_locked releases its params. */
 static tide_status finish(tide_pool *pool)
 {
     const bool backward = tide_op_open(pool)->description->pass != TIDE_PASS_FORWARD;

@@ -51,8 +51,8 @@ bool tide_order_may_enqueue(const tide_order *order, tide_stream stream)
     return !tide_monitor_is_held(NULL) || order->device->ops->has_capacity(order->device, stream, false);
 }
 
-/* Neither the engine's `seen` nor a stream's `knows` counts more submissions of a stream than were recorded there;
- * a stream knows all of its own. */
+/* Checks that no number in `seen` or `knows` is above the stream's last recorded submission, and that each
+ * stream knows its own last one. */
 bool tide_order_is_valid(const tide_order *order)
 {
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {

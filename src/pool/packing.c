@@ -1,4 +1,3 @@
-/* See packing.h. */
 #include "src/pool/packing.h"
 
 #include "base/minmax.h"
@@ -42,7 +41,8 @@ static void fill_param(tide_packing *packing, tide_param number)
         packing->region.blocks_count += tide_norm_blocks(param->elements);
 }
 
-/* Give each accumulator that several ops share a place of its own. Returns where they end. */
+/* Place the accumulators that several ops share one after another from `offset` on. Returns where the last
+ * ends. */
 static uint64_t place_shared(tide_packing *packing, const tide_gradients *gradients, uint64_t offset)
 {
     for (tide_param i = 0; i < packing->param_count; i++) {
@@ -54,7 +54,8 @@ static uint64_t place_shared(tide_packing *packing, const tide_gradients *gradie
     return offset;
 }
 
-/* Place the op's own accumulators: those that it overwrites, or the others. Returns where they end. */
+/* Place the op's own accumulators from `offset` on: those that the op overwrites if `overwritten`, else the
+ * others. Returns where the last ends. */
 static uint64_t place_accumulators(const tide_packing *packing, const tide_packed_op *op, bool overwritten,
                                    uint64_t offset)
 {
@@ -73,8 +74,8 @@ static uint64_t place_accumulators(const tide_packing *packing, const tide_packe
     return offset;
 }
 
-/* Place the op's workspace, then its accumulators, those that the pool zeroes side by side. Returns where
- * they end. */
+/* Place the op's workspace, then its accumulators, with those that the pool zeroes next to each other.
+ * Returns where the last ends. */
 static uint64_t place_op(const tide_packing *packing, const tide_packed_op *op)
 {
     const uint64_t offset =
@@ -96,7 +97,7 @@ static void place_region(tide_packing *packing, const tide_gradients *gradients)
     assert(region_is_valid(region));
 }
 
-/* Make the tables. False: there was no memory. */
+/* Allocate the packing's tables. False: there was no memory. */
 static bool make_tables(tide_packing *packing)
 {
     const tide_description *description = packing->description;

@@ -1,17 +1,18 @@
-/* A description packed in chunks of one size: its layout, what its ops need, and every offset in the region.
+/* A description laid out in chunks of one size: the place of each param and activation in the chunks, the
+ * memory that each op needs, and every offset in the region.
  *
  *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
  *
- * The region's size depends neither on the chunk size nor on budgets, so nothing computed in it can depend on
- * them. Nothing changes a packing after it is made: a plan reads it, a pool owns it, and the pool that predicts
- * its steps shares it. Calls the layout, the ops and the manager's needs.
+ * The region's size depends neither on the chunk size nor on budgets, so the results of kernels that work
+ * there cannot depend on them either. Nothing changes a packing after it is made: a plan reads it, a pool
+ * owns it, and the pool that predicts its steps shares it. Calls the layout, the ops and the manager's needs.
  */
 #ifndef TIDE_POOL_PACKING_H
 #define TIDE_POOL_PACKING_H
 
 #include "chunk/manager.h"
 
-/* Offsets in the region in bytes: the parts follow each other. */
+/* Offsets in the region in bytes; its parts follow each other without gaps. */
 typedef struct tide_region_layout {
     uint64_t shared_offset; /* accumulators that several ops share */
     uint64_t blocks_offset;
@@ -26,7 +27,7 @@ typedef struct tide_packed_param {
     uint64_t elements;
     tide_state_format state; /* no planes: frozen */
     bool decays;
-    uint64_t first_block;               /* number of its first norm block */
+    uint64_t first_block;               /* index of its first norm block in the region */
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* its shared accumulator in the region; UINT64_MAX: none */
@@ -34,7 +35,7 @@ typedef struct tide_packed_param {
 
 typedef struct tide_packed_op {
     const tide_op_description *description;
-    uint64_t *accumulator_offsets; /* in the region per param use; UINT64_MAX: no op makes its gradient */
+    uint64_t *accumulator_offsets; /* in the region, per param use; UINT64_MAX: the param has no gradient */
 } tide_packed_op;
 
 typedef struct tide_packing {
@@ -54,8 +55,9 @@ static inline bool tide_packed_param_is_frozen(const tide_packed_param *param)
     return param->state.planes == 0;
 }
 
-/* Pack a description; fixes it. Statuses of tide_layout_create; STATE, naming the call, if the description has
- * no op, or no param that is not frozen. After a failure nothing is left to destroy. */
+/* Lay out a description in chunks of `chunk_bytes`; nothing can be added to it afterwards. Statuses of
+ * tide_layout_create; STATE, naming the call, if the description has no op, or no param that is not frozen.
+ * After a failure nothing is left to destroy. */
 TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
                                                uint64_t chunk_bytes, tide_placement placement,
                                                const char *call);

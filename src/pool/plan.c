@@ -3,13 +3,13 @@
  *     device   budget >= device_slots x chunk + region
  *     host     budget >= host_slots x chunk + buffers (staging, mailbox, segment tables)
  *
- * A plan is a pure function of what a context has before its device is open: options, factory and packing.
+ * A plan depends only on the options, factory and packing of a context, not on an open device.
  *
  * Default budgets, where options.free_memory_bytes says how much memory the host has free:
  *
- *   device   with memory of its own: what the run needs, at most what is available
- *            else: what the run needs, at most 1/4 of free memory, at least the least that works
- *   host     what the run needs besides, at most 4/5 of the free memory that the device leaves
+ *   device   with memory of its own: the run's needs, at most the memory available
+ *            else: the run's needs, at most 1/4 of free memory, at least the least that works
+ *   host     the run's other needs, at most 4/5 of the free memory that the device leaves
  *
  * The device budget is raised to the smallest one that works, since a run with less can't compute. The host
  * budget is not raised: a run that needs more than 4/5 of free memory would make the machine swap.
@@ -55,7 +55,8 @@ static uint64_t used_chunks(const tide_layout *layout)
            tide_layout_space_chunks(layout, TIDE_SPACE_ACTIVATION);
 }
 
-/* Device slots with which no chunk ever has to move: one for each chunk used there, and one more. */
+/* The device slots with which no chunk ever has to move: one for each chunk used on the device, and one
+ * spare. */
 static uint64_t full_device_slots(const tide_pool_context *context)
 {
     const tide_layout *layout = context->packing->layout;
@@ -64,10 +65,10 @@ static uint64_t full_device_slots(const tide_pool_context *context)
                         (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
 
-/* The most host slots that a run takes beside so many on the device: with one fewer, more chunks would move.
- * On a device that cannot hold all chunks that ops use, all chunks take turns. Otherwise the device holds in
- * its margin the state of as many PARAM chunks as fit (chunk/pending.c); the host holds the state of the
- * others and, when it updates one, a copy of that. */
+/* The host slots beyond which more are useless, with `device_slots` slots on the device. If the device cannot
+ * hold all chunks that ops use, every chunk may be on the host at times: one slot for each. Otherwise the
+ * device's spare slots hold the state of as many PARAM chunks as fit (chunk/pending.c); the host holds the
+ * state of the other PARAM chunks and a copy of each of those while it updates it. */
 static uint64_t full_host_slots(const tide_pool_context *context, uint64_t device_slots)
 {
     const tide_layout *layout = context->packing->layout;
@@ -87,13 +88,13 @@ static uint64_t full_host_slots(const tide_pool_context *context, uint64_t devic
         tide_layout_state_owners(layout, border, &first, &last);
         const uint64_t upto = tide_layout_chunk_index(layout, border) + (last == chunk);
         const bool fits = margin > 0 && upto <= margin;
-        there = fits ? upto : there; /* state shared with the next chunk goes back and forth */
+        there = fits ? upto : there; /* a STATE chunk shared with the next PARAM chunk moves back and forth */
         elsewhere += !fits;
     }
     return tide_max_u64(state - there, 1) + elsewhere;
 }
 
-/* Would the budget suffice with chunks of this size? */
+/* Would this device budget be enough with chunks of this size? */
 static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uint64_t budget)
 {
     tide_ops ops = {.count = 0};
@@ -111,7 +112,8 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
     return does;
 }
 
-/* Refuse the device budget; the message names a chunk size with which it would suffice, if there is one. */
+/* Refuse the device budget; the message names a smaller chunk size with which it would be enough, if there is
+ * one. */
 static tide_status refuse_device(const tide_pool_context *context, const tide_pool_plan *plan,
                                  uint64_t budget)
 {
@@ -129,7 +131,8 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
         (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
 }
 
-/* The device whose memory the message names; for a null device, the one that it stands for. */
+/* The device's name for messages about its memory; for a null device, the name of the device that it
+ * simulates. */
 static const char *device_told(const tide_pool_options *options)
 {
     if (options->machine.gpu_memory_bytes > 0)
@@ -138,7 +141,7 @@ static const char *device_told(const tide_pool_options *options)
                                                                    : options->device;
 }
 
-/* A GPU may have less memory free than the budget allows, since other programs use it, too. */
+/* Refuse a budget for which the GPU has too little free memory, which other programs may be using. */
 static tide_status check_available(const tide_pool_context *context, const tide_pool_plan *plan)
 {
     const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
@@ -185,7 +188,8 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
     return (uint32_t)tide_min_u64(slots, most);
 }
 
-/* The most that a default device budget may be: pinned host memory takes page tables on the device. */
+/* The largest default device budget: the available memory, less the page tables that pinning `host_bytes`
+ * takes on the device. */
 static uint64_t device_available(const tide_pool_context *context, uint64_t host_bytes)
 {
     const uint64_t available = context->factory.available_bytes;
@@ -242,7 +246,8 @@ static tide_status plan_device(const tide_pool_context *context, bool refuse, ti
     plan->largest_op_bytes = needs->largest_op_slots * chunk;
     plan->least_device_bytes = needs->device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full * chunk + plan->region_bytes;
-    /* The host's default depends on the device's slots: count here the most that it can be. */
+    /* The host's default budget depends on the device's slots, which are not known yet: assume its largest
+     * value. */
     plan->device_available_bytes =
         device_available(context, host != 0 ? host : all * chunk + plan->buffer_bytes);
     plan->device_memory_bytes = device_budget(context, plan);

@@ -1,4 +1,4 @@
-/* The public pool: the calls that use all other files of the folder. */
+/* The pool's create and destroy, addresses, and the calls of inspect.h. */
 #include "src/pool/inspect.h"
 #include "src/pool/internal.h"
 
@@ -31,7 +31,7 @@ void tide_pool_destroy(tide_pool *pool)
     tide_pool_unmake(pool);
 }
 
-/* --- the inside, for the rest of src --- */
+/* --- inspect.h --- */
 
 const tide_packing *tide_pool_packing(const tide_pool *pool)
 {
@@ -100,7 +100,7 @@ void *tide_workspace(const tide_pool *pool)
                : NULL;
 }
 
-/* The index of the param among the open op's, if the op has GRAD of it; UINT32_MAX otherwise. */
+/* The index of the param among the open op's params, if the op uses it with GRAD; else UINT32_MAX. */
 static uint32_t find_gradient(const tide_pool *pool, tide_param param)
 {
     if (pool == NULL || !tide_op_is_open(pool))

@@ -1,20 +1,21 @@
-/* Predicts a training step with the pool's own manager, planner and engine, on a device without data.
+/* Predicts a training step with the pool's own manager, planner and engine, on the null device, which
+ * computes nothing and whose clock is virtual.
  *
- * A shadow is a second pool on the null device with the same packing, budgets, placement and prefetch, so with
- * the same plan. Its machine is the measured one (measure.h): rates of the
- * link's two directions and of both Adams, costs of map and unmap; each op's kernels last as long as
- * measured. predict plays the last step's script on it, in virtual time, until steps repeat, one by one or in
- * a cycle of up to eight; the answer is the mean of a cycle. Link-bound steps may never repeat: then the
- * answer is the mean of 36 of them.
+ * A shadow is a second pool on the null device with the same packing, budgets, placement and prefetch, so
+ * with the same plan. Its speeds are the measured ones (measure.h): those of the link in both directions, of
+ * AdamW on host and device, of map and unmap; each op's kernels last as long as measured. tide_pool_predict
+ * simulates the last step's script on the shadow again and again, in virtual time, until the steps' durations
+ * repeat, each step's or a cycle of up to eight. The answer is the mean over the cycle. Steps bound by the
+ * link may never repeat: then the answer is the mean of 36 steps.
  *
  *   an op           begin, [slice, unit]..., a unit if there was no slice, end
- *   a unit          a kernel of the shadow's that lasts as long as a unit of the op was measured to last
- *   pool's kernels  the shadow's own kernels (zeros, gradients, norm) last no time, but for the first of an
+ *   a unit          a kernel on the shadow that lasts as long as a unit of the op was measured to last
+ *   pool's kernels  kernels that the shadow adds (zeros, rounding, norm) last no time, except the first of an
  *                   op's begin or end and of the step's begin or end, which lasts as long as all of them
  *
- * predict plays anew when the script has changed, when a measured duration has moved by more than a tenth and
- * that makes more than a hundredth of the step, or when all of compute has moved by more than a tenth;
- * otherwise the last answer stands. It allocates nothing after create.
+ * It simulates anew if the script has changed, if a measured duration has changed by more than a tenth and by
+ * more than a hundredth of the step, or if the compute time of the step has changed by more than a tenth;
+ * otherwise it returns the last answer. It allocates nothing after create.
  */
 #include "src/pool/course.h"
 #include "src/pool/internal.h"
@@ -30,8 +31,8 @@ static const double moved_part = 0.1, matters_part = 0.01;
 
 /* --- the shadow --- */
 
-/* Most commands that a step enqueues on a stream: a few kernels, waits and records around an op, for each of
- * its params and of its slices. */
+/* An upper bound for the commands that one step enqueues on one stream: a few kernels, waits and event
+ * records for each op, each of its params and each of its slices. */
 static uint32_t step_commands(const tide_packing *packing)
 {
     uint64_t count = 64;
@@ -86,8 +87,8 @@ static double per_second(double ns_each)
     return ns_each > 0 ? 1e9 / ns_each : 0; /* 0: no limit */
 }
 
-/* Give the shadow's device the measured speeds. Without updates on the device, its memory has any rate that
- * counts kernels' nanoseconds exactly. */
+/* Give the shadow's device the measured speeds. If no update ran on the device, the speed of its memory was
+ * not measured: then use one at which bytes give kernels' nanoseconds exactly. */
 static tide_status imitate(tide_predict *predict, const tide_measure *measure)
 {
     const tide_series *series = measure->series;
@@ -110,14 +111,14 @@ static tide_status never_called(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
 }
 
-/* Memory traffic that lasts as long as a unit of the series. */
+/* The bytes of memory traffic that take the shadow's device as long as a unit of the series takes. */
 static double traffic(const tide_pool *pool, uint32_t series)
 {
     assert(series < tide_measure_series_count(&pool->telemetry.measure) && pool->predict.device_rate > 0);
     return pool->telemetry.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
 }
 
-/* Occupy the shadow's compute stream as long as a unit of the op does. */
+/* Enqueue on the shadow a kernel that lasts as long as a unit of the op. */
 static tide_status occupy(const tide_pool *pool, uint32_t op)
 {
     const tide_pool *shadow = pool->predict.shadow;
@@ -127,7 +128,7 @@ static tide_status occupy(const tide_pool *pool, uint32_t op)
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }
 
-/* Let the shadow's next own kernel last as long as all kernels of the series. */
+/* Let the next kernel that the shadow adds itself last as long as all the pool's kernels of the series. */
 static void let_last(const tide_pool *pool, uint32_t series)
 {
     assert(pool->predict.shadow->is_shadow);
@@ -142,7 +143,7 @@ static tide_status play_line(const tide_pool *pool, const tide_script_line *line
         let_last(pool, tide_series_of_begin(measure, line->op));
         return tide_op_begin(shadow, line->op);
     }
-    assert(line > tide_measure_script(measure)->lines); /* an op begins before it ends or slices */
+    assert(line > tide_measure_script(measure)->lines); /* its begin comes before */
     const bool ends = line->slice == TIDE_SCRIPT_END, was_sliced = line[-1].slice >= 0;
     tide_status status = ends ? TIDE_OK : tide_op_slice(shadow, (uint32_t)line->slice);
     if (status == TIDE_OK && !(ends && was_sliced))
@@ -187,12 +188,13 @@ static void conclude(const tide_course *played, tide_pool_prediction *answer)
     answer->times_played++;
 }
 
-/* Give up a step that cannot be played, so that another can be; returns `status` with its message. */
+/* Give up a step that could not be simulated, so that the shadow can simulate another; returns `status` with
+ * the message of the failure. */
 static tide_status failed(const tide_predict *predict, tide_status status)
 {
     char message[512];
     snprintf(message, sizeof message, "%s", tide_message());
-    (void)tide_step_abort(predict->shadow);   /* this message matters more */
+    (void)tide_step_abort(predict->shadow);   /* `message` matters more than this status */
     predict->shadow->engine.poisoned = false; /* a shadow has no params that could be undefined */
     return tide_fail(status, "prediction: %s", message);
 }
@@ -219,7 +221,7 @@ static tide_status play_anew(tide_pool *pool)
 
 /* --- the answer --- */
 
-/* Has one series moved far enough to matter, or the compute stream's work as a whole? */
+/* Has a series' duration changed enough to matter, or the step's compute time as a whole? */
 static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 {
     assert(predict->answered);
@@ -239,7 +241,7 @@ static bool has_moved(const tide_predict *predict, const tide_measure *measure)
     return fabs(moved_ns) > moved_part * compute_ns;
 }
 
-/* Take the sample of a step that has ended with its updates, without waiting for the next one's begin. */
+/* If a step and its updates have ended, take its sample at once, not only at the next step's begin. */
 static void sample_ended_step(tide_pool *pool)
 {
     tide_monitor_lock(&pool->monitor);

@@ -1,10 +1,10 @@
-/* The result of a step, as the caller asks for it. */
+/* tide_step_result_get: the result of the last training step. */
 #include "src/pool/internal.h"
 
 #include <math.h>
 
-/* The first param with a norm block that is not finite; NULL if none. Reads the blocks through the staging
- * buffer. */
+/* The name of the first param whose gradient norm is not finite; NULL if none. Reads the norm blocks through
+ * the staging buffer. */
 static const char *find_nonfinite(tide_pool *pool)
 {
     enum { PIECE = 512 };

@@ -1,4 +1,5 @@
-/* The work of one task: the functions of the host executor, and the kernels on the update stream. */
+/* The work of one task: the functions that run on the host executor, and the launches of kernels on the
+ * update stream. */
 #include "src/pool/running_tasks.h"
 
 #include "kernels/kernels.h"
@@ -24,7 +25,7 @@ tide_status tide_running_task_create(tide_running_task *running, const tide_pool
         device->ops->buffer_create(device, "update segments", segments_max * sizeof *running->segments,
                                    &address, &running->segments_object);
     if (status == TIDE_OK && has_data)
-        running->segments = address; /* else the device only accounts for the buffer */
+        running->segments = address; /* the null device makes no memory for the buffer */
     return status;
 }
 
@@ -56,14 +57,15 @@ static tide_restore_args restore_args(const tide_running_task *running)
 
 /* --- functions on the host executor --- */
 
-/* All threads of the executor zero the slot; this cannot fail. */
+/* Zero the slot with all threads of the executor; this cannot fail. */
 static void zero_slot(void *slot, uint64_t bytes)
 {
     const tide_zero_args zero = {.data = slot, .bytes = bytes};
     (void)tide_kernels_cpu()->zero(NULL, &zero);
 }
 
-/* Keep the executor's status and its message, which belongs to the executor's thread. */
+/* Store the task's status and message, since the message is this thread's and the engine reads it on its
+ * own. */
 static void answer(tide_running_task *running, tide_status status)
 {
     running->status = status;
@@ -116,7 +118,7 @@ tide_status tide_running_task_run(void *stream, const void *address_of_running)
     return TIDE_OK;
 }
 
-/* Convert the kept values to the caller's; set_values rounds the other way, as gradients are rounded. */
+/* Convert the stored values to the caller's dtype. */
 static tide_status get_values(const tide_access_request *request, const void *kept)
 {
     const tide_cast_args cast = {.in = kept,

@@ -45,7 +45,7 @@ void tide_running_tasks_destroy(tide_running_tasks *running_tasks)
     running_tasks->zero_gradient = NULL;
 }
 
-/* No task has more segments than fit; a busy one has a segment table. */
+/* Checks that no task has more segments than its table holds, and that a busy task has a table. */
 bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks)
 {
     for (uint32_t i = 0; i < TIDE_RUNNING_TASKS_MAX; i++) {
@@ -57,7 +57,7 @@ bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks)
     return running_tasks->request == NULL || running_tasks->request->count > 0;
 }
 
-/* The first running task from `from` on that is or is not busy; TIDE_RUNNING_TASKS_MAX: none. */
+/* The number of the first entry from `from` on whose `busy` is `busy`; TIDE_RUNNING_TASKS_MAX: none. */
 static uint32_t first(const tide_running_tasks *running_tasks, uint32_t from, bool busy)
 {
     uint32_t i = from;
@@ -81,7 +81,7 @@ bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64
     return i < TIDE_RUNNING_TASKS_MAX;
 }
 
-/* Free a running task whose work has ended. */
+/* Free the entry of a task whose work has ended. */
 static void let_go(tide_running_task *running)
 {
     assert(running->busy);
@@ -117,8 +117,8 @@ static void *slot_of(const tide_running_tasks *running_tasks, const tide_command
     return tide_link_reach(running_tasks->link, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
-/* Must the task zero its i-th slot first? Not a host slot that still has the zeros it was made of; from now
- * on it counts as written. */
+/* Must the task zero its i-th slot before it works there? A host slot that was not written since create is
+ * still zero. Marks a host slot as written. */
 static bool zeroes(tide_running_tasks *running_tasks, const tide_command *command, uint32_t i)
 {
     const tide_task_chunk *item = &command->task[i];
@@ -130,8 +130,8 @@ static bool zeroes(tide_running_tasks *running_tasks, const tide_command *comman
     return zeroed;
 }
 
-/* The addresses of a piece: its PARAM chunk's slot, and the begin of each plane in the STATE chunk's slot.
- * NULL: no such plane. */
+/* The addresses of a piece: of its PARAM chunk's slot, and of its first element in each plane of the STATE
+ * chunk's slot. NULL: the state has fewer planes. */
 typedef struct piece_places {
     char *param;
     char *planes[TIDE_STATE_PLANES_MAX];
@@ -162,8 +162,8 @@ static void fill_segment(const tide_running_tasks *running_tasks, tide_running_t
                                                 .decays = filled->decay};
 }
 
-/* Fill the segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in
- * the STATE slot. */
+/* Fill the task's entry: the segment tables with addresses in the piece's slots, the slots to zero, and the
+ * terms. */
 static tide_status running_fill(tide_running_tasks *running_tasks, const tide_command *command,
                                 tide_running_task *running)
 {
@@ -207,8 +207,8 @@ static bool task_writes(const tide_running_tasks *running_tasks, const tide_comm
     return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].needs_zero;
 }
 
-/* Has the engine seen the copies from the slots that a host task writes end? Commands that copied into its
- * slots are done. */
+/* Has the engine seen all copies from the slots that the host task writes end? Copies into its slots have
+ * ended before the manager handed the task out. */
 static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tide_command *command,
                                     bool *ready)
 {
@@ -224,8 +224,8 @@ static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tid
     return status;
 }
 
-/* The device's description of a task: its accesses are its chunks' slots and its segment table, if it has
- * one. */
+/* Describe a task to the device: its accesses are to its chunks' slots and, if it has one, to its segment
+ * table. */
 static tide_work task_work(const tide_running_tasks *running_tasks, const tide_open_command *task,
                            tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
 {
@@ -294,8 +294,8 @@ static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_op
     return status;
 }
 
-/* Only the engine ends the busy running task and the pins of its slots, so this may release the lock
- * meanwhile. */
+/* Enqueue a task on the update stream. Releases the lock during the launches: only the engine, on this
+ * thread, could free the busy entry or unpin its slots. */
 static tide_status launch_on_device(tide_running_tasks *running_tasks, tide_open_command *task, bool *started)
 {
     const tide_command *command = &task->command;
@@ -340,7 +340,8 @@ static tide_status start_running(tide_running_tasks *running_tasks, tide_open_co
 {
     const tide_command *command = &task->command;
     const bool on_host = command->tier == TIDE_TIER_HOST;
-    /* Tasks on the device may wait for all of backward: the first entries are kept for the host. */
+    /* Device tasks may occupy their entries during all of backward, so the first entries are only for host
+     * tasks. */
     const uint32_t number = first(running_tasks, on_host ? 0 : TIDE_RUNNING_TASKS_HOST, false);
     if (number == TIDE_RUNNING_TASKS_MAX)
         return TIDE_OK;
@@ -374,7 +375,7 @@ tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_ope
     assert(tide_monitor_is_held(running_tasks->monitor));
     if (task->command.tier == TIDE_TIER_HOST)
         status = host_slots_ready(running_tasks, &task->command, &ready);
-    else /* without space, the end of a task there brings the engine back */
+    else /* if it has no space, the engine tries again when a task there has ended */
         ready = tide_order_may_enqueue(running_tasks->order, TIDE_STREAM_UPDATE);
     if (status != TIDE_OK || !ready)
         return status;
@@ -406,7 +407,7 @@ void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_ope
     if (task->command.kind == TIDE_COMMAND_ACCESS)
         running_tasks->request = NULL;
     if (running == NULL || running->update_number != 0)
-        return; /* the update stream still reads the task; tide_running_tasks_poll frees it */
+        return; /* the update stream still reads the entry; tide_running_tasks_poll frees it */
     let_go(running);
 }
 

@@ -1,32 +1,34 @@
-/* Running tasks: updates, restores and host accesses, on the host executor and the update stream.
+/* Runs the manager's tasks: updates and restores on the host executor or the update stream, and accesses to
+ * values (tide_param_set, tide_param_get) on the host executor.
  *
- * The manager pins a task's chunks in slots of one tier. No stream waits for the host: before the manager
- * hands a task out, the engine has seen copies into its slots end, and before it starts the task, copies out
- * of them. Then the host executor gets one function that does the whole piece in one pass. On the device the
- * update stream waits for the slots' marks and gets a few kernels. Few tasks run at a time; the others wait
- * for a free entry. The engine fixes the terms of a step's updates when it releases them.
+ * The manager pins a task's chunks in slots of one tier. A host task cannot wait for a stream: the manager
+ * hands it out only after the engine has seen all copies into its slots end, and the engine starts it only
+ * after it has seen the copies out of them end. Then the host executor gets one function, which works on the
+ * whole piece in one pass. For a device task the update stream waits for the work in the slots' marks
+ * (order.h) and then gets a few kernels. The table has few entries; further tasks wait for a free one. The
+ * engine fixes the terms of a step's updates when it releases those.
  *
- * A running task gets the segments of the piece (params where they lie in the PARAM slot, the planes of their
- * state where they lie in theirs; once in the form of the kernels, once in that of a caller's optimizer) and
- * the terms of its step. While it is busy it belongs to the stream that works on it.
+ * A running task has the terms of its step and the piece's segments: for each param the addresses of its
+ * values and of its state's planes in the slots, in two tables, one for the kernels and one for an optimizer
+ * of the caller's. While an entry is busy it belongs to the stream that works on it.
  *
- * Owns the running tasks, the terms, the flags of zero gradients, and the access request while a task works
- * on it; all [lock]. Calls link (reach), order, telemetry, and monitor, whose lock it releases while it makes
- * a task's many launches.
+ * Owns the running tasks, the terms, the flags of params without gradient, and the access request while a
+ * task works on it; all [lock]. Calls link (reach), order, telemetry, and monitor, whose lock it releases
+ * during the launches of a device task.
  */
 #ifndef TIDE_POOL_RUNNING_TASKS_H
 #define TIDE_POOL_RUNNING_TASKS_H
 
 #include "src/pool/tier_link.h"
 
-/* Tasks in flight: on the device those of four PARAM chunks of seven pieces, which may all wait for
- * backward's last gradients; the host has two at a time. */
+/* Entries of the table: 2 for the host, 28 for the device (four PARAM chunks of seven pieces each), whose
+ * tasks may all be waiting for the last gradients of backward. */
 enum { TIDE_RUNNING_TASKS_HOST = 2, TIDE_RUNNING_TASKS_MAX = 28 + TIDE_RUNNING_TASKS_HOST };
 
-/* The terms of the updates that run. */
+/* The options, factor and number of a step's updates. */
 typedef struct tide_update_terms {
     tide_step_options step;
-    float scale;     /* the factor of gradients in these updates */
+    float scale;     /* by which the updates multiply gradients */
     uint64_t update; /* number of these updates, from 1 */
 } tide_update_terms;
 
@@ -37,15 +39,15 @@ typedef struct tide_running_task {
     tide_update_segment *update_segments; /* [fixed] */
     uint32_t segment_count;
     void *needs_zero[TIDE_TASK_CHUNKS_MAX]; /* the slots to zero first; NULL: none */
-    bool updates;                           /* an update; else a restore */
-    bool copies;                            /* a restore copies: the first plane has 16 bits, as the params */
+    bool updates;                           /* an update if true, else a restore */
+    bool copies;                            /* a restore copies: the first plane is 16-bit */
     tide_update_terms terms;
-    tide_status status; /* the executor's status, which never fails the device: later work keeps its order */
+    tide_status status; /* of the host executor; an error here does not fail the device */
     char message[256];
     bool busy;              /* [lock] */
-    uint64_t update_number; /* [lock] submission of the update stream with the task; 0: the host executor's */
+    uint64_t update_number; /* [lock] the update stream's submission; 0: a host task */
     tide_chunk chunk;       /* [lock] the PARAM chunk updated */
-    uint64_t record;        /* [lock] number of the counters' record for this task */
+    uint64_t record;        /* [lock] the record that counts this task (counters.h) */
 } tide_running_task;
 
 /* A param_set or param_get in progress, with the arguments for the executor. */
@@ -53,14 +55,14 @@ typedef struct tide_access_request {
     const tide_pool_context *context;
     bool set;
     tide_value value;
-    tide_dtype dtype;            /* the dtype of the kept value */
-    uint64_t offset_bytes;       /* in the chunk that holds the value */
-    uint64_t param_offset_bytes; /* in the PARAM chunk, if this sets MASTER */
+    tide_dtype dtype;            /* of the stored value */
+    uint64_t offset_bytes;       /* of the value in its chunk */
+    uint64_t param_offset_bytes; /* of the param in its PARAM chunk; for set of MASTER */
     uint64_t count;
-    void *values; /* the caller's; a set only reads them */
+    void *values; /* the caller's buffer; set does not change it */
     tide_dtype values_dtype;
     void *slots[2];
-    bool needs_zero[2]; /* the slots to zero first */
+    bool needs_zero[2]; /* zero slots[i] first */
 } tide_access_request;
 
 typedef struct tide_running_tasks {
@@ -76,19 +78,19 @@ typedef struct tide_running_tasks {
     tide_access_request *request; /* on the stack of the waiting caller; NULL: none */
 } tide_running_tasks;
 
-/* What does an open command wait for? commands.h has the phases of a move, the last two are those of a
- * task. */
+/* The condition for which an open command waits (commands.h). The first two are for moves, the last two for
+ * tasks. */
 typedef enum tide_open_phase {
-    TIDE_OPEN_COPY = 1, /* the end of its copy out */
-    TIDE_OPEN_UNMAP,    /* the end of the last use of its slot */
-    TIDE_OPEN_READY,    /* a free running task, and the copies of its slots */
-    TIDE_OPEN_EXECUTOR, /* the end of the task on the host executor */
+    TIDE_OPEN_COPY = 1, /* its copy out to end */
+    TIDE_OPEN_UNMAP,    /* the last use of its slot to end */
+    TIDE_OPEN_READY,    /* a free entry for the task, and its slots' copies to end */
+    TIDE_OPEN_EXECUTOR, /* the host executor to finish the task */
 } tide_open_phase;
 
 typedef struct tide_open_command {
     tide_command command;
     tide_open_phase phase;
-    uint64_t number;            /* submission of its copy out, or of its task on the host executor */
+    uint64_t number;            /* submission of its copy out, or of its host task */
     tide_running_task *running; /* the running task of a started UPDATE or RESTORE; else NULL */
     uint64_t id;                /* the tracer's id of a move or a started task; 0: not traced */
     uint64_t issued_ns;         /* for the trace */
@@ -103,23 +105,25 @@ void tide_running_tasks_destroy(tide_running_tasks *running_tasks);
 
 /* --- [lock] --- */
 
-/* Start an UPDATE, RESTORE or ACCESS if its slots have arrived. Sets `started` if any of it was enqueued,
- * also on failure, and then the command's `running` and `number`. May release the lock for a while. */
+/* Start an UPDATE, RESTORE or ACCESS if an entry is free and its slots are ready. `started`: any of its work
+ * was enqueued, perhaps before a failure; then the command's `running` and `number` are set. May release the
+ * lock for a while. */
 tide_status tide_running_tasks_start(tide_running_tasks *running_tasks, tide_open_command *task,
                                      bool *started);
-/* Has the host executor finished the task? Then returns its status and writes its message. */
+/* Has the host executor finished the task? If so, returns the task's status, with its message as this
+ * thread's. */
 tide_status tide_running_tasks_passed(tide_running_tasks *running_tasks, const tide_open_command *task,
                                       bool *passed);
-/* The task's command has ended: free its running task, unless the update stream still reads it. */
+/* The task's command has ended: free its entry, unless the update stream still reads that. */
 void tide_running_tasks_finish(tide_running_tasks *running_tasks, const tide_open_command *task);
-/* Free the running tasks that the update stream has finished. True if there was one. */
+/* Free the entries whose tasks the update stream has finished. True if there was one. */
 bool tide_running_tasks_poll(tide_running_tasks *running_tasks);
 /* Does a task run, on the host executor or the update stream? */
 bool tide_running_tasks_busy(const tide_running_tasks *running_tasks);
-/* Does a task run that counts for that record? */
+/* Does a task run that counts for record `record` of the counters? */
 bool tide_running_tasks_busy_for(const tide_running_tasks *running_tasks, uint64_t record);
-/* Mark the params without a gradient in the step that ends; NULL: mark none. Returns their number. No update
- * may run. */
+/* At a step's end: mark the params of which no op has made a gradient (NULL: none), and return how many. No
+ * update may be running. */
 uint64_t tide_running_tasks_zero_gradients(tide_running_tasks *running_tasks,
                                            const tide_gradients *gradients);
 bool tide_running_tasks_is_valid(const tide_running_tasks *running_tasks);

@@ -1,5 +1,5 @@
-/* Copies bytes into and out of the region, in order with kernels, through a buffer on the host of two
- * halves. */
+/* tide_write and tide_read: copy bytes into and out of the region, in order with kernels, through the two
+ * halves of a pinned buffer on the host. */
 #include "src/pool/internal.h"
 
 #include "base/minmax.h"
@@ -108,8 +108,8 @@ static tide_status read_piece(tide_pool *pool, char *target, char *region, size_
     return TIDE_OK;
 }
 
-/* Copy `bytes` between region and memory in pieces of half the buffer. With `to_region` it only reads
- * `memory`, else it only reads `region`. */
+/* Copy `bytes` from `memory` to `region` with `to_region`, else from `region` to `memory`, in pieces of half
+ * the buffer. */
 static tide_status transfer(tide_pool *pool, const void *region, const void *memory, size_t bytes,
                             bool to_region)
 {
@@ -130,7 +130,8 @@ tide_status tide_staging_read(tide_pool *pool, void *target, const void *region,
 
 /* --- the public calls --- */
 
-/* Only the caller's part of the region, as declared: behind it the pool keeps gradients and norms. */
+/* Transfer, but refuse bytes outside the caller's part of the region; the rest has the pool's gradients and
+ * norms. */
 static tide_status transfer_checked(tide_pool *pool, const char *call, const void *region, const void *memory,
                                     size_t bytes, bool to_region)
 {

@@ -12,7 +12,7 @@ static uint64_t now_ns(const tide_stalls *stalls)
     return device->ops->now_ns(device);
 }
 
-/* Add the time to the cause; nothing if it would end before it begins. */
+/* Count the time from `begin_ns` to `end_ns` for the cause; nothing if it is empty or negative. */
 static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns,
                 const tide_trace_event *where)
 {
@@ -23,7 +23,7 @@ static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, 
     tide_tracer_stall(stalls->tracer, cause, begin_ns, end_ns, where);
 }
 
-/* The begin of the idle time that is not counted yet. */
+/* Where the idle time begins that is not counted yet. */
 static uint64_t idle_since(const tide_stalls *stalls)
 {
     return tide_max_u64(stalls->compute_end_ns, stalls->settled_ns);
@@ -31,7 +31,8 @@ static uint64_t idle_since(const tide_stalls *stalls)
 
 /* --- held back, and left idle --- */
 
-/* Count a time in which the caller was late for the command enqueued at `where`, waiting for no chunk. */
+/* Count a time in which the stream idled because the caller enqueued the command `where` late. The trace
+ * names no chunk. */
 static void tell_caller(tide_stalls *stalls, uint64_t begin_ns, uint64_t end_ns,
                         const tide_trace_event *where)
 {
@@ -90,7 +91,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
     return stalls->wait == TIDE_REQUEST_MOVE ? TIDE_STALL_LINK : TIDE_STALL_UPDATE;
 }
 
-/* The command that ended the cause; 0: no command did, or it ended as it began. */
+/* The id of the command that ended the cause; 0: no command has gone on since the cause began. */
 static uint64_t ended_by(const tide_stalls *stalls)
 {
     const tide_tracer *tracer = stalls->tracer;
@@ -99,8 +100,8 @@ static uint64_t ended_by(const tide_stalls *stalls)
     return tracer->brought_on != stalls->brought_on ? tracer->last_id : 0;
 }
 
-/* The caller is blocked, so an idle stream has been idle since its last command ended. Idle time before the
- * hold began is the caller's own. */
+/* If the compute stream is idle, count the time since its last command ended: for the caller until the hold
+ * began, after that for the cause. The caller is blocked, so no command can be on its way. */
 static void settle(tide_stalls *stalls)
 {
     tide_device *device = stalls->tracer->context->device;
@@ -152,8 +153,8 @@ void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait 
     tide_device *device = stalls->tracer->context->device;
     tide_device_statistics unused;
     assert(!stalls->held);
-    /* Read the statistics, so that the device does not time kernels before the hold as one with those after
-     * it. */
+    /* Reading the statistics makes a GPU end the timing of the kernels so far, so that it does not time them
+     * together with kernels after the hold. */
     device->ops->statistics(device, &unused);
     stalls->chunk = TIDE_CHUNK_NONE;
     tide_stalls_tell(stalls, norm_awaited, wait, chunk);

@@ -1,5 +1,4 @@
-/* Steps: fixes their options at the begin, starts norm and updates at the end, and undoes a step that is
- * given up. op.c has the ops. */
+/* Steps: checks and fixes a step's options at its begin, enqueues the norm at its end, and gives steps up. */
 #include "src/pool/internal.h"
 
 #include "kernels/kernels.h"
@@ -7,12 +6,12 @@
 #include <assert.h>
 #include <math.h>
 
-enum { ADAM_BYTES = 28 }; /* traffic of a param's update, near enough to compare tiers (fp32: 32) */
+enum { ADAM_BYTES = 28 }; /* traffic to update an element in bf16; close enough for fp32 (32) */
 
-/* Larger loss scales have no use, and a clip factor divided by this one is far above fp32's denormals. */
+/* Larger loss scales are useless. A clip factor divided by this one is still far above fp32's denormals. */
 #define LOSS_SCALE_MAX 4294967296.0F
 
-/* An op is open in a step alone; backward begins in a training step. */
+/* Checks that an op is open only in a step, and that backward has begun only in a training step. */
 bool tide_step_is_valid(const tide_pool *pool)
 {
     const tide_step *step = &pool->step;
@@ -70,7 +69,7 @@ tide_status tide_step_give_up(tide_pool *pool)
 
 /* --- begin --- */
 
-/* Is the scale a power of two, or 0 for none? Dividing by any other would round. */
+/* Is the loss scale a power of two, by which dividing is exact, or 0 (none)? */
 static bool is_loss_scale(float scale)
 {
     int exponent;
@@ -87,8 +86,8 @@ static bool is_beta(float value)
     return value >= 0 && value < 1;
 }
 
-/* The message names the first value out of its range. AdamW's values are not checked where the caller has his
- * own optimizer. */
+/* ARGUMENT, naming the first option that is out of its range. AdamW's options are not checked if the caller
+ * has his own optimizer. */
 static tide_status check_options(const tide_pool_context *context, const tide_step_options *options)
 {
     const struct {
@@ -118,7 +117,8 @@ static tide_status check_options(const tide_pool_context *context, const tide_st
     return TIDE_OK;
 }
 
-/* Give the manager the measured time of updates, by which it decides which tier updates which chunks. */
+/* Give the manager the measured speeds of updates on both tiers, by which it decides where to update which
+ * chunks. */
 static void take_measurements(tide_pool *pool)
 {
     tide_measure *measure = &pool->telemetry.measure;
@@ -153,7 +153,8 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
 
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
-    /* This step computes with the params that the step before updates, or not if it is skipped. */
+    /* Wait for the norm of the step before, which decides whether that step updates the params or is
+     * skipped. */
     tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
@@ -182,7 +183,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     tide_launch_lock(pool);
     status = begin_locked(pool, options);
     tide_monitor_unlock(&pool->monitor);
-    if (status == TIDE_ERROR_NONFINITE) /* ten skipped steps are an answer, not a failure of the pool */
+    if (status == TIDE_ERROR_NONFINITE) /* too many skipped steps in a row: the pool has not failed */
         return status;
     if (status == TIDE_OK && options->training)
         status = tide_launch_zero(pool, pool->context.packing->region.blocks_offset,
@@ -192,7 +193,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 
 /* --- end --- */
 
-/* Enqueue the norm of the ended backward; the engine copies it to the host. */
+/* Enqueue the sum of the step's gradient norm; the engine copies the norm to the host. */
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
     const tide_pool_context *context = &pool->context;
@@ -217,9 +218,9 @@ static tide_status end_locked(tide_pool *pool)
     const bool training = step->options.training;
     tide_status status = TIDE_OK;
     uint64_t zero_gradients = 0;
-    /* Where updates wait for the norm, a chunk that no op of this step used may still have the update of the
-     * step before pending. Otherwise the step may have had no backward op, which would have waited for
-     * those. */
+    /* All updates of the step before must be done. If updates wait for the norm, wait here, since a chunk
+     * that no op of this step used may still have a pending one. If not, the first backward op has waited for
+     * them; do that here if the step had none. */
     if (training && tide_norm_is_awaited(&pool->context, &step->options))
         status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     else if (training)
@@ -279,7 +280,7 @@ tide_status tide_step_abort(tide_pool *pool)
     return status;
 }
 
-/* Wait for norm and updates; within a step this counts as a stall of the caller. */
+/* Wait for the norm and the updates; within a step the wait counts as a stall. */
 static tide_status drain(tide_pool *pool)
 {
     tide_engine *engine = &pool->engine;

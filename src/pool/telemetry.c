@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Memory traffic of one update of a PARAM chunk, with its pieces taken as equal; over a step that is
- * exact. */
+/* Memory traffic in bytes of one task that updates a PARAM chunk: the chunk's divided by its number of
+ * pieces. Over a step the sum is exact. */
 static uint64_t update_bytes(const tide_pool_context *context, tide_chunk param_chunk)
 {
     const uint64_t element_bytes = tide_context_element_bytes(context),

@@ -1,9 +1,10 @@
-/* The pool's telemetry: trace, durations, stalls and counters, and the observer that gets the commands of all
- * streams.
+/* The pool's telemetry: trace, durations, stalls and counters, and the observer, which the device calls for
+ * the ended commands of all streams.
  *
  *     observer -> measure | stalls -> tracer | counters
  *
- * Owns these four, whose headers say how each is guarded; calls them and the layout's queries.
+ * Owns measure, stalls, tracer and counters, whose headers say which lock guards each; calls them and the
+ * layout's queries.
  */
 #ifndef TIDE_POOL_TELEMETRY_H
 #define TIDE_POOL_TELEMETRY_H
@@ -11,7 +12,7 @@
 #include "src/pool/counters.h"
 #include "src/pool/measure.h"
 
-/* The timers of commands (tide_work.timer). */
+/* Values of tide_work.timer: for which sums a command's time counts, and which tide_work.tag it has. */
 enum {
     TIDE_TIMER_NONE = 0,
     TIDE_TIMER_COPY, /* plus the tide_reason of the command; tag: the chunk */
@@ -28,12 +29,12 @@ typedef struct tide_telemetry {
     tide_measure measure;
     tide_stalls stalls;
     tide_counters counters;
-    tide_device_observer watch; /* gets all that the observer gets; NULL: there is none */
+    tide_device_observer watch; /* called for the same commands; NULL: none */
     void *watch_context;
 } tide_telemetry;
 
-/* Does a trace or an observer want the time of each kernel? Else the device may time kernels that count as
- * the same together. */
+/* Does a trace or `watch` need the time of each kernel? If not, the device may time kernels of one op or
+ * slice together. */
 static inline bool tide_telemetry_times_kernels(const tide_telemetry *telemetry)
 {
     return telemetry->tracer.on || telemetry->watch != NULL;

@@ -4,17 +4,17 @@
 #include <assert.h>
 #include <signal.h>
 
-/* Can the end of a command on the device give the engine something to do? If not, the engine sleeps until it
- * is rung, and the caller finds the lock free. */
+/* Can the end of a command on the device give the engine something to do? If not, the engine's thread sleeps
+ * until tide_engine_ring and leaves the lock to the caller. */
 static bool awaits_device(const tide_engine *engine)
 {
     return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
            tide_running_tasks_busy(engine->running_tasks) || tide_manager_may_act(engine->manager);
 }
 
-/* The engine sees the end of each command that it enqueues, but for zeros on the in stream, for which it need
- * not wait, and except where a test skips a wait site. After a failure a stream may still hold a wait whose
- * command the device refused: giving the step up waits for the device. */
+/* For an assertion: if the engine waits for nothing on the device, it has seen all its commands end.
+ * Exceptions: zeroing on the in stream, whose end the engine does not query; a test that skips a wait site;
+ * and a failure, after which a stream may still hold a wait whose command the device refused. */
 __attribute__((unused)) static bool device_has_nothing_pending(const tide_engine *engine)
 {
     tide_device_statistics device;
@@ -46,7 +46,7 @@ static void *engine_main(void *context)
     return NULL;
 }
 
-/* The engine's thread blocks all signals but SIGSEGV and SIGBUS, so that the program's own threads get
+/* The engine's thread blocks all signals except SIGSEGV and SIGBUS, so that the program's own threads handle
  * them. */
 tide_status tide_engine_start(tide_engine *engine)
 {

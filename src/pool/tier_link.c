@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows it at once */
+enum { COMMANDS_AHEAD = 2 }; /* enough copies on a stream: one that runs and one that follows it at once */
 
 bool tide_link_is_valid(const tide_link *link)
 {
@@ -49,7 +49,8 @@ uint64_t tide_link_number(tide_link *link, const tide_command *command)
                                                                  : TIDE_STREAM_OUT);
 }
 
-/* Report a copy or zeroing just before it is enqueued, while the counters say for which step it counts. */
+/* Store the trace event of a copy or zeroing just before it is enqueued, while the counters can say for which
+ * step it counts. */
 static void issue(tide_link *link, const tide_command *command, uint64_t id)
 {
     tide_tracer *tracer = &link->telemetry->tracer;
@@ -145,7 +146,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
 
 /* --- places --- */
 
-/* The chunk for which, and the id under which, a mapping changes. */
+/* For the trace of a change of mapping: the chunk, and the id of its fetch or eviction. */
 typedef struct change_of {
     tide_chunk chunk;
     uint64_t id;
@@ -168,7 +169,8 @@ static void tell_change(tide_link *link, uint32_t slot, tide_trace_mapping mappi
     tide_tracer_tell(tracer, &event);
 }
 
-/* Move the slot's mapping from `from` (NULL: not mapped) to `to` (NULL: unmap). */
+/* Move the slot's mapping from address `from` (NULL: it is not mapped yet) to address `to` (NULL: only
+ * unmap). Releases the lock meanwhile. */
 static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to, change_of of)
 {
     tide_device *device = link->context->device;
@@ -180,7 +182,7 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
                                : from == NULL ? device->ops->map(device, slot, to)
                                               : device->ops->remap(device, slot, from, to);
     const uint64_t end_ns = device->ops->now_ns(device), ns = end_ns - begin_ns;
-    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* predictions have no remap */
+    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* remap: half for each */
     if (status == TIDE_OK && from != NULL)
         tide_measure_add(&link->telemetry->measure, TIDE_SERIES_UNMAP, each_ns, 1);
     if (status == TIDE_OK && to != NULL)
@@ -207,7 +209,7 @@ static tide_status unmap_left(tide_link *link)
     return status;
 }
 
-/* Would the command move the mapping that is left? */
+/* Does the command fetch into the slot that was left mapped? */
 static bool takes_left(const tide_link *link, const tide_command *command)
 {
     return command != NULL && link->left_place != NULL && command->kind == TIDE_COMMAND_FETCH &&
@@ -220,7 +222,7 @@ void tide_link_settle(tide_link *link, const tide_command *next)
     if (link->left_place == NULL || takes_left(link, next))
         return;
     assert(tide_link_is_valid(link));
-    /* A request may be ready: wake its caller, who need not wait for an unmap. */
+    /* The request may be ready: wake the caller before the unmap, which takes time. */
     tide_monitor_progress(link->monitor);
     const tide_status status = unmap_left(link);
     if (status != TIDE_OK)
@@ -233,7 +235,8 @@ tide_status tide_link_leave(tide_link *link, const tide_command *command, uint64
     char *place = tide_context_place(context, command->chunk);
     tide_status status = TIDE_OK;
     assert(command->kind == TIDE_COMMAND_EVICT);
-    /* A test that skips a wait site needs the unmap now, so that the hazard checker sees it. */
+    /* With a skipped wait site unmap at once, so that the hazard checker sees an unmap that comes too
+     * early. */
     if (context->device->ops->remap == NULL || context->options.checks.skip_wait_site > 0)
         status = change_place(link, command->device_slot, place, NULL, (change_of){command->chunk, id});
     else {
@@ -269,8 +272,9 @@ tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
 
 /* --- fetch --- */
 
-/* A call failed after the mapping: wait for the commands enqueued before it, which may still touch the place,
- * then unmap. Report the failure first, before the device can report another. */
+/* Undo the mapping of a fetch of which a later call failed with `status`. Make that the pool's failure first,
+ * before the device can report another; then wait for the commands already enqueued, which may touch the
+ * mapped address, and unmap. */
 static tide_status fetch_undo(tide_link *link, const tide_command *command, char *place, tide_status status)
 {
     tide_device *device = link->context->device;

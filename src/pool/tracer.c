@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ID_STREAMS = 8 }; /* an id is a number on its stream, and the stream */
+enum { ID_STREAMS = 8 }; /* id = number on the stream * ID_STREAMS + stream */
 
 static_assert((int)TIDE_STREAM_COUNT < (int)ID_STREAMS, "a remainder for each stream and for none");
 
@@ -18,7 +18,7 @@ static const tide_trace_event nowhere = {.op = TIDE_TRACE_NONE,
                                          .host_slot = TIDE_TRACE_NONE,
                                          .param = TIDE_TRACE_NONE};
 
-/* Reset the traced state of all chunks to nowhere. */
+/* Forget the traced states of all chunks: they count as on neither tier. */
 static void forget_chunks(tide_tracer *tracer)
 {
     const uint32_t count = tide_layout_chunk_count(tracer->context->packing->layout);
@@ -298,7 +298,7 @@ uint64_t tide_tracer_wait(tide_tracer *tracer, tide_stream stream, uint64_t awai
     return id;
 }
 
-/* With running_lock. */
+/* Send the collected span and begin an empty one. With running_lock. */
 static void flush(tide_tracer *tracer)
 {
     if (tracer->running.busy_ns > 0)
@@ -315,8 +315,8 @@ void tide_tracer_flush(tide_tracer *tracer)
     pthread_mutex_unlock(&tracer->running_lock);
 }
 
-/* Add a command to the span of compute. Skips work that takes no time. The device's own commands (guards)
- * belong to no op. */
+/* Add a command of the compute stream to the span, or send the span and begin another. Skips commands that
+ * took no time. The device's own commands (guards) belong to no op. */
 static void compute(tide_tracer *tracer, const tide_observed *command)
 {
     const tide_trace_event *of = tide_tracer_issued(tracer, command->id);

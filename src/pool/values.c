@@ -1,5 +1,5 @@
-/* Sets and gets values of params and optimizer state through the host tier, and counts the values set since a
- * poisoning. */
+/* tide_param_set and tide_param_get: write and read values of params and optimizer state through the host
+ * tier. Counts the values set since the pool was poisoned. */
 #include "src/pool/internal.h"
 
 #include "base/minmax.h"
@@ -15,13 +15,13 @@ typedef struct range {
     tide_value value;
     uint64_t first, count;
     tide_dtype dtype; /* of the caller's values */
-    void *buffer;     /* read only for set */
+    void *buffer;     /* set only reads it */
 } range;
 
 /* --- poisoned pools --- */
 
-/* Have all values been set since the poisoning? A frozen param has no planes to cover, since no step changes
- * it. */
+/* Have all values been set since the pool was poisoned? Frozen params do not count, since no step changes
+ * them. */
 static bool covers_all(const tide_pool *pool)
 {
     const tide_packing *packing = pool->context.packing;
@@ -33,7 +33,7 @@ static bool covers_all(const tide_pool *pool)
 }
 
 /* Count the values that a call has set. A poisoned pool recovers when the caller has set all values anew,
- * each param's in order. */
+ * those of each param from first to last. */
 static void note_coverage(tide_pool *pool, const range *set)
 {
     const tide_packing *packing = pool->context.packing;
@@ -54,8 +54,9 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* --- chunk by chunk --- */
 
-/* Find the chunk of element `at` of the PARAM space; `*count` is how many elements from there on lie in it.
- * Setting a MASTER sets its param, too. Returns the number of chunks to request. */
+/* Fill in the request for the value of element `at` of the PARAM space and the chunk uses to ask for: one, or
+ * two if a MASTER is set, which also sets its param. Lowers `*count` to the elements from there on that lie
+ * in the same chunk. Returns the number of uses. */
 static uint32_t find_value(const tide_pool_context *context, uint64_t at, tide_access_request *request,
                            uint64_t *count, tide_use uses[2])
 {
@@ -96,8 +97,8 @@ static tide_status access_chunk(tide_pool *pool, tide_access_request *request, c
     status = tide_engine_access(&pool->engine, request);
     if (status == TIDE_OK)
         return TIDE_OK;
-    /* The request is on this stack: giving up makes the engine drop it before we return, and readies the
-     * engine for the next call. */
+    /* The request is on this function's stack: giving up makes the engine drop it before this returns, and
+     * makes the engine ready for the next call. */
     (void)tide_step_give_up(pool);
     return tide_fail(status, "%s", pool->monitor.message);
 }
@@ -123,7 +124,7 @@ static tide_status access_range(tide_pool *pool, const range *all)
     return status;
 }
 
-/* Wait until the updates of the last step are done; STATE within a step. */
+/* Wait until the updates of the last step are done; STATE if a step is open. */
 static tide_status settle(tide_pool *pool, const char *call)
 {
     if (pool->step.is_open)
