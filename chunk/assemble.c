@@ -1,16 +1,17 @@
-/* How a task's chunks come together.
+/* Assembles tasks: brings the chunks of a task together in slots of one tier.
  *
- * A PARAM chunk with a pending update or restore runs one task per piece, one after the other:
+ * A pending update or restore of a PARAM chunk is one task per piece, one after the other. Chunks of the
+ * tasks:
  *
  *   UPDATE    PARAM and STATE read and written
- *   RESTORE   PARAM written (by its first piece: on the host its old values are worth no copy), STATE read;
- *             on the tier on which the update would run
+ *   RESTORE   PARAM written (the first piece does not need its old values, so they are not copied to the
+ *             host), STATE read; on the tier that would update the chunk
  *   ACCESS    the host request: up to two chunks of any space, on the host
  *
- * On the host a task whose chunks are all there is handed out at once, the first such task in forward order:
- * gradients leave the device as they complete, so most updates find them there, and none waits for the
- * gradients of another. Of the tasks that still miss a chunk, each tier assembles one at a time; every turn
- * does the first of these that applies:
+ * A host task whose chunks are all on the host is handed out without assembly, in forward order if there are
+ * several. Most updates are, since gradients are copied to the host as soon as they are complete. Of the
+ * tasks that lack a chunk, each tier assembles one at a time. Each turn makes the first of these moves that
+ * is possible:
  *
  *   on the host                                          on the device
  *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
@@ -21,11 +22,11 @@
  *   3. chunks without content get a host slot, all at once
  *   4. all there: pinned and handed out                  2. all there: pinned and handed out
  *
- * The task assembled on one tier shares no chunk with the one on the other, although pieces of two neighbours
- * may share a STATE chunk: the lower piece wins, or the one that a request waits for.
+ * The tasks assembled on the two tiers at the same time never share a chunk. If two pieces want the same
+ * STATE chunk, the one for which a request waits, else the one of the lower PARAM chunk, is assembled first.
  *
- * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
- * takes them away again; an op's request may, and assembly then resumes.
+ * Until the last step the chunks are not pinned but marked, so that neither another task nor prefetch takes
+ * their slots. An op's request may take them; then the assembly goes on afterwards.
  */
 #include "chunk/tasks.h"
 
@@ -95,21 +96,21 @@ void tide_assemble_hand_out(tide_tasks *t, const tide_command *task, tide_comman
         t->running[task->tier]++;
         tide_pending_piece_begin(t->pending, task->chunk);
     }
-    /* if another task is being assembled on this tier, its assembly goes on */
+    /* but keep the marks of another task that is being assembled on this tier */
     if (t->assembling[task->tier].chunk == task->chunk)
         clear_assembly(t, task->tier);
 }
 
 /* --- assembling on the host --- */
 
-/* May the host change the chunk while its device slot waits? Only an update may: it reads the copy that was
- * made of that slot, so all uses of the slot are over. */
+/* May the host change the chunk while the chunk's device slot stays mapped? An update may: it reads the copy
+ * that was made of the slot, so all uses of the slot have ended. */
 static bool is_kept(const tide_command *task, const tide_place *place)
 {
     return task->kind == TIDE_COMMAND_UPDATE && place->marks & TIDE_MARK_KEPT;
 }
 
-/* Must the task's i-th chunk leave the device? */
+/* Must the task's i-th chunk leave the device before the host task begins? */
 static bool leaves(const tide_command *task, uint32_t i, const tide_place *place)
 {
     const bool written = task->task[i].access & TIDE_ACCESS_WRITE;
@@ -129,9 +130,9 @@ bool tide_assemble_is_there(const tide_tasks *t, const tide_command *task, uint3
     return true;
 }
 
-/* Give up a duplicate in host memory to free a slot for the task. For the host request, spare the chunk with
- * which the last request began, if another one will do: a caller who reads several values from a range that
- * lies across two chunks then copies each chunk only once. */
+/* Drop a host copy that the device has, too, to free a host slot for the task. For the host request, keep the
+ * first chunk of the last request if possible: a caller who reads values one after another from two chunks in
+ * turn then has each chunk copied only once. */
 static bool drop_duplicate(tide_tasks *t, const tide_command *task)
 {
     const uint32_t spared = TIDE_MARK_ASSEMBLE_HOST;
@@ -169,7 +170,8 @@ static bool assemble_on_host(tide_tasks *t, const tide_turn *turn, const tide_co
     uint32_t needs_zero;
     if (!tide_assemble_is_there(t, task, &needs_zero))
         return bring_to_host(t, turn, task, command);
-    /* Step 3: the slot of a duplicate is free at once; any other slot takes a promotion. */
+    /* Step 3. The slot of a host copy that the device has, too, can be freed at once; any other by a
+     * promotion. */
     while (tide_places_free(t->places, TIDE_TIER_HOST) < needs_zero) {
         if (!drop_duplicate(t, task))
             return tide_victims_promote(t->victims, turn, command);
@@ -186,7 +188,7 @@ static bool make_device_space(tide_tasks *t, const tide_turn *turn, tide_reason 
                              .spared_duplicates = TIDE_MARK_ASSEMBLE_HOST};
     if (tide_victims_evict(t->victims, rule, reason, command))
         return true;
-    /* the op's request, whose chunks may be taken, gets them back after this task */
+    /* the request waits for this task: its slots may be taken, it gets them back afterwards */
     rule.spared = TIDE_MARK_ASSEMBLE_DEVICE;
     return turn->request_yields && tide_victims_evict(t->victims, rule, reason, command);
 }
@@ -198,7 +200,7 @@ static bool assemble_on_device(tide_tasks *t, const tide_turn *turn, const tide_
     uint32_t missing = 0;
     bool all_there = true;
     if (t->places->tier[TIDE_TIER_DEVICE].count - t->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
-        return false; /* the open op pins too many slots: wait for the op to end */
+        return false; /* the open op has pinned too many slots: wait for its end */
     for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(t, task, i);
         if (tide_place_is_resident(place))

@@ -1,4 +1,3 @@
-/* See bitset.h. */
 #include "chunk/bitset.h"
 
 #include <assert.h>

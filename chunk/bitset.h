@@ -1,11 +1,12 @@
-/* A bitset: numbers below a bound with constant-time insert, erase, "highest below" and "lowest from": a tree
- * of 64-bit words.
+/* A set of numbers below a bound, as a tree of 64-bit words. Insert, erase, "the highest number below n" and
+ * "the lowest number from n on" take constant time.
  *
  *   level 2              1
  *   level 1       1010...          0...          bit w: word w of the level below is not zero
  *   level 0   0110..  0...  0001..               bit u: u is in the set
  *
- * The planner keeps in it, per state of a chunk, the next uses of those that are on the device.
+ * The planner keeps one set for each state of a chunk: the numbers of the next uses of the chunks in that
+ * state.
  */
 #ifndef TIDE_CHUNK_BITSET_H
 #define TIDE_CHUNK_BITSET_H
@@ -26,7 +27,7 @@ typedef struct tide_bitset {
 
 /* The number of 64-bit words that a set of numbers below `bound` needs. */
 size_t tide_bitset_words(uint32_t bound);
-/* Lay an empty set out in zeroed memory; returns the first word after it. */
+/* Make an empty set in zeroed memory of tide_bitset_words words; returns the first word after them. */
 uint64_t *tide_bitset_place(tide_bitset *set, uint32_t bound, uint64_t *memory);
 /* Make `count` empty sets in memory of their own, which the caller frees with free(). NULL: there was no
  * memory. */
@@ -41,8 +42,8 @@ static inline void tide_bitset_put(tide_bitset *set, uint32_t use, bool member)
         tide_bitset_erase(set, use);
 }
 
-/* Move the number `use` among several sets: bit i of `was` says whether sets[i] holds it now, bit i of `is`
- * whether it shall. */
+/* Insert and erase the number `use` in several sets: bit i of `was` says whether sets[i] has it before this
+ * call, bit i of `is` whether it has it afterwards. */
 static inline void tide_bitsets_move(tide_bitset *sets, uint32_t use, uint32_t was, uint32_t is)
 {
     for (uint32_t changed = was ^ is; changed; changed &= changed - 1)

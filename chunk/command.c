@@ -1,4 +1,3 @@
-/* See command.h. */
 #include "chunk/command.h"
 
 const char *tide_command_kind_name(tide_command_kind kind)

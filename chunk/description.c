@@ -1,4 +1,3 @@
-/* See tidepool/description.h and chunk/description.h. */
 #include "chunk/description.h"
 
 #include "base/array.h"
@@ -7,7 +6,7 @@
 #include <string.h>
 
 enum { PARTS_MOST = 1 << 20 };
-#define BYTES_MOST    (UINT64_C(1) << 50) /* of one item and of a space, so that no sum overflows */
+#define BYTES_MOST    (UINT64_C(1) << 50) /* of one activation, and of all: no sum overflows */
 #define ELEMENTS_MOST (UINT64_C(1) << 48)
 
 /* --- creation --- */
@@ -46,7 +45,8 @@ void tide_description_destroy(tide_description *description)
     free(description);
 }
 
-/* ARGUMENT if a call was given a NULL, `missing`; STATE if the description is fixed. */
+/* ARGUMENT if a parameter of the call is NULL (`missing` is its name, else NULL); STATE if the description is
+ * fixed. */
 static tide_status check_open(const tide_description *description, const char *call, const char *missing)
 {
     if (missing)
@@ -100,7 +100,8 @@ static tide_status check_planes(const char *name, const tide_state_format *state
     return TIDE_OK;
 }
 
-/* The state in force: a trained param without one gets AdamW's. */
+/* Set `state` to the param's state format: none if frozen, AdamW's if a trained param gives none. ARGUMENT
+ * for a wrong one. */
 static tide_status complete_state(const char *name, const tide_param_class *given, tide_state_format *state)
 {
     *state = given->state;
@@ -113,7 +114,7 @@ static tide_status complete_state(const char *name, const tide_param_class *give
     return status;
 }
 
-/* The number of the class of this state; that of a new one if there is none yet. */
+/* The number of the class with this state format; if there is none, the number that a new class gets. */
 static uint32_t class_of(const tide_description *d, const tide_state_format *state)
 {
     uint32_t number = 0;
@@ -262,8 +263,8 @@ static tide_status check_activation_use(const tide_description *d, const tide_op
     return TIDE_OK;
 }
 
-/* Check the length of an op's array of uses. No tensor may be in it twice, so it is no longer than there are
- * tensors; with a wrong count this check fails before anything reads beyond the array. */
+/* Check the length of an op's array of uses: at most the number of tensors, since no tensor may be in it
+ * twice. Most wrong counts are found here, before a check reads beyond the array. */
 static tide_status check_array(const tide_op_description *op, const char *what, const tide_use *uses,
                                uint32_t count, uint32_t tensors)
 {
@@ -296,7 +297,8 @@ static tide_status check_op(const tide_description *d, const tide_op_description
     return status;
 }
 
-/* A copy with arrays of its own: the params' uses, and behind them the activations'. */
+/* Copy an op's description. The copy has one array of its own: the uses of params, then those of
+ * activations. */
 static tide_status copy_op(const tide_op_description *given, tide_op_description *op)
 {
     const size_t params = given->param_count, activations = given->activation_count;

@@ -1,10 +1,13 @@
-/* What a model consists of: the struct behind tidepool/description.h, for the layout, the ops and the pool.
+/* The params, activations and ops of a model: the struct behind tidepool/description.h, for the layout, the
+ * ops and the pool.
  *
- * Params of one state format form a class, and so do all frozen params; classes are numbered as their first
- * params were added. Offsets in a description do not depend on the size of chunks: a param's counts elements
- * from its class's first one, an activation's bytes from the ACTIVATION space's start.
+ * All params with the same state format form a class, and all frozen params form one. Classes are numbered in
+ * the order in which their first params were added. Offsets in a description do not depend on the chunk size:
+ * a param's is in elements from the first element of its class, an activation's in bytes from the start of
+ * the ACTIVATION space.
  *
- * Only description.c writes it, and nobody after it is fixed. Owns all names and uses. Calls names and base's array.
+ * Only description.c writes it; after a layout has fixed it, it does not change. Owns all names and uses.
+ * Calls names and base's array.
  */
 #ifndef TIDE_CHUNK_DESCRIPTION_H
 #define TIDE_CHUNK_DESCRIPTION_H
@@ -18,7 +21,7 @@ enum { TIDE_CLASSES_MAX = 8 };
 
 typedef struct tide_described_class {
     tide_state_format format; /* no planes: frozen */
-    uint64_t elements;        /* the end of its last param, from the class's start */
+    uint64_t elements;        /* from the class's first element to the end of its last param */
     uint32_t params;
 } tide_described_class;
 
@@ -27,7 +30,7 @@ struct tide_description {
     uint64_t nonmodel_bytes;
     bool is_fixed;
     tide_names params, activations;
-    uint64_t activation_bytes; /* the end of the last activation, from the space's start */
+    uint64_t activation_bytes; /* end of the last activation in the ACTIVATION space */
     tide_described_class classes[TIDE_CLASSES_MAX];
     uint32_t class_count;
     tide_op_description *ops;
@@ -45,7 +48,7 @@ static inline bool tide_description_is_frozen(const tide_description *descriptio
     return tide_description_state(description, param)->planes == 0;
 }
 
-/* Has the description an op, and a param that is not frozen? */
+/* Has the description at least one op and one param that is not frozen? */
 bool tide_description_is_trainable(const tide_description *description);
 
 #endif

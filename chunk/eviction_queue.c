@@ -1,23 +1,23 @@
-/* See eviction_queue.h. */
 #include "chunk/eviction_queue.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* Chunks with these marks keep their host copies when an evicted chunk needs a host slot: each would only
- * have to be copied out again. */
+/* When an evicted chunk needs a host slot, do not take the slot of a chunk with one of these marks: that
+ * chunk would have to be copied out again. */
 enum { SPARED_DUPLICATES = TIDE_MARK_ASSEMBLE_HOST | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
 enum {
     CLEAN = 0,  /* the chunk needs no copy */
     URGENT,     /* a request waits for the chunk's update */
-    LEAVES,     /* the chunk's use is over, and it gives its slot up */
-    WRITES,     /* the chunk's update is pending, and it keeps its slot */
-    WRITES_OFF, /* the chunk can't be updated yet, and it keeps its slot */
+    LEAVES,     /* evict: the chunk's use has ended */
+    WRITES,     /* copy out only: the chunk's update is pending */
+    WRITES_OFF, /* copy out only: the chunk can't be updated yet */
     BUCKETS,
 };
 
-/* The rings of chunks whose uses are not over on the device: chunks to evict, and chunks to copy out. */
+/* The rings of chunks whose uses have not ended on the device: chunks to evict, and chunks only to copy
+ * out. */
 enum { LATE_EVICTING = 0, LATE_WRITING, LATE_RINGS };
 
 tide_status tide_eviction_queue_create(tide_eviction_queue *queue, tide_victims *victims)
@@ -73,8 +73,8 @@ static void link_late(tide_eviction_queue *l, tide_chunk chunk, int ring, uint64
     l->late[last].next = l->late[head].previous = chunk;
 }
 
-/* Queue a chunk: EVICTING it, or only copying it out (WRITING). Since an eviction includes the copy out, a
- * chunk that gets the mark EVICTING loses the mark WRITING. */
+/* Queue a chunk with the mark EVICTING, or WRITING to copy it out only. An eviction includes the copy out, so
+ * a chunk with EVICTING has no WRITING. */
 static void let_go(tide_eviction_queue *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
 {
     const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_EVICTING;
@@ -114,7 +114,7 @@ void tide_eviction_queue_set_passed(tide_eviction_queue *queue, uint64_t ends)
 
 /* --- buckets --- */
 
-/* Must the chunk leave the queue: a task or a request wants it on the device again, or something pins it
+/* Must a queued chunk stay on the device, because a task or a request needs it there or it is pinned
  * there? */
 static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
 {
@@ -153,7 +153,7 @@ static void sort(tide_eviction_queue *l, tide_chunk chunk)
     if (goes && stays(l, chunk))
         tide_places_unmark(l->places, chunk, TIDE_MARKS_QUEUED | TIDE_MARK_KEPT);
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
-        /* the host has a copy, so the chunk needs no copy out */
+        /* the host has a copy already */
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING);
     if (!(place->marks & TIDE_MARKS_QUEUED))
         unlink_late(l, chunk);
@@ -173,7 +173,7 @@ static void sort_passed(tide_eviction_queue *l, int ring)
     }
 }
 
-/* The chunk in a ring whose use will end first, without chunks that are moving already. */
+/* The chunk in a ring whose use will end first, of those that can be moved. */
 static tide_chunk first_late(const tide_eviction_queue *l, int ring)
 {
     uint32_t at = l->late[head_of(l, ring)].next;
@@ -233,8 +233,8 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
         chunk = choose_with_copy(queue, marks);
     if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(queue->victims, SPARED_DUPLICATES)))
         return false;
-    /* As long as the chunk's update is not pending, the plan is the reason: the chunk leaves in the step that
-     * makes its gradient. */
+    /* The reason UPDATE counts the move for the step whose gradients are updated, PREFETCH for the open step.
+     * Before the update is pending, both are the same step. */
     const tide_reason reason =
         tide_pending_has(queue->pending, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(queue->places, chunk)->marks & TIDE_MARK_EVICTING;
@@ -250,7 +250,7 @@ bool tide_eviction_queue_next(tide_eviction_queue *queue, uint32_t marks, bool w
 bool tide_eviction_queue_is_valid(const tide_eviction_queue *queue)
 {
     if (queue->epoch != queue->future->epoch)
-        return true; /* look_again will sort all chunks anew */
+        return true; /* look_again will sort all chunks again */
     for (tide_chunk chunk = 0; chunk < queue->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(queue->places, chunk);
         if (place->changed & 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE)

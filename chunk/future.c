@@ -1,4 +1,3 @@
-/* See future.h. */
 #include "chunk/future.h"
 
 #include <assert.h>
@@ -6,7 +5,7 @@
 
 enum {
     SPARE_SLOTS_MAX = 2,
-    TIGHT_ONE_IN = 16, /* a slot is spared if more than one planned fetch in so many is tight (planner.h) */
+    TIGHT_ONE_IN = 16, /* plan with a slot less if more than 1/16 of fetches are tight (planner.h) */
 };
 
 /* --- memory --- */
@@ -39,7 +38,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
                          chunks);
     future->spread = 1 + tide_layout_pieces_most(ops->layout);
     uint64_t never_first = (uint64_t)uses * future->spread;
-    /* without a recording, keys are the numbers of last uses (victims.h) */
+    /* without a recording, a key comes from the number of the last use (victims.c) */
     if (never_first < 2 * (uint64_t)chunks)
         never_first = 2 * (uint64_t)chunks;
     if (never_first > UINT32_MAX - chunks)
@@ -70,7 +69,7 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t schedule_
     return end - schedule_step - 1;
 }
 
-/* Note that a part of an ACTIVATION tensor has content from now on, or has none. */
+/* Set whether a part of an ACTIVATION tensor has content from this place in the trace on. */
 static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool live)
 {
     uint8_t *was = &f->part_live[tide_layout_activation(f->ops->layout, tensor)->first_part + part];
@@ -84,7 +83,7 @@ static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool l
         f->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
 
-/* Give the flag to the uses whose chunks have no content. */
+/* Set the flag in the uses whose chunks have no content at this place in the trace. */
 static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count, uint32_t flag)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -170,9 +169,9 @@ static void make_trace(tide_future *f, const tide_recording *recording, bool tra
 
 /* --- planning --- */
 
-/* Make a plan, with as many spare slots as it needs. A plan that uses all slots moves the fewest bytes. But
- * if many of its fetches can begin only at the last minute (a pass that goes round and round evicts the chunk
- * that it has just used), a spare slot or two save more time. */
+/* Make a plan that leaves up to a few of the slots spare. A plan for all slots copies the fewest bytes. But
+ * if many of its fetches get a slot only just before their use, as in a pass that evicts the chunk that it
+ * has just used, compute waits for them; then a plan for one or two slots less takes less time. */
 static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
 {
     assert(slots >= f->least_slots);
@@ -275,7 +274,7 @@ tide_horizon tide_future_horizon(const tide_future *future)
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
-/* The use of a PARAM chunk before which the device needs the chunk's state again; TIDE_USE_NONE: never. */
+/* The use of a PARAM chunk at which the device next needs the chunk's state; TIDE_USE_NONE: it never does. */
 static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
 {
     if (!f->pending->on_device[param_chunk])
@@ -284,8 +283,8 @@ static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
                                                      : tide_schedule_last(&f->schedule, param_chunk);
 }
 
-/* The next use for which it is worth having a chunk on the device. For a STATE chunk this is the next use of
- * one of its PARAM chunks, which *owner then names. */
+/* The next use for which the device needs a chunk's present content (tide_future_worth_key). For a STATE
+ * chunk it is a use of one of its PARAM chunks, to which this sets *owner. */
 static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *owner)
 {
     tide_chunk last;
@@ -305,8 +304,7 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *ow
     return use;
 }
 
-/* The key of a use for one of its chunks: `which` is 0 for the chunk that is used, and numbers its STATE
- * chunks from 1. */
+/* The key for a use of: the used chunk (`which` 0), or its STATE chunk number `which` from 1 on. */
 static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
 {
     assert(which < f->spread && (use == TIDE_USE_NONE || use < f->schedule.use_capacity));

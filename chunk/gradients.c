@@ -1,4 +1,3 @@
-/* Gradients of a step. These functions keep the rule of gradients.h. */
 #include "chunk/gradients.h"
 
 #include <assert.h>
@@ -100,8 +99,8 @@ static void need(tide_gradients *g, uint32_t param, tide_op *first)
     *first = closing < *first ? closing : *first;
 }
 
-/* Mark the closing ops, registered before `op`, of the gradients that wait. Later closing ops may be left
- * out: they run in the order in which they were registered, and use nothing that `op` closes. */
+/* Mark the closing ops of all gradients that wait as needed, if they were registered before `op`. A later
+ * closing op need not be marked: it may run after `op`, since it uses no param that `op` closes. */
 static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
 {
     uint32_t left = g->waiting_count;
@@ -113,8 +112,8 @@ static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
     }
 }
 
-/* The error for beginning `op`, after which `needed` could not run any more: `param` is closed, or `op` would
- * close it. */
+/* The error if `op` may not begin because `needed` could not run after it: `needed` uses `param`, which is
+ * closed already or which `op` would close. */
 static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, uint32_t param)
 {
     const char *name = g->ops[op].name, *waited = g->ops[needed].name, *closed = param_name(g, param);
@@ -160,8 +159,8 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
             need(gradients, it->params[i].tensor, &first);
     }
     need_waiting(gradients, op, &first);
-    /* A needed op makes only later ops needed, so one pass finds all of them; `op` itself may be among
-     * them. */
+    /* A needed op makes only ops registered later needed, so one pass in that order finds all of them; `op`
+     * itself may be one. */
     for (tide_op needed = first; needed < gradients->op_count; needed++) {
         if (gradients->ops[needed].needed != gradients->look)
             continue;

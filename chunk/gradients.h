@@ -1,4 +1,5 @@
-/* Where the gradients of a step are. The manager and the pool follow this one rule:
+/* Where the gradients of a step are: in accumulators or in the params' places. The manager and the pool
+ * follow this rule:
  *
  *     values in the place --- GRAD ops add to one fp32 accumulator, READ ops read ---> closing op ends --->
  *     gradient in the place, rounded once ---> update ---> values in the place
@@ -34,18 +35,18 @@ typedef struct tide_gradient {
 typedef struct tide_gradients {
     const tide_layout *layout;
     tide_gradient *params;
-    tide_op_record *ops; /* owned by tide_ops; the gradients write only their `needed` */
+    tide_op_record *ops; /* owned by tide_ops; this object writes only their `needed` */
     uint32_t op_count;
     uint32_t waiting_count; /* gradients that wait for their closing op */
     uint32_t look;          /* number of the latest search for needed ops */
 } tide_gradients;
 
-/* Set up for the params of a layout and the records of its ops, which must outlive the gradients. If there is no
- * memory, `arrays` says so (tide_arrays.lacks). */
+/* Set up for the params of a layout and the records of its ops, which must outlive the gradients. Allocates
+ * in `arrays`, whose `lacks` is true afterwards if there was no memory. */
 void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_op_record *ops,
                            uint32_t op_count, tide_arrays *arrays);
 
-/* Do several ops add to the param's accumulator, or does one that does not close it? */
+/* Is the param's accumulator shared: do several ops add to it, or one that is not the closing op? */
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param);
 
 /* Is `op` the closing op of a param whose gradient some op makes? */
@@ -55,11 +56,11 @@ bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint3
 void tide_gradients_begin(tide_gradients *gradients);
 /* May the op begin? STATE: no; the message names the op, the params, and the ops that they wait for. */
 tide_status tide_gradients_check(tide_gradients *gradients, tide_op op);
-/* Does the gradient of this param, one of the op's uses, go into its place at the op's end? */
+/* Does the end of this op, of which `use` is a use, write the param's gradient into the param's place? */
 bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const tide_use *use);
 /* Call when the op has ended. */
 void tide_gradients_end(tide_gradients *gradients, tide_op op);
-/* Check: a closed gradient was added to, a gradient that was added to has an op that makes it, and
+/* Check that every closed gradient is added, that an added gradient has an op that makes it, and that
  * waiting_count is right. Walks all params. */
 bool tide_gradients_is_valid(const tide_gradients *gradients);
 /* May the step end? STATE: no; the message names a param whose gradient waits, and the op that it waits

@@ -1,12 +1,12 @@
-/* Where tensors lie: see layout.h for the picture.
+/* Computes where tensors lie, as layout.h shows it.
  *
- * Everything is a sum: a param's offset is its class's first chunk and the aligned ends of the params before it
- * in the class, a chunk's number is its class's first number plus its place in the class, a piece begins where
- * its PARAM chunk does or where its STATE chunk does. Only one thing is stored per PARAM chunk: the first param
- * that overlaps it and how many do, so that walking a chunk's segments needs no search.
+ * Offsets and numbers follow from a few sums: a param's offset is the start of its class's first chunk plus
+ * the param's offset in the class (description.h); a chunk's number is the number of its class's first chunk
+ * plus its index in the class; a piece begins where its PARAM chunk or its STATE chunk begins. Only one table
+ * is stored per PARAM chunk, to save searches: which params overlap it.
  *
- * A param's end is not aligned, the next one's start is; the gap (less than 256 bytes) belongs to no param
- * and is never larger than a chunk, so every PARAM chunk overlaps at least one param.
+ * Between a param's end and the next one's start is a gap of less than 256 bytes, since only the start is
+ * aligned. The gap is smaller than a chunk, so every PARAM chunk overlaps at least one param.
  */
 #include "chunk/layout.h"
 
@@ -20,8 +20,8 @@
 
 enum {
     CHUNK_BYTES_LEAST = 4096,
-    PIECE_ELEMENTS = 256, /* a STATE chunk holds a multiple of it */
-    PLANE_ELEMENTS = 32,  /* a state format says how many bytes so many elements take */
+    PIECE_ELEMENTS = 256, /* the number of elements in a STATE chunk is a multiple of it */
+    PLANE_ELEMENTS = 32,  /* tide_state_format.bytes are per so many elements */
 };
 
 /* Where a class of the description lies. */
@@ -31,7 +31,7 @@ typedef struct tide_layout_class {
     tide_chunk state_first, state_end; /* its STATE chunks */
 } tide_layout_class;
 
-/* The params that overlap a chunk: `count` of them from `first` on, as numbered by `order`. */
+/* The params that overlap a chunk: `count` of them, from index `first` of `order` on. */
 typedef struct tide_layout_overlap {
     uint32_t first;
     uint32_t count;
@@ -40,13 +40,13 @@ typedef struct tide_layout_overlap {
 struct tide_layout {
     const tide_description *description;
     uint64_t chunk_bytes;
-    tide_layout_class classes[TIDE_CLASSES_MAX]; /* as the description numbers them */
-    uint32_t *order;                             /* params, class by class */
+    tide_layout_class classes[TIDE_CLASSES_MAX]; /* in the description's order */
+    uint32_t *order;                             /* numbers of all params, class by class */
     tide_layout_overlap *overlaps;               /* per PARAM chunk */
-    uint32_t space_first[TIDE_SPACE_COUNT + 1];  /* chunk number; the last one is the count of all */
+    uint32_t space_first[TIDE_SPACE_COUNT + 1];  /* each space's first chunk, then the count of all */
 };
 
-/* P of layout.h: the elements of a PARAM chunk. */
+/* The number of elements in a PARAM chunk (P in layout.h). */
 static uint64_t param_elements(const tide_layout *layout)
 {
     return layout->chunk_bytes / tide_dtype_bytes(layout->description->dtype);
@@ -57,8 +57,8 @@ static uint64_t plane_bytes(const tide_state_format *format, uint32_t plane, uin
     return tide_ceil_div(elements, PLANE_ELEMENTS) * format->bytes[plane];
 }
 
-/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends,
- * aligned. */
+/* The offset of a plane in a STATE chunk if each plane has `elements` elements. With `plane` = the number of
+ * planes: the aligned end of the last one. */
 static uint64_t plane_offset(const tide_state_format *format, uint32_t plane, uint64_t elements)
 {
     uint64_t offset = 0;
@@ -73,7 +73,8 @@ const char *tide_space_name(tide_space space)
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
-/* A param's first element, counted from the PARAM space's start, and the one behind its last. */
+/* begin_of and end_of: a param's first element, and the one after its last, counted from the PARAM space's
+ * start. */
 static uint64_t begin_of(const tide_layout *layout, const tide_named *param)
 {
     return layout->classes[param->of_class].param_first * param_elements(layout) + param->offset;
@@ -100,7 +101,7 @@ static const tide_named *ordered(const tide_layout *layout, uint32_t i)
     return tide_names_at(&layout->description->params, layout->order[i]);
 }
 
-/* E of layout.h: the most elements whose planes fit into a STATE chunk. */
+/* The number of elements whose planes fit into a STATE chunk (E in layout.h). */
 static uint64_t most_elements(const tide_state_format *format, uint64_t chunk_bytes)
 {
     uint64_t bytes = 0;
@@ -165,7 +166,8 @@ static tide_status count_chunks(tide_layout *layout)
     return TIDE_OK;
 }
 
-/* One walk over a class's params, which are ordered from `first` to `end_param`, and its chunks side by side. */
+/* Fill the overlaps of a class's PARAM chunks. Its params are `order`[first, end_param); one loop walks over
+ * the params and the chunks at the same time. */
 static void fill_overlaps(tide_layout *layout, const tide_layout_class *its, uint32_t first,
                           uint32_t end_param)
 {
@@ -386,7 +388,7 @@ void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk,
     *last = (tide_chunk)((covered.end - 1) / param_elements(layout));
 }
 
-/* --- what lies in them --- */
+/* --- params and activations in chunks --- */
 
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last)
 {
@@ -408,8 +410,8 @@ uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, ui
     return layout->order[layout->overlaps[chunk].first + i];
 }
 
-/* The part of a chunk's i-th param that lies in `covered`, a range of its class; chunk offsets count from
- * chunk_begin. */
+/* The part of a chunk's i-th param that lies in the range `covered`. Its chunk offset counts from element
+ * `chunk_begin`. */
 static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, uint64_t chunk_begin,
                                range covered)
 {
@@ -431,8 +433,7 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
     return segment_in(layout, chunk, i, covered.begin, covered);
 }
 
-/* The number, among the chunk's params, of the first that ends behind `element` of the class; found by
- * halving. */
+/* The index, among the chunk's params, of the first that ends after `element`, by binary search. */
 static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64_t element)
 {
     uint32_t low = 0, high = layout->overlaps[chunk].count;
@@ -461,7 +462,7 @@ uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece 
     const range covered = range_of_piece(layout, piece, &chunk_begin);
     uint32_t end = first_behind(layout, chunk, covered.end - 1);
     *first = first_behind(layout, chunk, covered.begin);
-    /* The param that ends behind the piece may begin behind it, too. */
+    /* the param at `end` ends after the piece; count it if it begins before the piece's end */
     if (end < layout->overlaps[chunk].count &&
         begin_of(layout, ordered(layout, layout->overlaps[chunk].first + end)) < covered.end)
         end++;

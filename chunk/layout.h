@@ -1,14 +1,14 @@
-/* Where every tensor of a description lies: spaces, classes, chunks and pieces.
+/* Where every tensor of a description lies: in which space, chunk and piece, at which offset.
  *
- * A space is one contiguous range of addresses cut into chunks of one size. Chunks have one number across all
- * spaces (tide_chunk): PARAM first, then STATE, ACTIVATION.
+ * A space is one contiguous range of addresses cut into chunks of one size. Chunks are numbered across all
+ * spaces (tide_chunk): those of PARAM first, then STATE, then ACTIVATION.
  *
- * Params of one class have one state format, or are all frozen. They are packed back to back in creation
- * order, each on a 256-byte boundary of the PARAM space, so a param may straddle chunks or be larger than one
- * and no chunk end is wasted; each class begins with a new chunk. Elements are counted from their class's
- * first one. A STATE chunk holds the optimizer state of E consecutive elements, plane behind plane, each on
- * 256 bytes; E is a multiple of 256, the most that fits. The last chunk of a class has planes as long as its
- * own elements, so that its used part stays contiguous.
+ * The params of a class (description.h) lie one after another in creation order, each from a 256-byte
+ * boundary of the PARAM space on. A param may lie in several chunks, so no chunk's end is wasted, except that
+ * each class begins with a new chunk. Elements are numbered from the class's first one. A STATE chunk holds
+ * the optimizer state of E consecutive elements: one plane after another, each from a 256-byte boundary on. E
+ * is the largest multiple of 256 that fits. The planes of a class's last STATE chunk are only as long as its
+ * remaining elements need, so that its used part is contiguous.
  *
  *     elements  0              P             2P            P = elements of a PARAM chunk
  *     PARAM     |   chunk 0    |   chunk 1    | ...
@@ -16,11 +16,11 @@
  *     pieces    | 0  | 1  |2|0 | 1  | ...                  chunk 0 has three; its last one shares
  *                                                          STATE chunk 6 with chunk 1's first
  *
- * A piece is the part that a PARAM and a STATE chunk have in common: one PARAM chunk's share of one STATE
- * chunk. Pieces tile every trained element once. At 64 MiB and 12 bytes E is 5,592,320, and a bf16 chunk of
- * 32 Mi elements has seven.
+ * A piece is a range of elements whose params lie in one PARAM chunk and whose state lies in one STATE chunk.
+ * Every trained element is in exactly one piece. With 64 MiB chunks and 12 bytes of state per element E is
+ * 5,592,320, and a bf16 PARAM chunk of 32 Mi elements has seven pieces.
  *
- * ACTIVATION holds tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary.
+ * In ACTIVATION lie tensors of `parts` equal parts, one per micro-batch, each from a 256-byte boundary on.
  *
  * Pure bookkeeping: no threads, no clock, no device. Not thread-safe; the owner locks.
  */
@@ -42,7 +42,7 @@ typedef struct tide_layout tide_layout;
 typedef struct tide_segment {
     uint32_t param;
     uint64_t param_offset_elements; /* first element, counted from the param's start */
-    uint64_t chunk_offset_elements; /* where it lies, counted from the PARAM chunk's start */
+    uint64_t chunk_offset_elements; /* the same element, counted from the PARAM chunk's start */
     uint64_t elements;
 } tide_segment;
 
@@ -53,10 +53,10 @@ typedef struct tide_piece {
     uint64_t elements;
 } tide_piece;
 
-/* Lay a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool is stricter). Fixes
- * the description, which must outlive the layout. ARGUMENT: another chunk size; no param; the state of 256
- * elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with tide_layout_destroy (NULL
- * allowed). */
+/* Lay a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool asks for more).
+ * Fixes the description, which must outlive the layout. ARGUMENT: another chunk size; no param; the state of
+ * 256 elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with tide_layout_destroy
+ * (NULL allowed). */
 tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
@@ -93,14 +93,14 @@ const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 uint64_t tide_layout_param_offset(const tide_layout *layout, uint32_t param);
 /* The first and the last PARAM chunk in which a part of the param lies. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
-/* The params that overlap a PARAM chunk, in order: their number, the i-th one, and the part of it that lies
- * in the chunk. */
+/* The params of which a part lies in a PARAM chunk, in the order in which they lie there: how many, the i-th
+ * one, and the part of the i-th one that lies in the chunk. */
 uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
 uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
-/* The params that overlap a piece. The first call returns their number, and in *first the number of the first
- * among the params of its chunk; the second returns the part of the chunk's i-th param that lies in the
- * piece. */
+/* The params of which a part lies in a piece. The first call returns how many, and sets *first so that they
+ * are params *first, *first + 1, ... of the piece's PARAM chunk; the second returns the part of the chunk's
+ * i-th param that lies in the piece. */
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i);
 

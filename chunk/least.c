@@ -1,25 +1,27 @@
-/* Lower bounds on copies: see least.h for which copies are counted.
+/* How the lower bounds on copies are found; least.h says what they mean.
  *
- * A stretch is a run of schedule steps through which a policy may keep a chunk on the device; if it does not,
- * it has to make a copy. A stretch lies between two uses of the chunk and does not include their schedule
- * steps. At a schedule step, the stretches kept and the chunks in use that are in none of them (`crowd`) need
- * slots. So the question is which stretches to give up, as few as can be, so that slots never run short.
+ * A stretch is a run of schedule steps between two uses of a chunk, without those of the uses. A policy keeps
+ * the stretch if the chunk stays on the device all the time, or gives it up, which costs one copy. At each
+ * schedule step a slot is needed by every kept stretch and by every chunk in use that is in no kept stretch
+ * (`crowd`). The question is: how few stretches can be given up so that there are always enough slots?
  *
- * Walk. From the left; whenever there are too many stretches, give up the one that ends last. No choice gives
- * up fewer: one of the stretches at this schedule step has to go; whichever it is, all schedule steps before
- * have enough slots already; and at the schedule steps after, the one that ends last takes a slot wherever
- * any of the others does. That holds for any number of slots at any schedule step.
+ * Walk. Go through the schedule steps in order; whenever slots are too few, give up the kept stretch that
+ * ends last. No other choice gives up fewer: one of the stretches at this schedule step has to be given up;
+ * all schedule steps before have enough slots already, whichever it is; and at every later schedule step
+ * where one of the others takes a slot, the one that ends last takes one, too. This also holds if the number
+ * of slots differs from one schedule step to another.
  *
- * Steps without end. Let D(n) be the number of stretches that the walk gives up in n steps that begin with no
- * stretch kept. Stretches that began earlier are left out, and so are all that would be given up after the
- * n-th step: any policy gives up at least D(n) of the stretches of any n steps. So D(m + n) >= D(m) + D(n),
- * and D(n) / n is never above its limit, which is a bound on the average of every policy. As soon as a step
- * begins with the stretches with which an earlier one began, the walk repeats for ever, and the number given
- * up between the two, divided by the steps between them, is the limit. If STEPS_MAX steps do not come to
- * that, the largest D(n) / n is taken: not the limit, but not above it.
+ * Endless repetition of the step. Let D(n) be the number of stretches that the walk gives up in n steps, if
+ * no stretch is kept at the begin. D(n) does not count stretches that began before these steps or are given
+ * up after them, so any policy gives up at least D(n) stretches in any n steps in a row. Hence D(m + n) >=
+ * D(m) + D(n), D(n) / n is at most its limit for large n, and that limit is a lower bound on every policy's
+ * average. When a step begins with the same kept stretches as an earlier step, the walk repeats from there
+ * on, and the limit is the number of stretches given up between these two begins divided by the number of
+ * steps between them. If that does not happen within STEPS_MAX steps, the largest D(n) / n is used, which is
+ * at most the limit.
  *
- * The copy of a stretch given up is made before the stretch ends, less than a step after it began: a policy
- * makes D(n) copies in n + 1 steps, which is the same on average.
+ * A policy makes the copy for a stretch that it gives up before the stretch ends, which is less than a step
+ * after it began. So it makes D(n) copies in n + 1 steps, which is the same average for large n.
  */
 #include "chunk/least.h"
 
@@ -30,8 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two or three are enough as a rule: of 120,000 walks on random steps one needs more than 8. Where a step
- * goes round and round, each of 8 takes its time: 0.4 microseconds a use. */
+/* The most steps of a walk. Two or three are usually enough; of 120,000 walks on random steps one needed more
+ * than 8. A walk over 8 steps takes 0.4 microseconds per use. */
 enum { STEPS_MAX = 8 };
 
 struct tide_least {
@@ -42,18 +44,18 @@ struct tide_least {
     uint32_t *next;                /* scratch: one entry for each chunk */
     uint32_t *following;           /* for each use: the next use of its chunk, in this step or the next */
     uint32_t *schedule_step_first; /* for each schedule step: its first use */
-    /* the uses sorted by the schedule step in which they end; and for each schedule step, where its uses
-     * begin in that order */
+    /* `ending`: all uses, sorted by the schedule step in which they end; `ending_first`: for each schedule
+     * step, the index of its first use in `ending` */
     uint32_t *ending, *ending_first;
 
-    /* for each use: the use with which the stretch after it ends; TIDE_USE_NONE: no stretch */
+    /* for each use: if a stretch follows it, the use with which that stretch ends, else TIDE_USE_NONE */
     uint32_t *until;
-    uint32_t *crowd;  /* for each schedule step: chunks that need a slot and are in no stretch */
-    uint64_t certain; /* copies of a step that no policy can avoid, besides those of stretches given up */
+    uint32_t *crowd;  /* for each schedule step: the chunks in use that are in no stretch */
+    uint64_t certain; /* copies per step that every policy makes, besides those for stretches given up */
 
-    tide_bitset kept; /* the stretches kept now, by the use with which each ends; no two end with the same */
+    tide_bitset kept; /* the kept stretches, each as the number of the use with which it ends */
     uint32_t kept_count;
-    uint64_t *words; /* the words of `kept` at the begin of each step of the walk */
+    uint64_t *words; /* the words of `kept`, then copies of them at each step's begin */
     size_t word_count;
 };
 
@@ -64,16 +66,18 @@ static bool is_kept(const tide_least *l, uint32_t end)
     return tide_bitset_below(&l->kept, end + 1) == end;
 }
 
-/* The kept stretch that ends last. Ends are numbered within a step, and every stretch is shorter than a step.
- * So an end below this schedule step's first use is in the next step, later than all ends above: the result
- * is the highest end below, or, if there is none, the highest of all. */
+/* The kept stretch that ends last. A stretch is shorter than a step, and the use with which it ends is
+ * numbered within its step. So an end lower than this schedule step's first use is in the next step and comes
+ * after all higher ends. Therefore the result is the highest of these lower ends or, if there are none, the
+ * highest of all. */
 static uint32_t ends_last(const tide_least *l, uint32_t schedule_step)
 {
     const uint32_t in_next_step = tide_bitset_below(&l->kept, l->schedule_step_first[schedule_step]);
     return in_next_step != TIDE_USE_NONE ? in_next_step : tide_bitset_below(&l->kept, l->trace->use_count);
 }
 
-/* Walk over one schedule step; returns how many stretches it gives up there. */
+/* Walk over one schedule step: end stretches, give up as many as needed (their number is returned), begin new
+ * ones. */
 static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
 {
     uint64_t given_up = 0;
@@ -98,13 +102,14 @@ static uint64_t walk_schedule_step(tide_least *l, uint32_t schedule_step)
     return given_up;
 }
 
-/* The words of `kept` at the begin of a step; 0: the present ones. */
+/* For step 0 the words of `kept` itself; for n > 0 the copy made when the walk's n-th step began. */
 static uint64_t *words_at(const tide_least *l, uint32_t step)
 {
     return l->words + step * l->word_count;
 }
 
-/* The earlier step that began with the stretches that are kept now; `now` if none did. */
+/* The number of the first step before step `now` that began with the same kept stretches as there are at
+ * present; `now` if there is none. */
 static uint32_t step_alike(const tide_least *l, uint32_t now)
 {
     uint32_t step = 0;
@@ -113,10 +118,11 @@ static uint32_t step_alike(const tide_least *l, uint32_t now)
     return step;
 }
 
-/* The number of stretches given up a step, rounded down. */
+/* Walk step after step until the walk repeats or STEPS_MAX is reached. Returns the bound: the certain copies
+ * and the average number of stretches given up per step, rounded down. */
 static uint64_t walk_steps(tide_least *l)
 {
-    uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* stretches given up before each step */
+    uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* given_up[n]: in the first n steps */
     tide_bitset_clear(&l->kept);
     l->kept_count = 0;
     for (uint32_t step = 0; step < STEPS_MAX; step++) {
@@ -144,8 +150,8 @@ static uint32_t schedule_steps_between(const tide_least *l, uint32_t use, uint32
     return to >= from ? to - from : to + l->trace->schedule_step_count - from;
 }
 
-/* Add one to the crowd at the schedule steps of a use, or take one away (`by` is UINT32_MAX); `crowd` holds
- * differences until sum_crowd. */
+/* Add `by` to the crowd at all schedule steps of a use: 1, or UINT32_MAX to subtract 1. Until sum_crowd an
+ * entry of `crowd` is the difference to the entry before. */
 static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
 {
     const tide_trace_use *u = &l->trace->uses[use];
@@ -153,7 +159,7 @@ static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
     l->crowd[u->schedule_step + u->held_schedule_steps + 1] -= by;
 }
 
-/* Begin without stretches: every chunk that is used is in the crowd. */
+/* Reset to no stretches, with every chunk in the crowd while it is in use. */
 static void begin_stretches(tide_least *l)
 {
     l->certain = 0;
@@ -172,9 +178,9 @@ static void sum_crowd(tide_least *l)
         assert(l->crowd[schedule_step] <= l->slots);
 }
 
-/* Copies in. A use that creates needs none; after a use with the flag LEAVES, the next one needs a copy for
- * certain. Every other gap between two uses of a chunk is a stretch (above), which costs a copy if it is
- * given up. These are all the copies, so the least is exact. */
+/* The bound on copies in. A use with the flag CREATES needs no copy. After a use with the flag LEAVES the
+ * chunk's next use always needs one. Any other two successive uses of a chunk have a stretch between them,
+ * which costs a copy if it is given up. Since these are all copies, the bound is exact. */
 static uint64_t least_in(tide_least *l)
 {
     begin_stretches(l);
@@ -191,13 +197,13 @@ static uint64_t least_in(tide_least *l)
     return walk_steps(l);
 }
 
-/* A span of modified content: from the use that modified it to the last that needs it unchanged, which is the
- * next use that modifies, or the one with which the content ends. */
+/* A span of uses of a chunk: from one that modifies its content to the last one that needs that content,
+ * which is the next use that modifies or the use with which the content ends. */
 typedef struct span {
     uint32_t first, last;
-    /* the use before the span's widest gap; the schedule steps in that gap */
+    /* the use before the span's widest gap, and the number of schedule steps in that gap */
     uint32_t widest, widest_schedule_steps;
-    bool goes; /* the chunk has to go to the host before the span ends, so its copy is certain */
+    bool goes; /* the chunk must go to the host before the span ends, so every policy copies it out */
 } span;
 
 static bool modifies(const tide_trace_use *use)
@@ -205,9 +211,9 @@ static bool modifies(const tide_trace_use *use)
     return (use->flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES)) != 0;
 }
 
-/* The span that begins with the use `first`, which modifies. It ends at the latest where it comes round to
- * `first` again. The gap before a use that creates is left out: content without an end counts as dead from
- * its last use on, which saves copies at most. */
+/* The span that begins with the use `first`, which modifies. It ends at `first` in the next step at the
+ * latest. The gap before a use with the flag CREATES does not belong to it: the content counts as dead after
+ * its last use, which can only lower the bound. */
 static span span_from(const tide_least *l, uint32_t first)
 {
     span s = {first, first, first, 0, false};
@@ -230,14 +236,16 @@ static span span_from(const tide_least *l, uint32_t first)
     }
 }
 
-/* Copies out. Each span is one copy unless its chunk stays through all of its gaps: after a copy out it is
- * clean, until it is modified again. Two ways to make stretches of spans with several gaps, each easier than
- * the truth:
+/* The bound on copies out. A span costs one copy, after which the chunk is clean until it is modified again;
+ * it costs none if the chunk stays on the device through all gaps of the span. A stretch has only one gap, so
+ * there are two ways to make a stretch of a span, each of which gives a bound at most the true one:
  *
- *   whole false  the widest gap alone. To stay through all gaps is to stay through that one.
- *   whole true   the whole span. Its own uses in between are taken out of the crowd, for the stretch has
- *                their slot if it is kept; if it is given up, they should be in the crowd again, and are not,
- *                so that there seem to be more free slots.
+ *   whole false  the span's widest gap is the stretch. A chunk that stays through all gaps stays through that
+ *                one, too.
+ *   whole true   the whole span is the stretch. Its uses in between are taken out of the crowd, since the
+ *                kept
+ *                stretch has their slot. If the stretch is given up, they stay out of the crowd, so that the
+ *                walk counts more free slots than there are.
  */
 static uint64_t least_out(tide_least *l, bool whole)
 {
@@ -247,7 +255,7 @@ static uint64_t least_out(tide_least *l, bool whole)
             continue;
         const span s = span_from(l, use);
         l->certain += s.goes;
-        /* such a gap has no schedule step at which a policy could give it up */
+        /* a gap without schedule steps can't be given up */
         if (s.goes || s.widest_schedule_steps == 0)
             continue;
         l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
@@ -274,7 +282,8 @@ static void index_schedule_steps(tide_least *l)
 }
 
 /* Sort the uses by the schedule step in which they end (a counting sort). During the sort ending_first[m + 1]
- * is the next free place for schedule step m; so it ends as the beginning of schedule step m + 1. */
+ * is the index at which the next use of schedule step m is put; after the sort it is where schedule step m +
+ * 1 begins. */
 static void index_endings(tide_least *l)
 {
     memset(l->ending_first, 0, (l->trace->schedule_step_count + 2u) * sizeof *l->ending_first);

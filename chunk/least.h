@@ -1,20 +1,21 @@
-/* The least that a recorded step copies: lower bounds, whatever the policy.
+/* Lower bounds on the copies of a recorded step, which hold for every policy of eviction and prefetch.
  *
- * A gap is the time between a use of a chunk and its next one, in this step or the next. A chunk that is on
- * the device through all of a gap takes a slot there at every schedule step; so not all gaps can be bridged,
- * and every one that is not is a copy in. A greedy walk (least.c) finds exactly how many can be bridged at
- * most, with the step played again and again: the bound on copies in is the least that any policy reaches
- * which minimizes them alone, rounded down to whole chunks.
+ * A gap is the time between a use of a chunk and the chunk's next use, in this step or the next. A gap is
+ * bridged if the chunk stays on the device all the time; then it takes a slot at every schedule step of the
+ * gap. There are not enough slots to bridge all gaps, and each gap that is not bridged costs a copy in. A
+ * greedy walk (least.c) over the step, repeated again and again, finds exactly how many gaps can be bridged
+ * at most. So a policy that minimizes only copies in reaches this bound (which is rounded down to whole
+ * chunks).
  *
- * A copy out is saved where modified content stays on the device until it is modified again or ends, which
- * may be over several gaps. That problem is made easier in two ways, each of which only lowers the bound; the
- * higher one counts.
+ * A copy out is saved if modified content stays on the device until the content is modified again or no
+ * longer needed, perhaps over several gaps. That problem is simplified in two ways. Each gives a bound that
+ * is at most the true one; the higher of the two is returned.
  *
  * On the small steps of test_least the bound on copies out is 0.993 of the true least number (0.977 with
- * either way alone). Both bounds together come to 0.987 of the least sum of copies in and out; two separate
- * bounds can reach 0.990. For steps recorded from GPT-2 to 70B, plans copy at most 1.009 times as much, and
- * just as much where the device has slots for half of the params or more (bench_policy). The search takes 50
- * nanoseconds a use, 400 where steps take long to repeat.
+ * either way alone). The sum of both bounds is 0.987 of the least sum of copies in and out; with exact bounds
+ * for each it would be 0.990. For recorded steps of models from GPT-2 to 70B, plans copy at most 1.009 times
+ * the bounds, and exactly the bounds if the device has slots for at least half of the params (bench_policy).
+ * The search takes 50 nanoseconds per use, or 400 if the walk needs many steps until it repeats.
  *
  * Pure: no time, no threads, no random numbers. Owns its memory. Calls bitset, array.
  */
@@ -25,16 +26,15 @@
 
 typedef struct tide_least tide_least;
 
-/* Create an object for traces with at most so many chunks, uses and schedule steps. NO_MEMORY, *least
- * unchanged. Freed with tide_least_destroy (NULL allowed). */
+/* Create an object for traces with at most these numbers of chunks, uses and schedule steps. NO_MEMORY; then
+ * *least is unchanged. Free it with tide_least_destroy (NULL allowed). */
 tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t schedule_step_count,
                               tide_least **least);
 void tide_least_destroy(tide_least *least);
 
-/* Whoever makes the trace's uses step after step, in order, with `slots` device slots (at least as many as
- * the chunks of any schedule step), copies at least so many chunks in, and so many out, a step on average.
- * Each way taken alone: they need not be reachable together. Copies are counted as by the plan (planner.h).
- * Allocates nothing. */
+/* Set `copies_in` and `copies_out` to lower bounds on the average number of chunks copied per step when the
+ * trace's step is repeated with `slots` device slots (at least as many as any schedule step has chunks). One
+ * policy may not reach both bounds. Copies are counted as in plans (planner.h). Allocates nothing. */
 void tide_least_find(tide_least *least, const tide_use_trace *trace, uint32_t slots, uint64_t *copies_in,
                      uint64_t *copies_out);
 

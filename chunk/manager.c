@@ -1,14 +1,14 @@
 /* The manager: set-up, needs, seal, next and done, queries, validity. Steps and ops are in manager_step.c.
  *
- * The least slots, and why they are enough (victims.h has the moves):
+ * How many slots the manager needs, and why these are enough:
  *
  *   device   the largest op, because its params' chunks and one slice's are pinned together. A device
  *            update's chunks are not pinned while they are being assembled, so it waits for the op to end.
  *   host     a host task's chunks. Nothing else is ever pinned there.
- *   total    every chunk, and one. With no command open every chunk holds at most one slot it needs, so some
- *            slot is free or holds a second copy that may be dropped at once. The next chunk moves into that
- *            slot: device to host (evict), host to device (fetch, then the host slot is the spare one), or
- *            host to device to free a host slot (promote).
+ *   total    one for every chunk, and one more. While no command is open, every chunk needs only one of its
+ *            slots, so at least one slot is free or has a second copy that can be dropped at once. A chunk
+ *            can always move into that slot: by an eviction to the host, by a fetch to the device, or by a
+ *            promotion to the device, which frees a host slot.
  */
 #include "chunk/manager_internal.h"
 
@@ -67,7 +67,7 @@ void tide_manager_destroy(tide_manager *manager)
 
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* the slots that a task needs */
+    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* slots of a task */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(ops->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(ops, &needs->largest_op);
@@ -206,8 +206,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const bool waiting = request->open
                              ? !request->ready
                              : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0;
-    /* while a direction of the link is busy, some commands wait; the owner calls next() again when that
-     * changes */
+    /* while the link is busy, next() may hold commands back; the owner calls it again when that changes */
     const bool later = manager->in_busy || manager->out_busy;
     return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }

@@ -1,21 +1,22 @@
-/* The chunk manager: decides which chunk to fetch, evict, prefetch, update and restore, and never does it.
+/* The chunk manager: decides which chunks to fetch, evict, prefetch, update and restore. Its owner executes
+ * the commands.
  *
  * The owner (src/pool) reports each event (an op begins, a step ends, a command is done) and asks next() for
- * the commands that follow. The manager knows no threads, no clock, no device and no other folder; it is as
- * deterministic as its inputs. Not thread-safe: the pool's one lock guards it.
+ * the commands that follow. The manager uses no threads, no clock, no device and no other folder; equal calls
+ * give equal commands. Not thread-safe: the pool's one lock guards it.
  *
- * Program order. The manager thinks in the order in which commands are handed out; the executor keeps that
- * order true on asynchronous streams. So a command is done
+ * Program order. The manager treats commands as if each took effect in the order in which next() returns
+ * them; the owner makes that true on asynchronous streams. So the owner reports a command as done
  *
- *   FETCH              when the mapping stands and the copy is enqueued (users of the slot wait for it)
- *   WRITE_BACK         when the copy has been seen to end
- *   EVICT              when the last use, the copy out included, has been seen and the place is unmapped
+ *   FETCH              when the slot is mapped and the copy enqueued (work that uses the slot waits for it)
+ *   WRITE_BACK         when the owner has seen the copy end
+ *   EVICT              when the owner has seen the slot's last use and copy end, and the slot is unmapped
  *   UPDATE, RESTORE    host: when the host executor has finished; device: when it is enqueued. A host task's
- *                      chunks may stand, stale, in device slots; copies of them out have been seen to end
- *   ACCESS             when the caller's own work on the host slots is over
+ *                      chunks may have stale device slots; the owner has seen all copies from these end
+ *   ACCESS             when the owner has finished its work on the host slots
  *
- * Several commands may be open at once, in any order of completion. A command that fails (done with a status)
- * leaves its chunk where it was; the pool then stops stepping and aborts.
+ * Several commands may be open at once and may be done in any order. A command that fails (done with a
+ * status) leaves its chunk where it was; the owner then gives the step up (tide_manager_abort).
  *
  * Residency of a chunk
  *
@@ -24,18 +25,18 @@
  *   host      -            valid
  *   stale     its own      valid      the host updates it: the slot waits, mapped, for the new values
  *   clean     valid        valid      evicted without a copy
- *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
+ *   dirty     valid        -          evicted with a copy
  *
  * Requests, in order of precedence
  *
- *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose
- *      update is pending is updated first: weights are never stale.
+ *   1. the chunks of the open op or slice, on the device, pinned from when all are ready until its end
+ *      (request.h). A chunk whose update is pending is updated first, so an op never reads old values.
  *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (pending.h).
  *   3. prefetch along the plan made of the recorded step (planner.h, eviction_queue.h, prefetch.h).
  *
- * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
- * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs() names,
- * every request becomes ready. Where slots come from: victims.h.
+ * No deadlock: an op or host task pins its chunks only when all of them are in place, and then needs nothing
+ * more to finish; a device task is done when it is enqueued. So with at least as many slots as
+ * tide_manager_needs() says, every request becomes ready. victims.h says whose slots are taken.
  */
 #ifndef TIDE_CHUNK_MANAGER_H
 #define TIDE_CHUNK_MANAGER_H
@@ -54,20 +55,20 @@ typedef struct tide_manager_options {
     bool prefetch;
 } tide_manager_options;
 
-/* The fewest slots with which everything becomes ready. */
+/* The fewest slots with which every request becomes ready. */
 typedef struct tide_slot_needs {
     tide_op largest_op;        /* the op with the largest working set */
     uint32_t largest_op_slots; /* the chunks of that op's params and of its largest slice */
-    /* fewest device slots: for that op, or for a device update if the placement asks for those */
+    /* fewest device slots: for that op, or for a device update if the placement has any */
     uint32_t device_slots;
     uint32_t host_slots; /* fewest host slots: for a host task */
-    /* fewest slots of both tiers together: one for each chunk, and a spare one for exchanges */
+    /* fewest slots of both tiers together: one for each chunk, and one more to exchange chunks */
     uint32_t total_slots;
 } tide_slot_needs;
 
 /* --- set-up --- */
 
-/* The fewest slots that ops need under a placement. */
+/* Set `needs` for these ops and a placement. */
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs);
 
 /* A manager for a layout, which must outlive it, and the ops of its description. NO_MEMORY. Freed with
@@ -75,73 +76,80 @@ void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);
 
-/* Fix tiers and placement. BUDGET if the slots are fewer than needed (the message counts slots; the pool says
- * it in bytes). Allocates everything; nothing is allocated afterwards. */
+/* Set the numbers of slots and the placement, which are fixed from then on. BUDGET if the slots are fewer
+ * than needed (the message counts slots; the pool's messages count bytes). Allocates all memory that the
+ * manager needs, except for tide_manager_watch. */
 tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
-/* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO
- * placement state moves, chunk by chunk as updates are done, so that both tiers end their updates together as
- * far as device slots, and the host's, allow; by small differences it does not move. */
+/* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With placement
+ * AUTO the manager then changes which tier updates which chunks, each when none of its update is pending, so
+ * that both tiers end their updates at about the same time, as far as slots allow. It changes nothing for
+ * small differences. */
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds);
 
 /* --- a step --- */
 
-/* Begin a training step or a forward-only pass. `updates_wait`: updates need tide_manager_release_updates
- * (clipping); otherwise each starts when its chunk's gradients are complete. Updates of the step before may
- * still be open: an op waits for those of its own chunks. STATE if a step is open or release/skip is still
- * pending from the step before. */
+/* Begin a training step or a forward-only pass. `updates_wait`: the step's updates wait for
+ * tide_manager_release_updates (clipping); otherwise each starts when its chunk's gradients are complete.
+ * Updates of the step before may still be pending: an op waits for those of its own chunks. STATE if a step
+ * is open, or if the last step's updates were neither released nor skipped. */
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
 
-/* Request an op's params (and no slice yet). Ready at once if all is resident. STATE, naming op or param: no
- * step, an op is open, a backward op in a forward-only pass, as tide_gradients_check. */
+/* Open an op and request its params (a slice's activations are requested by tide_manager_slice). The request
+ * is ready at once if all chunks are resident. STATE, naming op or param: no step is open; an op is open; it
+ * is a backward op in a forward-only pass; or as tide_gradients_check. */
 tide_status tide_manager_begin(tide_manager *manager, tide_op op);
-/* Request slice `slice` of the open op's ACTIVATION tensors; the slice before is released. STATE: the op is
- * not ready; READ of a part that is FREE (names the tensor); ARGUMENT: slice out of range. */
+/* Release the open slice, if any, and request slice `slice` of the open op's ACTIVATION tensors. STATE: the
+ * op is not ready, or the slice reads a part that is FREE (the message names the tensor). ARGUMENT: there is
+ * no such slice. */
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
-/* Are all requested chunks resident and pinned? tide_request_try_pin (request.h) pins them as soon as they can be. */
+/* Are all requested chunks resident and pinned? tide_request_try_pin (request.h) pins them as soon as they
+ * can be. */
 bool tide_manager_ready(const tide_manager *manager);
-/* The thing that the open request waits for. Sets *chunk, if `chunk` is not NULL, to one of the chunks that
- * it waits for; TIDE_CHUNK_NONE if it is ready. */
+/* The reason why the open request waits. Sets *chunk, if `chunk` is not NULL, to one of the chunks for which
+ * it waits, or to TIDE_CHUNK_NONE if it is ready. */
 tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
-/* Call when backward (or the forward-only pass) is over. Takes zero as the gradient of params without one and
- * counts them; ACTIVATION tensors become FREE. Does not wait for updates. STATE if an op is open, as
- * tide_gradients_check_end, or if an update of an earlier step is still pending for a chunk. (An op that uses
- * the chunk would have waited for that update, but no op of this step used it.) In the last case go on with
- * next() and done() until the step may end. */
+/* End the step after its last op. Params without a gradient get gradient zero and are counted; ACTIVATION
+ * tensors become FREE. Does not wait for this step's updates. STATE if an op is open, as
+ * tide_gradients_check_end, or if an update of an earlier step is still pending, which can only be for a
+ * chunk that no op of this step used. In the last case call next() and done() until the update is done, then
+ * this again. */
 tide_status tide_manager_step_end(tide_manager *manager);
-/* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a
- * skipped step). */
+/* With updates_wait, after the step's end: let its updates run; or skip the step: drop them and restore the
+ * params from their state. */
 tide_status tide_manager_release_updates(tide_manager *manager);
 tide_status tide_manager_skip_updates(tide_manager *manager);
 /* The number of UPDATE and RESTORE tasks of the last step that are not done yet. */
 uint32_t tide_manager_updates_open(const tide_manager *manager);
 
-/* Give up the open step and every request. STATE if a command is open.
+/* Give up the open step and every request; with no step open, the last training step if its updates are not
+ * all done. STATE if a command is open.
  *
- * If no update of this step has been handed out, nothing is lost: `*poisoned` is false, and a RESTORE task
- * follows for every chunk that holds gradients, or that may hold some because the open op rounds them into it
- * at its end. Otherwise `*poisoned` is true: the params are undefined, and the owner must set them all.
- * Updates of the step before go on; if one of them failed, that poisons, too.
+ * If no update of this step has been handed out, nothing is lost: `*poisoned` is false, and RESTORE tasks
+ * follow for every chunk with gradients, and for every chunk into which the open op's end rounds gradients,
+ * since that may have begun. Otherwise `*poisoned` is true: the params are undefined, and the owner must set
+ * them all. Updates of the step before go on; if one of them has failed, `*poisoned` is true, too.
  *
- * `*gave_up`: a training step was given up, by which the owner counts steps and updates. None was if a
- * forward-only pass was open, or if nothing was open and all updates were done. */
+ * `*gave_up` is true if a training step was given up, so that the owner can correct its counts. It is false
+ * if a forward-only pass was open, or if no step was open and all updates were done. */
 tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned);
 
 /* --- commands --- */
 
-/* Tell the manager for each direction of the link whether it has enough copies under way to be kept busy.
- * Moves that may as well come later then wait, so that an urgent one does not queue behind them, and chunks
- * leave the device in order of next use. A move that an op waits for never waits for this. At the start
- * neither direction is busy. The owner asks next() again when this changes. */
+/* Tell the manager for each direction of the link whether it has enough copies enqueued to stay busy. If so,
+ * next() returns no move in that direction that is not urgent, so that an urgent one need not queue behind
+ * it, and so that chunks leave the device in order of next use. A move for which an op waits is always
+ * returned. At the start neither direction is busy. Call next() again when this changes. */
 void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy);
-/* Tell the manager that the work of the first `ends` calls of tide_manager_end is over on the device, which
- * the caller may be far ahead of: chunks leave in order of next use among those whose uses are over. Without
- * any call all uses count as over. */
+/* Tell the manager that the device has finished the ops of the first `ends` calls of tide_manager_end, which
+ * may be many fewer than were made. The eviction queue prefers chunks whose uses have ended on the device. If
+ * this is never called, a use counts as ended there at tide_manager_end. */
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
-/* The next command to execute; false if there is none at present (ask again after done or a request). */
+/* The next command to execute; false if there is none at present (ask again after a call of done or of a
+ * request). */
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
@@ -150,26 +158,27 @@ void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
 /* How many chunks wait to leave the device or to be copied out. */
 uint32_t tide_manager_evicting(const tide_manager *manager);
-/* Might next() have a command? Cheaper than next(), and true too often rather than too seldom: while
- * everything is resident the owner need not wake the thread that calls next(). */
+/* False if next() has no command; true if it may have one. Cheaper than next(): while everything is resident
+ * this is false, and the owner need not wake the thread that calls next(). */
 bool tide_manager_may_act(const tide_manager *manager);
-/* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:
- * it would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned
+/* Is there a bug through which the owner would wait for ever? That is so if a request is open, or updates are
+ * and no op is, although no command is open and the last next() returned none. Ask after next() has returned
  * false. */
 bool tide_manager_is_stuck(tide_manager *manager);
 
 /* --- the host request: param_set and param_get --- */
 
-/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier, which has slots for them all. An ACCESS command
- * comes when they are there and their updates are done; the request is over with done(). WRITE: the host copy
- * becomes the only valid one; the old content is brought all the same, so that the caller may write a part of
- * it. STATE: a step or another host request is open, or release or skip of the last step is pending.
- * ARGUMENT: no such chunk, one named twice, no chunk or too many. */
+/* Request up to TIDE_TASK_CHUNKS_MAX chunks in host slots. next() returns an ACCESS command when the chunks
+ * are there and their updates are done; done() of that command ends the request. With access WRITE the host
+ * copy becomes the only valid one; the old content is still copied there first, so that the caller may write
+ * only a part of it. STATE: a step or another host request is open, or the last step's updates were neither
+ * released nor skipped. ARGUMENT: no chunk, too many, an unknown chunk, or one named twice. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- queries --- */
 
-/* The gradients of the step. The manager owns them; only its step_begin, begin and end change them. */
+/* The state of the step's gradients. The manager owns it; only tide_manager_step_begin, begin and end change
+ * it. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is
  * done. */
@@ -182,38 +191,38 @@ void tide_manager_counters_get(const tide_manager *manager, tide_manager_counter
 
 typedef struct tide_chunk_view {
     tide_stand device, host;
-    uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: it has none */
+    uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: none */
     tide_content content;
-    uint32_t closed; /* of a PARAM chunk: the number of its params whose gradient is complete */
+    uint32_t closed; /* of a PARAM chunk: how many of its params' gradients are complete */
     bool pinned;     /* an op or a task holds it */
     bool pending;    /* an update or a restore of the chunk is pending */
 } tide_chunk_view;
 
-/* A chunk that may have changed since this call last returned it; false: there is none. Each changed chunk is
- * returned once. */
+/* Return the next chunk that has changed since this call last returned it, and its state; false: there is
+ * none. A chunk may be returned although its state is the same. */
 bool tide_manager_changed_chunk(tide_manager *manager, tide_chunk *chunk, tide_chunk_view *view);
 /* Let tide_manager_changed_chunk return every chunk once more. */
 void tide_manager_changed_all(tide_manager *manager);
 /* Does the param's place hold its gradient? */
 bool tide_manager_has_gradient(const tide_manager *manager, uint32_t param);
-/* Lists the chunks that the open request lacks, one a call, with the thing that each waits for. Begin with *i
- * = 0; false: there are no more. */
+/* List the chunks that keep the open request from being ready, one per call, each with the reason why it is
+ * not ready. Begin with *i = 0; false: there are no more. */
 bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, tide_request_wait *wait);
-/* How many chunks the open op, or its open slice, asked for. */
+/* How many chunks the open request has (the open op's params, or its open slice). */
 uint32_t tide_manager_requested(const tide_manager *manager);
-/* Has the pass followed the recording so far? */
+/* Is a step open that has followed the recording so far? */
 bool tide_manager_follows(const tide_manager *manager);
 
-/* The plan for training steps, or for forward-only passes; false without one. */
+/* The plan for training steps, or for forward-only passes; false if there is none. */
 typedef struct tide_manager_plan {
-    uint64_t number;                /* the plan's number among all plans made so far */
-    uint64_t copies_in, copies_out; /* chunks copied in a pass */
+    uint64_t number;                /* counts plans: 1 for the first */
+    uint64_t copies_in, copies_out; /* chunks copied per step */
     uint64_t least_in, least_out;   /* lower bounds on them (least.h); 0 before tide_manager_plan_least */
 } tide_manager_plan;
 
 bool tide_manager_plan_get(const tide_manager *manager, bool training, tide_manager_plan *plan);
-/* Fill in least_in and least_out of a plan from tide_manager_plan_get; least.h says how long that takes.
- * Needs tide_manager_watch. */
+/* Set least_in and least_out of a plan that tide_manager_plan_get returned; least.h says how long that takes.
+ * Call tide_manager_watch before. */
 void tide_manager_plan_least(const tide_manager *manager, bool training, tide_manager_plan *plan);
 /* Allocate the memory that tide_manager_plan_least needs. Call after seal. NO_MEMORY. */
 tide_status tide_manager_watch(tide_manager *manager);

@@ -1,7 +1,7 @@
 /* The struct of the manager with all its objects, for the manager's files and the tests. README.md shows
- * which object calls which. The manager itself owns only the state that belongs to none of its objects: which
- * step is open, whether the last step's updates wait for release or skip, whether the link is busy, and
- * whether anything has happened since next() returned nothing. */
+ * which object calls which. The manager itself owns only these: which step is open, whether the last step's
+ * updates wait for release or skip, whether the link is busy, and whether anything has changed since next()
+ * returned no command. */
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
 
@@ -14,7 +14,7 @@ typedef enum tide_step_phase {
     TIDE_PHASE_BETWEEN = 0,
     TIDE_PHASE_FORWARD, /* a forward-only pass is open */
     TIDE_PHASE_TRAINING,
-    TIDE_PHASE_RELEASE_PENDING, /* the last step's updates are neither released nor skipped */
+    TIDE_PHASE_RELEASE_PENDING, /* a step has ended; its updates are neither released nor skipped */
 } tide_step_phase;
 
 struct tide_manager {
@@ -36,9 +36,9 @@ struct tide_manager {
     bool deep_checks; /* walk every structure at every mutation; for tests */
     tide_step_phase phase;
     bool updates_wait;      /* whether the open training step's updates wait for release */
-    uint64_t step;          /* number of the latest step of either kind */
-    bool in_busy, out_busy; /* whether the link is busy, to the device and to the host */
-    bool idle;              /* next() returned nothing, and nothing has happened since */
+    uint64_t step;          /* number of the last step begun, of either kind */
+    bool in_busy, out_busy; /* the link to the device, to the host is busy */
+    bool idle;              /* next() returned no command, and nothing has changed since */
     tide_manager_counters counters;
 };
 
@@ -49,7 +49,7 @@ static inline bool tide_manager_step_is_open(const tide_manager *manager)
 
 /* Check the invariants of every object, and those between objects. */
 bool tide_manager_is_valid(const tide_manager *manager);
-/* Call after a change: next() looks for commands again. Asserts validity. */
+/* Call after every change, so that next() looks for commands again. Asserts validity. */
 void tide_manager_changed(tide_manager *manager);
 
 #endif

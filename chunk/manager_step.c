@@ -1,9 +1,10 @@
-/* Steps, ops and slices: which calls are allowed when, and their effects on tensors and pending updates.
+/* Steps, ops and slices: checks which calls are allowed, and changes the states of tensors and pending
+ * updates.
  *
- * At op end a param becomes
+ * At an op's end each of its params becomes
  *   HOLD_AFTER_BWD   if this op closes its gradient
- *   HOLD_AFTER_FWD   else, until step end
- * and an activation part FREE after LAST, else HOLD.
+ *   HOLD_AFTER_FWD   otherwise, until the step's end
+ * An activation part becomes FREE after a use with LAST, otherwise HOLD.
  */
 #include "chunk/manager_internal.h"
 
@@ -64,7 +65,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
         end_training(manager);
     else
         manager->phase = TIDE_PHASE_BETWEEN;
-    tide_tensors_rest(&manager->tensors); /* after a training step only frozen params change state here */
+    tide_tensors_rest(&manager->tensors); /* in a training step only frozen params change state here */
     tide_tensors_free_activations(&manager->tensors);
     tide_future_step_end(&manager->future);
     tide_manager_changed(manager);
@@ -164,7 +165,7 @@ bool tide_manager_ready(const tide_manager *manager)
 
 /* --- slices --- */
 
-/* The state that a part will have once the open slice, if any, is released. */
+/* The state that part `slice` of an activation will have after the open slice is released. */
 static tide_tensor_state state_then(const tide_manager *m, const tide_use *use, uint32_t slice)
 {
     return m->request.slice == slice ? tide_state_after_slice(use)
@@ -196,7 +197,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
         return status;
     tide_request *request = &manager->request;
     manager->counters.calls++;
-    /* The device has finished with a slice's chunks at the latest when it has finished the op. */
+    /* The device's last use of a slice's chunks has ended at the latest when the op has ended there. */
     tide_request_end_slice(request, manager->eviction_queue.ended + 1);
     tide_future_schedule_step(&manager->future, request->op, slice);
     tide_request_open_slice(request, slice);
@@ -207,8 +208,8 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
 
 /* --- abort --- */
 
-/* Does the abort give up the last training step? Not when that step is over with all its updates, nor when a
- * forward-only pass is open: that pass changes no param, and the updates go on. */
+/* Does the abort give up the last training step? It does not if that step and all its updates are done, nor
+ * if a forward-only pass is open: that pass changes no param, and updates of the step before go on. */
 static bool gives_up_training(const tide_manager *m)
 {
     if (tide_manager_step_is_open(m))
@@ -217,8 +218,8 @@ static bool gives_up_training(const tide_manager *m)
            tide_pending_has_step(&m->pending, m->pending.training_step);
 }
 
-/* The pool may have begun the end of the open op: note the params into whose places that end rounds
- * gradients, so that they are restored, too. */
+/* The pool may have begun to end the open op and so to overwrite params with gradients: mark these params as
+ * having a gradient, so that they are restored, too. */
 static void note_open_roundings(tide_manager *m)
 {
     const tide_request *request = &m->request;
@@ -241,8 +242,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poiso
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
     *poisoned = m->pending.failed || (*gave_up && m->pending.begun > 0);
-    /* Release the pins before the tensors leave COMPUTE; the invariants of both hold again when this call
-     * returns. */
+    /* First the pins, then the states: the invariant that ties them holds again when this call returns. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
     tide_assemble_forget(&m->tasks);

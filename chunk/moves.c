@@ -1,4 +1,3 @@
-/* See moves.h. */
 #include "chunk/moves.h"
 
 #include <assert.h>
@@ -43,7 +42,7 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 
 /* --- moves --- */
 
-/* Issue the command of a move whose slots have been taken. */
+/* Issue the command of a move, whose slots are taken already. */
 static void begin(tide_moves *moves, const tide_place *place, tide_command *command)
 {
     command->device_slot = place->slot[TIDE_TIER_DEVICE];

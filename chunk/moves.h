@@ -1,7 +1,7 @@
-/* Open commands, and the changes that moves make to places when they are handed out and when they are done.
+/* The table of open commands. Makes moves, and changes the places of their chunks when a move is issued and
+ * when it is done.
  *
- * Owns the table of open commands (moves and tasks alike), and counts those that are about to give slots
- * back. Calls places.
+ * Owns the table (of moves and tasks), and counts the open commands that will free slots. Calls places.
  */
 #ifndef TIDE_CHUNK_MOVES_H
 #define TIDE_CHUNK_MOVES_H
@@ -19,7 +19,7 @@ typedef struct tide_moves {
     uint32_t free[TIDE_OPEN_COMMANDS_MAX], free_count;
     uint32_t evictions_open;         /* open commands that will free a device slot */
     uint32_t promotions_open;        /* open commands that will free a host slot */
-    tide_manager_counters *counters; /* the manager's counters, in which this code counts moves */
+    tide_manager_counters *counters; /* the manager's, in which moves are counted */
 } tide_moves;
 
 void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places,
@@ -30,24 +30,22 @@ static inline uint32_t tide_moves_open(const tide_moves *moves)
     return TIDE_OPEN_COMMANDS_MAX - moves->free_count;
 }
 
-/* Register a command and give it its id. The caller has made sure that the table has a free entry
- * (tide_moves_open). */
+/* Put a command into the table and set its id. The table must have a free entry (tide_moves_open). */
 void tide_moves_issue(tide_moves *moves, tide_command *command);
-/* The open command `id`. The second call closes it; everything else that its end changes must have been
- * done. */
+/* Find the open command `id`; close it, as the last action when it has ended. */
 const tide_command *tide_moves_find(const tide_moves *moves, uint32_t id);
 void tide_moves_close(tide_moves *moves, uint32_t id);
 
 /* --- moves --- */
 
-/* Make a FETCH of a chunk from its host copy, or zeroed, or with the content that its slot has. The chunk
- * must have a slot, or one must be free. */
+/* Make a FETCH of a chunk into its own device slot or a free one: from its host copy or, if it has no
+ * content, zeroed (an ACTIVATION chunk is not zeroed). The chunk must have a slot, or one must be free. */
 void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command);
-/* Make an EVICT of a chunk, with a copy or without; or a WRITE_BACK of a dirty one. For a copy a host slot
- * must be free. */
+/* Make an EVICT of a chunk, with a copy or without, or a WRITE_BACK of a dirty chunk. With a copy, a host
+ * slot must be free. */
 void tide_moves_out(tide_moves *moves, tide_command_kind kind, tide_chunk chunk, bool copy,
                     tide_reason reason, tide_command *command);
-/* Call when the executor has done a move, or when the move failed and changed nothing. */
+/* Call when a move is done (`ok`), or has failed and changed nothing. */
 void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok);
 
 #endif

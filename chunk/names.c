@@ -1,4 +1,3 @@
-/* See names.h. */
 #include "chunk/names.h"
 
 #include "base/array.h"

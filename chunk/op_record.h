@@ -1,7 +1,6 @@
 /* An op of the description: its uses, and the chunks that they touch.
  *
- * The ops own the records and fill them (ops.h); the rule of gradients reads them and marks the ops that it
- * finds needed.
+ * The ops own the records and fill them (ops.h); the gradients (gradients.h) read them and write `needed`.
  */
 #ifndef TIDE_CHUNK_OP_RECORD_H
 #define TIDE_CHUNK_OP_RECORD_H
@@ -15,7 +14,7 @@ typedef struct tide_chunk_set {
 } tide_chunk_set;
 
 typedef struct tide_op_record {
-    const char *name; /* names and uses are the description's */
+    const char *name; /* names and uses belong to the description */
     tide_pass pass;
     const tide_use *params;
     uint32_t param_count;
@@ -26,7 +25,7 @@ typedef struct tide_op_record {
     /* for each of these chunks: does the op's end round a gradient into it? */
     bool *modifies;
     tide_chunk_set *slice_chunks;
-    uint32_t needed; /* gradients.h: the last search that found the op needed */
+    uint32_t needed; /* number of the last search that found the op needed (gradients.h) */
 } tide_op_record;
 
 #endif

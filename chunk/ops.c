@@ -1,4 +1,3 @@
-/* See ops.h. */
 #include "chunk/ops.h"
 
 #include <assert.h>
@@ -18,7 +17,7 @@ static void add_range(tide_ops *ops, tide_chunk first, tide_chunk last)
     }
 }
 
-/* A copy of the set, which is empty from then on. */
+/* Copy the set that was built to `set`, and empty it. */
 static void take_set(tide_ops *ops, tide_chunk_set *set)
 {
     assert(ops->set.count <= tide_layout_chunk_count(ops->layout));
@@ -57,7 +56,7 @@ static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
         op->modifies[i] = op->modifies[i] || (op->chunks.list[i] >= first && op->chunks.list[i] <= last);
 }
 
-/* Fill in which chunks the ends of ops modify; needs the gradients of all ops. */
+/* Fill `modifies` of all ops; the gradients must know all ops before. */
 static void fill_modified(tide_ops *ops)
 {
     for (tide_op op = 0; op < ops->count; op++)

@@ -1,4 +1,3 @@
-/* See pending.h. */
 #include "chunk/pending.h"
 
 #include <assert.h>
@@ -6,7 +5,7 @@
 
 enum {
     SPARE_SLOTS = 1,
-    PLACEMENT_STEPS = 16, /* the placement changes only if at least 1/16 of all updates would change sides */
+    PLACEMENT_STEPS = 16, /* the placement changes only if at least 1/16 of all updates would change tiers */
 };
 
 /* --- set-up --- */
@@ -61,8 +60,8 @@ uint32_t tide_pending_piece(const tide_pending *pending, tide_chunk chunk)
     return update->descends ? update->pieces - 1 - update->done : update->done;
 }
 
-/* Are the chunk's gradients complete, and has its own update not begun? The state of a param does not tell: a
- * param that spans chunks is at rest only when all of them are updated. */
+/* Are all gradients in the chunk complete, and has the chunk's update not begun? The params' states do not
+ * tell: a param in several chunks keeps its state until all of them are updated. */
 static bool awaits_update(const tide_pending *pending, tide_chunk chunk)
 {
     assert(tide_pending_is_param_chunk(pending, chunk));
@@ -137,7 +136,7 @@ void tide_pending_start_all(tide_pending *pending)
             start(pending, chunk, TIDE_PENDING_UPDATE, false);
 }
 
-/* Drop the pieces of a chunk's pending update or restore that have not been done. */
+/* Drop the rest of a chunk's pending update or restore. */
 static void drop(tide_pending *pending, tide_chunk chunk)
 {
     tide_pending_update *update = &pending->chunks[chunk];
@@ -240,8 +239,7 @@ void tide_pending_piece_end(tide_pending *pending, tide_chunk chunk, tide_piece_
 /* --- placement --- */
 
 /* How many chunks the device should update so that it finishes together with the host, which updates the
- * others; at least as many as the host has no slots for. All of them, as long as the seconds are not
- * known. */
+ * others; but at least as many as the host has no slots for. All of them if the seconds are not known. */
 static uint32_t balanced_updates(const tide_pending *pending)
 {
     const uint32_t chunks = pending->trained;
@@ -250,14 +248,14 @@ static uint32_t balanced_updates(const tide_pending *pending)
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
-    /* Of the chunks that the device does not update, the host must hold the state and a copy. */
+    /* for a chunk that the host updates it needs slots for the state and for a copy of the chunk */
     const uint64_t all = (uint64_t)chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_STATE);
     const uint32_t elsewhere = (uint32_t)(pending->slots[TIDE_TIER_HOST] * (uint64_t)chunks / all);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
-/* The number of STATE chunks counted for a trained PARAM chunk. A STATE chunk that it shares with the next
- * PARAM chunk counts for that one. */
+/* The number of STATE chunks counted for a trained PARAM chunk: without the one that it shares with the next
+ * PARAM chunk, which counts for that. */
 static uint32_t own_states(const tide_pending *pending, tide_chunk chunk)
 {
     const uint32_t pieces = pending->chunks[chunk].pieces;
@@ -275,7 +273,7 @@ static void place(tide_pending *pending)
         chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = pending->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(pending);
-    bool has_capacity = margin > 0; /* some slots must be left for chunks that move back and forth */
+    bool has_capacity = margin > 0; /* without spare slots, other chunks could not move at all */
     pending->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         if (pending->chunks[i].pieces == 0)

@@ -1,4 +1,3 @@
-/* Which chunk is in which slot; places.h describes the states. */
 #include "chunk/places.h"
 
 #include <assert.h>
@@ -39,8 +38,7 @@ void tide_places_destroy(tide_places *places)
     *places = (tide_places){.chunks = NULL};
 }
 
-/* Returns a chunk's place, which the caller is about to change, and lets all subscribers look at the chunk
- * again. */
+/* Return a chunk's place for a change, and notify all subscribers of it. */
 static tide_place *change(tide_places *places, tide_chunk chunk)
 {
     assert(chunk < places->chunk_count);
@@ -150,7 +148,7 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
 }
 
-/* The subscribers that look at a chunk again when these marks change. */
+/* The subscribers to notify when these marks change. */
 static uint32_t subscribers_of(uint32_t marks)
 {
     if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_QUEUED | TIDE_MARK_KEPT))
@@ -207,9 +205,9 @@ tide_chunk tide_places_next_changed(tide_places *places, tide_subscriber subscri
     return chunk;
 }
 
-/* Check: is each slot free or held, and none twice? Compares the number of slots, the sum of their numbers
- * and the sum of the squares of these with the right values. One or two wrong slots always change one of
- * them; more wrong slots nearly always do. */
+/* Check that each slot is in exactly one place: in the free ring or with one chunk. Compares the count of
+ * slots found, the sum of their numbers and the sum of the squares with the right values. One or two wrong
+ * slots always change one of these; more wrong slots nearly always do. */
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
@@ -244,7 +242,7 @@ static bool place_is_valid(const tide_place *place)
         if (stale && (!holds || tide_place_has(place, (tide_tier)tier) || place->pins[tier]))
             return false;
         if (holds && !tide_place_has(place, (tide_tier)tier) && !place->busy &&
-            !stale) /* the slot has no content, because a move to it is open */
+            !stale) /* a slot without valid content and no open move */
             return false;
     }
     return place->live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;

@@ -1,4 +1,4 @@
-/* The planner. planner.h describes the policy, play.h the model on which the rules are played. */
+/* Makes plans. planner.h describes the policy, play.h the model on which rules are simulated (played). */
 #include "chunk/planner.h"
 
 #include "chunk/play.h"
@@ -8,30 +8,30 @@
 #include <string.h>
 
 enum {
-    /* most steps that a rule is played for to reach a step that begins as it ends */
+    /* most steps to play per rule until one ends as it began */
     STEPS_MAX = 8,
-    /* steps played even of a large trace, since the first step begins with an empty device */
+    /* steps that are played even of a large trace, since the first begins with an empty device */
     STEPS_MIN = 3,
-    /* after so many uses in one build, neither more steps nor more rules are played */
+    /* after so many uses played in one build, no further step or rule is played */
     PLAYED_USES = 1 << 21,
-    LOOK_AHEAD_STEP = 1 << 19, /* most uses played in one step to decide between two victims */
-    FITTED_STEPS = 1 << 18,    /* most schedule steps searched for free slots in one plan */
+    LOOK_AHEAD_STEP = 1 << 19, /* most uses that one step plays to look ahead */
+    FITTED_STEPS = 1 << 18,    /* most schedule steps that keep_if_it_fits looks at in one plan */
 };
 
 struct tide_planner {
     tide_arrays arrays;
     tide_play play;
-    uint8_t *first_states; /* the chunks' states when the last step played began */
-    uint32_t *crowd;       /* for each schedule step: chunks on the device if the candidate is followed */
+    uint8_t *first_states; /* the chunks' states at the begin of the last step played */
+    uint32_t *crowd;       /* for each schedule step: chunks on the device under the candidate plan */
     uint32_t fitted;
-    uint64_t played_uses; /* uses played in this build */
+    uint64_t played_uses; /* uses played so far in this build */
     tide_plan plan;       /* the plan with the fewest copies so far */
     tide_plan candidate;
 };
 
-/* Correct a last step that did not end as it began, so that it can be repeated. A chunk that was on the
- * device only at the begin has to be fetched for its first use. A chunk that is there only at the end leaves,
- * since its first use was a fetch. */
+/* Make the last step repeatable if it did not end as it began. A chunk that was on the device at the begin
+ * but not at the end gets a fetch for its first use. A chunk that is there at the end but was not at the
+ * begin leaves after its last use, since its first use has a fetch. */
 static void mend_wrap(tide_planner *p)
 {
     for (tide_chunk chunk = 0; chunk < p->play.trace->chunk_count; chunk++)
@@ -39,7 +39,8 @@ static void mend_wrap(tide_planner *p)
             p->play.fetched[p->play.next[chunk]] = true;
 }
 
-/* Let the chunk stay on the device after a use if that takes no slot from another chunk. */
+/* Let the use's chunk stay on the device until its next use if every schedule step until then has a free
+ * slot. */
 static void keep_if_it_fits(tide_planner *p, uint32_t use)
 {
     const tide_trace_use *u = &p->play.trace->uses[use];
@@ -56,7 +57,7 @@ static void keep_if_it_fits(tide_planner *p, uint32_t use)
     p->play.fetched[next] = false;
 }
 
-/* Count the chunks that are on the device in each schedule step if the candidate is followed. */
+/* Set `crowd` for the candidate plan. */
 static void count_crowds(tide_planner *p)
 {
     memset(p->crowd, 0, (p->play.trace->schedule_step_count + 1u) * sizeof *p->crowd);
@@ -73,9 +74,9 @@ static void count_crowds(tide_planner *p)
         p->crowd[schedule_step] += p->crowd[schedule_step - 1];
 }
 
-/* Let more chunks stay than the play did, if slots are left: in a plan a chunk leaves right after its last
- * use, which is earlier than in the play, and mend_wrap may have freed slots. Chunks without content are not
- * kept: free slots let fetches begin early. */
+/* Let more chunks stay than the play did, if slots are free. There are such slots since in a plan chunks
+ * leave right after a use, earlier than in the play, and since mend_wrap may have freed some. Chunks without
+ * content are not kept, so that fetches can begin early in free slots. */
 static void keep_what_fits(tide_planner *p)
 {
     count_crowds(p);
@@ -86,8 +87,8 @@ static void keep_what_fits(tide_planner *p)
             keep_if_it_fits(p, use);
 }
 
-/* Count the copies of the second of two steps in which the candidate is followed; all later steps are equal
- * to it. Overwrites the play's states. */
+/* Count the copies of a step in which the candidate is followed: of the second of two steps, as all later
+ * ones are equal to it. Overwrites the play's states. */
 static void count_copies(tide_planner *p)
 {
     tide_plan *plan = &p->candidate;
@@ -117,7 +118,7 @@ static void write_candidate(tide_planner *p)
     plan->use_count = play->trace->use_count;
     plan->fetch_count = 0;
     plan->free_slots = play->slots;
-    /* chunks that stay from one step to the next */
+    /* subtract the chunks that stay from one step to the next */
     for (tide_chunk chunk = 0; chunk < play->trace->chunk_count; chunk++)
         plan->free_slots -= play->next[chunk] != TIDE_USE_NONE && !play->fetched[play->next[chunk]];
     for (uint32_t use = 0; use < plan->use_count; use++) {
@@ -135,8 +136,9 @@ static bool can_play(const tide_planner *p, uint32_t steps)
     return p->played_uses + (uint64_t)steps * p->play.trace->use_count <= PLAYED_USES;
 }
 
-/* The first step begins with an empty device, so that it is played without looking ahead. Each other one has
- * its own share of looking ahead, so that equal steps are decided equally. */
+/* Play steps until one ends as it began (true) or a limit is reached (false). The first step begins with an
+ * empty device and is played without looking ahead. Each further step may look ahead over the same number of
+ * uses, so that equal steps get equal decisions. */
 static bool play_to_steady_state(tide_planner *p)
 {
     const uint32_t chunks = p->play.trace->chunk_count;
@@ -177,7 +179,7 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace 
     return &planner->plan;
 }
 
-/* In order, each fetch gets a slot: first those that are free when the step begins, then those that chunks
+/* Gives slots to the fetches in order: first those that are free when the step begins, then those that chunks
  * release. */
 uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
 {
@@ -186,7 +188,7 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
     uint32_t tight = 0, fetch = 0, with_slot = 0;
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
     for (uint32_t schedule_step = 0; schedule_step < play->trace->schedule_step_count; schedule_step++) {
-        /* `available` counts the slots released up to two schedule steps ago */
+        /* `available` counts the slots released before the previous schedule step ended */
         for (; fetch < plan->fetch_count &&
                play->trace->uses[plan->fetches[fetch]].schedule_step == schedule_step;
              fetch++) {

@@ -1,31 +1,29 @@
-/* See play.h.
- *
- * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this
- * very model until C is used; an undo log of changes then takes them back.
+/* The model. To look ahead, the same model plays on twice, once without a clean chunk and once without a
+ * dirty one that is needed later; a log then undoes these changes.
  */
 #include "chunk/play.h"
 
 #include <assert.h>
 #include <string.h>
 
-enum { LOOK_AHEAD_USES = 4096 }; /* most uses played for one decision */
+enum { LOOK_AHEAD_USES = 4096 }; /* most uses played to look ahead for one decision */
 
-/* without looking ahead, the clean chunk leaves if its next use is at least so many quarters as far as the
- * dirty one's */
+/* for each rule: a clean chunk leaves, if the play does not look ahead, when its next use is at least this
+ * many quarters as far as the dirty chunk's */
 enum { QUARTERS = 4 };
 static const uint32_t clean_quarters[TIDE_PLAY_RULES] = {2, 0, 3, QUARTERS};
 
-/* A chunk's state on the model device. A chunk that may leave is in the set of its state; while an op uses
- * it, the chunk is held and in no set. */
+/* A chunk's state on the model device. A chunk that may leave is in the set of its state. While an op uses a
+ * chunk, it is held and in no set. */
 typedef enum chunk_state {
     ABSENT = TIDE_PLAY_ABSENT,
     DEAD,  /* the next use overwrites the whole content */
-    STALE, /* the host has changed the content */
+    STALE, /* the host has changed the content; the slot has the old one */
     CLEAN,
     DIRTY,
     SETS = TIDE_PLAY_SETS,
     HELD_DEAD = SETS,
-    HELD_STALE, /* never the state of a held chunk: a stale chunk is clean once an op holds it */
+    HELD_STALE, /* unused: when an op holds a stale chunk, it is copied in and so clean */
     HELD_CLEAN,
     HELD_DIRTY,
 } chunk_state;
@@ -90,7 +88,7 @@ static void leave(tide_play *p, tide_chunk chunk)
     put(p, chunk, ABSENT, p->next[chunk]);
 }
 
-/* The state of a chunk after a use. */
+/* The state of a chunk after a use with these flags, if it was held in state `before`. */
 static chunk_state state_after(chunk_state before, uint32_t flags)
 {
     if (flags & TIDE_TRACE_ENDS)
@@ -114,15 +112,15 @@ static void end_use(tide_play *p, uint32_t use)
 
 /* --- victims --- */
 
-/* The rank from which distance is measured at a schedule step: it grows with the rank from here to the
- * highest one, and then from the lowest one to here. */
+/* The rank that is nearest at a schedule step. Distance grows with the rank up to the highest one, and then
+ * further from the lowest rank up to this one. */
 static uint32_t first_rank(const tide_play *p, uint32_t schedule_step)
 {
     return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[schedule_step]
                                              : p->schedule_step_first[schedule_step];
 }
 
-/* The rank of the farthest chunk in a state; TIDE_USE_NONE: there is none. */
+/* The rank of the farthest chunk in a state, with `first` from first_rank; TIDE_USE_NONE: there is none. */
 static uint32_t farthest(const tide_play *p, chunk_state state, uint32_t first)
 {
     const uint32_t rank = tide_bitset_below(&p->sets[state], first);
@@ -137,8 +135,8 @@ static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes);
 
-/* The rank of the chunk that leaves. If `deciding` (then ranks are uses), looks ahead to choose between a
- * clean and a dirty chunk. */
+/* The rank of the chunk that leaves. With `deciding` (only if ranks are next uses) the play looks ahead to
+ * choose between a clean and a dirty chunk. */
 static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     const uint32_t first = first_rank(p, schedule_step);
@@ -165,7 +163,7 @@ static uint32_t victim(tide_play *p, uint32_t schedule_step, bool deciding)
 
 /* --- playing --- */
 
-/* Hold those chunks of the schedule step that are on the device. Returns how many are not. */
+/* Hold those chunks of the schedule step that are on the device. Returns how many are missing. */
 static uint32_t hold_present(tide_play *p, uint32_t schedule_step, bool deciding)
 {
     uint32_t missing = 0;
@@ -204,8 +202,8 @@ static void play_schedule_step(tide_play *p, uint32_t schedule_step, bool decidi
 }
 
 typedef struct future {
-    uint64_t copies; /* copies until the schedule step up to which the play looks ahead */
-    uint32_t absent; /* chunks that are not on the device then and have to come back */
+    uint64_t copies; /* copies up to the end of the look ahead */
+    uint32_t absent; /* chunks that are not on the device then and have to be copied in again */
 } future;
 
 static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_step, uint32_t until)
@@ -230,8 +228,8 @@ static future play_without(tide_play *p, tide_chunk chunk, uint32_t schedule_ste
     return result;
 }
 
-/* Play from here without `clean`, and once more without `dirty`, until `clean` is used next. False if that
- * use is too far to look ahead to. */
+/* Play from here until the next use of `clean`, once without `clean` and once without `dirty`. Sets
+ * *dirty_goes to whether the second costs fewer copies. False if that use is too far ahead to play to. */
 static bool look_ahead(tide_play *p, uint32_t schedule_step, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes)
 {
@@ -272,8 +270,8 @@ static void index_schedule_steps(tide_play *p)
 }
 
 /* Sort the uses by the schedule step in which they end (a counting sort). During the sort ending_first[m] is
- * the next free place for schedule step m; so it ends as the beginning of the next one's, and is shifted
- * back. */
+ * the index at which the next use of schedule step m is put; after the sort that is where step m + 1 begins,
+ * so the array is shifted by one. */
 static void index_endings(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
@@ -293,7 +291,7 @@ static void index_endings(tide_play *p)
     p->ending_first[0] = 0;
 }
 
-/* Find for each use the next use of its chunk, from the last use to the first. */
+/* Find for each use the next use of its chunk, in a loop from the last use to the first. */
 static void link_uses(tide_play *p)
 {
     const tide_use_trace *trace = p->trace;
@@ -308,8 +306,8 @@ static void link_uses(tide_play *p)
     }
 }
 
-/* Rank the uses: by the chunk's next use, where a higher rank is farther; or by the end of its last use,
- * where a lower rank is farther. */
+/* Rank the uses by their numbers or, for the rule "least recently used", by the ends of their chunks'
+ * previous uses, latest first. */
 static void rank_uses(tide_play *p)
 {
     const uint32_t count = p->trace->use_count;

@@ -1,4 +1,3 @@
-/* See prefetch.h. */
 #include "chunk/prefetch.h"
 
 #include <assert.h>
@@ -8,7 +7,7 @@
 /* The sets of fetches. */
 enum {
     MISSING = 0,      /* the chunk is missing, so the fetch can begin */
-    MISSING_IN_PLACE, /* the same, but the chunk has a slot of its own */
+    MISSING_IN_PLACE, /* the same, but the chunk has kept a slot */
     SETS,
     ASIDE = SETS, /* a free slot is set aside for the fetch; such fetches are in the tree */
 };
@@ -53,9 +52,9 @@ static bool is_in_place(const tide_prefetch *p, uint32_t fetch)
     return p->step->plan->in_place[p->step->plan->fetches[fetch]];
 }
 
-/* The sets that a fetch belongs to: bit i for set i. A fetch whose chunk waits in its own slot, or will, has
- * no slot set aside. One that is not its chunk's next waits for a use before it; the plan says whether it
- * will find its slot. */
+/* The sets to which a fetch belongs: bit i for set i. If its chunk keeps its slot until then, no other slot
+ * is set aside for it. If the fetch is not its chunk's next one, the plan says whether the chunk will have
+ * kept its slot. */
 static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
 {
     const tide_chunk chunk = use_of(p, fetch)->chunk;
@@ -98,7 +97,7 @@ static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
     return slots;
 }
 
-/* The number of slots set aside for fetches that are needed before this one. */
+/* The number of slots set aside for fetches that are needed sooner than `fetch`. */
 static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t round = fetch < p->first ? aside_below(p, p->count) : 0;
@@ -113,10 +112,10 @@ static void sort(tide_prefetch *p, uint32_t fetch)
         tide_bitset_put(&p->sets[set], fetch, sets >> set & 1u);
 }
 
-/* --- the place reached --- */
+/* --- position in the plan --- */
 
-/* Call when the schedule step of a fetch has passed: finds the chunk's next fetch, which may be the same one
- * in the next step. */
+/* Call when the schedule step of a fetch has begun: makes the chunk's following fetch its next one, which may
+ * be the same fetch in the next step. */
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t next = p->next_fetch[fetch];
@@ -146,7 +145,7 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
     memset(p->aside, 0, (p->count + 1u) * sizeof *p->aside);
     memset(p->is_aside, 0, p->count * sizeof *p->is_aside);
     memset(p->fetch_of, 0xff, p->places->chunk_count * sizeof *p->fetch_of);
-    /* the second round links each chunk's last fetch to its first in the next step */
+    /* two rounds: the second links each chunk's last fetch to its first, in the next step */
     for (int round = 0; round < 2; round++)
         for (uint32_t fetch = p->count; fetch-- > 0;) {
             p->next_fetch[fetch] = p->fetch_of[use_of(p, fetch)->chunk];
@@ -156,8 +155,8 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
         sort(p, fetch);
 }
 
-/* Pass all fetches for schedule steps that are over, in this step and in earlier ones, and sort the fetches
- * of changed chunks. */
+/* Bring everything up to date: pass the fetches whose schedule steps have begun, and sort the next fetches of
+ * changed chunks. */
 static void look_again(tide_prefetch *p, const tide_step_plan *step)
 {
     tide_chunk chunk;
@@ -178,8 +177,6 @@ static void look_again(tide_prefetch *p, const tide_step_plan *step)
 }
 
 /* The fetch of a set that is needed first. */
-
-/* The first of a set in order of need. */
 static uint32_t first_of(const tide_prefetch *p, int set)
 {
     const uint32_t found = tide_bitset_from(&p->sets[set], p->first);
@@ -217,7 +214,7 @@ bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
 {
     const tide_prefetch *p = prefetch;
     if (!p->step || !is_taken_over(p, tide_future_plan(p->future)) || p->rounds != p->future->rounds)
-        return true; /* look_again will sort all fetches anew */
+        return true; /* look_again will sort all fetches again */
     for (uint32_t fetch = 0; fetch < p->count; fetch++) {
         uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
         for (int set = 0; set < SETS; set++)

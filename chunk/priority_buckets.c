@@ -1,4 +1,3 @@
-/* See priority_buckets.h. */
 #include "chunk/priority_buckets.h"
 
 #include <assert.h>
@@ -58,7 +57,7 @@ static bool is_spared(const tide_priority_buckets *s, uint32_t key, uint32_t mar
     return tide_place_of(s->places, s->holder[key])->marks & marks;
 }
 
-/* The chunk with the highest key in [first, end). */
+/* The chunk in the buckets `among` with the highest key in [first, end), without `spared` marks. */
 static tide_chunk highest_of(const tide_priority_buckets *s, uint32_t among, uint32_t first, uint32_t end,
                              uint32_t spared)
 {
@@ -77,7 +76,7 @@ static tide_chunk highest_of(const tide_priority_buckets *s, uint32_t among, uin
     return found;
 }
 
-/* The chunk with the lowest key in [first, end). */
+/* The chunk in the buckets `among` with the lowest key in [first, end), without `spared` marks. */
 static tide_chunk lowest_of(const tide_priority_buckets *s, uint32_t among, uint32_t first, uint32_t end,
                             uint32_t spared)
 {

@@ -1,15 +1,15 @@
-/* Priority buckets: chunks sorted into buckets, and in each by how far their next use is.
+/* Buckets of chunks, each sorted by the distance of the chunks' next uses.
  *
- * A chunk's key is its place in time: in a recorded step the number of its next use, so that keys go round
- * with the step.
+ * A chunk's key says when it is used next: with a recording it is the number of the next use in the step.
+ * `from` is the key of the present place in the step, so lower keys are uses in the next step.
  *
  *     0          from                     never            keys
  *     |-- later, next step --|-- sooner --|-- no use at all --|
  *
- * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then the chunks that are never used.
- * No two chunks in these buckets have the same key; none is in two buckets.
+ * From nearest to farthest: keys from `from` to `never`, then from 0 to `from`, then from `never` on. No two
+ * chunks have the same key; no chunk is in two buckets.
  *
- * Owns its memory alone. Calls places, bitset.
+ * Calls places and bitset.
  */
 #ifndef TIDE_CHUNK_PRIORITY_BUCKETS_H
 #define TIDE_CHUNK_PRIORITY_BUCKETS_H
@@ -23,7 +23,7 @@ typedef struct tide_horizon {
     uint32_t from, never;
 } tide_horizon;
 
-/* A chunk's entry: its bucket (TIDE_BUCKET_NONE: it is in none) and its key. */
+/* A chunk's bucket (TIDE_BUCKET_NONE: in none) and key. */
 typedef struct tide_bucket_entry {
     uint32_t key;
     uint8_t bucket;
@@ -34,7 +34,7 @@ typedef struct tide_priority_buckets {
     tide_bitset sets[TIDE_BUCKETS_MAX];
     uint32_t count, key_count;
     uint64_t *words;
-    tide_chunk *holder;         /* for each key: the chunk that has it */
+    tide_chunk *holder;         /* for each key: the chunk with that key */
     tide_bucket_entry *entries; /* one for each chunk */
 } tide_priority_buckets;
 
@@ -55,8 +55,8 @@ static inline bool tide_priority_buckets_has(const tide_priority_buckets *bucket
     return entry->bucket == bucket && (bucket == TIDE_BUCKET_NONE || entry->key == key);
 }
 
-/* The farthest, or nearest, chunk in some buckets (bit i: bucket i) without any of the `spared` marks;
- * TIDE_CHUNK_NONE if there is none. Few chunks have those marks. */
+/* The farthest, or nearest, chunk in the buckets `among` (bit i: bucket i) that has none of the marks
+ * `spared`; TIDE_CHUNK_NONE if there is none. Skips chunks with these marks one by one: there must be few. */
 tide_chunk tide_priority_buckets_farthest(const tide_priority_buckets *buckets, uint32_t among,
                                           tide_horizon horizon, uint32_t spared);
 tide_chunk tide_priority_buckets_nearest(const tide_priority_buckets *buckets, uint32_t among,

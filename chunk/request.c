@@ -1,4 +1,3 @@
-/* See request.h. */
 #include "chunk/request.h"
 
 #include <assert.h>
@@ -6,7 +5,7 @@
 
 /* The sets of pins. A pin is one chunk of the request. */
 enum {
-    LACKING = 0, /* the chunk is not on the device, or a move of it is open, or something is pending for it */
+    LACKING = 0, /* the chunk is not ready: not on the device, or with an open command, or PENDING */
     PENDING,
     SLOTLESS, /* the chunk has no device slot */
     MISSING,  /* the chunk can be fetched into a free slot */
@@ -47,7 +46,7 @@ void tide_request_destroy(tide_request *request)
 
 /* --- chunks that the request lacks --- */
 
-/* The sets to which the pin of this chunk belongs: bit i for set i. */
+/* The sets to which a pin with this chunk belongs: bit i for set i. */
 static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
@@ -142,7 +141,7 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
     r->ready = r->tracked = false;
 }
 
-/* Remove the pins and marks of the request's chunks from pin `from` on. */
+/* Unpin the request's chunks from pin number `from` on, and clear their marks. */
 static void release_chunks(tide_request *r, uint32_t from)
 {
     assert(from <= r->pin_count && r->pinned_count <= r->pin_count);
@@ -156,7 +155,7 @@ static void release_chunks(tide_request *r, uint32_t from)
         r->pinned_count = from;
 }
 
-/* Drop the host copy, because the device copy will change. */
+/* Drop the chunk's host copy, because the op will change the device copy. */
 static void drop_host_copy(tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
@@ -186,7 +185,7 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
-/* Can all chunks be pinned: each on the device, no command open on it, nothing pending for it? */
+/* Can all chunks be pinned: is each on the device, without an open command, with nothing pending? */
 static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
@@ -230,8 +229,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->param_use = tide_future_planned_use(request->eviction_queue->future);
 }
 
-/* Note that the content which a slice overwrites as a whole is dead from now on, so that no move copies
- * it. */
+/* Set parts that the slice overwrites without reading to FREE, so that no move copies their old content. */
 static void forget_overwritten(tide_request *r, const tide_op_record *op)
 {
     for (uint32_t i = 0; i < op->activation_count; i++) {
@@ -279,8 +277,8 @@ void tide_request_close(tide_request *request)
 
 /* --- next --- */
 
-/* Fetch the first requested chunk that is missing, has nothing pending, and has a slot or can get a free
- * one. */
+/* Make a fetch of the first requested chunk that is missing, has nothing pending, and has kept a slot or can
+ * get a free one. */
 static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
     look_again(r);
@@ -305,7 +303,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
         if (tide_tasks_next_ready(request->tasks, true, command) ||
             tide_tasks_next_assembly(request->tasks, turn, true, command))
             return true;
-        /* The request does not take the slots in which an update on the device is being assembled. */
+        /* While a device task is being assembled, the request leaves it the slots. */
         turn->assembles = false;
         turn->prefetches = request->tasks->assembling[TIDE_TIER_DEVICE].task_count == 0;
         return turn->prefetches && fetch_with_slot(request, command);

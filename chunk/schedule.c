@@ -1,10 +1,9 @@
-/* The recorded schedule, which schedule.h describes. */
 #include "chunk/schedule.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Recordings have space for a step that runs every registered op twice, for the gradients of two losses,
+/* Recordings have space for this many times all registered ops: a step may run each op twice, for two losses,
  * say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
@@ -55,9 +54,9 @@ static void count_uses(const tide_schedule *schedule, tide_recording *recording)
         recording->first[c + 1] += recording->first[c];
 }
 
-/* Sort the uses by chunk (a counting sort that keeps the order of schedule steps). During the sort first[c]
- * is the next free place for chunk c; so it ends as the beginning of the next chunk's, and is shifted
- * back. */
+/* Sort the uses by chunk (a counting sort, stable, so in the order of schedule steps). During the sort
+ * first[c] is the index at which the next use of chunk c is put; after the sort that is where chunk c + 1
+ * begins, so the array is shifted by one. */
 static bool build_index(const tide_schedule *schedule, tide_recording *recording)
 {
     count_uses(schedule, recording);
@@ -104,7 +103,7 @@ static void record(tide_schedule *schedule, tide_recording *recording, tide_sche
     recording->schedule_steps[recording->length++] = schedule_step;
 }
 
-/* Cut a recording at the cursor, where the present step has begun to differ from it. */
+/* Cut a recording at the cursor, since the open step differs from it there. */
 static void truncate_recording(tide_schedule *schedule, tide_recording *recording)
 {
     assert(schedule->cursor <= recording->length);
@@ -182,7 +181,7 @@ uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
     const tide_recording *recording = uses_of(schedule, chunk, &first, &end);
     const uint32_t from = recording->schedule_step_first[schedule->cursor];
     uint32_t low = first, high = end;
-    while (low < high) { /* find the first use at or after the cursor */
+    while (low < high) { /* binary search for the first use at or after the cursor */
         const uint32_t middle = low + (high - low) / 2;
         if (recording->uses[middle] < from)
             low = middle + 1;

@@ -1,4 +1,3 @@
-/* See tasks.h. */
 #include "chunk/tasks.h"
 
 #include <assert.h>
@@ -37,7 +36,7 @@ static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
     task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
 }
 
-/* The task for the next piece of a PARAM chunk's pending update; its chunks have no slots yet. */
+/* The task for the next piece of a PARAM chunk's pending update or restore, without its slots. */
 static tide_command pending_task(const tide_tasks *t, tide_chunk chunk)
 {
     const tide_pending_update *update = &t->pending->chunks[chunk];
@@ -87,7 +86,8 @@ static void look_again(tide_tasks *t)
     }
 }
 
-/* The first chunk of a set; with `first_only`, the first one that a request waits for. */
+/* The first PARAM chunk of set `set`, or of the same set for chunks for which a request waits; with
+ * `first_only` of the latter alone. */
 static tide_chunk first_of(const tide_tasks *t, uint32_t set, bool first_only)
 {
     assert(set < TIDE_TASK_FIRST);
@@ -124,11 +124,11 @@ bool tide_tasks_next_assembly(tide_tasks *tasks, const tide_turn *turn, bool fir
     look_again(tasks);
     const tide_chunk on_device = first_of(tasks, TIDE_TASK_WAITS_ON_DEVICE, first_only),
                      on_host = first_of(tasks, TIDE_TASK_WAITS_ON_HOST, first_only);
-    for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* begin with the tier whose chunk has the lower number */
+    for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* first the tier whose chunk has the lower number */
         const bool device = (on_device < on_host) == (i == 0);
         const tide_chunk chunk = device ? on_device : on_host;
         const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-        /* if the link to the host is busy, copies under way come first, unless a request waits for the
+        /* if the link to the host is busy, add no copies for host tasks, unless a request waits for the
          * task */
         const bool waits = !device && turn->out_busy && !first_only;
         if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
@@ -162,8 +162,8 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
-/* Release a chunk when its task is done or has failed. If the task has written the chunk in one tier, the
- * copy in the other is no longer valid. */
+/* Unpin and close a chunk of a task that is done or has failed. If the task wrote the chunk, its copy in the
+ * other tier becomes invalid. */
 static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *item, bool ok)
 {
     const tide_chunk chunk = item->chunk;
@@ -173,14 +173,14 @@ static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *i
     tide_places_close(t->places, chunk);
     tide_places_unpin(t->places, chunk, tier);
     if (ok && item->access & TIDE_ACCESS_WRITE) {
-        /* a stale device slot is kept for the new values */
+        /* keep a stale device slot for the new values */
         if (place->slot[other] != TIDE_SLOT_NONE && !place->stale)
             tide_places_release(t->places, chunk, other);
         assert(!tide_place_has(place, other));
         tide_places_set_valid(t->places, chunk, tier);
         tide_tensors_note_content(t->tensors, chunk);
     } else if (ok && place->live) {
-        /* the zeros that the task read are the chunk's content */
+        /* the task zeroed the slot: these zeros are the chunk's content */
         tide_places_set_valid(t->places, chunk, tier);
     }
     tide_places_tidy_host(t->places, chunk);
@@ -217,7 +217,7 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
     return TIDE_OK;
 }
 
-/* Mark, or unmark, the PARAM chunks whose pending updates the host request waits for. */
+/* Change the marks of the PARAM chunks for whose updates the host request may have to wait. */
 static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
 {
     for (uint32_t i = 0; i < t->access.task_count; i++) {
@@ -244,7 +244,7 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
                            .tier = TIDE_TIER_HOST,
                            .reason = TIDE_REASON_ACCESS,
                            .chunk = chunks[0].tensor};
-    /* the caller may write only a part of a chunk, so the rest must be brought, too */
+    /* READ, too, since the caller may write only a part of a chunk */
     for (uint32_t i = 0; i < count; i++)
         add_chunk(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
     mark_access(tasks, TIDE_MARK_FIRST, 0);

@@ -1,4 +1,3 @@
-/* See tensors.h. */
 #include "chunk/tensors.h"
 
 #include <assert.h>
@@ -50,7 +49,8 @@ void tide_tensors_destroy(tide_tensors *tensors)
 
 #define TO(state) (1u << TIDE_TENSOR_##state)
 
-/* The transitions drawn in tensors.h: bit s of row r says whether a tensor in state r may go to state s. */
+/* The transitions of the figure in tensors.h: bit s of row r is set if a tensor may go from state r to state
+ * s. */
 static const unsigned char transitions[TIDE_TENSOR_STATE_COUNT] = {
     [TIDE_TENSOR_FREE] = TO(COMPUTE) | TO(HOLD) | TO(HOLD_AFTER_BWD),
     [TIDE_TENSOR_COMPUTE] = TO(FREE) | TO(HOLD) | TO(HOLD_AFTER_FWD) | TO(HOLD_AFTER_BWD),
@@ -84,7 +84,7 @@ static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state fro
     counts->in[from]--;
     counts->in[to]++;
     if (from == TIDE_TENSOR_HOLD_AFTER_BWD ||
-        to == TIDE_TENSOR_HOLD_AFTER_BWD) /* then the chunk's gradients may be complete */
+        to == TIDE_TENSOR_HOLD_AFTER_BWD) /* the chunk's gradients may be complete */
         tide_places_notify(t->places, chunk, TIDE_SUBSCRIBERS_ALL);
     if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
         tide_places_set_live(t->places, chunk, has_live(t, chunk));
@@ -237,7 +237,7 @@ bool tide_tensors_is_valid(const tide_tensors *tensors)
         const tide_place *place = tide_place_of(tensors->places, chunk);
         if (tensors->counts[chunk].all > 0 && has_live(tensors, chunk) != place->live)
             return false;
-        /* if an op uses a tensor, the op must hold the chunk */
+        /* an op that uses a tensor must have pinned the chunk */
         if (tensors->counts[chunk].in[TIDE_TENSOR_COMPUTE] && place->pins[TIDE_TIER_DEVICE] == 0)
             return false;
     }

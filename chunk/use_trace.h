@@ -7,25 +7,24 @@
 /* The effects of a use on its chunk. */
 enum {
     TIDE_TRACE_CREATES = 1u << 0, /* the chunk had no content, so there is nothing to copy in */
-    /* the use changes the chunk, so that its host copy is worth nothing afterwards */
+    /* the use changes the chunk, so that its host copy is invalid afterwards */
     TIDE_TRACE_MODIFIES = 1u << 1,
     TIDE_TRACE_ENDS = 1u << 2, /* the chunk has no content afterwards, so there is nothing to copy out */
-    /* afterwards the chunk has to go to the host, with a copy if it was changed, and the host updates it; the
-     * next use copies it in again */
+    /* after the use the host updates the chunk: the chunk is copied out if it is dirty, and must be copied in
+     * for its next use */
     TIDE_TRACE_LEAVES = 1u << 3,
 };
 
 typedef struct tide_trace_use {
     uint32_t schedule_step;
     tide_chunk chunk;
-    uint32_t flags; /* these take effect when the use ends */
-    /* the use lasts so many schedule steps longer than its own, because an op holds its params through its
-     * slices */
+    uint32_t flags; /* TIDE_TRACE_..., in effect when the use ends */
+    /* how many schedule steps after its own the use lasts: an op holds its params during its slices */
     uint32_t held_schedule_steps;
 } tide_trace_use;
 
-/* One step. Uses are in order of schedule steps; a chunk is used at most once at a time. All chunks used at a
- * schedule step have to be on the device together. No use lasts beyond the step. */
+/* One step. Uses are in order of schedule steps. All chunks in use at a schedule step must be on the device
+ * together. Uses of the same chunk do not overlap, and no use lasts beyond the step. */
 typedef struct tide_use_trace {
     uint32_t schedule_step_count;
     uint32_t chunk_count; /* chunk numbers are below this; some may have no use */

@@ -1,18 +1,30 @@
-/* See victims.h. */
 #include "chunk/victims.h"
 
 #include <assert.h>
 
 enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 
-/* Buckets of chunks on the device. Those up to REQUESTED have no chunk that a request wants; from there on
- * follow the same buckets for chunks that one does. */
-enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_BUCKETS = 2 * REQUESTED };
+/* Buckets of chunks on the device that may leave. From REQUESTED on the same three follow for chunks that a
+ * request needs. */
+enum {
+    DEAD = 0, /* the content is not needed: the chunk has none, or the host has changed it */
+    CLEAN,    /* the host has a valid copy */
+    DIRTY,    /* only the device has the content */
+    REQUESTED,
+    DEVICE_BUCKETS = 2 * REQUESTED
+};
 
-/* Buckets of host copies: duplicates of chunks that the device has, and chunks that only the host has;
- * UPDATED ones may return to a device slot that waits. From QUEUED on: duplicates of chunks that are to leave
- * the device or to wait in their slot. */
-enum { DUPLICATE = 0, DUPLICATE_IN_USE, QUEUED, ALONE = 2 * QUEUED, UPDATED, COPY_BUCKETS };
+/* Buckets of chunks whose host slot may be taken. From QUEUED on the same duplicates follow for chunks with
+ * QUEUED_MARKS: those that will be evicted, or whose device slot will stay mapped while the host updates
+ * them. */
+enum {
+    DUPLICATE = 0,    /* the device has a valid copy, too */
+    DUPLICATE_IN_USE, /* and the copy on the device is pinned */
+    QUEUED,
+    ALONE = 2 * QUEUED, /* only the host has the content */
+    UPDATED,            /* the same, but the chunk has kept a device slot and its update is done */
+    COPY_BUCKETS
+};
 
 enum { QUEUED_MARKS = TIDE_MARKS_QUEUED | TIDE_MARK_KEPT };
 
@@ -77,7 +89,7 @@ static void sort(tide_victims *v, tide_chunk chunk)
     tide_priority_buckets_put(&v->copies, chunk, copy, key);
 }
 
-/* Sort the STATE chunks that the device updates with a PARAM chunk, whose keys depend on that chunk's key. */
+/* Sort the STATE chunks of a PARAM chunk that the device updates, since their keys depend on its key. */
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
     assert(v->pending->on_device[param_chunk]);
@@ -85,8 +97,8 @@ static void sort_states(tide_victims *v, tide_chunk param_chunk)
         sort(v, tide_layout_piece(v->layout, param_chunk, i).state_chunk);
 }
 
-/* Sort all chunks anew: the recording has changed, or, without one, the last uses are too long ago to be told
- * apart. */
+/* Empty the buckets and sort all chunks again: because the recording has changed or, without a recording,
+ * because the uses since `since` have become too many for the range of keys. */
 static void begin_anew(tide_victims *v)
 {
     const uint64_t uses = v->places->uses;
@@ -114,7 +126,7 @@ static void look_again(tide_victims *v)
 
 /* --- device slots --- */
 
-/* The farthest chunk in these buckets that the rule allows to leave. */
+/* The farthest chunk in the buckets `among` that the rule allows as a victim. */
 static tide_chunk farthest(const tide_victims *v, tide_victim_rule rule, uint32_t among)
 {
     assert(among < 1u << REQUESTED);
@@ -163,8 +175,8 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 
 /* --- host slots --- */
 
-/* The duplicate whose chunk stays on the device longest: the nearest of those in use there, else the nearest
- * of all. */
+/* The duplicate that will stay on the device longest: of those pinned there the one needed soonest, else of
+ * all. */
 static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
 {
     const tide_horizon horizon = tide_future_horizon(v->future);
@@ -192,7 +204,8 @@ bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
            tide_victims_drop_duplicate(victims, spared);
 }
 
-/* The chunk that moves from the host to the device, into its own slot or a free one. */
+/* The chunk to promote: one with a device slot of its own, else one for a free device slot; TIDE_CHUNK_NONE:
+ * none. */
 static tide_chunk find_alone(tide_victims *v)
 {
     const tide_horizon horizon = tide_future_horizon(v->future);
@@ -230,8 +243,7 @@ static bool stands(const tide_victims *v, const tide_priority_buckets *buckets, 
                                      bucket == TIDE_BUCKET_NONE ? 0 : key_of(v, chunk));
 }
 
-/* Has the chunk changed since it was sorted? A STATE chunk has also changed if a PARAM chunk with which it is
- * sorted has. */
+/* Has the chunk, or a PARAM chunk on which its key depends, changed since it was sorted? */
 static bool is_changed(const tide_victims *v, tide_chunk chunk)
 {
     uint32_t changed = tide_place_of(v->places, chunk)->changed;
@@ -245,7 +257,7 @@ static bool is_changed(const tide_victims *v, tide_chunk chunk)
 bool tide_victims_is_valid(const tide_victims *victims)
 {
     if (victims->epoch != victims->future->epoch)
-        return true; /* look_again will sort all chunks anew */
+        return true; /* look_again will sort all chunks again */
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
         if (!is_changed(victims, chunk) &&

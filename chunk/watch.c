@@ -1,5 +1,5 @@
-/* Calls for an observer of the manager: places, requests and plans. They change nothing, except that a
- * changed chunk is returned only once. */
+/* The calls of manager.h for observers: chunks, requests and plans. They change no decision of the
+ * manager. */
 #include "chunk/manager_internal.h"
 
 #include <assert.h>

@@ -77,10 +77,10 @@ typedef struct sequence {
     reference_manager reference;
     bool failing;       /* commands may fail */
     bool failed;        /* a command has failed: an abort comes next */
-    bool poisoned;      /* the manager is poisoned: all values must be set */
-    uint32_t eagerness; /* percent of engine moves that complete a command rather than take one */
+    bool poisoned;      /* an abort has poisoned the manager: all values must be set before the next step */
+    uint32_t eagerness; /* percent chance that the engine completes an open command before it takes one */
     bool tells;         /* the sequence tells the manager how busy the link is and how far the device is */
-    uint64_t passed;    /* number of op ends that are over on the device */
+    uint64_t passed;    /* how many op ends the device has passed */
     bool steady;        /* slices run in order, each once, so that steps follow their recording */
     bool large;         /* a model of up to 60 params and hundreds of chunks */
     bool restless;      /* ops in any order, every other step given up, slow updates */
