@@ -1,14 +1,14 @@
 /* The description of a model: its params, the activations that outlive an op, and the ops of its steps.
  *
- * You describe a model once. A plan (tide_pool_plan_make) says, without any memory of the model's, what a run
- * of it needs; a pool (tide_pool_create) runs it. Many plans and pools may be made from one description, under
- * other budgets or with chunks of another size.
+ * You describe a model once. A plan (tide_pool_plan_make) says how much memory a run of the model needs,
+ * without allocating it; a pool (tide_pool_create) runs the model. Many plans and pools can be made from one
+ * description, with different budgets or chunk sizes.
  *
- * Add params in the order in which forward first uses them, since params added one after another share chunks,
- * and ops in the order in which a training step runs them. A call that fails adds nothing; nothing can be
- * removed. The first plan or pool fixes the description: from then on the calls that add return STATE.
+ * Add params in the order in which forward first uses them, since params added one after another share
+ * chunks, and ops in the order in which a training step runs them. A call that fails adds nothing; nothing
+ * can be removed. The first plan or pool fixes the description: from then on the calls that add return STATE.
  *
- * Errors as in pool.h. One thread at a time.
+ * pool.h explains the statuses. Only one thread at a time may use a description.
  */
 #ifndef TIDEPOOL_DESCRIPTION_H
 #define TIDEPOOL_DESCRIPTION_H
@@ -22,30 +22,30 @@ extern "C" {
 #endif
 
 typedef struct tide_description tide_description;
-typedef uint32_t tide_param; /* numbers, each kind from 0 on in the order in which they were added */
+typedef uint32_t tide_param; /* each of the three kinds is numbered from 0 as added */
 typedef uint32_t tide_activation;
 typedef uint32_t tide_op;
 
-/* An empty description. All params have this dtype. `nonmodel_bytes` (at most 2^50) is the part of the pool's
- * region that is yours (tide_region). ARGUMENT, NO_MEMORY. */
+/* Make an empty description. All params will have dtype `dtype`. `nonmodel_bytes` (at most 2^50) is the size
+ * of your part of the pool's region (tide_region). ARGUMENT, NO_MEMORY. */
 TIDE_API tide_status tide_description_create(tide_dtype dtype, uint64_t nonmodel_bytes,
                                              tide_description **description);
-/* Destroy the plans' and pools' description after them. NULL is allowed. */
+/* Destroy a description, after the plans and pools made from it. NULL is allowed. */
 TIDE_API void tide_description_destroy(tide_description *description);
 
 /* Add a param of `rank` dimensions (1 to 4), each at least 1; the pool uses only their product. The name is
- * copied and must be unique. `of_class` (types.h) is copied; NULL: the param is trained with AdamW's state and
- * without decay. A step updates every param that is not frozen; at least one must not be frozen. A frozen param
- * has neither decay nor state. A state other than AdamW's needs an optimizer of your own (pool.h, section 9).
- * A chunk holds only params with the same state, or only frozen params; there are at most 8 such groups, each
- * of at most 2^48 elements. */
+ * copied and must be unique. `of_class` (types.h) is copied; if it is NULL, the param is trained with AdamW's
+ * state and without decay. A step updates every param that is not frozen; at least one must not be frozen. A
+ * frozen param has neither decay nor state. A state other than AdamW's needs an optimizer of your own
+ * (pool.h, section 9). A chunk holds only params with the same state, or only frozen params; there are at
+ * most 8 such groups, each of at most 2^48 elements. */
 TIDE_API tide_status tide_description_add_param(tide_description *description, const char *name,
                                                 const uint64_t *shape, uint32_t rank,
                                                 const tide_param_class *of_class, tide_param *param);
 
 /* Add an activation tensor that outlives an op. It has `parts` parts (one per micro-batch; 1 to 2^20) of
- * `part_bytes` (at least 1) each; all activations together have at most 2^50 bytes. The name is copied and must
- * be unique among activations. */
+ * `part_bytes` (at least 1) each; all activations together have at most 2^50 bytes. The name is copied and
+ * must be unique among activations. */
 TIDE_API tide_status tide_description_add_activation(tide_description *description, const char *name,
                                                      uint32_t parts, uint64_t part_bytes,
                                                      tide_activation *activation);
@@ -55,13 +55,14 @@ TIDE_API tide_status tide_description_add_activation(tide_description *descripti
  * access that does not suit the tensor; GRAD in a FORWARD op or for a frozen param; a number of slices that
  * differs from an activation's number of parts.
  *
- * FORWARD ops that only evaluation or sampling uses may be added at any place in the order. */
+ * FORWARD ops that training steps never run (only evaluation or sampling does) may be added anywhere in the
+ * order. */
 TIDE_API tide_status tide_description_add_op(tide_description *description, const tide_op_description *of_op,
                                              tide_op *op);
 
 TIDE_API bool tide_description_find_param(const tide_description *description, const char *name,
                                           tide_param *param);
-/* 0 for an unknown number. */
+/* The number of elements of a param; 0 if there is no such param. */
 TIDE_API uint64_t tide_description_param_elements(const tide_description *description, tide_param param);
 
 #ifdef __cplusplus

@@ -24,19 +24,21 @@ extern "C" {
 typedef enum tide_status {
     TIDE_OK = 0,
     TIDE_ERROR_ARGUMENT, /* a value the caller passed is wrong; nothing changed */
-    /* the call is not allowed now (wrong order, pool poisoned, sticky failure); nothing changed */
+    /* the call is not allowed in the present state (a call before is missing, the pool is poisoned); nothing
+     * changed */
     TIDE_ERROR_STATE,
     TIDE_ERROR_NO_MEMORY, /* the operating system or the driver has no more memory */
-    /* the budgets are too small; the message names the bytes needed and the least budget */
+    /* the memory budgets are too small; the message names the bytes needed and the smallest budget that
+     * works */
     TIDE_ERROR_BUDGET,
-    TIDE_ERROR_UNSUPPORTED, /* this build or this machine cannot do it */
+    TIDE_ERROR_UNSUPPORTED, /* this build or this machine does not support the request */
     TIDE_ERROR_DEVICE,      /* a device command failed */
-    TIDE_ERROR_HAZARD, /* the hazard checker found two unordered accesses; the message names both commands */
-    TIDE_ERROR_NONFINITE, /* a gradient is not finite where the step can no longer be skipped */
-    TIDE_ERROR_IO,        /* a file could not be read or written */
-    TIDE_ERROR_CORRUPT,   /* a file's content contradicts itself or its checksum */
-    TIDE_ERROR_MISMATCH,  /* a file is sound but belongs to another model, data set, seed or batch */
-    TIDE_ERROR_INTERNAL,  /* tidepool's own invariant does not hold: a bug worth reporting */
+    TIDE_ERROR_HAZARD,      /* the hazard checker found two unordered accesses; the message names both */
+    TIDE_ERROR_NONFINITE,   /* a gradient is infinite or NaN, and its step can't be skipped */
+    TIDE_ERROR_IO,          /* a file could not be read or written */
+    TIDE_ERROR_CORRUPT,     /* a file's content contradicts itself or its checksum */
+    TIDE_ERROR_MISMATCH,    /* a file is sound but belongs to another model, data set, seed or batch */
+    TIDE_ERROR_INTERNAL,    /* tidepool's own invariant does not hold: a bug worth reporting */
 } tide_status;
 
 /* The status's short name, e.g. "budget"; "unknown" for a value outside the enum. Never NULL, static storage.
@@ -48,7 +50,7 @@ TIDE_API const char *tide_status_name(tide_status status);
 TIDE_API const char *tide_message(void);
 
 /* Write this thread's failure message (truncated to 1023 bytes, a '?' in each control character's place) and
- * return `status`. For tidepool itself and for callbacks that report a failure to it. */
+ * return `status`. Tidepool uses it, and so do callbacks that report a failure to tidepool. */
 TIDE_API tide_status tide_fail(tide_status status, const char *format, ...) TIDE_PRINTF(2, 3);
 
 #ifdef __cplusplus

@@ -12,10 +12,10 @@
 extern "C" {
 #endif
 
-/* Element types of parameters, gradients and activations. AdamW's state and accumulators are always fp32, and
- * kernels compute in fp32 or better and round to the type when they write a tensor; on a GPU, attention also
- * rounds softmax's weights to the type, for the tensor cores. FP16 holds only numbers from 6e-8 to 65504:
- * fp16 gradients need a loss scale.
+/* Element types of params, gradients and activations. AdamW's state and gradient accumulators are always
+ * fp32. Kernels compute in fp32 or better and round to the element type when they write a tensor; on a GPU,
+ * attention also rounds the softmax weights to it, for the tensor cores. FP16 can represent only magnitudes
+ * from 6e-8 to 65504, so fp16 gradients need a loss scale.
  */
 typedef enum tide_dtype {
     TIDE_DTYPE_FP32 = 0,
@@ -23,7 +23,7 @@ typedef enum tide_dtype {
     TIDE_DTYPE_FP16 = 2,
 } tide_dtype;
 
-/* Bytes of one element: 4 or 2. */
+/* The size of one element in bytes: 4 or 2. */
 static inline size_t tide_dtype_bytes(tide_dtype dtype)
 {
     return dtype == TIDE_DTYPE_FP32 ? 4u : 2u;
@@ -35,7 +35,7 @@ static inline const char *tide_dtype_name(tide_dtype dtype)
     return dtype == TIDE_DTYPE_FP32 ? "fp32" : dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp16";
 }
 
-/* The address of every tensor, in every space and in the region, is a multiple of this. */
+/* The address of every tensor, in chunks and in the region, is a multiple of this. */
 enum { TIDE_ALIGNMENT_BYTES = 256 };
 
 static inline uint64_t tide_align_up(uint64_t bytes)
@@ -43,7 +43,7 @@ static inline uint64_t tide_align_up(uint64_t bytes)
     return (bytes + TIDE_ALIGNMENT_BYTES - 1) / TIDE_ALIGNMENT_BYTES * TIDE_ALIGNMENT_BYTES;
 }
 
-/* Whose memory: the device's or the host's. */
+/* The two memories: the device's and the host's. */
 typedef enum tide_tier {
     TIDE_TIER_DEVICE = 0,
     TIDE_TIER_HOST = 1,
@@ -60,21 +60,21 @@ typedef enum tide_space {
     TIDE_SPACE_COUNT,
 } tide_space;
 
-/* Why a chunk moves from tier to tier. */
+/* The reason why a chunk moves between the tiers. */
 typedef enum tide_reason {
     TIDE_REASON_DEMAND = 0, /* an op waits for the chunk */
     TIDE_REASON_PREFETCH,
     TIDE_REASON_UPDATE,
     TIDE_REASON_RESTORE,
     TIDE_REASON_ACCESS,
-    TIDE_REASON_PROMOTE, /* host memory is full: the chunk moves to the device, or stays there */
+    TIDE_REASON_PROMOTE, /* to move a chunk to the device, since host memory is full */
     TIDE_REASON_COUNT,
 } tide_reason;
 
-/* Where a chunk is in a tier. */
+/* The state of a chunk in one tier. */
 typedef enum tide_stand {
     TIDE_STAND_NONE = 0,
-    TIDE_STAND_COMING, /* the chunk has a slot, but not its content yet */
+    TIDE_STAND_COMING, /* the chunk has a slot there, but not its content yet */
     TIDE_STAND_THERE,
     TIDE_STAND_EVICTING, /* on the device only: the chunk is being evicted or copied out */
     TIDE_STAND_STALE,    /* on the device only: the chunk keeps its slot while the host changes its content */
@@ -85,7 +85,7 @@ typedef enum tide_content {
     TIDE_CONTENT_NOTHING = 0,
     TIDE_CONTENT_PARAMS,
     TIDE_CONTENT_GRADIENTS,
-    TIDE_CONTENT_BOTH, /* some of its params have been replaced by their gradients */
+    TIDE_CONTENT_BOTH, /* gradients have replaced some of its params, not all */
     TIDE_CONTENT_STATE,
     TIDE_CONTENT_ACTIVATIONS,
 } tide_content;
@@ -109,8 +109,8 @@ typedef struct tide_param_class {
 /* The numbers that the pool stores for a param: the values that ops read and, unless the param is frozen, the
  * planes of its state. */
 typedef enum tide_value {
-    TIDE_VALUE_PARAM = 0, /* MASTER rounded to the pool's dtype; all that a frozen param has */
-    TIDE_VALUE_MASTER,    /* the first plane: the param as updates read and write it */
+    TIDE_VALUE_PARAM = 0, /* MASTER rounded to the pool's dtype; a frozen param has only this */
+    TIDE_VALUE_MASTER,    /* the first plane of the state: the param as updates read and write it */
     TIDE_VALUE_MOMENTUM,  /* the second plane */
     TIDE_VALUE_VARIANCE,  /* the third plane */
     TIDE_VALUE_COUNT,
@@ -126,19 +126,20 @@ static inline const char *tide_value_name(tide_value value)
 typedef enum tide_pass {
     TIDE_PASS_FORWARD = 0,
     TIDE_PASS_BACKWARD,
-    TIDE_PASS_BOTH, /* a head: loss and gradient in one op */
+    TIDE_PASS_BOTH, /* one op computes both, such as the loss and its gradient */
 } tide_pass;
 
 /* How an op accesses a param or its part of an ACTIVATION tensor. */
 enum {
-    TIDE_ACCESS_READ = 1u << 0, /* the op needs the values */
+    TIDE_ACCESS_READ = 1u << 0, /* the op reads the values */
     TIDE_ACCESS_GRAD = 1u << 1, /* params of BACKWARD and BOTH ops: the op adds to the gradient */
     /* activations: the op overwrites the part; without READ it finds undefined content there */
     TIDE_ACCESS_WRITE = 1u << 2,
-    /* activations, with READ or WRITE: the part is dead after this use and is never copied out */
+    /* activations, with READ or WRITE: no op reads the part's content after this use, so it is never copied
+     * out */
     TIDE_ACCESS_LAST = 1u << 3,
-    /* params, with GRAD: if no op before it in the step made this gradient, the op writes every element of
-     * it */
+    /* params, with GRAD: if no earlier op of the step made this gradient, the op writes every element of it
+     * (pool.h, section 5) */
     TIDE_ACCESS_OVERWRITE = 1u << 4,
 };
 
@@ -150,27 +151,28 @@ typedef struct tide_use {
 /* An op of a description (tide_description_add_op, which copies all of it). pool.h, section 5, says what
  * an op may do with each access and when. */
 typedef struct tide_op_description {
-    const char *name; /* for messages and traces; need not be unique */
+    const char *name; /* for messages and traces; several ops may have the same name */
     tide_pass pass;
-    const tide_use *params; /* each param once; none: NULL allowed */
+    const tide_use *params; /* each param at most once; may be NULL if param_count is 0 */
     uint32_t param_count;
-    /* each activation once; each has `slices` parts, and slice m of the op uses part m of each */
+    /* each activation at most once. Each must have `slices` parts: slice m of the op uses part m of it */
     const tide_use *activations;
     uint32_t activation_count;
     uint32_t slices;          /* micro-batches; 0 if activation_count is 0 */
-    uint64_t workspace_bytes; /* part of the region for this op's kernels; at most 2^50 */
+    uint64_t workspace_bytes; /* scratch memory in the region for this op's kernels; at most 2^50 */
 } tide_op_description;
 
-/* Where the optimizer runs and keeps its state. Never changes a bit of the result. */
+/* Where the optimizer runs and keeps its state. Results have the same bits for each placement. */
 typedef enum tide_placement {
-    /* on the device as far as it fits there beside everything else, the rest on the host */
+    /* on the device for as many params as have space for their state there, on the host for the others */
     TIDE_PLACEMENT_AUTO = 0,
     TIDE_PLACEMENT_HOST,
     TIDE_PLACEMENT_DEVICE,
 } tide_placement;
 
 /* Speeds of the machine that the null device imitates; the speed of its link is
- * tide_pool_options.link_bytes_per_second. Each is finite. Work whose speed is 0 takes no time. */
+ * tide_pool_options.link_bytes_per_second. All are finite. A speed of 0 means that such work takes no
+ * time. */
 typedef struct tide_machine {
     double flops_per_second;
     double device_bytes_per_second;
@@ -178,32 +180,32 @@ typedef struct tide_machine {
     uint64_t map_ns;
     uint64_t unmap_ns;                /* 0: the same as map_ns */
     double link_out_bytes_per_second; /* device to host; 0: the same as host to device */
-    /* memory for slots and region of the GPU that the null device stands for, whose workspaces and least chunks
-     * it then has. 0: it stands for the host */
+    /* 0: the null device simulates the host. Otherwise it simulates a GPU, with that GPU's workspace sizes
+     * and smallest chunk size, which has this much memory for slots and region */
     uint64_t gpu_memory_bytes;
 } tide_machine;
 
-/* Checks for tests and debugging, all off by default: turn them on while you write a model. Only the host device
- * has them; a GPU refuses them, and a limit for the link as well. */
+/* Checks for tests and debugging, all off by default: turn them on while you write a model. Only the host
+ * device has them. A GPU refuses them, and it also refuses link_bytes_per_second. */
 typedef struct tide_checks {
-    /* check that accesses by different streams are ordered, and that OVERWRITE writes every element; costs
-     * host time */
+    /* check that events order accesses by different streams, and that ops with OVERWRITE write every element;
+     * slow */
     bool hazard_check;
-    bool guard;         /* an access to a slot that no op or task holds any more faults at once */
-    bool fault_handler; /* a fault's handler prints the chunk, param, op and kernel before the process ends */
-    uint64_t delay_seed;     /* of the random delays before the commands of every stream */
-    uint32_t delay_max_us;   /* 0: none; at most TIDE_DELAY_MAX_US */
-    uint32_t skip_wait_site; /* leave out the waits at this site, to test the hazard checker */
+    bool guard;              /* an access to a slot after the op or task that used it has ended faults */
+    bool fault_handler;      /* after a fault a signal handler prints chunk, param, op and kernel */
+    uint64_t delay_seed;     /* seed of random delays before each stream's commands */
+    uint32_t delay_max_us;   /* the longest delay; 0: none; at most TIDE_DELAY_MAX_US */
+    uint32_t skip_wait_site; /* leave out waits at this site, to test the hazard checker; 0: none */
 } tide_checks;
 
-/* A kernel, or a function that launches one. On the host device the stream's thread calls it with `stream`
- * NULL, and it does the work. On a CUDA device the launching thread calls it at once with the cudaStream_t,
- * and it enqueues the work. `arguments` points at a copy of the caller's struct, aligned to 16 bytes, valid
- * during the call only. The function must not block. If it returns a status other than TIDE_OK, the device
- * fails with the message that the function set (tide_fail). */
+/* A kernel, or a function that launches one. On the host device a thread of the stream calls it with `stream`
+ * NULL, and it does the work itself. On a CUDA device the launching thread calls it at once with `stream` the
+ * cudaStream_t, and it enqueues the work there. `arguments` points at a copy of the caller's struct, aligned
+ * to 16 bytes, valid during the call only. The function must not block. If it returns a status other than
+ * TIDE_OK, the device fails with the message that the function set (tide_fail). */
 typedef tide_status (*tide_kernel)(void *stream, const void *arguments);
 
-/* Size of the largest argument struct that a launch copies. */
+/* The largest size of a launch's argument struct. */
 enum { TIDE_LAUNCH_ARGUMENTS_MAX_BYTES = 256 };
 
 #ifdef __cplusplus
