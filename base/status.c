@@ -1,4 +1,5 @@
-/* The thread's last message: one fixed buffer per thread, so that reporting "no memory" needs none. */
+/* The thread's last message is in a fixed buffer per thread, so that reporting "no memory" allocates
+ * nothing. */
 #include "tidepool/status.h"
 
 #include "base/text.h"
@@ -17,8 +18,8 @@ const char *tide_message(void)
 
 tide_status tide_fail(tide_status status, const char *format, ...)
 {
-    /* The arguments may include the old message, to which the caller adds context; so format into another
-     * buffer. */
+    /* Format into another buffer, since the arguments may include the old message, to which the caller adds
+     * context. */
     char text[MESSAGE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);

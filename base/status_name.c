@@ -1,5 +1,5 @@
-/* Names of statuses. They are not in status.c because a module contains this file but passes its messages to
- * the process that opened it. */
+/* Names of statuses. They are in a file of their own, since the CUDA module contains this file but not
+ * status.c: it passes its messages to the process that opened it. */
 #include "tidepool/status.h"
 
 static const char *const status_names[] = {

@@ -1,4 +1,4 @@
-/* Control characters are replaced because they would end the line or control the terminal. */
+/* Control characters could end the line or change the terminal's state. */
 #include "base/text.h"
 
 #include <stdint.h>

@@ -1,4 +1,3 @@
-/* The account of a device's memory: see the header. */
 #include "offload/account.h"
 
 #include <assert.h>
@@ -186,7 +185,7 @@ tide_status tide_account_region_object(tide_device *device, const char *name, ui
 
 /* --- buffers --- */
 
-/* Make space for one more buffer in the table, so that buffer_enter can't fail. */
+/* Make space for one more buffer in the table, so that entering it can't fail later. */
 static tide_status buffer_table_grow(tide_account *account)
 {
     commands_lock(account);

@@ -1,10 +1,10 @@
-/* The account of a device's memory: its slots, mappings, buffers and events, the same for every kind of
- * device.
+/* The account of a device's memory: its budgets, slots, mappings, region, buffers and events, in the same
+ * form for every kind of device.
  *
- * Every call checks its arguments and the budget, asks fault injection, lets the device make the memory, and
- * then enters the result into the tables; a call that fails changes nothing. Each device supplies only its
- * functions that make memory (tide_account_makers); all the rest is here, under one lock. A device's struct
- * begins with its account, so the device puts most of these functions directly into its table of operations.
+ * Every call checks its arguments and the budget, counts for fault injection, calls the device's function
+ * that makes the memory, and then enters the result into the tables; a call that fails changes nothing. A
+ * device only supplies the functions that make memory (tide_account_makers). A device's struct begins with
+ * its account, so most of these functions are directly in the device's table of operations.
  *
  * Owns budgets, mappings, which tiers have slots, the region's extent and the number of its parts, and the
  * tables of buffers and events. Calls device.c, mappings.c and the makers.
@@ -18,12 +18,12 @@
 #include <pthread.h>
 
 typedef struct tide_extent {
-    char *address; /* NULL: does not exist yet */
+    char *address; /* NULL: not made yet */
     uint64_t bytes;
 } tide_extent;
 
-/* A device's own part of each call. The account's lock is held. A function that fails has undone what it
- * did. */
+/* The functions with which a device makes its memory. They are called with the account's lock. A function
+ * that fails must have undone its own changes. */
 typedef struct tide_account_makers {
     tide_status (*slots)(tide_device *device, tide_tier tier, uint32_t count);
     tide_status (*range)(tide_device *device, uint64_t bytes, void **base);
@@ -36,8 +36,8 @@ typedef struct tide_account_makers {
     tide_status (*events)(tide_device *device, uint32_t capacity);
     tide_status (*map)(tide_device *device, uint32_t slot, void *place);
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
-    /* map or unmap has returned INTERNAL, given as `status`: the content of a place is unknown, so the device
-     * can't be used any more. */
+    /* Called after map or unmap has returned INTERNAL (`status`): it is unknown what is mapped at a place, so
+     * the device must fail for good. */
     void (*place_lost)(tide_device *device, tide_status status);
 } tide_account_makers;
 
@@ -50,14 +50,15 @@ typedef struct tide_account {
     tide_memory_usage ledgers[TIDE_TIER_COUNT];
     tide_mappings mappings;
     bool slots_made[TIDE_TIER_COUNT];
-    tide_extent region; /* its bytes are those that the caller asked for, not rounded to pages */
+    tide_extent region; /* `bytes` as the caller asked, not rounded to pages */
     uint32_t region_part_count;
 
-    /* Guards all fields below, which commands read; taken after `lock`. NULL: `lock` guards them, too. */
+    /* Guards the fields below, which commands read; taken after `lock`. If it is NULL, `lock` guards them. */
     pthread_mutex_t *commands_lock;
-    tide_extent *buffers; /* [object], as buffer_create() numbers them */
+    tide_extent *buffers; /* indexed by the object number that buffer_create() returns */
     uint32_t buffer_count;
-    /* [event - 1]: the latest record of each event; a device may keep its own table instead (null) */
+    /* [event - 1]: the latest record of each event; NULL if the device keeps a table of its own (the null
+     * device) */
     tide_stream_point *events;
     uint32_t event_count;
     uint32_t event_capacity;
@@ -69,12 +70,13 @@ static inline tide_account *tide_account_of(tide_device *device)
     return (tide_account *)device;
 }
 
-/* Set up an empty account; can't fail. Destroy it after the device has freed all memory; that frees the
- * tables of buffers and events, too. */
+/* Set up an empty account; can't fail. Destroy it after the device has freed all memory; this frees the
+ * account's tables. */
 void tide_account_init(tide_account *account, const tide_device_ops *ops, const tide_account_makers *makers,
                        const tide_device_options *options, pthread_mutex_t *commands_lock);
 void tide_account_destroy(tide_account *account);
-/* Check: no tier is over its budget, and the counts of slots, region and mappings agree. The lock is held. */
+/* Check that no tier is over its budget, and that the counts of slots, region and mappings agree. With the
+ * lock. */
 bool tide_account_is_valid(const tide_account *account);
 
 /* The operations of tide_device_ops: */

@@ -1,6 +1,6 @@
-/* How much memory this process's control groups still let it use. A container's limit is set on such a group;
- * /proc/meminfo reports only the machine's memory, so a process that trusts it is killed by the out-of-memory
- * killer instead of failing with a message.
+/* How much memory this process's control groups still let it use. The limit of a container is set on such a
+ * group; /proc/meminfo reports only the machine's memory, so a process that trusts it is killed by the
+ * out-of-memory killer instead of failing with a message.
  */
 #ifndef TIDE_OFFLOAD_CGROUP_H
 #define TIDE_OFFLOAD_CGROUP_H

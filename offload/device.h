@@ -1,4 +1,4 @@
-/* The one interface to memory, copies, streams, events and time.
+/* The interface of devices: the pool's only access to memory, copies, streams, events and time.
  *
  * A device is a table of operations (tide_device_ops) with three implementations:
  *
@@ -6,10 +6,9 @@
  *         addresses, and streams that run on threads of their own and really copy. Options throttle the link,
  *         delay the streams at random, inject faults and turn on the hazard checker. Programs without a GPU
  *         and most tests run on it.
- *   null  no data at all: accounting and a virtual clock. It calls no kernels; each takes as long as the
- *         machine's rates say. Plans and predictions run on it.
- *   cuda  a GPU, in a module of its own (module.h). Everything below is shaped after CUDA's runtime and VMM
- *         calls.
+ *   null  no memory and no work: only accounts and a virtual clock. It calls no kernel; each takes the time
+ *         that follows from the simulated machine's speeds. Plans and predictions run on it.
+ *   cuda  a GPU, in a module of its own (module.h). The operations follow CUDA's runtime and VMM calls.
  *
  * Memory of a device
  *
@@ -22,11 +21,11 @@
  *   HOST tier       slot 0 | slot 1 | ... | slot H-1    pinned, NUMA-placed, exact size
  *   host buffers    of varying size                     staging for batches and scalars
  *
- * Ordering. Commands of one stream run in order; between streams only events order. Events work as CUDA's: a
- * wait captures the event's latest record at the time of the call, and an event that was never recorded holds
- * nothing up. The host executor (TIDE_STREAM_HOST) runs functions on host threads, in order. No stream may
- * wait for the executor, since a GPU would then idle until the host is done: a thread that needs the
- * executor's result polls event_query() and enqueues its own commands afterwards.
+ * Ordering. Commands of one stream run in order; between streams only events order. Events work like CUDA's:
+ * a wait is for the latest record of the event at the time of the call, and a wait for an event that was
+ * never recorded does nothing. The host executor (TIDE_STREAM_HOST) runs functions on host threads, in order.
+ * No stream may wait for the executor, since a GPU would then idle until the host is done: a thread that
+ * needs the executor's result polls event_query() and enqueues its own commands afterwards.
  *
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
  *
@@ -34,8 +33,8 @@
  * fail: every later launch, copy and stream_wait returns that status and message until recover().
  * event_record still works, so that callers can wait for the command enqueued just before; only on a GPU with
  * an error of its own may it fail, too. The device skips the kernels that were enqueued on the failed stream,
- * but still runs copies and the other streams. (A GPU can't do so: after an error of one of its kernels it
- * runs nothing any more, and recover() can't help.)
+ * but still runs copies and the other streams. (A GPU can't do this: after a kernel's error it runs nothing
+ * more, and recover() returns the failure.)
  */
 #ifndef TIDE_OFFLOAD_DEVICE_H
 #define TIDE_OFFLOAD_DEVICE_H
@@ -86,17 +85,17 @@ static inline tide_access tide_writes(tide_object_kind kind, uint32_t index)
 
 /* Describes a command for the checker, the virtual clock, the observer and messages. */
 typedef struct tide_work {
-    /* E.g. "fetch", "block forward". The text must live at least as long as the device. */
+    /* "fetch" or "block forward", say. The string must outlive the device. */
     const char *label;
-    /* the op that the kernel belongs to, for messages; NULL: none; lives as long as `label` */
+    /* the name of the kernel's op, for messages; NULL: none; must outlive the device, too */
     const char *op;
     uint32_t tag; /* a number of the caller's: chunk, op, ... */
-    /* for the observer: a number of the caller's for the sum that the command's time counts to */
+    /* for the observer: a number of the caller's that says in which sum the time is counted */
     uint32_t timer;
     /* for the observer: a number of the caller's; several commands may share one */
     uint64_t id;
     double flops;
-    /* a kernel's memory traffic; a copy knows its own */
+    /* memory traffic of a kernel; unused for copies */
     double bytes;
     const tide_access *accesses;
     uint32_t access_count;
@@ -108,18 +107,18 @@ typedef struct tide_work {
 /* 0 is never a valid event. */
 typedef uint32_t tide_event;
 
-/* Each call that waits, for a stream or for the calling thread, passes the number of its place in the source.
- * Tests skip one site after the other (tide_checks.skip_wait_site), and the hazard checker must
- * notice each. 0 means "no site" and is refused. The caller chooses the numbers, below TIDE_WAIT_SITE_COUNT
- * (list: src/pool/order.h). */
+/* Identifies a place in the source that makes a stream or the calling thread wait; every wait passes it.
+ * Tests leave out the waits of one site after another (tide_checks.skip_wait_site), and the hazard checker
+ * must notice each. Numbers are from 1 to TIDE_WAIT_SITE_COUNT - 1 (src/pool/order.h lists them); 0 is
+ * refused. */
 typedef uint32_t tide_wait_site;
 enum { TIDE_WAIT_SITE_COUNT = 64 };
 
 enum { TIDE_CAPACITY_COMMANDS = 16 }; /* has_capacity() asks for space for so many */
 
-/* The observer gets a finished command, with the values of its tide_work; or several coalesced commands, with
- * the first one's label and the sums of flops and bytes; or a stream's wait, with label "wait", the site as
- * `tag`, and the id given to stream_wait(). */
+/* A report to the observer: on a finished command, with the values of its tide_work; on several coalesced
+ * commands, with the first one's label and the sums of flops and bytes; or on a stream's wait, with label
+ * "wait", the site as `tag`, and the id given to stream_wait(). */
 typedef struct tide_observed {
     tide_stream stream;
     bool is_wait;
@@ -132,11 +131,11 @@ typedef struct tide_observed {
 
 /* The device calls the observer after each command, for the commands of one stream one by one and in order.
  * It must not call the device. host: on the stream's thread. null: inside any call in which time passes or
- * that enqueues. cuda: inside any call, some time after the command has ended. The device may leave out a
- * wait that held nothing up. */
+ * that enqueues. cuda: inside any call, some time after the command has ended. The device need not report a
+ * wait that took no time. */
 typedef void (*tide_device_observer)(void *context, const tide_observed *command);
 
-/* Writes into `text` which chunk, param and op lie at `address`. A signal handler calls it just before the
+/* Writes into `text` which chunk and param are at `address`. A signal handler calls it just before the
  * process ends, so it may only read and format. */
 typedef void (*tide_device_describe)(void *context, const void *address, char *text, size_t text_bytes);
 
@@ -155,14 +154,14 @@ enum {
     TIDE_FAULT_ANY = 0xfu,
 };
 
-/* Null device: of[stream][set] is the part of its full speed that a stream keeps while exactly the streams of
- * the set (bit s: stream s) run commands; 0: all of it. */
+/* Null device: of[stream][set] is the factor, at most 1, by which a stream's speed is reduced while exactly
+ * the streams in `set` (bit s: stream s) run commands; 0 means 1. */
 typedef struct tide_slowdowns {
     double of[TIDE_STREAM_COUNT][1u << TIDE_STREAM_COUNT];
 } tide_slowdowns;
 
-/* Null device: how long this kernel takes, in ns, when no other stream runs; negative: unknown, so the
- * machine's rates decide. Must not call the device. */
+/* Null device: returns how long this kernel takes, in ns, while no other stream runs; negative: compute it
+ * from the machine's speeds. Must not call the device. */
 typedef double (*tide_kernel_time)(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
                                    const void *arguments);
 
@@ -170,21 +169,21 @@ typedef struct tide_device_options {
     uint64_t device_memory_bytes; /* hard budget of the DEVICE tier: slots and region */
     uint64_t host_memory_bytes;   /* hard budget of the HOST tier: slots and buffers */
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
-    /* of the host executor and of kernels; 0: one per core; cuda: then the executor gets two fewer */
+    /* threads of the host executor and of CPU kernels. 0: one per core; on cuda two fewer for the executor */
     uint32_t threads;
-    /* cuda only: the process's omp_set_num_threads, which the module may not find itself because the dynamic
-     * linker keeps its names apart; NULL: the module looks for the function */
+    /* cuda only: the process's omp_set_num_threads, since the module may be unable to look it up (dlopen with
+     * local names). NULL: the module looks it up */
     void (*threads_set)(int);
 
-    double link_bytes_per_second; /* host and null: of copies in each direction; 0: no limit */
+    double link_bytes_per_second; /* host and null: speed of copies in each direction; 0: no limit */
     tide_checks checks;           /* host device only (a GPU refuses them with UNSUPPORTED) */
     uint32_t fault_mask;          /* host device, tests: TIDE_FAULT_..., 0: none */
     uint64_t fault_countdown;     /* the N-th counted operation from now fails, once (1: the next) */
 
-    /* null device only: the machine that it imitates */
+    /* null device only: the machine that it simulates */
     tide_machine machine;
     const tide_slowdowns *slowdowns; /* lives as long as the device; NULL: no stream slows another */
-    tide_kernel_time kernel_time;    /* NULL: the rates decide */
+    tide_kernel_time kernel_time;    /* NULL: use the machine's speeds */
     void *kernel_time_context;
 
     tide_device_observer observer; /* may be NULL */
@@ -197,7 +196,7 @@ typedef struct tide_memory_usage {
     uint64_t budget_bytes;
     uint64_t used_bytes;
     uint64_t peak_bytes;
-    uint64_t allocations; /* calls so far that allocated; does not grow in a step */
+    uint64_t allocations; /* how many calls have allocated; constant during steps */
 } tide_memory_usage;
 
 /* How the HOST slots were pinned: threads, total time, and its parts summed over all threads. */
@@ -212,7 +211,7 @@ typedef struct tide_pinning_times {
 
 typedef struct tide_device_statistics {
     uint64_t busy_ns[TIDE_STREAM_COUNT]; /* time spent running commands */
-    /* time spent waiting for events before the next command; COMPUTE's are stalls */
+    /* time spent waiting for events; on COMPUTE these are stalls */
     uint64_t wait_ns[TIDE_STREAM_COUNT];
     uint64_t commands[TIDE_STREAM_COUNT];
     /* commands enqueued and not finished; null: 1 while the stream is busy */
@@ -221,15 +220,15 @@ typedef struct tide_device_statistics {
     uint64_t d2h_bytes;
     uint64_t maps;
     uint64_t unmaps;
-    uint64_t waits[TIDE_WAIT_SITE_COUNT]; /* calls per site, also of a skipped site */
+    uint64_t waits[TIDE_WAIT_SITE_COUNT]; /* calls with each site, also if the site is skipped */
     uint32_t host_threads;                /* in the team of the host executor; null: 0 */
-    tide_pinning_times pinning;           /* all 0 but on cuda */
+    tide_pinning_times pinning;           /* all 0 except on cuda */
 } tide_device_statistics;
 
 typedef struct tide_device_ops {
     const char *kind; /* "host", "null" or "cuda" */
-    /* Commands run while the caller does something else. false (null): time passes only inside calls, such as
-     * park() and event_wait(). */
+    /* True if commands run while the caller does something else. False (null): time passes only inside calls
+     * such as park() and event_wait(). */
     bool asynchronous;
     bool has_data; /* the device calls kernels, and its memory has content */
 
@@ -238,7 +237,7 @@ typedef struct tide_device_ops {
 
     /* --- memory: at start only. BUDGET: over the tier's budget; NO_MEMORY: the system has no more --- */
 
-    /* Make all slots of a tier, all their pages present, numbered from 0. HOST slots hold zeros. Once per
+    /* Make all slots of a tier, numbered from 0, with all pages present. HOST slots are zeroed. Once per
      * tier. */
     tide_status (*slots_create)(tide_device *device, tide_tier tier, uint32_t count);
     /* Reserve a range of device addresses for a space; nothing is mapped there yet. `bytes` is a multiple of
@@ -286,9 +285,9 @@ typedef struct tide_device_ops {
      * TIDE_LAUNCH_ARGUMENTS_MAX_BYTES. The host executor runs such functions, too. */
     tide_status (*launch)(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                           const void *arguments, size_t argument_bytes);
-    /* Copy the first `bytes` of a slot of one tier to a slot of the other. The device accesses each slot at
-     * its own address or at the chunk's place where it is mapped. The device declares the accesses itself, so
-     * work->accesses stays empty. cuda: ARGUMENT if `stream` is the host executor. */
+    /* Copy the first `bytes` of a slot to a slot of the other tier. The device may access each slot at its
+     * own address or at the chunk's place where it is mapped. It declares the accesses itself; work->accesses
+     * must be empty. cuda: ARGUMENT if `stream` is the host executor. */
     tide_status (*copy_slot)(tide_device *device, tide_stream stream, const tide_work *work,
                              tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
     /* Copy `bytes` between a host buffer and the region, in the direction `to_device`. work->accesses
@@ -303,7 +302,7 @@ typedef struct tide_device_ops {
      * the recorded stream is the host executor. `id` is for the observer. */
     tide_status (*stream_wait)(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
                                uint64_t id);
-    /* Sets `done` to whether the event's latest record has passed; true if it was never recorded. Never
+    /* Set `done` to whether the event's latest record has passed (true if it was never recorded). Never
      * blocks. */
     tide_status (*event_query)(tide_device *device, tide_event event, tide_wait_site site, bool *done);
     /* Block the calling thread until the event's latest record has passed. null: moves the virtual clock to
@@ -338,7 +337,7 @@ typedef struct tide_device_ops {
 
     uint64_t (*now_ns)(tide_device *device); /* monotonic clock; null: the virtual clock */
     void (*usage)(tide_device *device, tide_tier tier, tide_memory_usage *usage);
-    /* Commands enqueued before this call are not coalesced with later ones. */
+    /* The device does not coalesce commands enqueued before this call with later ones. */
     void (*statistics)(tide_device *device, tide_device_statistics *statistics);
     void (*set_describe)(tide_device *device, tide_device_describe describe, void *context);
     /* Tests: arm or disarm (mask 0) fault injection in a running device. */
@@ -356,9 +355,9 @@ struct tide_device {
 tide_status tide_device_host_open(const tide_device_options *options, tide_device **device);
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device);
 
-/* Let a null device imitate another machine from now on; commands that are already enqueued keep their times.
- * Reads from `machine` only the options of the null device and the link's rate. ARGUMENT, with nothing
- * changed, for a rate that is negative or not finite. */
+/* Change the machine that a null device simulates; commands that are already enqueued keep their times. Reads
+ * from `machine` only the options of the null device and link_bytes_per_second. ARGUMENT, with nothing
+ * changed, if a speed is negative or not finite. */
 tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine);
 /* Allocate each queue of a null device for this many commands, waits and records. NO_MEMORY. */
 tide_status tide_device_null_reserve(tide_device *device, uint32_t commands);

@@ -1,5 +1,5 @@
-/* Code that the devices share: checks of options and calls, the ledger of a tier's budget, fault injection,
- * and a number for each thread. Internal to offload/.
+/* Code that all devices use: checks of options and of calls, the account of a tier's budget (ledger), fault
+ * injection, thread numbers. Internal to offload/.
  */
 #ifndef TIDE_OFFLOAD_DEVICE_COMMON_H
 #define TIDE_OFFLOAD_DEVICE_COMMON_H
@@ -22,7 +22,7 @@ tide_status tide_work_check(const tide_work *work);
 tide_status tide_launch_check(tide_stream stream, const tide_work *work, tide_kernel fn,
                               const void *arguments, size_t argument_bytes);
 tide_status tide_wait_site_check(tide_wait_site site);
-/* stream_failed() for devices on which no kernel is lost once it is enqueued. Always false. */
+/* The stream_failed() of devices that lose no kernel. Always false. */
 bool tide_no_stream_failed(tide_device *device, tide_stream stream);
 tide_status tide_event_check(tide_event event, uint32_t event_count);
 /* ARGUMENT if `stream` or `recorded_on` is the host executor: no stream waits for it, and it waits for no
@@ -32,7 +32,7 @@ tide_status tide_buffer_check(const char *name, uint64_t bytes);
 tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,
                                    uint64_t region_bytes);
 
-/* The description that a stream keeps of a command until it has run. */
+/* The part of a command's tide_work that a stream stores until the command has run. */
 typedef struct tide_command_name {
     const char *label;
     const char *op; /* NULL: none */
@@ -53,15 +53,15 @@ tide_status tide_command_call(const tide_command_name *name, tide_stream stream,
                               tide_kernel run, const void *arguments);
 
 tide_status tide_copy_check(tide_stream stream, const tide_work *work);
-/* The point on a stream behind its `sequence`-th command. 0: the stream's beginning, which has always
+/* A moment on a stream: right after its `sequence`-th command. 0: before the first command, which has always
  * passed. */
 typedef struct tide_stream_point {
     tide_stream stream;
     uint64_t sequence;
 } tide_stream_point;
 
-/* ARGUMENT unless both sides of a copy lie where they must. The caller has found out `in_region` and
- * `in_buffer`. */
+/* ARGUMENT unless one side of a copy lies in the region (`in_region`) and the other in a buffer
+ * (`in_buffer`). */
 tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,
                                   bool in_region, const void *host_side, bool in_buffer);
 /* Is [address, address + bytes) inside [base, base + base_bytes)? If base is NULL: no. */
@@ -99,7 +99,7 @@ void tide_fault_arm(tide_fault *fault, uint32_t mask, uint64_t countdown);
  * DEVICE (the other kinds). */
 tide_status tide_fault_count(tide_fault *fault, uint32_t kind, const char *operation);
 
-/* A number of the calling thread that no other thread of the process ever gets. */
+/* A number for the calling thread, unique in the process also among threads that have ended. */
 uint64_t tide_thread_number(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Implements the rules of the header, which the comments name by number. */
+/* Rule numbers in comments are those of free_memory.h. */
 #include "offload/free_memory.h"
 
 #include "base/clock.h"

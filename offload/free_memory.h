@@ -1,5 +1,5 @@
-/* Says how much memory may be touched next, on machines with a fixed amount of memory and on machines whose
- * memory grows.
+/* Decides how much memory threads may touch next, also on virtual machines whose memory grows while it is
+ * used.
  *
  * A virtual machine may start with a part of its memory. MemTotal and MemAvailable then begin far below what
  * it may have, and grow with use: at once, when its kernel needs more, or a while later, when its host has

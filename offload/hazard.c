@@ -1,6 +1,5 @@
-/* Vector clocks over streams and host threads; see the header for the rules. Each actor and each event takes
- * 22 ticks of memory, each object 23 marks (about 550 bytes). All of it is allocated with the object or
- * event, so that checking allocates nothing.
+/* Each actor and each event has a vector clock of 22 ticks, each object 23 marks (about 550 bytes). They are
+ * allocated with the object or event, so checking allocates nothing.
  */
 #include "offload/hazard.h"
 
@@ -227,8 +226,8 @@ static hazard_object *object_find(const tide_hazard *hazard, tide_access access)
     return &hazard->tables[access.kind].objects[access.index];
 }
 
-/* Check the accesses of `work` by `actor`, whose new tick `clock` already holds. If all are ordered, record
- * them and the clock. */
+/* Check the accesses of `work` by `actor`; `clock` is the actor's clock with the new tick. If all are
+ * ordered, record the accesses and the clock. */
 static tide_status act(tide_hazard *hazard, tide_hazard_actor actor, const clock_vector *clock,
                        const tide_work *work)
 {

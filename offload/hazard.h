@@ -1,12 +1,12 @@
-/* The hazard checker: are any two conflicting accesses ordered by streams and events?
+/* The hazard checker finds two conflicting accesses to an object that neither a stream nor events order.
  *
- * Devices ask it when they enqueue, in program order, so it finds a missing wait on every run, whatever the
+ * Devices tell it of each command when they enqueue it, so it finds a missing wait in every run, whatever the
  * timing. It is a pure data structure: it has no threads and no clock, and never reads the objects
  * themselves. The caller holds one lock around every call.
  *
  * Actors are the streams and up to 16 host threads. Each actor has a vector clock (Lamport's
- * happened-before). For each object the checker keeps as much as FastTrack does: the last write, and each
- * actor's last read since.
+ * happened-before). For each object the checker keeps, like FastTrack, the last write and each actor's last
+ * read since.
  *
  *   clock[actor][other]   the latest tick of `other` that comes before all that `actor` does from now on
  *
@@ -24,7 +24,7 @@
  * All uses of a slot must be ordered before it is unmapped from a chunk's place. Yet an unmap is no access to
  * the slot's content: whoever uses the slot at its next place is ordered by the copy that fills it.
  *
- * Locks between host threads count for nothing here, on purpose: a mutex orders no streams.
+ * The checker ignores locks between host threads on purpose, since a mutex does not order streams.
  */
 #ifndef TIDE_OFFLOAD_HAZARD_H
 #define TIDE_OFFLOAD_HAZARD_H
@@ -52,7 +52,7 @@ tide_status tide_hazard_objects_add(tide_hazard *hazard, tide_object_kind kind, 
                                     uint32_t count);
 /* Add events up to number `count`, not yet recorded. NO_MEMORY: nothing changed. */
 tide_status tide_hazard_events_reserve(tide_hazard *hazard, uint32_t count);
-/* The actor of a host thread; its first call adds it. STATE: there are too many. */
+/* The actor of a host thread, which the first call for the thread adds. STATE: there are too many. */
 tide_status tide_hazard_host_find(tide_hazard *hazard, uint64_t thread_number, tide_hazard_actor *host);
 
 /* `host` enqueues a command on `stream`. HAZARD, with both commands in the message: one of its accesses is

@@ -1,4 +1,3 @@
-/* Two sources of buffers behind one interface: jemalloc with our hooks, and plain extents. See the header. */
 #include "offload/host_arena.h"
 
 #include "offload/device_common.h"
@@ -22,7 +21,7 @@ extern __typeof__(mallocx) mallocx __attribute__((weak));
 extern __typeof__(dallocx) dallocx __attribute__((weak));
 
 struct tide_host_arena {
-    extent_hooks_t hooks; /* jemalloc keeps their address; they come first, so that a hook finds its arena */
+    extent_hooks_t hooks; /* the first field, so that a hook, which gets their address, finds its arena */
     tide_host_pinning pinning;
     bool uses_jemalloc;
     unsigned index;
@@ -168,7 +167,7 @@ bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena)
     return arena->uses_jemalloc;
 }
 
-/* Get memory that is not touched yet. */
+/* Get addresses for a buffer, with memory that is not touched yet. */
 static tide_status addresses_take(tide_host_arena *arena, const char *name, uint64_t bytes, void **address)
 {
     if (!arena->uses_jemalloc)

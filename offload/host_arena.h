@@ -6,8 +6,8 @@
  * for mallctl and mallocx through weak references, which the dynamic linker resolves if the program has
  * loaded jemalloc.
  *
- * Either way a buffer takes its size in whole pages, which are touched when it is made; whatever else an
- * arena holds is only addresses. So the memory counted to the budget does not depend on the allocator.
+ * In both cases a buffer takes its size in whole pages, which are touched when it is made; an arena's other
+ * addresses have no memory. So the memory counted to the budget does not depend on the allocator.
  *
  * For a GPU each buffer is also pinned: its whole pages are touched, then registered until the buffer is
  * freed. So every copy of a buffer lies inside one registration, exactly the budgeted bytes are pinned, and
@@ -25,7 +25,7 @@
 
 typedef struct tide_host_arena tide_host_arena;
 
-/* How the arena pins buffers, and on which node they lie. */
+/* How an arena pins its buffers, and on which node they lie. */
 typedef struct tide_host_pinning {
     /* Pin whole pages that have been touched. On failure nothing is pinned, and the message names `what`. */
     tide_status (*pin)(void *context, const char *what, void *address, uint64_t bytes);
@@ -37,7 +37,7 @@ typedef struct tide_host_pinning {
 /* Make an arena; `pinning` is copied, NULL: buffers are not pinned and lie on the nearest node. If jemalloc
  * refuses an arena, buffers become extents. NO_MEMORY. */
 tide_status tide_host_arena_create(const tide_host_pinning *pinning, tide_host_arena **arena);
-/* The caller has freed all buffers. */
+/* Destroy an arena; the caller has freed all its buffers. */
 void tide_host_arena_destroy(tide_host_arena *arena);
 bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena);
 

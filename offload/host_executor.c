@@ -1,4 +1,3 @@
-/* The executor's ring and thread: see the header. */
 #include "offload/host_executor.h"
 
 #include "base/clock.h"

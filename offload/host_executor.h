@@ -3,11 +3,11 @@
  *   push ->  [ . | c+1 | c+2 | ... | e ]  -> the thread
  *                  ^completed+1       ^enqueued
  *
- * It works like a stream of the host device (host_stream.h). A moment on it is a sequence number, and has
- * passed when `completed` has reached it. The ring holds copies of the arguments, so nothing is allocated
- * after start; a full ring makes the caller wait. After a function has failed, the thread skips the following
- * ones but counts them as completed. The thread, and an OpenMP team that its functions make, stay on the
- * processors of one NUMA node, that of the host slots they work on.
+ * It works like a stream of the host device (host_stream.h). A moment on it is a command's number, means the
+ * point right after that command, and has passed when `completed` has reached it. The ring holds copies of
+ * the arguments, so nothing is allocated after start; a full ring makes the caller wait. After a function has
+ * failed, the thread skips the following ones but counts them as completed. The thread, and an OpenMP team
+ * that its functions make, are bound to the processors of one NUMA node: the one with the host slots.
  */
 #ifndef TIDE_OFFLOAD_HOST_EXECUTOR_H
 #define TIDE_OFFLOAD_HOST_EXECUTOR_H
@@ -21,12 +21,12 @@ enum { TIDE_HOST_EXECUTOR_COMMANDS = 256 };
 
 typedef struct tide_host_executor_options {
     uint32_t threads;         /* threads of a parallel region inside a function; > 0 */
-    void (*threads_set)(int); /* the process's omp_set_num_threads; NULL: this code looks for it */
+    void (*threads_set)(int); /* the process's omp_set_num_threads; NULL: look it up */
     int32_t node;             /* the NUMA node to run on (topology.h) */
     tide_device_observer observer;
     void *observer_context;
-    /* Both are called on the executor's thread, which holds no lock then: `passed` when a recorded moment has
-     * passed, `failed` when a function has failed, with its message in tide_message(). */
+    /* Called on the executor's thread, without a lock: `passed` when a recorded moment has passed; `failed`
+     * when a function has failed, with its message in tide_message(). */
     void (*passed)(void *context);
     void (*failed)(void *context, tide_status status);
     void *context;
@@ -42,7 +42,7 @@ typedef struct tide_host_executor_command {
 typedef struct tide_host_executor {
     tide_host_executor_options options;
     pthread_t thread;
-    /* Guards the fields below; but the thread reads a command between completed and enqueued without it. */
+    /* Guards the fields below, except that the executor's thread reads commands in the ring without it. */
     pthread_mutex_t lock;
     pthread_cond_t work;
     pthread_cond_t progress;
@@ -57,7 +57,7 @@ typedef struct tide_host_executor {
 
 /* Start the thread. NO_MEMORY: no thread can be made, and nothing is left to stop. */
 tide_status tide_host_executor_start(tide_host_executor *executor, const tide_host_executor_options *options);
-/* Run all enqueued functions, then end the thread. */
+/* Wait until all enqueued functions have run, then end the thread. */
 void tide_host_executor_stop(tide_host_executor *executor);
 bool tide_host_executor_is_valid(const tide_host_executor *executor);
 
@@ -68,8 +68,8 @@ void tide_host_executor_push(tide_host_executor *executor, const tide_work *work
 /* Has the ring space for this many more commands? If not, sets `oldest` to the moment that has to pass
  * first. */
 bool tide_host_executor_has_capacity(tide_host_executor *executor, uint64_t commands, uint64_t *oldest);
-/* The moment behind the command pushed last. The executor calls `passed` when that moment passes, unless it
- * has passed already. */
+/* The moment after the last command pushed. When it passes, the executor calls `passed`, unless it has passed
+ * already. */
 uint64_t tide_host_executor_record(tide_host_executor *executor);
 bool tide_host_executor_passed(tide_host_executor *executor, uint64_t sequence);
 /* Block until the moment has passed. */
@@ -77,9 +77,9 @@ void tide_host_executor_wait(tide_host_executor *executor, uint64_t sequence);
 /* Block until all commands pushed so far have completed. */
 void tide_host_executor_drain(tide_host_executor *executor);
 bool tide_host_executor_idle(tide_host_executor *executor);
-/* Clear a failure: run functions again after one has failed. */
+/* Clear a failure, so that functions run again. */
 void tide_host_executor_forgive(tide_host_executor *executor);
-/* How many threads a team of a function has: the number asked for, but no more than the node has
+/* How many threads a function's OpenMP team has: the number asked for, but at most the number of the node's
  * processors. */
 uint32_t tide_host_executor_threads(const tide_host_executor *executor);
 void tide_host_executor_statistics(tide_host_executor *executor, uint64_t *busy_ns, uint64_t *commands,

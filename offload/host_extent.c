@@ -119,7 +119,8 @@ static void *touch_pieces(void *argument)
     return NULL;
 }
 
-/* How many threads touch `bytes`, with the caller's own, which can do all the work alone. */
+/* How many threads touch `bytes`, the caller's included. If no other can be made, the caller's does all the
+ * work. */
 static uint32_t touch_threads(uint64_t bytes, uint32_t threads)
 {
     const uint64_t pieces = tide_ceil_div(bytes, TOUCH_PIECE_BYTES);

@@ -1,7 +1,8 @@
-/* An extent: private memory directly from the system, of exactly the size asked for, aligned, placed on a
- * NUMA node, in huge pages where the machine offers them, and touched, so that all its pages are present.
+/* Makes extents. An extent is private memory directly from the system, of exactly the size asked for:
+ * aligned, placed on a NUMA node, in huge pages if the system has them, and touched, so that all its pages
+ * are present.
  *
- * For the host device, "pinned" means only this: touched and never given back. A GPU's driver also needs the
+ * For the host device "pinned" means only that: touched and never given back. A GPU's driver also needs the
  * pages locked (cuda_pinned.h).
  */
 #ifndef TIDE_OFFLOAD_HOST_EXTENT_H
@@ -11,7 +12,7 @@
 
 /* Threads that touch memory, and a callback for their progress. */
 typedef struct tide_first_touch {
-    uint32_t threads;              /* at least 1; used: at most 16, and one for each 32 MiB */
+    uint32_t threads;              /* at least 1; at most 16, and at most one per 32 MiB, are used */
     tide_device_progress progress; /* may be NULL */
     void *progress_context;
 } tide_first_touch;
@@ -31,8 +32,8 @@ tide_status tide_host_extent_touch(const char *what, void *address, uint64_t byt
                                    const tide_first_touch *how);
 void tide_host_extent_destroy(void *address, uint64_t bytes);
 
-/* NO_MEMORY if the system says that it does not have that many bytes now: so the caller gets a message
- * instead of being killed by the out-of-memory killer. */
+/* NO_MEMORY if the system does not have `bytes` bytes available, so that the caller gets a message and is not
+ * killed by the out-of-memory killer. */
 tide_status tide_host_extent_check_available(const char *what, uint64_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* A deadline for each direction of the link; a thread that copies sleeps until its bytes would have arrived.
+/* The emulated link, and why it copies with memcpy.
  *
  * Copies use the C library's memcpy. We tried streaming stores, which bypass the caches: on a Cascade Lake
  * Xeon (2 cores of a virtual machine, glibc 2.36, medians of 9 to 15) they copy chunks of 4 MiB at 4.75 GB/s
@@ -50,8 +50,7 @@ void tide_host_link_destroy(tide_host_link *link)
     (void)pthread_mutex_destroy(&link->lock);
 }
 
-/* Reserve the link's next free time for `bytes`; returns when they will have arrived, which may be in the
- * past. */
+/* Add `bytes` to the direction's deadline; returns the new deadline, which may be in the past. */
 static uint64_t link_book(tide_host_link *link, uint64_t bytes, bool to_device, uint64_t ready_ns)
 {
     const double ns = (double)bytes / link->bytes_per_second * NS_PER_SECOND;

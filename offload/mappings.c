@@ -1,4 +1,3 @@
-/* Two tables, each the other's inverse, and the checks that keep them so. See the header. */
 #include "offload/mappings.h"
 
 #include <assert.h>
@@ -23,7 +22,7 @@ void tide_mappings_destroy(tide_mappings *mappings)
     memset(mappings, 0, sizeof *mappings);
 }
 
-/* The entry of slot_of_chunk for a chunk's place; NULL if `place` is not a chunk's. */
+/* The entry of slot_of_chunk for a chunk's place; NULL if `place` is not the address of a chunk. */
 static uint32_t *cell_find(const tide_mappings *mappings, const void *place)
 {
     uintptr_t address = (uintptr_t)place;

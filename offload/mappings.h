@@ -1,12 +1,12 @@
-/* Which device slot is mapped at which chunk's place: the rules of map() and unmap(), for every kind of
- * device.
+/* Keeps which device slot is mapped at which chunk's place, and checks the arguments of map() and unmap(),
+ * for every kind of device.
  *
  *   ranges   [ chunk 0 | chunk 1 | ... ]   one a space, reserved addresses    slot_of_chunk: slot or NONE
  *   slots    0 | 1 | ... | D-1                                                place: address or NULL
  *
  * Equation: each table is the other's inverse, and mapped_count is the number of pairs. Each mapping gets a
- * new serial number, so that a command which runs late can see that the mapping it was meant for is gone
- * (guard in host_residency.c). No lock of its own: the device's memory lock guards it.
+ * new serial number, so that a command that runs later can see whether its mapping is still there (guard in
+ * host_residency.c). No lock of its own: the device's memory lock guards it.
  */
 #ifndef TIDE_OFFLOAD_MAPPINGS_H
 #define TIDE_OFFLOAD_MAPPINGS_H
@@ -39,7 +39,7 @@ typedef struct tide_mappings {
 
 void tide_mappings_init(tide_mappings *mappings, uint64_t chunk_bytes);
 void tide_mappings_destroy(tide_mappings *mappings);
-/* Check: both tables agree, pair by pair. Walks everything. */
+/* Check that both tables agree. Walks all entries. */
 bool tide_mappings_is_valid(const tide_mappings *mappings);
 
 /* ARGUMENT unless `bytes` is a positive multiple of the chunk size; STATE when there are too many ranges. */

@@ -1,5 +1,5 @@
-/* The CUDA module, libtidepool_cuda.so. The library finds and opens it at run time, so that one build runs
- * with and without a driver, a toolkit or a GPU.
+/* The CUDA module, libtidepool_cuda.so, has all code that needs CUDA. The library finds and opens it at run
+ * time, so that one build runs with and without a driver, a toolkit or a GPU.
  *
  *   this process (library or program)                    libtidepool_cuda.so
  *   tide_module_cuda() ── dlopen, "tide_cuda_module" ──> tide_module {gpus, devices, kernels}

@@ -1,4 +1,3 @@
-/* Reads files with open, read and close. See the header. */
 #include "offload/system_text.h"
 
 #include <fcntl.h>

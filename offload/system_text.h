@@ -13,8 +13,8 @@ enum { TIDE_SYSTEM_TEXT_BYTES = 8192, TIDE_SYSTEM_PIECE_BYTES = 512 };
 /* Read the beginning of a file, as a C string. False: the file can't be read or is empty. */
 bool tide_system_text_read(const char *path, char text[TIDE_SYSTEM_TEXT_BYTES]);
 
-/* Reads the lines of a file with one piece of it in memory at a time, since a caller's thread may have a
- * stack of only 64 KiB. */
+/* Reads the lines of a file, one piece of the file at a time, since the caller's thread may have a stack of
+ * only 64 KiB. */
 typedef struct tide_system_lines {
     int descriptor;
     size_t at, filled; /* within `piece` */

@@ -45,7 +45,7 @@ uint64_t tide_topology_available_bytes(void)
     return machine < groups ? machine : groups;
 }
 
-/* Present memory of all zones, in bytes; 0: the system does not say. */
+/* The memory present in all zones of /proc/zoneinfo, in bytes; 0: the system does not say. */
 static uint64_t present_bytes(const char *root)
 {
     char path[PATH_MAX], line[256];

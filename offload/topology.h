@@ -1,5 +1,5 @@
-/* The machine: the facts that `tidepool info` prints, and functions that place memory and threads on the
- * nearest NUMA node or on the node of a GPU.
+/* Reads facts about the machine (for `tidepool info`), and places memory and threads on the nearest NUMA node
+ * or on the node of a GPU.
  *
  * The facts come from /proc and /sys; hwloc (if built in) counts cores and binds. On a machine with one node
  * there is nothing to place, so hwloc is not even loaded, and opening a device stays cheap.
@@ -61,8 +61,8 @@ enum { TIDE_NODE_NEAREST = -1 };
  * when that is full. False if it could not be done, which costs only speed. True, with nothing done, on a
  * machine with one node. */
 bool tide_topology_bind_memory(void *address, uint64_t bytes, int32_t node);
-/* Restrict the calling thread to those of its processors that belong to the node; so also threads that it
- * makes from now on, those of an OpenMP team among them unless OMP_PROC_BIND places these. Returns as
+/* Restrict the calling thread to those of its processors that belong to the node. This also restricts threads
+ * that it makes later, and an OpenMP team unless OMP_PROC_BIND places that. Returns as
  * tide_topology_bind_memory. */
 bool tide_topology_bind_thread(int32_t node);
 

@@ -1,4 +1,3 @@
-/* Rings of CUDA events, and the times between the events. See the header. */
 #include "offload/cuda/cuda_clock.h"
 
 #include "base/clock.h"
@@ -34,7 +33,7 @@ bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence)
     return atomic_load(&clock->harvested) >= sequence;
 }
 
-/* One place always stays free: it keeps the entry from whose end the oldest entry is measured. */
+/* One place is never reused: that of the last harvested entry, from whose end the next one is measured. */
 static bool is_full(const tide_cuda_clock *clock)
 {
     return tide_cuda_clock_pending(clock) >= TIDE_CUDA_RING_ENTRIES - 1;
@@ -76,7 +75,7 @@ static tide_status events_create(tide_cuda_clock *clock)
     return status;
 }
 
-/* Record the event of entry 0 and wait for it: the other entries' times are measured from its time. */
+/* Record the event of entry 0 and wait for it: all other times are measured from its time. */
 static tide_status first_time_take(tide_cuda_clock *clock)
 {
     const cudaEvent_t first = clock->ring[0].done;
@@ -183,7 +182,7 @@ static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
     return sequence;
 }
 
-/* When an entry ended, by the host's clock: not before the entry ahead of it ended, and not after
+/* When an entry ended, on the host's clock: not before the end of the entry before it, and not after
  * `now_ns`. */
 static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms,
                        uint64_t now_ns)
@@ -196,7 +195,8 @@ static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entr
     return tide_max_u64(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
 }
 
-/* The next run, up to entry `last`, has passed: count it, report it to the observer, and free its entries. */
+/* Harvest the next run, which ends with entry `last` and has passed: count it, report it to the observer, and
+ * free its entries. */
 static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
 {
     const uint64_t first = atomic_load(&clock->harvested) + 1;
@@ -252,7 +252,7 @@ static tide_status harvest_locked(tide_cuda_clock *clock, uint64_t *events)
     return status;
 }
 
-/* --- the rest: any thread --- */
+/* --- for any thread --- */
 
 tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events)
 {
@@ -264,8 +264,8 @@ tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events)
     return status;
 }
 
-/* Harvest now and then while commands are entered, so that a caller far ahead of the GPU seldom finds the
- * ring full. */
+/* Is it time to harvest while commands are entered? Often enough that a caller far ahead of the GPU seldom
+ * finds the ring full. */
 static bool is_time_to_look(const tide_cuda_clock *clock)
 {
     return atomic_load(&clock->enqueued) % HARVEST_EVERY == 0 || is_full(clock);

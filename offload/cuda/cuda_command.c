@@ -197,7 +197,7 @@ static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
     return tide_cuda_clock_passed(&device->streams[moment.stream].clock, moment.sequence);
 }
 
-/* Take the moment behind all commands that are enqueued on the stream now. */
+/* Record the moment after the last command that is enqueued on the stream so far. */
 static tide_status moment_take(tide_cuda_device *device, tide_stream_point *moment)
 {
     if (moment->stream == TIDE_STREAM_HOST) {
@@ -222,7 +222,7 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
     status = moment_take(cuda, &moment);
     if (status != TIDE_OK)
         return status;
-    const bool passed = has_passed(cuda, moment); /* if so, no harvest will ring for this event */
+    const bool passed = has_passed(cuda, moment); /* if so, no later harvest rings for this event */
     tide_cuda_state_lock(cuda);
     status = tide_event_check(event, cuda->account.event_count);
     if (status == TIDE_OK) {
@@ -253,7 +253,7 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
 }
 
 /* Make the stream wait until the moment has passed. The wait is an entry of its own in the clock, since it
- * takes time. */
+ * may take time. */
 static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment,
                         tide_wait_site site, uint64_t id)
 {

@@ -7,9 +7,9 @@
  *
  *      map, unmap          -> cuMemMap, cuMemUnmap of the slots' handles
  *
- * This device is thin on purpose. The same code as on the other devices checks which calls are allowed
- * (account.h). Its moments, a stream and a sequence (cuda_clock.h), are those of the host device, on which
- * tests prove the order of streams.
+ * This device has little code of its own, on purpose: account.h checks calls as on the other devices, and
+ * moments (a stream and a sequence, cuda_clock.h) work as on the host device, where tests check the order of
+ * streams.
  *
  * The files and the locks: see cuda_inside.h.
  */
@@ -38,15 +38,14 @@ static tide_status cuda_host_touch(tide_device *device, const tide_work *work)
     return tide_work_check(work);
 }
 
-/* Ignores `describe`, which is for a fault handler to call before it ends the process. There is no such
- * handler: a GPU's faults come as statuses. */
+/* Ignores `describe`, since there is no fault handler that would call it: a GPU's faults come as statuses. */
 static void cuda_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
     (void)device, (void)describe, (void)context;
 }
 
-/* Returns only a failure that the device knows of. A query of each stream would cost time in every op of the
- * caller's, and threads that enqueue, query or park look often enough. */
+/* Returns the failure that the device knows of, without a query of the streams: that would cost time in every
+ * op, and calls that enqueue, query or park query often enough. */
 static tide_status cuda_failure(tide_device *device)
 {
     return tide_cuda_failure(tide_cuda_device_of(device));
@@ -70,8 +69,8 @@ static void stream_close(tide_cuda_stream *stream)
     pthread_mutex_destroy(&stream->lock);
 }
 
-/* Create a stream. Updates run at the lowest priority, so that they use what other kernels leave free: those
- * belong to ops or zero chunks that an op waits for. Copies have no priority. */
+/* Create a stream. The update stream has the lowest priority, so that its kernels use what other kernels
+ * leave free: ops wait for the others. Priorities do not affect copies. */
 static tide_status stream_create(tide_cuda_stream *stream, tide_stream role)
 {
     int least = 0, greatest = 0;

@@ -10,10 +10,10 @@
  * the host device (hazard_check, guard, fault_handler, link throttle, delays). */
 tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
 
-/* How many threads the team of the host executor gets on a machine with so many processors: `asked`, or if
- * that is 0 all but two, at least one. Two are kept free because the caller's thread and the engine's have to
- * answer a GPU within microseconds, while Adam's team never sleeps as long as there are updates. The number
- * of threads never changes the results by a single bit. */
+/* How many threads the host executor's team gets on a machine with `processors` processors: `asked` or, if
+ * that is 0, all but two, but at least one. Two are kept free because the caller's thread and the engine's
+ * have to answer a GPU within microseconds, while Adam's team never sleeps as long as there are updates. The
+ * number of threads never changes the results by a single bit. */
 uint32_t tide_cuda_executor_threads(uint32_t asked, uint32_t processors);
 
 #endif

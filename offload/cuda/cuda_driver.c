@@ -1,4 +1,3 @@
-/* Finds the driver's entry points by name, and turns errors into statuses. See the header. */
 #include "offload/cuda/cuda_driver.h"
 
 #include <string.h>
@@ -65,8 +64,8 @@ tide_status tide_cuda_driver_check(const tide_cuda_driver *driver, CUresult erro
                      what, driver_error_name(driver, error));
 }
 
-/* Add the failure of an undoing call to the message, but only the first: it names what went wrong, and the
- * others mostly follow from it. */
+/* Add the failure of an undoing call to the message, but only the first such failure, since later ones mostly
+ * follow from it. */
 static void remark(const char *what, const char *error_name)
 {
     static const char mark[] = " (then, undoing it, ";

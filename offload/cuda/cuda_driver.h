@@ -1,4 +1,4 @@
-/* CUDA's runtime and driver behind one way of reporting errors.
+/* Calls of CUDA's runtime and driver, with their errors turned into statuses.
  *
  * The module links the runtime. Of the driver this code needs only the calls that manage virtual memory, and
  * looks them up by name at run time. So it loads without libcuda, and can report that a machine has no
@@ -9,9 +9,8 @@
  *   tide_cuda_check, tide_cuda_driver_check   turn a failure into a status and a message that names the call
  *                                             and CUDA's error
  *   tide_cuda_is_pending                      for queries, where "not ready" is an answer and no failure
- *   tide_cuda_undo, tide_cuda_driver_undo     for undoing after a failure, when a second failure changes
- *                                             nothing any more: add it to the message that the caller will
- *                                             read
+ *   tide_cuda_undo, tide_cuda_driver_undo     for calls that undo after a failure: add a second failure to
+ *                                             the message that the caller will read
  *
  * A runtime call that fails, or answers "not ready", also becomes the thread's last error, and the thread's
  * next kernel launch would report it. All of these functions clear it.

@@ -1,7 +1,7 @@
-/* The inside of the CUDA device: its one structure, and the operations that its files implement for the table
+/* The internals of the CUDA device: its structure, and the operations that its files implement for the table
  * in cuda_device.c. Only files of offload/ include this.
  *
- *   account.c       memory made at start and the place of each slot, as on every device; calls
+ *   account.c       the account of memory and mappings, shared by all devices; calls
  *   cuda_setup.c      slots, ranges, region, buffers, mappings
  *   cuda_command.c  launches, copies, events
  *   cuda_state.c    sleep, failure, counters
@@ -12,8 +12,8 @@
  * executor).
  *
  * Locks, in this order: the account's (the memory lock); a stream's; that of a clock or of the executor;
- * `state_lock`. The observer is called under a clock's lock. Memory made at start is read without a lock
- * later, since device.h allows making it only at start.
+ * `state_lock`. The observer is called under a clock's lock. Memory is made only at start (device.h), so
+ * later it is read without a lock.
  */
 #ifndef TIDE_OFFLOAD_CUDA_INSIDE_H
 #define TIDE_OFFLOAD_CUDA_INSIDE_H
@@ -33,7 +33,7 @@ typedef struct tide_cuda_stream {
     pthread_mutex_t lock;
     cudaStream_t stream;
     tide_cuda_clock clock;
-    bool failed; /* an enqueuing call failed since the last recovery, and a part of its launch may run */
+    bool failed; /* a launch failed since the last recovery; a part of it may have been enqueued */
 } tide_cuda_stream;
 
 typedef struct tide_cuda_device {
@@ -42,7 +42,7 @@ typedef struct tide_cuda_device {
     uint32_t ordinal;
     char name[112];   /* "GPU 0 (NVIDIA H200)" */
     int32_t node;     /* the GPU's NUMA node (topology.h) */
-    uint32_t threads; /* threads that make memory at start, when nothing else runs */
+    uint32_t threads; /* how many threads make memory at start */
     tide_cuda_driver driver;
 
     tide_cuda_memory memory;     /* the DEVICE tier; [memory lock] for changes */
@@ -56,12 +56,12 @@ typedef struct tide_cuda_device {
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
     uint64_t ringing;  /* the value of `doorbell` at the last ring */
-    /* threads parked for events while no stream has a pending one; recording an event wakes them */
+    /* how many threads are parked for events while none is pending; recording an event wakes them */
     uint32_t asleep;
     tide_status failure;
     char failure_message[TIDE_CUDA_MESSAGE_BYTES];
-    bool place_lost;     /* a chunk's place could not be restored, so the device can't recover */
-    _Atomic bool broken; /* a CUDA call failed, so the device does not query its streams until recovery */
+    bool place_lost;     /* it is unknown what is mapped at a chunk's address: the device can't recover */
+    _Atomic bool broken; /* a CUDA call failed; no stream is queried until recovery */
     uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
@@ -87,13 +87,12 @@ tide_status tide_cuda_failure(tide_cuda_device *device);
 void tide_cuda_events_completed(tide_cuda_device *device, uint64_t count);
 /* Call after an event was recorded: wakes the threads counted in `asleep`. The state lock is held. */
 void tide_cuda_event_recorded(tide_cuda_device *device);
-/* Harvest what has passed on a stream, or on all, and ring the doorbell for the events among it. A failure
- * breaks the device. Does nothing on a broken device. */
+/* Harvest the clock of a stream, or of all streams, and ring the doorbell if recorded moments have passed. A
+ * failure breaks the device. Does nothing on a broken device. */
 void tide_cuda_look(tide_cuda_device *device, tide_stream stream);
 void tide_cuda_look_at_all(tide_cuda_device *device);
 
-/* Record an event behind the run at the end of the stream's clock, if there is one. The stream's lock is
- * held. */
+/* Mark the last run in the stream's clock (tide_cuda_clock_mark). With the stream's lock. */
 tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream);
 
 uint64_t tide_cuda_doorbell(tide_device *device);
@@ -115,7 +114,7 @@ void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
 tide_status tide_cuda_place_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *place);
 void tide_cuda_place_lost(tide_device *device, tide_status status);
-/* Free everything that these functions made. No command runs. */
+/* Free everything that these functions made. No command may be running. */
 void tide_cuda_setup_undo(tide_cuda_device *device);
 
 /* --- cuda_command.c --- */

@@ -1,4 +1,3 @@
-/* Several threads register and unregister the pieces of an extent. See the header. */
 #include "offload/cuda/cuda_pinned.h"
 
 #include "base/align.h"
@@ -87,7 +86,8 @@ static uint64_t piece_bytes(const tide_cuda_pinned *slots, uint32_t piece)
     return (left < slots->slots_per_piece ? left : slots->slots_per_piece) * slots->chunk_bytes;
 }
 
-/* Choose one piece for each thread, but keep its size within the bounds and at least one slot. */
+/* The slots of a piece: as many as give each thread one piece, but within the limits of a piece's size, and
+ * at least one. */
 static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t threads)
 {
     const uint64_t most = PIECE_MAX_BYTES / chunk_bytes;
@@ -190,7 +190,7 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     return status;
 }
 
-/* Keep the first failure, and end all threads' waits for memory. */
+/* Store the first failure, and stop all threads that wait for memory. */
 static void work_fail(pinning_work *work, tide_status status)
 {
     pthread_mutex_lock(&work->lock);

@@ -94,7 +94,7 @@ tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *plac
     return status == TIDE_OK ? tide_cuda_memory_unmap(&cuda->memory, slot, place) : status;
 }
 
-/* A place is neither mapped nor free, so an access there could find anything: the device fails. */
+/* Makes the device fail for good: it is unknown what is mapped at a place. */
 void tide_cuda_place_lost(tide_device *device, tide_status status)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);

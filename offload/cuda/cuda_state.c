@@ -1,4 +1,4 @@
-/* The state of a CUDA device: its failure, passed moments, sleeping threads and counters.
+/* The failure, the sleep of threads and the counters of a CUDA device.
  *
  * Sleeping. The engine's sleep has to end when an event completes, and CUDA offers two ways to learn of that.
  * cudaLaunchHostFunc calls a function in stream order, but the stream's later commands wait until the
@@ -143,7 +143,7 @@ void tide_cuda_look_at_all(tide_cuda_device *device)
         tide_cuda_look(device, (tide_stream)i);
 }
 
-/* Has a stream an event pending that a query may find passed? */
+/* Is on any stream a CUDA event pending whose query may find that it has passed? */
 static bool something_to_look_at(const tide_cuda_device *device)
 {
     for (int i = 0; i < TIDE_CUDA_STREAMS; i++)
@@ -178,7 +178,7 @@ static void sleep_for(tide_cuda_device *device, uint64_t ns)
 {
     const struct timespec until = after_ns(ns);
     (void)pthread_cond_timedwait(&device->rung, &device->state_lock,
-                                 &until); /* whether it was rung or not, the caller looks */
+                                 &until); /* the caller checks whether it was rung */
 }
 
 /* Sleep between two polls for events; the state lock is held, and released during the sleep. If nothing is on
@@ -243,8 +243,8 @@ void tide_cuda_synchronize(tide_device *device)
     tide_host_executor_drain(&cuda->executor);
 }
 
-/* Check that every stream answers and is idle. An error that a stream returns again after it was reported
- * means that the context is dead. */
+/* Query every stream: each must answer and be idle. If a stream returns an error again that was reported
+ * before, the CUDA context is dead. */
 static tide_status streams_ask(tide_cuda_device *device)
 {
     tide_status status = tide_cuda_use(device->ordinal);

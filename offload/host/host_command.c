@@ -334,8 +334,8 @@ tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wai
     tide_host_streams_lock(&host->streams);
     status = host_wait_begin(host, event, site, &actor);
     if (status == TIDE_OK && site != host->options.checks.skip_wait_site) {
-        /* Tell the checker first: while this thread waits without the lock, another one may record the event
-         * anew. */
+        /* Tell the checker first, since another thread may record the event again while this one waits
+         * without the lock. */
         if (host->hazard != NULL)
             tide_hazard_host_wait(host->hazard, actor, event);
         tide_host_streams_wait(&host->streams, host->account.events[event - 1]);

@@ -7,10 +7,10 @@
  *
  *      map, unmap             -> memfd pages beneath fixed addresses
  *
- * It behaves as a GPU and promises no more: commands return when they are enqueued, only events order
- * streams, a use of an unmapped chunk faults. It also has tools to find mistakes without a GPU: the hazard
- * checker (hazard.h), a link as slow as PCIe (host_link.h), random delays of every stream, guards, injected
- * faults.
+ * It behaves like a GPU and gives no stronger guarantees: calls return when their command is enqueued, only
+ * events order streams, a use of an unmapped chunk faults. In addition it has tools to find mistakes without
+ * a GPU: the hazard checker (hazard.h), a link as slow as PCIe (host_link.h), random delays of every stream,
+ * guards, injected faults.
  *
  * The files and the locks: see host_device.h.
  */
@@ -61,8 +61,8 @@ static void host_synchronize(tide_device *device)
     tide_host_device *host = tide_host_device_of(device);
     tide_hazard_actor actor;
     tide_host_streams_lock(&host->streams);
-    /* If the checker has no actor left for this thread, the call does not order it; the thread's next checked
-     * call fails with that message. */
+    /* If the checker can't add an actor for this thread, this is not recorded; the thread's next checked call
+     * fails with the reason. */
     if (host->hazard != NULL && tide_hazard_host_find(host->hazard, tide_thread_number(), &actor) == TIDE_OK)
         tide_hazard_host_wait_all(host->hazard, actor);
     tide_host_streams_drain(&host->streams);
@@ -136,7 +136,7 @@ static void host_statistics(tide_device *device, tide_device_statistics *statist
     tide_host_streams_unlock(&host->streams);
 }
 
-/* --- what lies at an address, for the fault handler --- */
+/* --- descriptions of addresses, for the fault handler --- */
 
 static void host_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
@@ -146,8 +146,8 @@ static void host_set_describe(tide_device *device, tide_device_describe describe
     atomic_store(&host->describe, describe);
 }
 
-/* Write what the device knows of an address: the range, the chunk's place in it, and whether a slot is mapped
- * there. Takes no lock, since the process is ending. */
+/* Write what the device knows of an address in a reserved range: which range and chunk, and whether a slot is
+ * mapped there. Takes no lock, since the process is ending. */
 static bool place_describe(const tide_host_device *device, const void *address, char *text, size_t text_bytes)
 {
     uint64_t chunk_bytes = device->options.chunk_bytes;

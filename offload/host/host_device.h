@@ -1,15 +1,15 @@
-/* The inside of the host device: its one structure, and the operations that its files implement for the table
+/* The internals of the host device: its structure, and the operations that its files implement for the table
  * in host_device.c. Only files of offload/ include this.
  *
- *   account.c        memory made at start and the place of each slot, as on every device; calls
+ *   account.c        the account of memory and mappings, shared by all devices; calls
  *   host_setup.c       slots, ranges, region, buffers
  *   host_residency.c   map, unmap; remap and guard
  *   host_command.c   launches, copies, events, sleep
  *   host_device.c    open, close, failure, counters
  *
  * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its lock.
- * Memory made at start (addresses of slots, the region) is read without a lock later, since device.h allows
- * making it only at start.
+ * Memory (addresses of slots, the region) is made only at start (device.h), so later it is read without a
+ * lock.
  */
 #ifndef TIDE_OFFLOAD_HOST_DEVICE_H
 #define TIDE_OFFLOAD_HOST_DEVICE_H
@@ -32,10 +32,10 @@ typedef struct tide_host_device {
     tide_host_slots host_slots; /* [memory lock] for changes */
     tide_host_arena *arena;     /* [memory lock] */
 
-    tide_host_streams streams; /* their lock guards the streams, `hazard`, `place_lost` and `statistics` */
+    tide_host_streams streams; /* their lock also guards the next three fields */
     tide_hazard *hazard;       /* NULL: off */
-    bool place_lost;           /* a chunk's place could not be restored, so the device can't recover */
-    tide_device_statistics statistics; /* the counters that this struct keeps; the streams keep the others */
+    bool place_lost;           /* it is unknown what is mapped at a chunk's place: the device can't recover */
+    tide_device_statistics statistics; /* all counters except those that the streams keep */
 
     _Atomic(tide_device_describe) describe; /* atomic, since the fault handler reads it */
     _Atomic(void *) describe_context;
@@ -79,16 +79,15 @@ tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_
 tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 tide_status tide_host_touch(tide_device *device, const tide_work *work);
-/* Enqueue a command of the device's own (a guard), which fault injection does not count and the checker does
- * not check. */
+/* Enqueue a command of the device itself (a guard), without fault injection and without hazard checks. */
 tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
                                        uint32_t tag, tide_kernel fn, const void *arguments,
                                        size_t argument_bytes);
-/* The address at which copies access a slot: its chunk's place while it is mapped there (unless options.checks.guard
- * is set), otherwise its own. Takes the memory lock. */
+/* The address at which copies access a slot: its chunk's place while it is mapped there (unless
+ * options.checks.guard is set), otherwise its own. Takes the memory lock. */
 void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
-/* Check accesses by the calling thread; a hazard makes the device fail. Checks nothing once the device has
- * failed, since the caller then only cleans up. The streams' lock is held. */
+/* Check accesses by the calling thread for hazards; a hazard makes the device fail. Checks nothing after the
+ * device has failed, since the caller then only cleans up. With the streams' lock. */
 tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
 /* Check, like tide_host_check_touch, that the calling thread may unmap a slot. */
 tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot);

@@ -14,8 +14,8 @@
 
 enum { CLIENTS_MAX = 16, TEXT_BYTES = 512, LINE_BYTES = 640, SIGNAL_COUNT = 2 };
 
-/* Registration writes the context last and clears it first, so the handler, which reads the context first,
- * sees a whole client or none. */
+/* Registration writes the context last, unregistration clears it first, and the handler reads it first: so
+ * the handler sees a complete client or none. */
 typedef struct client {
     _Atomic(tide_host_fault_locate) locate;
     _Atomic(void *) context;

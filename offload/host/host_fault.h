@@ -1,8 +1,9 @@
-/* Reports faults (SIGSEGV, SIGBUS) at addresses of a host device: one line says what lies at the address,
- * then the process ends as it would have anyway. A fault at any other address is passed on without a message.
+/* Reports faults (SIGSEGV, SIGBUS) at addresses of a host device: prints a line that says what is at the
+ * address, then lets the process end as it would without this handler. A fault at any other address is passed
+ * on without a message.
  *
- * The process has one handler, installed with the first device that wants it and removed with the last. It
- * then calls the handler that was installed before it.
+ * The process has one such handler, installed for the first device that wants it and removed with the last.
+ * It ends with a call of the handler that was installed before.
  */
 #ifndef TIDE_OFFLOAD_HOST_FAULT_H
 #define TIDE_OFFLOAD_HOST_FAULT_H

@@ -1,6 +1,6 @@
 /* Maps slots at chunks' places and unmaps them, for the account (account.h), and guards places. The memory
- * lock is held during the system's calls: only the engine maps, and other code that takes the lock, such as a
- * guard command, must not touch the same place meanwhile.
+ * lock is held during the system calls: other code that takes it, such as a guard command, must not touch the
+ * place meanwhile. This delays few, since only the engine maps.
  */
 #include "offload/host/host_device.h"
 
@@ -14,8 +14,8 @@ static tide_status check_unmap(tide_host_device *device, uint32_t slot)
     return status;
 }
 
-/* If a place could not be restored, any mmap of the process may take its addresses: the device is
- * unusable. */
+/* Makes the device fail for good: a place could not be restored, so any mmap of the process may take its
+ * addresses. */
 void tide_host_place_lost(tide_device *device, tide_status status)
 {
     tide_host_device *host = tide_host_device_of(device);
@@ -37,8 +37,8 @@ tide_status tide_host_place_unmap(tide_device *device, uint32_t slot, void *plac
     return status == TIDE_OK ? tide_host_memory_unmap(&host->memory, slot, place) : status;
 }
 
-/* The tables hold one place for each slot: take the slot out first, and enter it again in the end where it
- * then is. */
+/* The mappings hold only one place per slot: take the slot out first, and at the end enter it where it is
+ * then. */
 static tide_status remap_locked(tide_host_device *device, uint32_t slot, void *from, void *to)
 {
     tide_account *account = &device->account;
@@ -82,13 +82,13 @@ tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void
 typedef struct guard_arguments {
     tide_host_device *device;
     void *place;
-    uint64_t serial; /* of the mapping that the guard was enqueued for */
+    uint64_t serial; /* of the mapping for which the guard was enqueued */
     uint32_t slot;
     bool accessible;
 } guard_arguments;
 
-/* Runs on the stream's thread. If the mapping is gone by now, the place may hold another chunk: then change
- * nothing. */
+/* Runs on the stream's thread. Does nothing if the mapping has been replaced since, as another chunk may be
+ * mapped there. */
 static tide_status guard_run(void *stream, const void *arguments)
 {
     (void)stream;

@@ -1,5 +1,5 @@
-/* Rings, moments and the streams' threads: see the header. A command stays in the ring while its thread runs
- * it without the lock; no other thread writes to its place until `completed` has passed it.
+/* A stream's thread runs a command without the lock while the command is still in the ring; no other thread
+ * reuses its place until `completed` has reached it.
  */
 #include "offload/host/host_stream.h"
 
@@ -229,7 +229,7 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
     }
 }
 
-/* Hold the stream until the awaited moment has passed. The lock is held at call and return. */
+/* Block the stream's thread until the awaited moment has passed. The lock is held at call and return. */
 static void wait_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
@@ -275,9 +275,9 @@ static void command_do(tide_host_stream *stream)
     complete(stream, command);
 }
 
-/* Does the stream's thread belong on the node of the host slots? Those of copies and of the host executor do,
- * with the threads that their functions make, since they work on host slots. The compute, update and
- * collective streams stand for a device of their own and may use the whole machine. */
+/* Should the stream's thread, with the threads that its functions make, be bound to the NUMA node of the host
+ * slots? Copies and the host executor work on host slots, so these streams should. The compute, update and
+ * collective streams emulate a device and may use the whole machine. */
 static bool works_on_host_memory(tide_stream role)
 {
     return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;

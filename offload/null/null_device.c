@@ -1,14 +1,14 @@
-/* The null device: no data, only accounting and a virtual clock. Plans and predictions run the real manager
+/* The null device has no data, only accounts and a virtual clock. Plans and predictions run the real manager
  * on it.
  *
  * Streams are queues in virtual time (null_flow.h). A command takes as long as options.kernel_time or the
- * machine's rates say, and longer while other streams slow it (options.slowdowns). Time passes in park(), to
- * the next record that passes; in event_wait() and synchronize(), to the end of the wait; and in map() and
- * unmap(), by the time that they take, since they keep the engine busy.
+ * simulated machine's speeds say, and longer while other streams slow it down (options.slowdowns). Time
+ * passes in park(), to the next record that passes; in event_wait() and synchronize(), to the end of the
+ * wait; and in map() and unmap(), by the time that they take, since they keep the engine busy.
  *
  * Budgets, and checks of misuse with their messages, are those of the host device (device.c, mappings.c).
- * Kernels are not called. Addresses are made up, where no user memory can be, so that an access faults. A
- * schedule takes the same times on every run.
+ * Kernels are not called. Addresses are invented, where no user memory can be, so that an access faults. The
+ * same calls take the same virtual times in every run.
  */
 #include "offload/null/null_device.h"
 

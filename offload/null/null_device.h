@@ -1,4 +1,4 @@
-/* The inside of the null device, shared by its files: null_memory.c makes up addresses and keeps accounts,
+/* The internals of the null device, for its files: null_memory.c makes up addresses and keeps accounts,
  * null_time.c runs commands and events on the virtual clock, null_device.c opens, closes and counts. */
 #ifndef TIDE_OFFLOAD_NULL_DEVICE_H
 #define TIDE_OFFLOAD_NULL_DEVICE_H

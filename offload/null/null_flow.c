@@ -1,5 +1,5 @@
-/* See null_flow.h. Between the ends of two commands no command's slowdown changes, so time moves from end to
- * end, however many streams there are. */
+/* Between the ends of two commands no stream's slowdown changes, so time is moved from one end of a command
+ * to the next. */
 #include "offload/null/null_flow.h"
 
 #include "base/array.h"
@@ -90,7 +90,7 @@ static bool may_pass(const tide_null_flow *flow, const tide_null_entry *head)
     return head->told.is_wait ? tide_null_flow_passed(flow, head->until) : head->left_ns <= 0;
 }
 
-/* Let the stream's head pass. The observer does not hear of a wait that took no time. */
+/* Let the stream's head pass, and tell the observer, except of a wait that took no time. */
 static void pass(tide_null_flow *flow, tide_stream stream)
 {
     tide_null_queue *queue = &flow->queues[stream];
@@ -110,7 +110,7 @@ static void pass(tide_null_flow *flow, tide_stream stream)
         tell(flow, &head->told);
 }
 
-/* Let the stream's head begin, and pass if it can. True if it has passed. */
+/* Begin the stream's head, and let it pass if it can. True if it has passed. */
 static bool head_settle(tide_null_flow *flow, tide_stream stream)
 {
     tide_null_queue *queue = &flow->queues[stream];
@@ -242,7 +242,7 @@ static double whole_up(double x)
     return whole < x ? whole + 1 : whole;
 }
 
-/* The time `by_ns` later, at most UINT64_MAX. At that time, the end of time, every command ends. */
+/* The time `by_ns` later, at most UINT64_MAX, at which every command counts as ended. */
 static uint64_t later(uint64_t now_ns, double by_ns)
 {
     return by_ns < (double)(UINT64_MAX - now_ns) ? now_ns + (uint64_t)by_ns : UINT64_MAX;

@@ -1,4 +1,4 @@
-/* The null device's memory: made-up addresses for its account (account.h). See null_device.c. */
+/* Invents the addresses of the null device's memory, for its account (account.h). */
 #include "offload/null/null_device.h"
 
 #include "base/align.h"

@@ -1,4 +1,4 @@
-/* The null device's time: commands, events and sleep on the virtual clock. See null_device.c. */
+/* Commands, events and waits of the null device on its virtual clock. */
 #include "offload/null/null_device.h"
 
 #include "base/minmax.h"
@@ -9,7 +9,7 @@
 
 /* --- commands --- */
 
-/* How long `amount` takes at a rate; a rate of 0 sets no limit. Any finite amount and rate give a
+/* How long `amount` takes at a speed; 0 if the speed is 0. Limited, so that any finite values give a
  * duration. */
 static uint64_t duration_ns(double amount, double per_second)
 {
@@ -17,8 +17,8 @@ static uint64_t duration_ns(double amount, double per_second)
     return ns < (double)INT64_MAX ? (uint64_t)ns : INT64_MAX;
 }
 
-/* How long a kernel takes: as options.kernel_time says if it knows; else by the rates, on the device by
- * arithmetic or memory, whichever takes longer, on the host by memory. */
+/* How long a kernel takes: options.kernel_time says it or, if it does not know, the machine's speeds: on the
+ * device the longer of arithmetic and memory traffic, on the host memory traffic. */
 static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, const tide_work *work,
                           tide_kernel fn, const void *arguments)
 {
