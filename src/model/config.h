@@ -12,7 +12,7 @@ typedef struct tide_family tide_family;
 
 /* How the frequencies of rotary positions are computed from theta (rope.h has the formulas). */
 typedef enum tide_rope_kind {
-    TIDE_ROPE_DEFAULT = 0, /* "default" */
+    TIDE_ROPE_DEFAULT = 0, /* no scaling: "default" in config.json */
     TIDE_ROPE_LINEAR,
     TIDE_ROPE_LLAMA3,
     TIDE_ROPE_YARN,
@@ -24,7 +24,7 @@ typedef struct tide_rope {
     /* 1 or more, so that no frequency is above 1; 0: the family has no rotary positions */
     double theta;
     tide_rope_kind kind;
-    double factor;                  /* of all kinds but PLAIN; 1 or more */
+    double factor;                  /* of all kinds but DEFAULT; 1 or more */
     double low_factor, high_factor; /* LLAMA3 */
     double original_context;        /* LLAMA3, YARN */
     double attention_factor;        /* YARN: multiplies cosine and sine */
@@ -51,17 +51,17 @@ typedef struct tide_model_config {
     tide_rope rope;
 
     /* Only a config.json sets the rest; in presets it is 0. */
-    /* how many positions the attention of some layer sees; 0: all. tidepool runs only sequences that fit into
-     * this window */
+    /* if some layers have a sliding window: how many positions a query sees there, its own included; 0:
+     * none has. tidepool runs only sequences that fit into the window */
     uint32_t window;
-    /* config.json has no field for `context`, which therefore is transformers' default */
+    /* config.json does not have the field for `context`, so transformers' default applies */
     bool context_assumed;
     /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
     uint32_t padding_row;
-    /* config.json's rates, which tidepool does not apply */
+    /* config.json's dropout rates; tidepool drops nothing out */
     double attention_dropout, residual_dropout, embedding_dropout;
-    /* the code that opens the weights sets this: names in their files have the family's optional_prefix where
-     * names in `roles` lack it, or lack it where those have it */
+    /* set by the code that opens the weights: names in the weights' files have the family's
+     * optional_prefix although those in `roles` lack it, or lack it although those in `roles` have it */
     bool names_otherwise;
 } tide_model_config;
 
@@ -80,12 +80,13 @@ TIDE_NODISCARD tide_status tide_model_config_open(const char *model, tide_model_
 TIDE_NODISCARD tide_status tide_model_config_parse(const char *text, size_t bytes, const char *label,
                                                    tide_model_config *config);
 
-/* The name of the preset that has this shape and vocabulary; NULL: there is none. */
+/* The name of the preset with the same shape and vocabulary; NULL: no preset has them. */
 const char *tide_model_shape_name(const tide_model_config *config);
 
 bool tide_model_is_preset(const char *name);
 
-/* Is `model`, which is no preset, a folder? False if nothing is there. IO: the system does not say. */
+/* Is `model`, which is no preset, a folder? False if the path does not exist. IO: the path can't be
+ * examined. */
 TIDE_NODISCARD tide_status tide_model_is_folder(const char *model, bool *is_folder);
 
 /* The n-th preset's name, NULL past the last. */

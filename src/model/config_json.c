@@ -49,7 +49,7 @@ static tide_status read_size_field(const json_t *root, const char *label, const 
                          field->key, field->most);
     uint32_t legacy = 0;
     if (!item && !legacy_item && json_object_get(root, field->key) != NULL)
-        *value = 0; /* null: it is derived from other fields */
+        *value = 0; /* null: other fields decide the size */
     tide_status status = item ? read_size(item, field->key, label, field->most, value) : TIDE_OK;
     if (status == TIDE_OK && legacy_item)
         status = read_size(legacy_item, field->legacy_key, label, field->most, &legacy);
@@ -101,9 +101,9 @@ static tide_status read_rate(const json_t *item, const char *label, const tide_c
     return TIDE_OK;
 }
 
-/* A token, as torch's Embedding reads its padding_idx: a negative one counts from the vocabulary's end (old
- * files have -1). A token outside the vocabulary, with which transformers can't build the model, means no
- * row. */
+/* A token, as torch's Embedding reads its padding_idx: a negative one counts from the vocabulary's end
+ * (old files have -1). A token outside the vocabulary counts as none (transformers can't build such a
+ * model). */
 static tide_status read_token(const json_t *item, const char *label, const tide_config_field *field,
                               uint32_t vocabulary, uint32_t *row)
 {
@@ -187,8 +187,8 @@ static tide_status refuse_type(const json_t *type, const char *label)
                      label, tide_printable(json_string_value(type)).text, names);
 }
 
-/* Notes whether the field is absent, so that transformers' default applies. A null is refused, as in
- * transformers. */
+/* Sets config->context_assumed: the field for the context is absent, so transformers' default applies.
+ * Refuses a null, as transformers does. */
 static tide_status check_context(const json_t *root, const char *label, tide_model_config *config)
 {
     const tide_config_field *field =
@@ -316,8 +316,7 @@ json_t *tide_model_config_to_json(const tide_model_config *config, const char *d
     for (size_t i = 0; whole && i < family->field_count; i++)
         if (is_written(&family->fields[i], family))
             whole = set(root, family->fields[i].key, field_to_json(&family->fields[i], config)) &&
-                    (!family->fields[i]
-                          .legacy_key || /* older readers look for it, llama.cpp's converter among them */
+                    (!family->fields[i].legacy_key || /* for older readers, such as llama.cpp's converter */
                      set(root, family->fields[i].legacy_key, field_to_json(&family->fields[i], config)));
     if (whole && family->rotary)
         whole = tide_config_rope_write(config, root);

@@ -1,5 +1,5 @@
-/* Rotary positions in a config.json. The fields are rope_theta and rope_scaling, or rope_parameters, which
- * holds the same. */
+/* Reads and writes the rotary positions of a config.json: either the fields rope_theta and rope_scaling
+ * or, with the same content, rope_parameters. */
 #include "src/model/config_rope.h"
 
 #include "base/text.h"
@@ -101,7 +101,7 @@ static tide_status read_kind(const json_t *scaling, const char *within, const ch
     return status;
 }
 
-/* Refuses rotary positions by kinds of layers, which some families have and tidepool does not support. */
+/* Refuses rotary positions that differ by kind of layer: some families have them, tidepool does not. */
 static tide_status check_flat(const json_t *scaling, const char *within, const char *label)
 {
     const char *key;

@@ -76,7 +76,7 @@ static bool has_sliding(const json_t *types)
     return false;
 }
 
-/* Without layer_types: do some layers have the window? */
+/* Do some layers have the window by max_window_layers? Used if config.json has no layer_types. */
 static tide_status read_upper(const json_t *root, const char *label, uint32_t layers, bool *sliding)
 {
     const json_t *item = json_object_get(root, "max_window_layers");

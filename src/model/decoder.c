@@ -1,7 +1,6 @@
-/* Describes a model: params under Hugging Face's names in creation order, and activations that outlive an op as
- * ACTIVATION tensors. Sets initial values and runs the ops of a step. decoder_ops.c declares
- * what each op may access; decoder_block.c and decoder_embedding_head.c say what it computes.
- */
+/* Describes a model: params under Hugging Face's names in creation order, and activations that outlive an
+ * op as ACTIVATION tensors. Sets initial values and runs the ops of a step. decoder_ops.c declares each op's
+ * accesses; decoder_block.c and decoder_embedding_head.c have the ops' code. */
 #include "src/model/decoder_internal.h"
 
 #include "base/align.h"
@@ -12,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the kernels' threads fill in slices.
- * The random numbers are counter-based, so any thread may make any element. Each tide_param_set costs a turn
- * of the engine, so ranges are large. gpt2 started in 10.4 s with ranges of 64 Ki elements on one thread, in
- * 6.0 s with these ranges, in 3.3 s with two threads on 2 cores, and in 1.3 s since the CPU's kernels make
- * normals in vectors and both threads touch the slots. */
+/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the threads of the CPU's kernels
+ * fill in slices. The random numbers are counter-based, so any thread may make any element. Each
+ * tide_param_set waits for the pool's engine, so ranges are large. gpt2 started in 10.4 s with ranges of 64
+ * Ki elements on one thread, in 6.0 s with these ranges, in 3.3 s with two threads on 2 cores, and in 1.3 s
+ * since the CPU's kernels make normals in vectors and both threads touch the slots. */
 enum { INIT_RANGE_ELEMENTS = 1 << 20, INIT_SLICE_ELEMENTS = 1 << 14 };
 
 /* Elements of padding that one call sets to zero: gpt2's 47 rows take nine calls. */
@@ -117,7 +116,7 @@ uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool
     return lowest;
 }
 
-/* Sets where the params of each role are: model->indices and layer_params. */
+/* Sets model->indices and layer_params, which tell where the params of each role are. */
 static void place_roles(tide_decoder *model)
 {
     const tide_model_config *config = &model->options.config;
@@ -143,7 +142,8 @@ static void place_backward(tide_decoder *model, const bool *frozen)
     model->lowest_trained = tide_decoder_lowest_trained(config, frozen);
     model->trains_embedding = tide_decoder_is_trained(model, TIDE_ROLE_TOKEN_EMBEDDING, 0) ||
                               tide_decoder_is_trained(model, TIDE_ROLE_POSITION_EMBEDDING, 0);
-    for (uint32_t layer = 0; layer < config->layers; layer++) /* blocks without backward save nothing */
+    /* blocks that backward does not reach save nothing */
+    for (uint32_t layer = 0; layer < config->layers; layer++)
         model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
 }
 

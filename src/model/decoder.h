@@ -1,27 +1,27 @@
-/* A decoder-only transformer of any family (family.h): describes its params, activations and ops, and runs them
- * in order on a pool.
+/* A decoder-only transformer of any family (family.h): describes its params, activations and ops, and runs
+ * the ops in order on a pool.
  *
- * Ops, in the order in which a training step runs them:
+ * Ops, in the order in which a training step runs them (d x is the gradient of x):
  *
- *     embedding            residual 0 is written
- *     block 0 .. L-1       reads residual i, writes residual i + 1; without recompute also its activations
- *     head                 final norm, logits, loss and their gradient: residual L becomes d residual L
- *     block L-1 .. 0 backward   d residual i + 1 ends here, residual i becomes d residual i
- *     embedding backward
+ *     embedding                 writes residual 0
+ *     block 0 .. L-1            reads residual i, writes residual i + 1 and, unless recomputing, activations
+ *     head                      final norm, logits and loss; overwrites residual L with d residual L
+ *     block L-1 .. 0 backward   reads d residual i + 1 a last time, overwrites residual i with d residual i
+ *     embedding backward        reads d residual 0
  *
- * Behind them stand the forward-only ops, which save nothing for backward: evaluation blocks and head, and
- * the logits of one position for sampling. All micro-batches of a batch pass through an op while its params
+ * The forward-only ops come after these and save nothing for backward: evaluation blocks and head, and the
+ * logits of one position for sampling. All micro-batches of a batch pass through an op while its params
  * are resident.
  *
- * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if no
- * block has one; blocks below it save nothing for backward. If the token or position embedding is trained,
- * backward goes on to the embedding.
+ * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if
+ * no block has one; blocks below it save nothing for backward. If the token or position embedding is
+ * trained, backward goes on to the embedding.
  *
- * Recompute. A block either saves its activations in an ACTIVATION tensor or makes them again in the
- * workspace of its backward op, by the same kernels from the same stored residual. Both give the same bits.
+ * Recompute. A block either saves its activations in an ACTIVATION tensor or computes them again in the
+ * workspace of its backward op, by the same kernels from the same stored residual. Both give the same
+ * bits.
  *
- * The caller opens and closes the pool's steps. A failure leaves the step open; the caller must abort it.
- */
+ * The caller opens and closes the pool's steps. A failure leaves the step open; the caller must abort it. */
 #ifndef TIDE_MODEL_DECODER_H
 #define TIDE_MODEL_DECODER_H
 
@@ -40,8 +40,8 @@ typedef struct tide_decoder_options {
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
      * anyway. Read during create only */
     const bool *recompute;
-    /* [tensor_count]: is the tensor frozen? The same for all tensors of a param, and not true for all params.
-     * NULL: none is frozen. Read during create only */
+    /* [tensor_count]: is the tensor frozen? All tensors of a param have the same value, and at least one
+     * param is trained. NULL: none is frozen. Read during create only */
     const bool *frozen;
     const tide_kernels *kernels;
 } tide_decoder_options;
@@ -50,8 +50,8 @@ typedef struct tide_decoder_options {
 typedef struct tide_decoder_region {
     uint64_t inputs_offset, targets_offset; /* int32 tokens of the whole batch */
     uint64_t losses_offset;                 /* fp32, one for each row of a micro-batch */
-    uint64_t loss_sum_offset;               /* one double */
-    uint64_t logits_offset;                 /* one position's, as fp32 */
+    uint64_t loss_sum_offset;               /* the sum of the losses, one double */
+    uint64_t logits_offset;                 /* logits of one position, fp32 */
     uint64_t rope_offset;                   /* the table of rotary positions, if the family has them */
     uint64_t bytes;
 } tide_decoder_region;
@@ -73,8 +73,8 @@ void tide_decoder_destroy(tide_decoder *model);
 
 /* The model's description, which the model owns. */
 tide_description *tide_decoder_description(tide_decoder *model);
-/* Run on this pool, which was made from the description; every call below that reads or changes values or runs ops
- * needs it. The kernels are those that the pool's device runs. */
+/* Run the model on `pool`, which the caller has made from the description and whose device runs
+ * options->kernels. Calls below that read or change values or run ops need it. */
 void tide_decoder_attach(tide_decoder *model, tide_pool *pool);
 
 /* The pool's handle of the index-th param of the config. The param's elements are those of its tensors and,
@@ -99,12 +99,12 @@ bool tide_decoder_tensor_is_frozen(const tide_decoder *model, size_t tensor);
 /* Floating-point operations of all ops of a training step, recompute included. */
 double tide_decoder_step_flops(const tide_decoder *model);
 
-/* The lowest block that backward reaches if these tensors are frozen (NULL: none is): 0 also if backward goes
- * on to the embedding, `layers` if it reaches no block. */
+/* The lowest block that backward reaches if these tensors are frozen (NULL: no tensor is). 0 also if
+ * backward goes on to the embedding; `layers` if it reaches no block. */
 uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool *frozen);
 
-/* Set all params to their initial values. No step may be open. Calls `progress`, unless NULL, on the caller's
- * thread, with "initial values" and bytes of fp32. */
+/* Set all params to their initial values. No step may be open. Calls `progress`, unless NULL, on the
+ * caller's thread, with the text "initial values" and the values set so far and in all, in bytes of fp32. */
 TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed,
                                              tide_progress_callback progress, void *progress_context);
 

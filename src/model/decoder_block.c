@@ -14,10 +14,9 @@
  * x, which is no longer needed. Gradients inside the block overwrite activations that are no longer needed.
  * So backward takes no memory of its own, except where attention is wider than the MLP.
  *
- * All activations of a block lie in one piece of memory with one layout: an ACTIVATION part that lives until
- * backward, or the workspace of an op that makes them for itself. A block saves all of them (15 widths per
- * token in GPT-2) or none: there is no mode that saves some and recomputes the others.
- */
+ * All activations of a block lie in one piece of memory with one layout: an ACTIVATION part that lives
+ * until backward, or the workspace of the op that computes them. A block saves all of them (15 widths per
+ * token in GPT-2) or none: there is no mode that saves some and recomputes the others. */
 #include "src/model/decoder_internal.h"
 
 static const tide_decoder_norm norm_1 = {TIDE_ROLE_NORM_1_WEIGHT, TIDE_ROLE_NORM_1_BIAS};

@@ -49,9 +49,9 @@ struct tide_decoder {
     float loss_scale; /* of the training step that is running */
     bool *recompute;  /* [layers] */
     bool *frozen;     /* [param_count] */
-    /* the lowest block that backward reaches; layers: backward ends with the head */
+    /* the lowest block that backward reaches; `layers`: backward ends with the head */
     uint32_t lowest_trained;
-    bool trains_embedding;      /* the token or position embedding is trained: backward goes on to it */
+    bool trains_embedding;      /* is the token or position embedding trained? Backward then goes on to it */
     tide_param *params;         /* [param_count], creation order */
     tide_activation *residuals; /* [layers + 1] */
     tide_activation *saved;     /* [layers]; unset if the block recomputes */
@@ -60,8 +60,8 @@ struct tide_decoder {
     /* index of each role's param, for a per-layer role that of layer 0; -1: the model has none */
     int indices[TIDE_ROLES];
     int layer_params; /* how many params a layer has */
-    /* [seq_len, head_width], until it is written to the region; NULL: it has been, or there are no rotary
-     * positions */
+    /* the table of rotary positions, [seq_len, head_width], until the first pass has written it to the
+     * region; NULL after that, and in a model without rotary positions */
     float *rope_table;
 };
 
@@ -70,17 +70,19 @@ struct tide_op_builder {
     uint32_t layer;
     uint32_t micro_batch;
     uint32_t sequences; /* of the micro-batch; 1 when sampling */
-    uint32_t position;  /* for logits: the row that they are of */
+    uint32_t position;  /* of the op for logits only: the row whose logits it computes */
     bool dry_run;
-    tide_status status; /* of the first launch that failed; nothing is launched after it */
+    tide_status status; /* of the first launch that failed; the builder launches nothing after it */
 
     uintptr_t workspace, cursor; /* the workspace's start, and the first byte not taken yet */
     uint64_t workspace_bytes;    /* in a real run: the op's declared size */
-    uint64_t scratch_bytes;      /* dry run: the most that a kernel asked for; real run: bytes left */
-    double flops;                /* dry run: operations counted so far */
+    /* dry run: the most scratch that a kernel has asked for; real run: the bytes left for scratch */
+    uint64_t scratch_bytes;
+    double flops; /* dry run: operations counted so far */
 };
 
-/* A block's activations, all that backward needs: [rows, ...] each, NULL if the family does not have it. */
+/* Where a block's activations are: all that backward needs, [rows, ...] each, NULL for those that the
+ * family does not have. */
 typedef struct tide_decoder_activations {
     void *norm_1, *qkv;         /* WIDTH, QKV */
     void *qk;                   /* queries and keys after their norms: QUERY + KV */
@@ -163,9 +165,9 @@ static inline bool tide_decoder_passes_on(const tide_decoder *model, uint32_t la
     return layer > model->lowest_trained || model->trains_embedding;
 }
 
-/* The address of a param's values, NULL if the model has no such param; and of its gradient accumulator,
- * NULL also if it is frozen. A per-layer role means the builder's layer. A dry run must not read or write
- * there. */
+/* The address of a param's values, NULL if the model has no such param; and of the param's gradient
+ * accumulator, NULL also if the param is frozen. For a per-layer role both mean the builder's layer. A dry
+ * run must not read or write there. */
 void *tide_decoder_weight(const tide_op_builder *builder, tide_role role);
 float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role);
 /* This micro-batch's part of residual `index`. */
@@ -188,21 +190,21 @@ void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel
 void tide_decoder_norm_forward(tide_op_builder *builder, const tide_decoder_norm *norm, size_t rows,
                                const void *in, void *out, float *mean, float *rstd);
 /* The gradient of the norm's input goes to din, or is added to din with `accumulate`; din NULL: it is not
- * wanted. */
+ * computed. */
 void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_norm *norm, const void *in,
                                 const void *dout, const float *mean, const float *rstd, void *din,
                                 bool accumulate);
-/* Launches the RMS norm's kernel with a workspace that it takes itself, so the caller names none in
- * `norm`. */
+/* Launch RMS norm's backward, with scratch as its workspace; the caller leaves the workspace of `norm`
+ * unset. */
 void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
                                     const tide_rms_norm_backward_args *norm);
 /* Scratch of `bytes` for one kernel, behind all workspace that the op has taken. */
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
-/* A matmul into the whole gradient of `role`, which must be trained. Adds the product to the gradient, or
- * overwrites the gradient if that is new, the micro-batch is the first, and `is_first` says that no matmul of
- * this op has written to it before. A dry run prepares both. The caller leaves c and accumulate of `product`
- * unset. */
+/* A matmul into the whole gradient of `role`, which must be trained. Overwrites the gradient in the step's
+ * first write to it: the gradient is new to this op (tide_param_gradient_is_new), the micro-batch is the
+ * first, and the caller says with `is_first` that it is the op's first matmul into it. Otherwise adds to
+ * the gradient. A dry run prepares both. The caller leaves c and accumulate of `product` unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,

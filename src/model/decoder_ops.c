@@ -1,23 +1,23 @@
-/* Declares what each op may access, and registers the ops in the order in which they run.
+/* Declares what each op may access (tidepool/pool.h defines the accesses), and registers the ops in the
+ * order in which they run.
  *
  *     op                   params                     residuals                        saved activations
  *     embedding            READ embeddings            0 WRITE
  *     block i              READ all of the layer      i READ, i + 1 WRITE              WRITE
  *     head                 READ GRAD head, last norm  L READ WRITE
  *     block i backward     GRAD all of the layer,     i READ WRITE,                    READ WRITE LAST
- *                          READ what it multiplies by i + 1 READ WRITE LAST
+ *                          READ some (backward_reads) i + 1 READ WRITE LAST
  *     embedding backward   GRAD embeddings            0 READ LAST
  *     evaluation block i   READ all of the layer      i READ LAST, i + 1 WRITE
  *     evaluation head      READ head, last norm       L READ LAST
  *     logits               READ head, last norm       L READ LAST
  *
  * A frozen param has no GRAD. The weights of linear layers and, in the head's op, the head's weight have
- * OVERWRITE beside GRAD.
+ * both GRAD and OVERWRITE.
  *
  * A residual that backward does not use has LAST where it is read last: in a forward block below the lowest
  * trained block (which then saves no activations, either), in the lowest trained block's backward if backward
- * does not go on to the embedding, or in the head if no block is trained.
- */
+ * does not go on to the embedding, or in the head if no block is trained. */
 #include "src/model/decoder_internal.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ typedef struct declaration {
     tide_use params[USES_MAX];
     tide_use activations[USES_MAX];
     uint32_t param_count, activation_count;
-    bool sampled; /* sampling runs it too, with one sequence */
+    bool sampled; /* is it also run for sampling, with one sequence? */
     bool sampled_only;
 } declaration;
 
@@ -197,8 +197,7 @@ static declaration logits_op(const tide_decoder *model, uint32_t layer)
 
 /* --- registering --- */
 
-/* Run the op's code as a dry run. op->workspace_bytes grows to the workspace of this run, if that is
- * larger. */
+/* Runs the op's code as a dry run, and raises op->workspace_bytes to the workspace that this run needs. */
 static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t sequences)
 {
     tide_op_builder builder = tide_op_builder_of(model, op);

@@ -86,7 +86,7 @@ void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decode
 
 /* --- attention --- */
 
-/* The address `elements` elements into a matrix of activations. */
+/* The address of element `elements` of a matrix of activations. */
 static void *beyond(const tide_op_builder *builder, const void *matrix, size_t elements)
 {
     return (void *)((uintptr_t)matrix + tide_decoder_bytes(builder, elements));

@@ -70,8 +70,8 @@ typedef struct tide_role_entry {
     bool (*is_there)(const tide_model_config *config); /* does the model have this param? NULL: always */
 } tide_role_entry;
 
-/* The kind of value that a field of config.json has, and where the reader stores it. Every field but one that
- * is `needed` may be absent or null. */
+/* The kind of value that a field of config.json has, and where the reader stores it. A field that is not
+ * `needed` may be absent or null. */
 typedef enum tide_field_kind {
     TIDE_FIELD_SIZE = 0,  /* uint32_t at `offset`, 1 to `most` */
     TIDE_FIELD_REAL,      /* double at `offset`, between 0 and 1 */
@@ -90,10 +90,10 @@ typedef enum tide_field_kind {
 
 /* The fields of config.json that limit the attention of some layers to a window of positions. */
 typedef enum tide_window {
-    TIDE_WINDOW_UNREAD = 0, /* none */
+    TIDE_WINDOW_UNREAD = 0, /* no field: layers never have a window */
     TIDE_WINDOW_TYPES,      /* layer_types, which must not ask for a window */
-    TIDE_WINDOW_ALL,        /* sliding_window, which applies to every layer */
-    /* if use_sliding_window: layer_types, or else max_window_layers, the first layer with the window */
+    TIDE_WINDOW_ALL,        /* sliding_window, which limits every layer */
+    /* with use_sliding_window: the layers that layer_types lists, or else those from max_window_layers on */
     TIDE_WINDOW_UPPER,
 } tide_window;
 
@@ -102,8 +102,8 @@ typedef struct tide_config_field {
     /* an older name of the field, or NULL; if both are there, their values must be equal */
     const char *legacy_key;
     tide_field_kind kind;
-    /* false: the field may be absent, and `offset` keeps the family's default; or null, and a size is then
-     * derived from other fields */
+    /* false: the field may be absent, and `offset` then keeps the family's default; it may also be null,
+     * and other fields then decide a size */
     bool needed;
     size_t offset;
     uint32_t most;

@@ -56,8 +56,8 @@ static const tide_role_entry roles[] = {
      .init = TIDE_INIT_RULE_BIAS},
 };
 
-/* n_inner must be null or the width that complete() sets. pad_token_id is not read, since transformers' wte
- * has no padding_idx. */
+/* n_inner must be null or the width that complete() sets. pad_token_id is not read, since GPT-2's wte has
+ * no padding_idx in transformers. */
 static const tide_config_field fields[] = {
     {.key = "activation_function", .kind = TIDE_FIELD_WORD, .word = "gelu_new"},
     {.key = "tie_word_embeddings", .kind = TIDE_FIELD_TRUE},

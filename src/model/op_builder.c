@@ -192,7 +192,7 @@ void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_nor
 
 /* --- matmuls --- */
 
-/* Prepares the matmul in a dry run; gives it its workspace in both runs. */
+/* Sets the matmul's workspace; in a dry run prepares the matmul first. */
 static void matmul_prepare(tide_op_builder *builder, tide_matmul_args *args)
 {
     size_t workspace_bytes = 0;

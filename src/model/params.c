@@ -33,7 +33,7 @@ static uint32_t tensors_of(const tide_role_entry *entry)
     return tensors;
 }
 
-/* How many params and tensors stand before the layers, in each layer, and behind the layers. */
+/* How many params and tensors come before the layers, belong to each layer, and come after the layers. */
 typedef struct counts {
     size_t params[3], tensors[3];
 } counts;
@@ -89,8 +89,8 @@ bool tide_model_has(const tide_model_config *config, tide_role role)
     return false;
 }
 
-/* The index of an entry among all params or all tensors, of which `parts` has the counts: that of the entry
- * in this part and layer which has `within` others of the part before it. */
+/* An index among all params or all tensors of the model, whose counts are `parts`. It is that of the param
+ * or tensor which follows `within` others of the same part and, in the part LAYER, of the same layer. */
 static size_t place_of(const tide_model_config *config, const size_t parts[3], int part, uint32_t layer,
                        size_t within)
 {
@@ -109,13 +109,13 @@ size_t tide_model_param_index(const tide_model_config *config, tide_role role, u
     return place_of(config, found.params, part_of(role), layer, within);
 }
 
-/* The entry and layer that an index means, and how many tensors and params of the model come before that
- * entry. */
+/* The entry and layer that an index stands for, and how many tensors and params of the whole model come
+ * before that layer's tensors of the entry. */
 typedef struct position {
     const tide_role_entry *entry;
     uint32_t layer;
-    uint32_t tensor;       /* which tensor of the entry, if the index counts tensors */
-    size_t tensors_before; /* before the entry in this layer */
+    uint32_t tensor; /* if the index counts tensors: the number of the tensor within the entry */
+    size_t tensors_before;
     size_t params_before;
 } position;
 

@@ -32,14 +32,14 @@ typedef struct tide_model_param {
     uint64_t memory_rows; /* in the pool: shape[0], and behind them a vocabulary's padding */
     uint64_t memory_elements;
     bool decays;         /* does weight decay apply? To matrices and embeddings, not to biases and norms */
-    size_t first_tensor; /* its tensors are this one and the next ones */
+    size_t first_tensor; /* index of its first tensor; the others follow */
     uint32_t tensors;
 } tide_model_param;
 
 typedef struct tide_model_tensor {
     char name[TIDE_MODEL_NAME_BYTES]; /* e.g. "h.11.attn.c_attn.weight" */
     size_t param;
-    uint64_t first; /* its first element's place in the param */
+    uint64_t first; /* the element of the param that is its first */
     tide_role role;
     uint32_t layer;
     uint32_t rank; /* 1 or 2 */

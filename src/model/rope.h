@@ -1,14 +1,13 @@
 /* Rotary positions: the frequencies that a config asks for, and their table of cosines and sines.
  *
- *     plain    f(i) = theta^(-2 i / d), i < d / 2, where d is the head's width
+ *     default  f(i) = theta^(-2 i / d), i < d / 2, where d is the head's width
  *     linear   f(i) / factor
- *     llama3   by the wavelength L = 2 pi / f: f if L is short, f / factor if it is long, a mixture between
- *     yarn     by the dimension: f for the first, f / factor for the last, a ramp between; cosine and sine
+ *     llama3   by the wavelength L = 2 pi / f: f if L is short, f / factor if it is long, else a mixture
+ *     yarn     by the dimension: f for the first, f / factor for the last, a ramp in between; cosine and sine
  *              are multiplied by attention_factor (Peng et al. 2023, "YaRN")
  *
  * Frequencies and angles are computed in fp32, as transformers does, so that far positions have the same
- * angles, too.
- */
+ * angles, too. */
 #ifndef TIDE_MODEL_ROPE_H
 #define TIDE_MODEL_ROPE_H
 
