@@ -16,8 +16,8 @@
 
 struct tide_metrics {
     tide_output_file file;
-    uint64_t lost;    /* lines that could not be written */
-    bool reader_left; /* the first line was lost because the pipe's reader had closed it */
+    uint64_t lost;    /* how many lines could not be written */
+    bool reader_left; /* the first of these lines was lost because the pipe's reader had closed the pipe */
     char line[TIDE_METRICS_LINE_BYTES];
 };
 
@@ -104,7 +104,7 @@ static int bytes_write(int descriptor, const char *text, size_t bytes, size_t *w
     return 0;
 }
 
-/* Cut the part of a lost line that was written off a regular file again. */
+/* Cuts a partly written line off a regular file again. */
 static void part_remove(int descriptor, size_t wrote)
 {
     const off_t end = lseek(descriptor, 0, SEEK_CUR);

@@ -1,4 +1,5 @@
-/* --metrics FILE: JSON Lines, one object a training step, in the order of the steps.
+/* --metrics FILE: JSON Lines, one object a training step, in the order of the steps. docs/metrics.md
+ * explains the members:
  *
  *     step version loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds
  *     stall_seconds stall_link_seconds stall_slot_seconds stall_update_seconds stall_norm_seconds
@@ -14,8 +15,7 @@
  * began. A number that is not finite is written as null: loss and norm on the null device, and the
  * predictions of a step that has none.
  *
- * No call after begin allocates memory. One thread makes all calls.
- */
+ * No call after begin allocates memory. One thread makes all calls. */
 #ifndef TIDE_TRAIN_METRICS_H
 #define TIDE_TRAIN_METRICS_H
 
@@ -44,8 +44,8 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
 TIDE_NODISCARD tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report,
                                              uint64_t tokens, const tide_pool_counters *counters);
 
-/* How many lines could not be written. *reader_left: the first was lost because the pipe's reader had closed
- * it. */
+/* How many lines could not be written. *reader_left: the first of them was lost because the pipe's reader
+ * had closed the pipe. */
 uint64_t tide_metrics_lost(const tide_metrics *metrics, bool *reader_left);
 
 /* Close the file; without a begin its content is the same as before open. NULL is allowed. IO if the last

@@ -17,7 +17,7 @@
 typedef struct trimming {
     tide_output_file *file;
     uint64_t step;
-    FILE *in; /* the file, read from its begin */
+    FILE *in; /* the file, opened again to read it from its start */
     char *line;
     size_t capacity;
     off_t kept_bytes; /* the bytes before the first line to cut */
@@ -34,7 +34,8 @@ static bool is_standard_stream(const struct stat *about)
     return false;
 }
 
-/* Is the line cut? A step's line begins as tide_metrics_line writes it. */
+/* Must the line be cut? It must if it has no newline, or if it belongs to a later step than `step`; a
+ * step's line begins as tide_metrics_line writes it. */
 static bool goes(const char *line, ssize_t bytes, uint64_t step)
 {
     uint64_t number;

@@ -53,8 +53,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
     };
 }
 
-/* Allocates the batch and fills it with made-up tokens, which stay if there is no data. They are spread over
- * the whole vocabulary, so that the embedding is accessed as with a real text. */
+/* Allocates the batch and fills it with made-up tokens, on which a trainer without data trains. They are
+ * spread over the whole vocabulary, so that a step accesses the embedding as with a real text. */
 static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32_t vocab_size)
 {
     trainer->inputs = malloc(tokens * sizeof *trainer->inputs);

@@ -2,7 +2,7 @@
  *
  *     tide_trainer_options_default            sets every option to a value that can be read and printed
  *     tide_trainer_create                     opens data, builds model and pool, sets initial or saved values
- *     tide_trainer_plan_get                   tells the use of every byte, before step 1
+ *     tide_trainer_plan_get                   tells how the run uses memory, before step 1
  *     tide_trainer_step                       makes one training step
  *     tide_trainer_evaluate, _sample, _save   between steps, in any order; none changes a bit of training
  *     tide_trainer_destroy
@@ -17,8 +17,7 @@
  * The null device computes nothing: a trainer on it has no loss and no norm, and can't evaluate, sample or
  * save.
  *
- * The trainer prints nothing. One thread makes all calls.
- */
+ * The trainer prints nothing. One thread makes all calls. */
 #ifndef TIDE_TRAIN_TRAINER_H
 #define TIDE_TRAIN_TRAINER_H
 
@@ -50,10 +49,10 @@ typedef struct tide_trainer_options {
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
-    uint64_t steps;                   /* where the run and its schedule end */
+    uint64_t steps;                   /* the number of the last step, with which the schedule ends */
     uint64_t batch_tokens;            /* of the global batch; 0: 8 sequences */
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
-    /* 0: the most that divide the batch and hold at most 512 tokens, at least 1 */
+    /* 0: the largest number that divides the batch's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
     tide_lr_shape schedule;
     double lr;     /* at the end of warm-up; 0: no param changes */
@@ -70,17 +69,18 @@ typedef struct tide_trainer_options {
     const char *const *freeze;
     uint32_t freeze_count;
     uint32_t eval_batches; /* batches of an evaluation, each as large as a training batch */
-    /* A budget of 0 is a default one (see tide_trainer_plan), a share of pool.free_memory_bytes; where that is 0, the
-     * trainer asks the system. */
+    /* A budget of 0 means the default (see tide_trainer_plan), which is a share of pool.free_memory_bytes;
+     * if that is 0, the trainer asks the system how much memory is free. */
     tide_pool_options pool;
-    /* On the null device: choose default budgets as the imitated device would, as shares of pool.free_memory_bytes
-     * unless that is 0. */
+    /* On the null device: choose default budgets as the imitated device would; 0 in pool.free_memory_bytes
+     * then means no limit. */
     bool imitates;
     bool makes_up_tokens;   /* a device that computes runs without data too, to measure a step's time */
     const char *resume_dir; /* NULL: initial values; else resume from its newest checkpoint, if it has one */
     /* NULL, or the checkpoint (DIR/step-N) to resume from; resume_dir is then not read */
     const char *resume_from;
-    bool new_data; /* resume params, moments and step, but train on other data from its first batch on */
+    /* resume params, moments and step number, but train on other data, from its first batch on */
+    bool new_data;
     /* NULL: initial values; else a folder of Hugging Face weights of this model, used unless the run resumes
      * from a checkpoint. The null device does not read them. */
     const char *weights;
@@ -93,7 +93,7 @@ typedef struct tide_trainer_options {
  * data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
 
-/* The use of every byte. Create sets it, and it never changes.
+/* How a run uses memory, byte by byte. tide_trainer_create computes it, and it never changes.
  *
  * Default budgets.
  *
@@ -119,7 +119,7 @@ void tide_trainer_options_default(tide_trainer_options *options);
 typedef struct tide_trainer_plan {
     tide_pool_plan pool;     /* its params include the padding rows of the vocabulary */
     uint64_t params;         /* elements of the model's params, as in files */
-    uint64_t frozen_params;  /* elements of them that are not trained */
+    uint64_t frozen_params;  /* those of `params` that are not trained */
     uint32_t frozen_tensors; /* tensors (of the files) that hold the frozen params */
     /* in pool.model_bytes, of a trained element and of a frozen one */
     uint32_t element_bytes, frozen_element_bytes;
@@ -136,7 +136,7 @@ typedef struct tide_trainer_plan {
     uint32_t micro_batches;     /* batch_sequences / micro_batch_sequences */
     uint32_t blocks;            /* blocks that backward reaches: the last ones of the model */
     uint32_t recomputed_blocks; /* the first ones of `blocks`; the others keep their activations */
-    uint64_t residual_bytes;    /* ACTIVATION space: blocks + 1 residual inputs of the whole batch */
+    uint64_t residual_bytes;    /* ACTIVATION space: residuals of the whole batch, model.layers + 1 */
     uint64_t saved_bytes;       /* ACTIVATION space: saved activations of blocks that do not recompute */
     uint64_t saved_block_bytes; /* one block's part of saved_bytes */
     uint64_t token_bytes;       /* non-model region: inputs and targets of the batch */
@@ -201,7 +201,7 @@ typedef struct tide_trainer_report {
     double loss_scale;     /* 1: none */
     double lr;
     uint64_t tokens; /* tokens trained on so far, with this step's */
-    bool skipped;    /* the norm was not finite, so the step changed no weight */
+    bool skipped;    /* the gradient norm was not finite, so the step changed no weight */
     uint32_t skipped_in_row;
     /* Predictions for this step, made when it began (tide_pool_predict). NAN if pool.predict is off or the
      * prediction failed, in a trainer's first step, and in its second if the first's updates were still

@@ -69,7 +69,8 @@ TIDE_NODISCARD tide_status tide_trainer_import(tide_trainer *trainer, const tide
 /* Give up the open step, which failed with `status`. Keeps the failure's message and returns `status`. */
 tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status);
 
-/* STATE on the null device; the message says that nothing is there to `what`, a verb. */
+/* STATE on the null device, with the message that there is nothing to do `what`, a verb such as
+ * "evaluate". */
 TIDE_NODISCARD tide_status tide_trainer_check_computes(const tide_trainer *trainer, const char *what);
 
 #endif

@@ -46,8 +46,8 @@ void tide_trainer_options_default(tide_trainer_options *options)
     tide_pool_options_default(&options->pool);
 }
 
-/* The most sequences that divide the batch and hold no more than 512 tokens together: enough rows to keep
- * matrix products busy, few enough that one micro-batch's activations stay small. */
+/* The largest number of sequences that divides the batch's number and makes no more than 512 tokens, or 1:
+ * enough rows to keep matrix products busy, few enough that one micro-batch's activations stay small. */
 static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
 {
     for (uint32_t sequences = batch_sequences; sequences > 1; sequences--) {
@@ -219,7 +219,7 @@ static tide_status freeze(const tide_model_config *model, const char *pattern, b
                      model->name, tensor.name);
 }
 
-/* Tensors that one matrix product makes share a param, so all of them must be frozen or none. */
+/* Tensors that one matmul uses share a param, so either all of them must be frozen or none. */
 static tide_status check_together(const tide_model_config *model, const bool *frozen)
 {
     for (size_t i = 0; i < tide_model_param_count(model); i++) {

@@ -1,5 +1,5 @@
-/* Makes model and pool from resolved options: chooses recompute, refuses runs that can't fit. Questions about
- * sizes are answered by plans (tide_pool_plan_make), without a pool; the pool chooses default budgets
+/* Makes model and pool from resolved options: chooses recompute, refuses runs that can't fit. It computes
+ * sizes from plans (tide_pool_plan_make), which need no pool. The pool chooses default budgets
  * (src/pool/plan.c).
  *
  * Free memory is the memory available now. For a GPU it also includes memory that the machine can add later
@@ -10,8 +10,7 @@
  * These are the last blocks, whose activations wait the shortest time for backward. Optimizer state is not
  * counted, since the host can update it while the device computes, but recompute takes the device's time. If
  * the budget does not even hold the PARAM chunks, no block saves its activations. Blocks save no more than
- * fits in both budgets together beside all else, so a run that fits with recompute is never refused.
- */
+ * fits in both budgets together beside all else, so a run that fits with recompute is never refused. */
 #include "src/train/trainer_internal.h"
 
 #include "base/align.h"
@@ -28,9 +27,9 @@ enum {
     ADAMW_BYTES = 3 * sizeof(float) /* of an element: master, momentum and variance */
 };
 
-/* Free memory of the host; 0 if the system does not say. With a GPU the run touches the host slots one by
- * one, so memory that the machine adds meanwhile counts too. The host device refuses more than is available
- * now. */
+/* Free memory of the host; 0 if the system does not report it. `shared`: the device uses the host's
+ * memory; it refuses more than is available now. With a GPU the run touches the host slots one by one, so
+ * memory that the machine adds meanwhile counts too. */
 static uint64_t free_host_bytes(bool shared)
 {
     const uint64_t bytes = shared ? tide_topology_available_bytes()
@@ -40,7 +39,7 @@ static uint64_t free_host_bytes(bool shared)
 
 /* --- building --- */
 
-/* What a model to build or only to plan has beside the options. */
+/* The parts of tide_decoder_options that the trainer chooses, rather than copy from its own options. */
 typedef struct model_variant {
     const tide_kernels *kernels;
     bool *recompute; /* [layers]: which blocks recompute */
@@ -175,8 +174,8 @@ static tide_status batch_fits(const tide_trainer_options *options, const model_v
     return status;
 }
 
-/* The pool refused its budgets. If fewer micro-batches would fit, add to the message how many tokens they
- * have. */
+/* Call after the pool has refused its budgets: if a batch of fewer micro-batches would fit, adds the
+ * tokens of the largest such batch to the message. */
 static tide_status refuse(const tide_trainer_options *options, const model_variant *variant,
                           tide_description *description)
 {
@@ -270,8 +269,10 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     return plan;
 }
 
-/* Sets the free memory of which default budgets are shares; 0 if no default budget is. Asks the system only if one
- * is: a GPU's budget is not. */
+/* Sets pool.free_memory_bytes, of which default budgets are shares, to the system's free memory unless the
+ * options give a value. Sets it to 0 if no default budget needs it: those that do (the host's, and the
+ * device's if both share one memory) are given, or a null device imitates none. UNSUPPORTED: the
+ * system does not report its free memory. */
 static tide_status find_free_memory(const tide_device_factory *factory, tide_trainer_options *options)
 {
     tide_pool_options *pool = &options->pool;

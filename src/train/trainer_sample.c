@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All tokens so far, the prompt's and the made ones, and the text of the made ones. */
+/* All tokens so far, the prompt's and the model's, and the text of the model's. */
 typedef struct sample {
     int32_t *tokens;
     size_t count;

@@ -20,7 +20,7 @@ static void tensor_list_free(tensor_list *list)
     free(list->described);
 }
 
-/* `frozen`: per tensor, whether it is frozen; NULL: none is. */
+/* `frozen`: for each tensor whether it is frozen; NULL: none is. */
 static tide_status tensor_list_make(const tide_model_config *config, const bool *frozen, tensor_list *list)
 {
     const size_t count = tide_model_tensor_count(config);
@@ -122,8 +122,8 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->loss_scale_good_steps = loaded->loss_scale_good_steps;
 }
 
-/* The state with which the checkpoint's must agree: this run's, but with new_data with the checkpoint's own
- * data. */
+/* Sets *current to the state with which that of the checkpoint must agree: the run's own or, with
+ * new_data, the same with the checkpoint's data set. */
 static tide_status state_to_meet(const tide_trainer *trainer, const tide_checkpoint_found *found,
                                  tide_train_state *current)
 {

@@ -1,4 +1,5 @@
-/* Training steps: a batch by step number, the model's ops, the optimizer's result.
+/* A training step: reads the batch of the step's number, runs the model's ops, reads the optimizer's
+ * result.
  *
  * The number of steps done is the run's only position: batch, learning rate and random numbers are functions
  * of it. So a step that failed and was aborted can be repeated, and a resumed run continues as if it had
@@ -7,8 +8,7 @@
  * one.
  *
  * The trainer reads the loss after it has queued the step's end: the kernels of the norm and, without
- * clipping, the updates are then queued already, so that the read waits for compute alone.
- */
+ * clipping, the updates are then queued already, so that the read waits for compute alone. */
 #include "src/train/trainer_internal.h"
 
 #include "base/align.h"
@@ -121,7 +121,8 @@ static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *repo
     if (!trainer->computes)
         return TIDE_OK;
     const tide_status status = tide_decoder_loss(trainer->model, &report->loss);
-    /* If updates had begun, every call fails with NONFINITE; this call's message names the param. */
+    /* If updates had begun when a gradient was not finite, every call fails with NONFINITE; the message of
+     * tide_step_result_get names the param. */
     if (status == TIDE_OK || status == TIDE_ERROR_NONFINITE)
         return tide_step_result_get(trainer->pool, result);
     return status;

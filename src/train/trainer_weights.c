@@ -69,7 +69,7 @@ typedef struct import_work {
     range next;           /* the range to read */
     uint64_t asked, read; /* how many ranges so far the caller has asked for, and the thread has read */
     bool ended;
-    tide_status status; /* of the last range that the thread read, as its message */
+    tide_status status; /* the status of the last range that the thread read; `message` belongs to it */
     char message[1024];
 } import_work;
 
