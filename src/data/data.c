@@ -17,9 +17,9 @@
  * vocabulary should not show only in the middle of a long run, so open checks the first 512 MiB (0.3 s when
  * cached): such a mistake is systematic and shows there.
  *
- * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat a
- * batch that mixes old and new content, so data.c verifies a file after each sequence that it read from it.
- */
+ * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat
+ * a batch that mixes old and new content, so data.c checks after each sequence whether its file has
+ * changed. */
 #include "src/data/data.h"
 
 #include "base/array.h"
@@ -50,7 +50,8 @@ typedef struct data_shard {
 struct tide_data {
     data_shard *shards;
     size_t shard_count;
-    /* the first shards; the others are for validation. All shards if 5% is held out */
+    /* how many shards hold training data, the first ones; the others are for validation. All of them if 5%
+     * is held out */
     size_t training_shards;
     tide_data_split split;
     uint64_t fingerprint;
@@ -244,8 +245,8 @@ static uint64_t fingerprint_begin(const data_shard *first, size_t shards)
     return tide_hash_u64(hash, shards);
 }
 
-/* The fingerprint if all sequences train: their order differs from that of the same files with a part held
- * out. */
+/* The fingerprint, from the hash of the training files, if all their sequences train: differs from the
+ * fingerprint with a part held out, since the sequences have another order. */
 static uint64_t fingerprint_all_train(uint64_t hash)
 {
     return tide_hash_u64(hash, 1);
@@ -446,7 +447,7 @@ tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t
     return status;
 }
 
-/* ---- the entropy that validation losses are compared with ---- */
+/* ---- the entropy to compare validation losses with ---- */
 
 /* Count the targets of one validation sequence. */
 static tide_status targets_count(tide_data *data, uint64_t sequence, uint64_t *counts)

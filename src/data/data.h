@@ -112,14 +112,14 @@ TIDE_NODISCARD tide_status tide_data_batch(tide_data *data, uint64_t step, uint3
 TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
                                                       int32_t *inputs, int32_t *targets);
 
-/* 64-bit hash of the training data as it was at open: format, shard sizes, sampled content (all of it up to
- * 64 MiB a shard), and whether a part of it is held out. A resume uses it to tell data sets apart.
- * Independent of path, sequence length, seed and validation data. */
+/* 64-bit hash of the training data as it was at open: format, shard sizes, sampled content (all of it up
+ * to 64 MiB a shard), and whether a part of the data is held out. A resume uses it to tell data sets
+ * apart. Independent of path, sequence length, seed and validation data. */
 uint64_t tide_data_fingerprint(const tide_data *data);
 
-/* Is `fingerprint` that of the same files with another split? If validation data has files of its own: of the
- * training files with 5% held out, or of all files of a split folder with 5% held out. If 5% is held out: of
- * the same files with none held out. IO, CORRUPT: as tide_data_batch. */
+/* Is `fingerprint` that of the same files with another split? Compares it with these: if 5% is held out,
+ * none held out; if validation data has files of its own, the training files with 5% held out and, of a
+ * split folder (SPLIT_NAMED), all files with 5% held out. IO, CORRUPT: as tide_data_batch. */
 TIDE_NODISCARD tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t fingerprint,
                                                          bool *was);
 

@@ -2,7 +2,7 @@
  *
  * Why counter-based: initial values must not depend on the chunk size, on the number of threads or on the
  * order in which params are filled; the training order must follow from the step number alone. A generator
- * with a state could do neither unless the state were stored.
+ * with a state could do neither without storing the state.
  *
  *     counter = { block low, block high, item, use }     key = { seed low, seed high }
  *
@@ -16,8 +16,7 @@
  * The permutation is a balanced Feistel network of eight rounds over [0, 4^half_bits), with cycle walking: a
  * result outside [0, size) passes through the network again until it falls inside, which keeps the
  * permutation a bijection. The range is under four times size, so fewer than four passes are needed on
- * average, and memory is 48 bytes whatever the size.
- */
+ * average, and memory is 48 bytes whatever the size. */
 #include "src/data/random.h"
 
 #include "base/philox.h"

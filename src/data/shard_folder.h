@@ -11,7 +11,7 @@
 typedef struct tide_shard_folder {
     struct dirent **entries; /* sorted bytewise, not by locale: the order must be the same for everybody */
     size_t count;            /* at least 1 */
-    bool is_split;           /* every name has the word train or the word val, and both occur */
+    bool is_split;           /* does every name have the word train or the word val, and do both occur? */
 } tide_shard_folder;
 
 /* IO. CORRUPT: the folder has no *.bin, or a split folder has a name with neither or both of the words. On

@@ -93,7 +93,7 @@ enum { HEADER_FIELDS_BYTES = 12 };
 typedef struct shard_header {
     const shard_kind *kind; /* found by the magic; NULL: the magic is unknown */
     uint32_t magic, version, count;
-    uint64_t need_bytes; /* the size that the file must have, if the kind is known */
+    uint64_t need_bytes; /* the file's size according to kind and count; set if the kind is known */
 } shard_header;
 
 static tide_status read_header(const tide_token_file *file, shard_header *header)
@@ -253,8 +253,8 @@ void tide_token_file_close(tide_token_file *file)
 
 /* ---- tokens ---- */
 
-/* Fails with the first token of the piece that is outside the vocabulary; there is one. The piece begins at
- * token `first`. */
+/* Fails with the position of the piece's first token outside the vocabulary, which must exist. The piece
+ * begins at token `first`. */
 static tide_status refuse_outside(const tide_token_file *file, const uint8_t *piece, uint64_t first,
                                   uint32_t vocab_size)
 {
@@ -266,8 +266,8 @@ static tide_status refuse_outside(const tide_token_file *file, const uint8_t *pi
                      vocab_size);
 }
 
-/* Reads and checks tokens, and stores them unless `tokens` is NULL. It checks the bytes that it read, not the
- * file a second time, since another process may change the file at any time. */
+/* Reads and checks tokens, and stores them unless `tokens` is NULL. It checks the bytes that it has read
+ * and does not read again to check, since another process may change the file at any time. */
 static tide_status read_tokens(const tide_token_file *file, uint64_t first, uint64_t count,
                                uint32_t vocab_size, int32_t *tokens)
 {

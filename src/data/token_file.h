@@ -16,7 +16,7 @@ typedef struct tide_token_file {
     int descriptor;
     tide_data_format format;
     uint64_t file_bytes;               /* at open */
-    struct timespec modified, changed; /* the file's times when verify last found it unchanged */
+    struct timespec modified, changed; /* the file's times when verify last found its content unchanged */
     uint64_t first_byte;               /* offset of token 0 */
     uint64_t token_count;              /* at least 1 */
     uint32_t token_bytes;              /* of each token: 1, 2 or 4 */
