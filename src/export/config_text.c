@@ -64,7 +64,7 @@ static bool is_dtype(const char *text, size_t bytes, size_t begin, size_t end, s
     return true;
 }
 
-/* A text that grows in a buffer that is large enough. */
+/* A text under construction, in a buffer that is large enough for all of it. */
 typedef struct growing {
     char *text;
     size_t length;

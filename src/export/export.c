@@ -95,8 +95,9 @@ static tide_status is_checkpoint(const tide_files *files, const char *path, bool
     return TIDE_OK;
 }
 
-/* Refuses a place from which a run would remove the export: runs remove what has their names in a folder of
- * checkpoints, and remove a checkpoint with all that is in it. */
+/* Refuses a place where a later run would remove the export: in a checkpoint, which runs remove whole, or
+ * in a folder of checkpoints under a name that runs use (step-N, .tmp-... and the like), which they may
+ * replace or remove. */
 static tide_status place_check(const tide_files *files, const char *out)
 {
     char parent[PATH_BYTES];
@@ -153,7 +154,8 @@ static tide_status free_space_check(const tide_export *export)
     const int error = export->files->free_space(export->files->context, parent, &free_bytes);
     if (error == ENOENT)
         return tide_export_folder_fail(parent, "opened", error);
-    if (error != 0 || needed <= free_bytes) /* if the system does not say, writing will show it */
+    /* if the free space is unknown, a later write fails instead */
+    if (error != 0 || needed <= free_bytes)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_IO,
                      "export %.700s: its weights have %" PRIu64 " bytes, %" PRIu64 " are free there",
@@ -191,7 +193,8 @@ static tide_status prepare(const tide_export *export, tide_export_place *place)
     return status;
 }
 
-/* The status of a comparison, whose export returned `status`. */
+/* The status at a comparison's end: ARGUMENT, naming the file, if one differs, otherwise `status`, which
+ * the export returned that ran on the comparing files. */
 static tide_status same_end(const tide_export *export, const tide_export_same *same, tide_status status)
 {
     if (!same->differs)
@@ -266,8 +269,8 @@ static bool is_there(const tide_files *files, const tide_export_place *place)
     return true;
 }
 
-/* Makes the temporary folder again if it has been removed since begin, perhaps days ago. If the source model
- * is gone, too, config.json is made anew and there are no sidecar files. */
+/* Makes the temporary folder again if something has removed it since begin, which may be days ago. If the
+ * source model is gone, too, makes config.json anew and copies no sidecar files. */
 static tide_status place_restore(const tide_export *export, tide_export_place *place)
 {
     tide_export anew = *export;

@@ -38,7 +38,7 @@ typedef struct tide_export {
 typedef struct tide_export_place {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
     int lock;      /* the lock by which this process owns the folder */
-    bool is_there; /* there is no folder, because `out` exists: finish compares it with the export */
+    bool is_there; /* `out` exists, so there is no temporary folder; finish compares `out` with the export */
 } tide_export_place;
 
 /* Begin an export. Removes the folders that dead processes left beside `out`. ARGUMENT: `out` exists (with

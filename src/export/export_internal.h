@@ -26,8 +26,8 @@ void tide_export_place_release(const tide_files *files, tide_export_place *place
 typedef struct tide_export_same {
     tide_files files; /* for the export to write to: compares the existing file instead of creating one */
     const tide_files *under;
-    int created; /* the file that is being compared */
-    uint64_t at; /* how many of its bytes have been found equal */
+    int created; /* handle of the file that is being compared */
+    uint64_t at; /* how many bytes of that file have been found equal */
     char path[TIDE_CHECKPOINT_PATH_BYTES];
     bool differs; /* the file at `path` differs */
 } tide_export_same;
@@ -38,7 +38,8 @@ void tide_export_same_begin(const tide_files *files, tide_export_same *same);
 TIDE_NODISCARD tide_status tide_export_path(const char *folder, const char *name,
                                             char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
-/* The failure for `error`, met while reading a file that must be `what` and have at most `most` bytes. */
+/* The failure for `error` from reading a file. The message of EFBIG says that a file with more than `most`
+ * bytes is not `what` ("a config.json"). */
 TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, const char *what, int error);
 
 /* The failure for `error`: the folder or file can't be `what` ("opened", say). */
@@ -49,8 +50,8 @@ TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char 
 TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, const char *from,
                                                      const char *to, bool config_too);
 
-/* Sync the folder at `path`, whose files are synced already, rename it to `name` and sync its parent. *named:
- * it has been renamed, although a power cut may undo that if this call fails. IO. */
+/* Sync the folder at `path`, whose files are synced already, rename it to `name` and sync the parent.
+ * *named: the rename succeeded; a power cut may still undo it if this call fails. IO. */
 TIDE_NODISCARD tide_status tide_export_name_folder(const tide_files *files, const char *path,
                                                    const char *name, bool *named);
 

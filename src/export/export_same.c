@@ -1,7 +1,7 @@
-/* Does a folder that exists hold the files that an export would write? The export runs once more, on a table
- * of files that compares instead of writing. So equal means equal to the byte: config.json, tokenizer,
- * weights and index, whoever wrote them. Files that an export does not write do not count. Nothing is
- * changed. */
+/* Does an existing folder hold the files that an export would write? The export runs as usual, but on a
+ * tide_files table that compares with the folder's files instead of writing. So equal means equal to the
+ * byte: config.json, tokenizer, weights and index, whoever wrote them. Files that an export does not write
+ * do not count. Nothing is changed. */
 #include "src/export/export_internal.h"
 
 #include <assert.h>

@@ -34,7 +34,7 @@ static int old_remove(const tide_files *files, const char *dir, const char *old)
 {
     int error = files->sync_folder(files->context, dir);
     if (error == 0 && files->remove_file(files->context, old) == 0)
-        return 0; /* it was a link to a folder of the user's */
+        return 0; /* the old name was the user's link to a folder; only the link is removed */
     if (error == 0)
         error = tide_files_remove_folder(files, old);
     return error == ENOENT ? 0 : error;

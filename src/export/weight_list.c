@@ -49,8 +49,8 @@ void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *
     }
 }
 
-/* The duplicate is a tied head: files may hold it besides the token embedding or instead of it, with the same
- * values. */
+/* The list has one duplicate, a tied head: files may hold it besides the token embedding or instead of it,
+ * with the same values. */
 tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list)
 {
     const tide_family *family = config->family;
