@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Does the errno say that the file does not exist? Only these two do: after any other error, as from a
- * failing disk or a folder without permission, the file may exist. */
+/* Does the errno say that the file does not exist? Only ENOENT and ENOTDIR say so: after any other error,
+ * as from a failing disk or a folder without permission, the file may exist. */
 static inline bool tide_files_is_absent(int error)
 {
     return error == ENOENT || error == ENOTDIR;
@@ -37,15 +37,17 @@ typedef struct tide_files {
     /* Appends. May write fewer bytes than asked for, but at least one. */
     int (*write)(void *context, int handle, const void *buffer, size_t bytes, size_t *done);
     int (*size)(void *context, int handle, uint64_t *bytes);
-    int (*sync)(void *context, int handle); /* the file's data and size then survive a power cut */
+    /* Returns when the file's data and size would survive a power cut. */
+    int (*sync)(void *context, int handle);
     int (*close)(void *context, int handle);
-    /* Lock a file until its handle is closed, which the end of the process does, too. With `create` the file
-     * `path` must be new (EEXIST); it is locked if the file system has locks. Without: EWOULDBLOCK: another
-     * handle has locked it; ENOENT: there is no such file; any other error: unknown whether it is locked. */
+    /* Lock a file until its handle is closed, which the end of the process does, too. With `create` the
+     * file `path` must be new (EEXIST); it is locked if the file system has locks. Without `create`:
+     * EWOULDBLOCK: another handle has locked it; ENOENT: there is no such file; after any other error the
+     * caller can't know whether it is locked. */
     int (*lock)(void *context, const char *path, bool create, int *handle);
 
     /* Names. */
-    /* the names in the folder then survive a power cut */
+    /* Returns when the names in the folder would survive a power cut. */
     int (*sync_folder)(void *context, const char *path);
     int (*rename)(void *context, const char *from, const char *to);
     int (*make_folder)(void *context, const char *path);

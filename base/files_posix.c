@@ -102,16 +102,17 @@ static int lock_descriptor(int handle, int operation)
     return result == 0 ? 0 : errno;
 }
 
-/* Has the file still a name? Another process may have removed the name between this one's open and lock; a
- * lock on the file is then worthless. */
+/* Does the file still have a name? Another process may have removed the name between this process's open
+ * and lock; a lock on the file then protects nothing. */
 static bool is_named(int handle)
 {
     struct stat about;
     return fstat(handle, &about) != 0 || about.st_nlink > 0;
 }
 
-/* Creates a file and locks it. Another process that checks the new file's lock holds it for an instant, or
- * removes the file: then this one waits, or creates the file again. */
+/* Creates a file and locks it. Between the two another process, which looks for stale files, may lock the
+ * file for an instant to test it: this process then waits. Or it may remove the file: this process then
+ * creates the file again. */
 static int lock_created(const char *path, int *handle)
 {
     for (;;) {
@@ -119,7 +120,7 @@ static int lock_created(const char *path, int *handle)
         if (error != 0)
             return error;
         if (lock_descriptor(*handle, LOCK_EX) != 0 || is_named(*handle))
-            return 0; /* without locks the process id decides (owner.h) */
+            return 0; /* also if the file system has no locks: the process id then decides (owner.h) */
         (void)close(*handle);
     }
 }

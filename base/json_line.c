@@ -72,7 +72,7 @@ static void append_quoted(tide_json_line *line, const char *text)
     append(line, "\"", 1);
 }
 
-/* Writes a comma if another value precedes, and the member's name. */
+/* Writes a comma if another value comes before, and the member's name. */
 static void value_begin(tide_json_line *line, const char *name)
 {
     if (line->comma)

@@ -14,7 +14,7 @@ typedef struct tide_json_line {
     char *text; /* `capacity` bytes, zero-terminated */
     size_t capacity;
     size_t length;
-    bool comma;    /* the next value follows another one */
+    bool comma;    /* the next value needs a comma before it */
     bool overflow; /* the buffer was too small: the line must not be used */
 } tide_json_line;
 

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 typedef struct tide_output_file {
-    const char *kind; /* "metrics file", say, with which every message begins; static storage */
+    const char *kind; /* a static string such as "metrics file", with which every message begins */
     char *path;
     int descriptor;
     bool made;  /* open has created it */

@@ -67,8 +67,8 @@ int tide_files_write_whole(const tide_files *files, const char *path, const void
     return error;
 }
 
-/* The names in a folder. They are collected first, since a listing may not notice removals that happen
- * meanwhile. */
+/* The names in a folder. Code that removes files collects the names first, since a listing may miss names
+ * if files are removed meanwhile. */
 typedef struct name_list {
     char **names;
     size_t count;
