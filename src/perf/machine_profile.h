@@ -1,5 +1,5 @@
-/* The speeds of a machine that decide how long a training step takes: measured here, read from a file, or
- * taken from published figures.
+/* The speeds of a machine that decide how long a training step takes. They are measured on this machine,
+ * read from a file, or taken from published figures.
  *
  *   kernels    The seconds that each measured kernel takes. Label, operations and bytes (tide_work) identify
  *              it. For a kernel that was not measured, the time of the nearest one with the same label is
@@ -7,8 +7,7 @@
  *   slowdowns  How much of its full speed a stream keeps while other streams run: on the host device they
  *              share cores and memory.
  *
- * Each rate was measured while nothing else ran. On a zeroed profile nothing takes any time.
- */
+ * Each rate was measured while nothing else ran. On a zeroed profile nothing takes any time. */
 #ifndef TIDE_PERF_MACHINE_PROFILE_H
 #define TIDE_PERF_MACHINE_PROFILE_H
 
@@ -34,7 +33,7 @@ typedef struct tide_machine_profile_adam {
 } tide_machine_profile_adam;
 
 typedef struct tide_machine_profile {
-    char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];   /* of the GPU, or of the processor */
+    char name[TIDE_MACHINE_PROFILE_TEXT_BYTES];   /* name of the GPU, or of the processor */
     char source[TIDE_MACHINE_PROFILE_TEXT_BYTES]; /* where the figures come from, to be printed */
     bool measured;
     char device[16];            /* measured device: "host", "cuda:N"; "" for published figures */
@@ -46,12 +45,12 @@ typedef struct tide_machine_profile {
     double device_bytes_per_second;
     double h2d_bytes_per_second, d2h_bytes_per_second;
     double device_adam_bytes_per_second;
-    /* AdamW on the host, by rising threads */
+    /* the rates of AdamW on the host, sorted by number of threads */
     tide_machine_profile_adam adams[TIDE_MACHINE_PROFILE_ADAMS_MAX];
     uint32_t adam_count;
     double map_ns, unmap_ns;
     double launch_ns;         /* from the end of a kernel to the begin of the next one on its stream */
-    tide_slowdowns slowdowns; /* 0: full speed */
+    tide_slowdowns slowdowns; /* from 0 to 1; 0 means 1, full speed */
     tide_machine_profile_kernel *kernels; /* sorted by label, flops, bytes; each combination once */
     uint32_t kernel_count;
 } tide_machine_profile;
@@ -68,8 +67,8 @@ const tide_machine_profile_kernel *tide_machine_profile_kernel_find(const tide_m
                                                                     double bytes);
 
 /* The rate of AdamW on the host with so many threads; 0 threads: the most that were measured. A count that
- * was not measured has the rate of the largest measured count below it; a count below all has a proportional
- * part. */
+ * was not measured has the rate of the largest measured count below it; a count below all measured ones
+ * has a proportional part of the smallest one's rate. */
 double tide_machine_profile_adam_rate(const tide_machine_profile *profile, uint32_t threads);
 
 /* --- from published figures (machine_profile_presets.c) --- */
@@ -105,8 +104,8 @@ void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL
  * them. */
 tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock);
 
-/* Of the compute stream's kernels that the clock has timed: their seconds, and the part of those whose time
- * was measured. */
+/* The time that the clock has computed for kernels of the compute stream, and the part of it for kernels
+ * whose time is in the profile. */
 typedef struct tide_machine_profile_known {
     double seconds, measured_seconds;
 } tide_machine_profile_known;

@@ -1,9 +1,9 @@
 /* Computes a kernel's time once for each combination of label, flops and bytes, and keeps it.
  *
  * The profile's slowdowns were measured at the link's full speed. A link with a limit (--link-bandwidth)
- * loads the machine for only a part of the time that a copy takes. So a copy slows its neighbours only in
- * that part, and slows itself only by as much as exceeds the time that it waits because of the limit.
- */
+ * makes a copy wait, and the copy loads the machine only for the rest of its time: the limit divided by
+ * the full speed. So the copy slows other streams only in that part of its time. Other streams slow the
+ * copy itself only if they push it below the limit. */
 #include "src/perf/machine_profile.h"
 
 #include "base/minmax.h"
@@ -120,7 +120,7 @@ static const answer *answer_of(tide_machine_profile_clock *clock, const tide_wor
     }
 }
 
-/* A tide_kernel_time. */
+/* The clock's tide_kernel_time (offload/device.h). */
 static double kernel_ns(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
                         const void *arguments)
 {
@@ -151,8 +151,8 @@ static double slowdown_of(const tide_slowdowns *slowdowns, int stream, unsigned 
     return slowdown > 0 ? slowdown : 1;
 }
 
-/* The mean slowdown of a stream beside `set`, if the copies in it load the machine for these shares of the
- * time. */
+/* The mean slowdown of a stream beside the streams in `set`, whose copies load the machine only for these
+ * shares of the time. */
 static double mixed_slowdown(const tide_slowdowns *slowdowns, int stream, unsigned set, double in_share,
                              double out_share)
 {

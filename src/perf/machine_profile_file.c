@@ -81,8 +81,8 @@ static int adams_write(const tide_machine_profile *profile, json_t *root)
     return failed;
 }
 
-/* A set of streams becomes an object that has each stream's slowdown. Sets in which all run at full speed are
- * left out. */
+/* Makes an object of a set of streams: the slowdown of each stream that does not run at full speed. Sets
+ * without such a stream are left out. */
 static json_t *set_json(const tide_machine_profile *profile, unsigned set)
 {
     json_t *slowdowns = json_object();
@@ -200,7 +200,7 @@ static bool real_read(const json_t *object, const char *name, double *value)
     return json_is_number(member) && isfinite(*value) && *value >= 0;
 }
 
-/* Reads a text of at most `room` - 1 bytes without control characters. */
+/* Reads a text of at most `capacity` - 1 bytes without control characters. */
 static bool text_read(const json_t *object, const char *name, size_t capacity, char *value)
 {
     const char *text = json_string_value(json_object_get(object, name));

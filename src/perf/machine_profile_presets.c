@@ -2,7 +2,7 @@
  *
  *   products     The maker's figures for dense bf16 with fp32 sums (GeForce: half of those for fp16 sums).
  *                fp16 has the same; fp32 is without TF32: 1/16 of bf16 on A100 and Hopper, 1/2 on GeForce.
- *                Training reaches 0.7 of that (RTX 4090: 0.70 to 0.81 in LLMQ's tables), 0.6 on an A100 (0.56
+ *                Training reaches 0.7 of it (RTX 4090: 0.70 to 0.81 in LLMQ's tables), 0.6 on an A100 (0.56
  *                to 0.61 on 8 of them in llm.c's), 0.55 on Hopper (H100: 0.47 to 0.60 in LLMQ's).
  *   memory       The maker's figures in bytes a second, of which training reaches 0.85.
  *   GPU memory   The bytes that nvidia-smi shows, less 1 GiB for driver, context, libraries and the reserve.
@@ -15,8 +15,7 @@
  *                reach 0.7.
  *
  * Sources: NVIDIA's Ampere, Ada, Hopper and Blackwell papers as quoted by llm.c's mfu.h and vendors' pages;
- * nvbandwidth issues 15 and 53; Azure's HBv3 and HBv4 pages on STREAM; LLMQ's benchmark tables.
- */
+ * nvbandwidth issues 15 and 53; Azure's HBv3 and HBv4 pages on STREAM; LLMQ's benchmark tables. */
 #include "src/perf/machine_profile.h"
 
 #include <stdio.h>
@@ -51,8 +50,8 @@ enum { GPUS = sizeof gpus / sizeof gpus[0] };
 static const double memory_reached = 0.85, adam_reached = 0.7;
 
 typedef struct link_figures {
-    double in, out;           /* when the other direction is idle */
-    double in_both, out_both; /* when both are busy, as a part of `in` and `out` */
+    double in, out;           /* bytes a second when the other direction is idle */
+    double in_both, out_both; /* when both directions are busy, as a part of `in` and `out` */
 } link_figures;
 
 static const link_figures pcie_4 = {24.8e9, 26e9, 0.5, 0.9}, pcie_5 = {55.3e9, 55.1e9, 0.9, 0.65};

@@ -9,8 +9,8 @@
 TIDE_NODISCARD tide_status tide_machine_profile_measure(const char *device, uint32_t threads,
                                                         uint64_t chunk_bytes, tide_machine_profile *profile);
 
-/* Is the profile of this machine as it is now? Compares the processor's or GPU's name, the device and the
- * threads. */
+/* Does the profile describe this machine as it is now? Compares the processor's or GPU's name, the device
+ * and the threads. */
 bool tide_machine_profile_is_here(const tide_machine_profile *profile, const char *device, uint32_t threads);
 
 /* The path of this machine's profile: machine-DEVICE-THREADS.json in $XDG_CACHE_HOME/tidepool or

@@ -28,7 +28,7 @@ static const double microbenchmark_seconds = 5, part_seconds_most = 20, memory_p
 typedef struct seen {
     const char *label;
     double flops, bytes;
-    uint32_t count; /* all its runs, those that `ns` has lost included */
+    uint32_t count; /* how many times it has run; `ns` keeps only the last SAMPLES */
     float ns[SAMPLES];
 } seen;
 
@@ -54,7 +54,7 @@ static seen *kind_of(microbenchmark *run, const tide_observed *kernel)
     return kind;
 }
 
-/* A tide_device_observer. */
+/* The tide_device_observer: while the benchmark listens, keeps the times of the compute stream's kernels. */
 static void kernel_seen(void *context, const tide_observed *kernel)
 {
     microbenchmark *run = context;
@@ -196,8 +196,8 @@ tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
     return status;
 }
 
-/* Were these steps enough? They must take over five seconds and be at least three, or one if steps are
- * long. */
+/* Were these steps enough? They must have taken over five seconds in all, and be at least three; if they
+ * took over ten seconds, one step is enough. */
 static bool are_enough(uint32_t counted, double seconds)
 {
     return counted >= (seconds > 2 * microbenchmark_seconds ? 1u : 3u) && seconds > microbenchmark_seconds;
@@ -224,7 +224,7 @@ static tide_status steps_run(microbenchmark *run, tide_trainer *trainer)
     return status;
 }
 
-/* Refuses a part whose steps would take too long, by the rates of the profile. */
+/* Refuses a part of the model whose steps would take too long by the rates of the profile. */
 static tide_status time_check(const tide_trainer_options *part, const tide_machine_profile *profile)
 {
     const tide_machine_profile all = boundless(profile);

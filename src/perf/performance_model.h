@@ -1,10 +1,10 @@
-/* Predicts a run on a machine: the use of every byte, whether the run fits, and how long a step takes.
+/* Predicts a run on a machine: its use of memory to the byte, whether the run fits, and how long a step
+ * takes.
  *
- * The performance model is the trainer itself on the null device. So its memory equals the run's to the byte,
- * and it refuses what the run would refuse, with the same messages. Time is virtual: the pool's manager,
+ * The performance model is the trainer itself on the null device. So it uses as much memory as the run, to
+ * the byte, and refuses the same options with the same messages. Time is virtual: the pool's manager,
  * planner and engine run steps until steps repeat, and kernels, copies and updates take as long as on the
- * machine (machine_profile.h).
- */
+ * machine (machine_profile.h). */
 #ifndef TIDE_PERF_PERFORMANCE_MODEL_H
 #define TIDE_PERF_PERFORMANCE_MODEL_H
 
@@ -33,7 +33,8 @@ typedef struct tide_performance {
     char largest_op[64];     /* the op that decides the smallest device budget */
     tide_pool_counters step; /* the mean of the steps that were run */
     double tokens_per_second;
-    /* per step, each resource by itself; of the link at the machine's full rate */
+    /* seconds a step in which each resource is busy; for the link, its bytes divided by its rate, with the
+     * run's limit and without slowdowns */
     double busy_seconds[TIDE_RESOURCE_COUNT];
     tide_resource bound;  /* the busiest resource */
     double measured_part; /* the part of the kernels' time that was measured; the rest was inferred */
@@ -62,8 +63,8 @@ TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *o
  * budgets and memory. Statuses of tide_performance_memory. */
 TIDE_NODISCARD tide_status tide_performance_resolve(tide_trainer_options *options);
 
-/* Set the device of the options to the null device that stands for this machine's device, with its memory and its
- * kernels' workspaces. `device` receives the name, at which the options then point. */
+/* Set the device of the options to the null device that imitates this machine's device, with its memory and
+ * its kernels' workspaces. `device` receives the name, at which the options then point. */
 void tide_performance_device(const tide_machine_profile *profile, tide_pool_options *pool,
                              char device[TIDE_PERFORMANCE_DEVICE_BYTES]);
 

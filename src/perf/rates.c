@@ -22,10 +22,11 @@
 
 enum {
     MATMUL_SIZE_LEAST = 1024,
-    MATMUL_PARTS = 8, /* parts of the region: three fp32 matrices, the rest for the workspace */
+    /* so many fp32 matrices of a product's size fit into the region: three operands and a workspace */
+    MATMUL_PARTS = 8,
     ADAM_PARAM_BYTES = 14,
     REPETITIONS = 4,
-    SITE = 1, /* the only place that waits; no test skips its wait */
+    SITE = 1, /* the number of the only wait in this file (tide_wait_site) */
 };
 
 static const double enough_seconds = 1e-3;
@@ -39,7 +40,7 @@ typedef struct bench {
     char *region;
     uint64_t region_bytes;
     uint64_t operand_bytes_least; /* the smallest operand of commands that memory limits */
-    uint32_t object;              /* the whole region as an object */
+    uint32_t object;              /* the number of the device's object that is the whole region */
     uint32_t host_slots;
     /* the shortest command since the last reset; the device's threads write it, the caller reads it after a
      * wait */
@@ -81,8 +82,8 @@ static tide_status kernel_time(bench *run, tide_stream stream, tide_access acces
     return status;
 }
 
-/* The size of the operands that the host's memory limits: half the usual one if less than four times that is
- * free. */
+/* The bytes of operands for commands that the host's memory limits: half of host_bytes_most if less than
+ * four times host_bytes_most is free. */
 static uint64_t host_bytes(void)
 {
     return tide_topology_available_bytes() / 4 < host_bytes_most ? host_bytes_most / 2 : host_bytes_most;

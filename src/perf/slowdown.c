@@ -4,8 +4,8 @@
  *     compute      a matrix product       in, out         copies of chunks, each between slots of its own
  *     update       AdamW, device          host            AdamW, host
  *
- * A stream's slowdown is the work that it does in that time, divided by the work that it does alone.
- */
+ * A stream's slowdown is the work that it does in this time, divided by the work that it does alone in a
+ * time of the same length. */
 #include "src/perf/slowdown.h"
 
 #include "base/align.h"
@@ -36,7 +36,7 @@ static const double window_ns = 50e6, command_ns_least = 5e5;
 typedef struct load {
     uint32_t count;
     double begin_ns[COMMANDS_MAX], end_ns[COMMANDS_MAX];
-    double alone_ns; /* from the begin of a command to that of the next, while no other stream runs */
+    double alone_ns; /* without other streams: from the begin of a command to that of the next */
 } load;
 
 typedef struct bench {
@@ -89,7 +89,8 @@ static tide_status command_add(bench *run, tide_stream stream)
     }
 }
 
-/* How many commands a stream gets: enough that some are left at the window's end, if others slow it. */
+/* How many commands a stream gets: so many that some are left at the window's end, even if other streams
+ * slow it. */
 static uint32_t commands_of(const load *of)
 {
     const double count = of->alone_ns > 0 ? COMMANDS_MIN + window_ns / of->alone_ns : COMMANDS_MIN;

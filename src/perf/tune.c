@@ -16,7 +16,7 @@ typedef struct tuning {
     const tide_tune_options *how;
     tide_candidate *candidates;
     uint32_t count, total;
-    double begun; /* seconds of the monotonic clock */
+    double begun; /* when the search began, in seconds of the monotonic clock */
     bool is_over;
     char refusal[MESSAGE_BYTES]; /* the message of the run as given, if it does not fit */
 } tuning;
@@ -78,7 +78,8 @@ static bool was_played(const tuning *of, const tide_choice *choice, const tide_p
     return false;
 }
 
-/* Predicts a choice. BUDGET is no failure: the choice does not fit. */
+/* Predicts a choice and adds it to the candidates, unless it amounts to one of them or the search is over. A
+ * choice that does not fit (BUDGET) is a candidate, too, not a failure. */
 static tide_status try(tuning *of, const tide_choice *choice)
 {
     tide_trainer_options options = *of->options;
