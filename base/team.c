@@ -11,7 +11,7 @@
 /* With fewer elements the calling thread finishes before the team is awake. */
 enum { TEAM_ELEMENTS_MIN = 16384 };
 
-static int thread_count = 1; /* set at start, before any team runs; read by all */
+static int thread_count = 1; /* the configured number; set at start, before any team runs */
 
 void tide_team_configure(int threads)
 {

@@ -54,10 +54,10 @@ typedef struct tide_layer_norm_backward_args {
     const float *mean, *rstd;       /* [rows] each, of forward */
     void *din;                      /* [rows, width]; may be dout unless accumulating; NULL: not computed */
     float *dweight, *dbias;         /* [width] each, added to; NULL: not computed */
-    void *workspace;                /* layer_norm_backward_workspace_bytes(these) */
+    void *workspace;                /* size: layer_norm_backward_workspace_bytes(this struct) */
     size_t workspace_bytes;
     size_t rows, width;
-    bool accumulate; /* din += instead of din = : joins the residual's gradient */
+    bool accumulate; /* din += instead of din =; for a residual, whose gradient is in din already */
     tide_dtype dtype;
 } tide_layer_norm_backward_args;
 
@@ -83,11 +83,11 @@ typedef struct tide_rms_norm_backward_args {
     const float *rstd;              /* [rows, heads], of forward */
     void *din;       /* [rows, dout_row]; may be dout unless accumulating; NULL: not computed */
     float *dweight;  /* [width], added to; NULL: not computed */
-    void *workspace; /* rms_norm_backward_workspace_bytes(these) */
+    void *workspace; /* size: rms_norm_backward_workspace_bytes(this struct) */
     size_t workspace_bytes;
     size_t rows, heads, width;
     size_t in_row, dout_row;
-    bool accumulate; /* din += instead of din = : joins the residual's gradient */
+    bool accumulate; /* din += instead of din =; for a residual, whose gradient is in din already */
     tide_dtype dtype;
 } tide_rms_norm_backward_args;
 
@@ -168,7 +168,7 @@ typedef struct tide_attention_args {
     const int32_t *starts; /* [batch, sequence_length] or NULL; alignment 4 */
     void *out;             /* [batch x sequence_length, heads x head_width] */
     float *logsumexp;      /* [batch, heads, sequence_length] */
-    void *workspace;       /* attention_workspace_bytes(these) */
+    void *workspace;       /* size: attention_workspace_bytes(this struct) */
     size_t workspace_bytes;
     size_t batch, sequence_length, heads, kv_heads, head_width;
     size_t qk_row, v_row;
@@ -180,7 +180,7 @@ typedef struct tide_attention_backward_args {
     const int32_t *starts;
     const float *logsumexp;
     void *dq, *dk, *dv; /* like q, k, v, but all with rows dqkv_row apart */
-    void *workspace;    /* attention_backward_workspace_bytes(these) */
+    void *workspace;    /* size: attention_backward_workspace_bytes(this struct) */
     size_t workspace_bytes;
     size_t batch, sequence_length, heads, kv_heads, head_width;
     size_t qk_row, v_row, dqkv_row;

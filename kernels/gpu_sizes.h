@@ -59,9 +59,9 @@ static inline size_t tide_gpu_attention_splits(const tide_attention_backward_arg
     return splits;
 }
 
-/* Workspace of attention's backward: D of each query and head (attention.h); then, if sums are split, dK and
- * dV of each part in fp32, which take less than 64 MiB for heads of width 128, since a split makes fewer than
- * 1,024 blocks. */
+/* Workspace of attention's backward: D of each query and head (attention_backward.cu); then, if sums are
+ * split, dK and dV of each part in fp32, which take less than 64 MiB for heads of width 128, since a split
+ * makes fewer than 1,024 blocks. */
 static inline size_t tide_gpu_attention_means_bytes(const tide_attention_backward_args *shape)
 {
     return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));

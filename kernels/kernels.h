@@ -41,7 +41,7 @@ typedef struct tide_kernels {
     bool fuses_gelu;  /* matmul can fuse GELU; otherwise GELU is a launch of its own */
 
     tide_kernel embedding;          /* tide_embedding_args */
-    tide_kernel embedding_backward; /* the arguments of every kernel X are tide_X_args */
+    tide_kernel embedding_backward; /* and so on: the arguments of kernel X are tide_X_args */
     tide_kernel layer_norm;
     tide_kernel layer_norm_backward;
     tide_kernel rms_norm;
@@ -66,9 +66,9 @@ typedef struct tide_kernels {
     tide_kernel adamw;
     tide_kernel restore;
 
-    /* How many rows of logits a head should make at once. Each such part of the rows reads and writes the
-     * whole gradient of the weight, so they should be so many that this takes no longer than the products. A
-     * constant, since it decides an order of sums. */
+    /* How many rows of logits a head should compute at once. For each such batch of rows, the head reads
+     * and writes the whole gradient of its weight; the batch should be so large that this takes no longer
+     * than the matmuls. A constant, since it decides an order of sums. */
     size_t logit_rows;
 
     /* Prepare matmuls of this shape (pointers and workspace_bytes are not read) and set *workspace_bytes to

@@ -1,4 +1,5 @@
-/* Rules for the shape of a matrix product, and when two shapes are equal: the same for every table. */
+/* For every table of kernels: the rules for the shape of a matrix product, and the comparison of two
+ * shapes. */
 #ifndef TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 #define TIDEPOOL_KERNELS_MATMUL_SHAPE_H
 

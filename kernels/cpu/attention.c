@@ -323,8 +323,8 @@ typedef struct backward_tiles {
     float *dout_transposed; /* [width, TILE] */
     float *weights;         /* [TILE keys, TILE queries]: P^T */
     float *dscores;         /* [TILE keys, TILE queries]: V dO^T, then dS^T */
-    float *logsumexp;       /* [TILE]; 0 past the last query, like its q and dO: results there are not used */
-    float *mean;            /* [TILE]: D */
+    float *logsumexp; /* [TILE]; 0 past the last query, as q and dO are; the code uses no results there */
+    float *mean;      /* [TILE]: D */
 } backward_tiles;
 
 static size_t backward_elements(size_t length, size_t padded)
@@ -442,7 +442,7 @@ LANES_INLINE void attend_backward(const tide_attention_backward_args *args, size
     const attention_head kv = head_at(&shape, sequence, kv_number * group);
     load_rows(tiles->k, &kv, args->k, kv.k, kv.qk_row, length, 1.0f, dtype);
     load_rows(tiles->v, &kv, args->v, kv.v, kv.v_row, length, 1.0f, dtype);
-    memset(tiles->dk, 0, 2 * length * kv.padded * sizeof(float)); /* also zeroes dv, which follows dk */
+    memset(tiles->dk, 0, 2 * length * kv.padded * sizeof(float)); /* dv follows dk, so this zeroes both */
     for (size_t number = kv_number * group; number < (kv_number + 1) * group; number++) {
         const attention_head head = head_at(&shape, sequence, number);
         for (size_t first_query = 0; first_query < length; first_query += TILE)

@@ -1,9 +1,9 @@
 /* Sums over the columns of a matrix, for gradients of biases and norms.
  *
- * Each task sums all rows of one bite: a strip of BITE_LANES vectors of columns. There are thus no partial
- * sums to join, and any thread count gives the same bits. A task first sums groups of ROW_GROUP rows and then
- * the groups, since a plain fp32 sum over thousands of rows would lose digits. The order is fixed.
- */
+ * Each task sums all rows of one "bite", a strip of columns that is BITE_LANES vectors wide. There are
+ * thus no partial sums to join, and any thread count gives the same bits. A task first sums groups of
+ * ROW_GROUP rows and then the groups, since a plain fp32 sum over thousands of rows would lose digits. The
+ * order is fixed. */
 #ifndef TIDEPOOL_KERNELS_CPU_COLUMNS_H
 #define TIDEPOOL_KERNELS_CPU_COLUMNS_H
 

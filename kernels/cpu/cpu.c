@@ -26,8 +26,8 @@ static bool has_f16c(void)
 const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
 {
 #if defined(__x86_64__)
-    /* The compiler's support library finds out once what processor and operating system (saved registers)
-     * support. */
+    /* The compiler's support library finds out once which instructions the processor has and whether the
+     * operating system saves their registers. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

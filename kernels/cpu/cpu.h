@@ -31,7 +31,8 @@ typedef struct tide_cpu_variant {
     size_t (*blocked_workspace_bytes)(void);
     /* tide_kernels_cpu_normals; every variant gives the same bits */
     void (*normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
-    void (*place)(const tide_place_args *args); /* tide_kernels_cpu_place */
+    /* Copy values as tide_place_args says. Not launched: it runs in the calling thread and its team. */
+    void (*place)(const tide_place_args *args);
 } tide_cpu_variant;
 
 /* A variant, or NULL if this machine or this build does not have it; ignores ONEDNN_MAX_CPU_ISA. */

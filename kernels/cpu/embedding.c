@@ -10,7 +10,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/variant.h"
 
-/* Columns of one task (a bite): one cache line of bf16 or two of fp32. */
+/* Columns of one task: one cache line of bf16 or two of fp32. */
 enum { BITE_COLUMNS = 32 };
 
 static size_t token_row(const int32_t *tokens, size_t row, size_t vocabulary)

@@ -88,8 +88,8 @@ LANES_INLINE lanes_half lanes_narrow(lanes_bits bits)
 #endif
 }
 
-/* Convert fp16 to fp32 and back, with the bits of fp16.h. To fp16 the instruction would keep a NaN's payload,
- * so the code replaces every NaN by 0x7fff. */
+/* Convert fp16 to fp32 and back, with the bits that fp16.h gives. The instruction that converts to fp16
+ * would keep a NaN's payload, so the code replaces every NaN by 0x7fff. */
 #if defined(__AVX512F__)
 LANES_INLINE lanes lanes_from_fp16(lanes_half half)
 {
@@ -132,7 +132,8 @@ LANES_INLINE lanes lanes_from_fp16(lanes_half half)
     return (lanes)(result | (bits & 0x8000u) << 16);
 }
 
-/* Numbers below 2^-14 are rounded by adding 0.5: the last place of the sum is 2^-24. */
+/* The code rounds numbers below 2^-14 by adding 0.5, since the last place of that sum is 2^-24, as in
+ * fp16. */
 LANES_INLINE lanes_half lanes_to_fp16(lanes value)
 {
     const lanes_bits bits = (lanes_bits)value, size = bits & 0x7fffffffu;
@@ -199,7 +200,7 @@ LANES_INLINE void element_set(void *base, size_t index, float value, tide_dtype 
         ((float *)base)[index] = value;
 }
 
-/* The first `count` < LANES lanes only. */
+/* Load or store the first `count` < LANES lanes only. */
 LANES_INLINE lanes lanes_load_some(const void *base, size_t index, size_t count, tide_dtype dtype)
 {
     float some[LANES] = {0};

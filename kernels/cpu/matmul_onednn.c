@@ -20,12 +20,11 @@
  * - fp16 products: version 2 has none, and version 3 only with AVX512-FP16;
  * - products that oneDNN does not have.
  *
- * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which the code sets before
- * each run. A build without OpenMP can do so, too, since oneDNN links the runtime.
+ * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which the code sets
+ * before each run. Even a build without OpenMP can set it, since oneDNN links the runtime.
  *
  * One lock guards the list of plans. A launch holds it while the plan runs, since the plan's memory objects
- * serve one run at a time.
- */
+ * serve one run at a time. */
 #include "kernels/cpu/matmul_onednn.h"
 #include "base/team.h"
 #include "kernels/cpu/onednn_version.h"
@@ -66,7 +65,7 @@ tide_cpu_isa tide_onednn_most_isa(void)
     return isa_has(dnnl_cpu_isa_avx2) ? TIDE_CPU_ISA_AVX2 : TIDE_CPU_ISA_PORTABLE;
 }
 
-/* Does the machine have the instructions with which oneDNN is the better choice? See the top of this file. */
+/* Does the machine have the instructions without which the code declines oneDNN? See the top of this file. */
 static bool library_wanted(tide_dtype in_dtype)
 {
     if (in_dtype == TIDE_DTYPE_FP16)
@@ -152,7 +151,7 @@ typedef struct product_matrices {
     matrix_description a, b, bias, c;
 } product_matrices;
 
-/* Describe op(M)[rows, columns], stored with leading dimension ld; with `transposed` M is stored as [columns,
+/* Describe op(M)[rows, columns]; M is stored with leading dimension ld, with `transposed` as [columns,
  * rows]. */
 static dnnl_status_t describe_operand(matrix_description *description, size_t rows, size_t columns, size_t ld,
                                       bool transposed, tide_dtype dtype)

@@ -5,8 +5,9 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* tide_kernels.matmul_prepare for a shape that keeps the rules. Sets *workspace_bytes if oneDNN can make the
- * product and leaves it as it is if oneDNN declines, which depends on shape and machine alone. */
+/* tide_kernels.matmul_prepare for a shape that keeps the rules. Sets *workspace_bytes if oneDNN can make
+ * the product; if it declines the shape, which depends on shape and machine alone, leaves *workspace_bytes
+ * unchanged. */
 tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_bytes);
 
 /* tide_kernels.matmul; `zero` is tide_kernels.zero. If oneDNN declined the shape, it does nothing, sets

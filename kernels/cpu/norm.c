@@ -86,8 +86,8 @@ LANES_INLINE double leaf_squares(const void *gradient, size_t begin, tide_dtype 
     return leaf_fold(lane);
 }
 
-/* Sum of squares of the tensor's last leaf, which has `count` elements: the same order as leaf_squares, with
- * zeros for the missing elements. */
+/* Sum of squares of a tensor's last leaf, if it has fewer than 64 elements: `count` of them. Adds in the
+ * order of leaf_squares, with zeros for the missing elements. */
 LANES_INLINE double leaf_squares_some(const void *gradient, size_t begin, size_t count, tide_dtype dtype)
 {
     float some[TIDE_NORM_LEAF_ELEMENTS] = {0};
@@ -106,7 +106,7 @@ LANES_INLINE double block_squares(double sum, const void *gradient, size_t begin
     return sum;
 }
 
-/* Sum the part of a block that is in the range; `index` counts blocks from the first that the range meets. */
+/* Sum the part of a block that is in the range; `index` counts the blocks that overlap the range. */
 static void block_task(const void *arguments, size_t index)
 {
     const tide_gradient_norm_args *args = arguments;

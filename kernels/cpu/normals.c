@@ -1,12 +1,12 @@
 /* Normal random numbers from random words: Box-Muller in double precision, rounded once to fp32.
  *
- * The C library's log, cos and sin (pair_exactly) define the values, but to compute all of them so would take
- * nine tenths of the time in which a model's initial values are made. The code therefore computes GROUP pairs
- * at a time with polynomials in vectors, whose relative error in double is known to be below DOUBT. fp32 is
- * so much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, which
- * then is the library's result, too. If the ends differ for a value of a group, which happens in about one
- * group of a hundred, the library computes the whole group. The bits therefore do not depend on the
- * instruction set or on which of the two ways computed them.
+ * The C library's log, cos and sin (pair_exactly) define the values, but to compute all of them so would
+ * take nine tenths of the time in which a model's initial values are made. The code therefore computes
+ * GROUP pairs at a time with polynomials in vectors, whose relative error in double is below DOUBT. fp32
+ * is so much coarser that nearly always both ends of value (1 -+ DOUBT) round to the same fp32 number, to
+ * which the library's result then rounds, too. If the ends differ for a value of a group, which happens in
+ * about one group of a hundred, the library computes the whole group. The bits therefore do not depend on
+ * the instruction set or on which of the two ways computed them.
  *
  * log: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172,
  * by the series of artanh up to s^15: the first term left out is 2^-44 of the sum. sin and cos: subtracting
@@ -20,7 +20,7 @@
 
 #include <math.h>
 
-enum { GROUP = 64 }; /* pairs */
+enum { GROUP = 64 }; /* pairs of values that are computed at once */
 
 static const double turn = 6.283185307179586476925 * 0x1p-32;
 

@@ -37,7 +37,7 @@ LANES_INLINE void lanes_stream(void *base, size_t index, lanes value, tide_dtype
 }
 #endif
 
-/* Order the streaming stores before this thread's later stores. */
+/* Make this thread's streaming stores visible before its later stores. */
 static void stream_end(void)
 {
 #if defined(__AVX2__)

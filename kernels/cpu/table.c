@@ -1,5 +1,6 @@
-/* The table of one variant. matmul_prepare decides for a shape who makes the product: oneDNN if the build has
- * it and it does not decline the shape (matmul_onednn.h), otherwise the built-in product. */
+/* The table of kernels of one variant. For each shape matmul_prepare decides which code makes the product:
+ * oneDNN, if the build has oneDNN and oneDNN does not decline the shape (matmul_onednn.h), otherwise
+ * blocked.c. */
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/variant.h"
 

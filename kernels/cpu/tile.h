@@ -27,7 +27,7 @@ typedef struct tile_product {
     float *c;
     size_t c_row;
     size_t m, n, k;
-    bool accumulate; /* C += instead of C = */
+    bool accumulate; /* C += A B instead of C = A B */
 } tile_product;
 
 /* Compute `rows` x `vectors` of C from row i and column j on; inlining makes both numbers constants. */

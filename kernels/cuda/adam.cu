@@ -13,15 +13,14 @@
  * Run 0 begins at the last multiple of 16 bytes at or before `param`: its first `lead` elements do not belong
  * to the segment.
  *
- * A thread accesses 16 bytes at once in a full run whose four arrays all begin at multiples of 16 bytes:
- * since tensors are aligned to 256 bytes and cut at multiples of 64 elements, these are all runs but a
- * tensor's last. Other runs are accessed element by element.
+ * A thread accesses 16 bytes at once in a run that is full and in which all four arrays begin at multiples
+ * of 16 bytes. These are all runs but a tensor's last, since tensors are aligned to 256 bytes and cut at
+ * multiples of 64 elements. Other runs are accessed element by element.
  *
  * Speed. The kernel reads and writes 28 bytes per bf16 param (32 in fp32), each once, and is bound by memory:
  * at 4.8 TB/s it updates 170 params per nanosecond, the 32 Mi params of a 64 MiB chunk in 0.2 ms. At this
  * speed an SM can execute some 170 instructions per param; the update takes about 80, IEEE division and root
- * included. A thread has seven loads of 16 bytes in flight: 100 KB per SM and more at half occupancy.
- */
+ * included. A thread has seven loads of 16 bytes in flight: 100 KB per SM and more at half occupancy. */
 #include "kernels/cuda/launch.h"
 
 enum {

@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
 {
     typedef forward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
+        shape.vectors = VECTORS; /* from here on the compiler knows `vectors` as a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;

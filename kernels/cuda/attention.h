@@ -21,10 +21,10 @@
  * would cost a third of a tile's instructions. For fp32, whose kernels are five times as long, there is one
  * kernel, which tests.
  *
- * Several query heads, a group, attend to one key head. A block that owns keys therefore works for the whole
- * group: it streams Q and dO of one head of the group after the other and sums dK and dV in that order. If
- * there are few key heads, several blocks share a group (tide_gpu_attention_splits in kernels/gpu_sizes.h,
- * which the shape alone decides).
+ * Several query heads, a group, attend to one key head. A block that owns keys therefore works for the
+ * whole group: it streams Q and dO of one head of the group after the other and sums dK and dV in that
+ * order. If there are few key heads, several blocks divide the query heads of a group among them; the
+ * shape alone decides how many (tide_gpu_attention_splits in kernels/gpu_sizes.h).
  *
  * Documents: a query attends to the keys from its start on, and starts never decrease. The keys to which a
  * block's queries attend are thus one range, and so are the queries that attend to a block's keys. The block
@@ -38,8 +38,7 @@
  *
  * Order of blocks: those with most work first, so that the last to finish are short; heads are taken in sets
  * whose streamed rows fit into the second-level cache together. The order does not change results, since no
- * block depends on another.
- */
+ * block depends on another. */
 #ifndef TIDEPOOL_KERNELS_CUDA_ATTENTION_H
 #define TIDEPOOL_KERNELS_CUDA_ATTENTION_H
 
@@ -47,8 +46,8 @@
 
 enum { TIDE_ATTENTION_WARPS = 4, TIDE_ATTENTION_THREADS = TIDE_ATTENTION_WARPS * TIDE_WARP };
 
-/* Bytes that a set of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50
- * MiB). In the tests so few that a few heads make several sets. */
+/* Bytes that a set of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200
+ * (50 MiB). On the CPU, where tests run the kernels, so few that a few heads make several sets. */
 #if defined(__CUDACC__)
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)24 << 20)
 #else
@@ -62,10 +61,11 @@ struct tide_attention_shape {
     size_t out_row;          /* of out and dout: heads x width */
     size_t gradient_row;     /* of dq, dk and dv */
     unsigned sequence_heads; /* batch x heads that own rows: query heads or, for dK and dV, key heads */
-    unsigned together;       /* how many of these heads make a set (order of blocks, above) */
+    unsigned together;       /* how many of these heads make a set (see "Order of blocks" above) */
     int heads, kv_heads;
-    int group;  /* heads / kv_heads: query heads that attend to one key head */
-    int splits; /* blocks that share a group, in the kernel that owns keys */
+    int group; /* heads / kv_heads: query heads that attend to one key head */
+    /* kernel of dK and dV: the number of blocks among which the query heads of a group are divided */
+    int splits;
     int length, width;
     bool vectors; /* every row of every head begins at a multiple of 16 bytes and consists of whole vectors */
     float scale;  /* 1 / sqrt(width) */
@@ -357,8 +357,8 @@ template <typename T, int W, int ROWS> struct tide_stream {
     };
 };
 
-/* Copy a vector from any address: the first `inside` elements, zeros after them. Not unrolled, so that the
- * other case does not need more registers. */
+/* Copy a vector from any address: the first `inside` elements, zeros after them. Not unrolled, since this
+ * rare case must not need more registers than copies of whole vectors. */
 template <typename T>
 static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at,
                                                           const typename T::stored *from, int inside)
@@ -373,7 +373,7 @@ static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int
 template <typename T, int W, int ROWS> struct tide_tile_source {
     enum { row_vectors = W / T::per_16_bytes, step = TIDE_ATTENTION_THREADS / row_vectors };
     static_assert(TIDE_ATTENTION_THREADS % row_vectors == 0 && ROWS % step == 0, "threads copy alike");
-    const typename T::stored *from; /* the next tile's first row; the same for all threads */
+    const typename T::stored *from; /* the first row of the tile to copy next; the same for all threads */
     size_t row_elements;
     bool vectors;
 
@@ -394,7 +394,7 @@ template <typename T, int W, int ROWS> struct tide_tile_source {
      * the head has `left` rows of `inside` elements; nothing beyond them is read. */
     __device__ __forceinline__ void copy(tide_async_copies<T> &copies, int at, int left, int inside)
     {
-        /* one number, which a thread keeps from tile to tile in one register */
+        /* the thread's offset as one number, which the thread keeps in one register from tile to tile */
         const unsigned before = (unsigned)row() * (unsigned)row_elements + (unsigned)column();
         const typename T::stored *own = from + before;
         if (vectors)
@@ -429,9 +429,9 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
     const int own = tide_tile_at<W>(source::row(), column / TIDE_GRANULE) + column % TIDE_GRANULE;
     tide_async_copies<T> copies{tile};
     source sources[2] = {source::of(first, begin), source::of(second, begin)};
-    /* head and tile that are used next, and their place in shared memory */
+    /* the head and the tile that the block uses next, and where that tile is in shared memory */
     int head = 0, number = begin, base = 0;
-    int rows_left = first.length - begin * ROWS; /* rows from the next tile's first on */
+    int rows_left = first.length - begin * ROWS; /* rows from the first row of the next copied tile on */
     const auto send = [&](int to) {
         const int at = to + own, left = inside > 0 ? rows_left - source::row() : 0;
         sources[0].copy(copies, at, left, inside);
@@ -440,7 +440,7 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
         rows_left -= ROWS;
     };
     const auto send_next = [&](int to) {
-        if (number + 1 >= end && head + 1 < heads) { /* back to the first tile, of the next head */
+        if (number + 1 >= end && head + 1 < heads) { /* go on with the next head's first tile */
             const int rows = (end - begin) * ROWS;
             rows_left += rows;
             sources[0].from -= (size_t)rows * first.row_elements - (size_t)first.width;

@@ -5,7 +5,7 @@
  *     1. dQ, and D   a block owns queries and streams K and V      dQ = sum of dS K / sqrt(width)
  *     2. dK and dV   a block owns keys and streams Q and dO of     dV = sum of P^T dO
  *                    every query head of the group in turn         dK = sum of dS^T Q / sqrt(width)
- *     3. the sum     if several blocks share a group, each writes its dK and dV to the workspace (fp32), and
+ *     3. the sum     if several blocks divide a group, each writes its dK and dV to the workspace (fp32), and
  *                    this kernel adds them in the order of the heads
  *
  * Kernel 1 has its queries' dO in registers anyway, so that for D = dO . O it only reads O once; it writes D
@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 {
     typedef backward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
+        shape.vectors = VECTORS; /* from here on the compiler knows `vectors` as a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;
@@ -215,7 +215,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 {
     typedef backward_plan<T, W> plan;
     if (!plan::wide)
-        shape.vectors = VECTORS; /* tells the compiler that it is a constant from here on */
+        shape.vectors = VECTORS; /* from here on the compiler knows `vectors` as a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts * shape.splits);
     const int part = place.part % plan::parts, split = place.part / plan::parts;
@@ -244,7 +244,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
         const int granule = part * (plan::columns / TIDE_GRANULE);
         const size_t statistics = (size_t)(first_head + (unsigned)member) * (size_t)shape.length;
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
-        /* L and D, loaded while the products run */
+        /* L and D of the queries; the loads run beside the products */
         float sums[plan::key_step / 8][2], means[plan::key_step / 8][2];
         load_statistics<plan::key_step>(sums, logsumexp + statistics, first_query, shape.length, INFINITY);
         load_statistics<plan::key_step>(means, all_means + statistics, first_query, shape.length, 0.0f);

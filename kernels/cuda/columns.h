@@ -31,7 +31,7 @@ template <typename T> static inline unsigned columns_blocks(size_t width)
     return (pack_count<T>(width) + COLUMNS_PACKS - 1) / COLUMNS_PACKS;
 }
 
-/* The first column of this thread's pack; then its first row. */
+/* The first column of this thread's pack. */
 template <typename T> static __device__ __forceinline__ size_t columns_begin(void)
 {
     return ((size_t)blockIdx.x * COLUMNS_PACKS + threadIdx.x % COLUMNS_PACKS) * T::per_16_bytes;

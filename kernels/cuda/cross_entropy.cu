@@ -8,13 +8,13 @@
  * bf16 element, if the second pass finds the row in a cache or in shared memory.
  *
  * The kernel therefore keeps the row in shared memory if the GPU has enough of it. A thread's first HELD
- * packs have places there, and all their copies start when the block starts: 112 KB in flight for a block of
- * 512 threads. This holds a row of 57344 bf16 logits, and two such rows fit into a Hopper SM. A wider row
- * gets 1024 threads and an SM of its own, which holds 114688 logits; of 128256 logits the second pass reads a
- * tenth again from the second-level cache, 4 MB on all SMs. On a GPU with less shared memory per block (an
- * Ada has 99 KB) the kernel reads the row twice; if 132 SMs did so, 26 MB would be in use, which the
- * second-level cache must hold. The bits do not depend on where the row is kept, but on the number of
- * threads, which the vocabulary decides.
+ * packs have places there, and all their copies start when the block starts: 112 KB in flight for a block
+ * of 512 threads. This holds a row of 57344 bf16 logits, and two such rows fit into a Hopper SM. A wider
+ * row gets 1024 threads and an SM of its own, which holds 114688 logits; of 128256 logits the second pass
+ * reads a tenth again from the second-level cache, 4 MB on all SMs. On a GPU with less shared memory per
+ * block (an Ada has 99 KB) the kernel reads the row twice; if 132 SMs did so, 26 MB would be in use, which
+ * the second-level cache must hold. The bits depend on the number of threads, which the vocabulary
+ * decides, and not on where the row is kept.
  *
  * At 4.3 TB/s an SM has time for 27 instructions and 3.5 exponentials per element. In bf16 the two passes
  * take 18 and 2: an exponential is one instruction and a product (its error of at most 1e-5 is far below the
@@ -26,8 +26,7 @@
  * ignores a NaN, but NaN and plus infinity make the sum NaN.
  *
  * If rows do not begin at multiples of 16 bytes because of the leading dimension, the kernel reads and writes
- * them element by element, in the same order.
- */
+ * them element by element, in the same order. */
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/reduce.h"
 
@@ -175,7 +174,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
         });
         if (threadIdx.x > 0)
             return;
-        for (unsigned i = whole; i < vocabulary; i++) { /* less than a pack */
+        for (unsigned i = whole; i < vocabulary; i++) { /* by thread 0, since they are less than a pack */
             const float value = T::load(logits[i]), above = fmaxf(*largest, value);
             *sum = *sum * exponential<T>(*largest - above) + exponential<T>(value - above);
             *largest = above;

@@ -44,7 +44,7 @@ enum {
     LIST = 2 * TILE,
     SLICES = 8, /* slices of columns of a block */
     CLASSES_MAX = 2048,
-    ROWS_PER_CLASS = 32, /* at least, so that few rows are not scanned by many blocks */
+    ROWS_PER_CLASS = 32, /* at least, so that many blocks do not scan few rows */
     POSITION_THREADS = 128,
 };
 

@@ -61,7 +61,7 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
             cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
-    /* Clear the error; otherwise the launch without this array would seem to fail. */
+    /* Clear the error, so that the launch without this array does not report it. */
     const cudaError_t forgotten = may ? cudaSuccess : cudaGetLastError();
     (void)forgotten;
     return may;

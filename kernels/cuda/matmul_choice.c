@@ -8,7 +8,7 @@ bool tide_cuda_matmul_declined(cublasStatus_t status)
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* ---- what the library says ---- */
+/* ---- reading the library's descriptions ---- */
 
 /* Read an attribute of four bytes, signed or unsigned. If the library declines to report it
  * (tide_cuda_matmul_declined), the value is UNKNOWN. */

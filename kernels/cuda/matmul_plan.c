@@ -72,7 +72,7 @@ tide_status tide_cuda_matmul_library_fail(const tide_matmul_args *shape, cublasS
         type_name(shape->out_dtype), doing, cublasLtGetStatusName(status));
 }
 
-/* ---- what a plan is made of ---- */
+/* ---- the parts of a plan ---- */
 
 static cudaDataType_t type_of(tide_dtype dtype)
 {
@@ -139,7 +139,8 @@ static cublasStatus_t operation_set(const tide_cuda_matmul_plan *plan)
     return status;
 }
 
-/* Made-up addresses, which are never accessed: the heuristic reads their alignment. */
+/* Creates the operation with made-up addresses of bias and gelu_in: the heuristic reads their alignment,
+ * and nothing accesses them. */
 static cublasStatus_t operation_create(tide_cuda_matmul_plan *plan)
 {
     const uintptr_t bias = TIDE_ALIGNMENT_BYTES;
@@ -235,7 +236,7 @@ static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_
         plan->algorithms[i] = results[i].algo;
         status = tide_cuda_matmul_candidate_read(&results[i], &plan->candidates[i]);
         if (rounds_before_bias(plan, &plan->candidates[i]))
-            plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* even if the library offers it */
+            plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* although the library offers it */
     }
     return status;
 }
@@ -322,7 +323,7 @@ static void plan_destroy_parts(tide_cuda_matmul_plan *plan)
     plan->operation = NULL;
 }
 
-/* Make the library's objects of a plan. On failure none of them is left. */
+/* Make the library's objects of a plan. On failure no object is left. */
 static cublasStatus_t plan_build(cublasLtHandle_t library, tide_cuda_matmul_plan *plan)
 {
     cublasLtMatmulPreference_t preference = NULL;

@@ -20,7 +20,7 @@ typedef struct tide_cuda_matmul_plan {
     bool gelu_apart; /* the shape has GELU, which is a launch of its own after the product */
     /* size of the bias in fp32 at the workspace's begin; 0: the bias is used where it is */
     size_t bias_bytes;
-    size_t library_bytes; /* size of the workspace behind it, which the chosen candidate needs */
+    size_t library_bytes; /* size of the workspace behind the bias, for the chosen candidate */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c; /* of our matrices: the library's B, A, and both C and D */
     int candidate_count, chosen;    /* 0 <= chosen < candidate_count <= TIDE_CUDA_MATMUL_CANDIDATES */

@@ -74,8 +74,8 @@ static tide_status versions_read(tide_gpu *gpu)
     return status;
 }
 
-/* If the driver does not have these calls, the GPU has no VMM: it is listed but refused when it is to be
- * used. */
+/* Reads the granularity of mappings. If the driver lacks the calls for virtual memory management, sets 0:
+ * callers list such a GPU but refuse to use it. */
 static tide_status granularity_read(tide_gpu *gpu)
 {
     tide_cuda_driver driver;

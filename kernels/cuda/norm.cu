@@ -1,10 +1,10 @@
 /* The gradient's norm, with the same bits as on the CPU: sums are in the order that kernels.h states.
  *
  * gradient_norm: a block of 64 threads for each block of 4096 elements. The threads together copy the
- * elements into shared memory, each 16 bytes beside the next thread's; then each thread sums one leaf of 64
- * elements in eight float64 lanes, and one thread adds the leaves in order. There is a gap of one pack
- * between leaves in shared memory, so that threads which read the same place of their leaves have no bank
- * conflicts.
+ * elements into shared memory, each 16 bytes beside the next thread's; then each thread sums one leaf of
+ * 64 elements in eight float64 lanes, and one thread adds the leaves in order. There is a gap of one pack
+ * between leaves in shared memory, so that threads have no bank conflicts when all read the same position
+ * of their leaves.
  *
  * Speed. Memory delivers 21 bytes per clock to an SM (4.8 TB/s, 132 SMs). Conversion to float64 could handle
  * 32 (bf16; 64 in fp32), and 24 blocks of 8 KB, each in flight for some 3000 clocks, could read 65. Memory is
@@ -17,8 +17,7 @@
  * norm_sum: a plain sum in float64 would be a chain of additions of some ten clocks each: 11 to 18 ms for the
  * two million blocks of 8 billion params. Therefore each of 1024 threads adds one lane, and one thread adds
  * the 1024 lanes. The bound is then the loads of one block: 0.2 ms for these 16 MB at 80 GB/s, the rate of a
- * multiprocessor with 64 KB in flight.
- */
+ * multiprocessor with 64 KB in flight. */
 #include "kernels/cuda/pack.h"
 
 enum {

@@ -130,8 +130,8 @@ template <typename T> static __device__ __forceinline__ void pack_add(float *sum
         sums[e] += values[e];
 }
 
-/* row[begin + e] += sums[e] for as many fp32 numbers as a pack of T has elements: one or two packs of
- * fp32. */
+/* row[begin + e] += sums[e] for every element e of a pack of T. Since `row` is fp32, these are two packs
+ * in it if T has 16 bits. */
 template <typename T, bool WHOLE>
 static __device__ __forceinline__ void pack_accumulate(float *row, size_t begin, size_t end,
                                                        const float *sums)

@@ -1,11 +1,11 @@
 /* Elementwise kernels: add, GELU, SwiGLU, zero, copy, cast, and the rounding of finished gradients.
  *
  * These kernels are bound by memory, so each makes one pass over its operands in accesses of 16 bytes. A
- * thread computes a unit of successive elements, as many as 16 bytes hold of the narrowest type used, and
- * then the unit one grid further on. If a pointer is not a multiple of 16, and in an incomplete last unit, it
- * accesses single elements; no element depends on another, so the results are the same. With 256 threads per
- * block and 8 blocks per SM, add has 64 KiB of loads in flight on each SM: enough for 4.8 TB/s on 132 SMs at
- * a latency of one microsecond.
+ * thread computes a "unit", as many successive elements as 16 bytes hold of the narrowest type used; then
+ * the unit that lies as many units further on as the grid has threads; and so on. If a pointer is not a
+ * multiple of 16, and in an incomplete last unit, it accesses single elements; no element depends on
+ * another, so the results are the same. With 256 threads per block and 8 blocks per SM, add has 64 KiB of
+ * loads in flight on each SM: enough for 4.8 TB/s on 132 SMs at a latency of one microsecond.
  *
  * zero and copy accept any address. They use words of 16 bytes or, if the two addresses of a copy differ
  * modulo 16, of 4 or 1; single bytes before the first whole word and after the last.
@@ -16,8 +16,7 @@
  * memory.
  *
  * A thread of SwiGLU takes a pack of gate and the pack of up at the same columns; in backward it reads both,
- * and dout, before it writes their gradients to the same places.
- */
+ * and dout, before it writes their gradients to the same places. */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/share.h"

@@ -80,8 +80,8 @@ template <typename T> static inline bool row_is_whole(const void *base, size_t w
     return pack_whole_rows<T>(base, width) && width <= (size_t)held * ROW_LANES_MAX * T::per_16_bytes;
 }
 
-/* A lane's sums over the rows of its group: in registers for the packs that it holds, in memory for the
- * others. */
+/* A lane's sums over the rows of its group. Sums for the packs that the lane holds are in registers,
+ * others in memory. */
 template <typename T, bool WHOLE, unsigned PACKS> struct row_sums {
     float *row; /* the row of partial sums, `width` of them */
     unsigned width;
