@@ -1,12 +1,12 @@
 /* Measures the whole way of a chunk: op begin, planner, map, copy, unmap, event. The ops compute next to
  * nothing.
  *
- *     pass      f0   f1   f2   ...   each op reads one param of one chunk; in the second form it also
- *               writes one activation of one chunk, which does not fit the device and is evicted
+ *     pass      f0   f1   f2   ...   each op reads one param of one chunk; "in and out": it also writes
+ *               one activation of one chunk, which does not fit the device and is evicted
  *
  * The device budget is the least budget plus four chunks. Param chunks are clean, so they come in and are
- * dropped: the first form moves chunks one way only, the second both ways. A round has two passes; chunks
- * prefetched for the next pass count as moved.
+ * dropped: "in" moves chunks one way only, "in and out" both ways. A round has two passes; chunks that the
+ * pool prefetches for the next pass count as moved.
  *
  * The limit is memcpy of as many chunks each way at once. The ways may differ: at the end of a pass some
  * params stay for the next one, so fewer chunks come in than leave, and the busier way sets the time.
@@ -26,9 +26,9 @@
 #include <stdio.h>
 
 enum {
-    /* bytes of params, and of activations in the second form; more if OPS_MIN chunks take more */
+    /* bytes of params and, if ops write, of activations; OPS_MIN chunks of each may be more */
     SPACE_BYTES = 512 << 20,
-    /* least number of chunks, since one way stands still at the ends of a pass */
+    /* at least so many chunks, so that the ends of a pass, where one way is idle, weigh little */
     OPS_MIN = 16,
     OPS_MAX = SPACE_BYTES / (4 << 20),
     SPARE_CHUNKS = 4,

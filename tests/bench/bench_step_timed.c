@@ -1,5 +1,5 @@
-/* A device whose kernels sleep instead of using a core; its copies sleep too if wanted. For a device that
- * computes, this file counts the device's updates.
+/* Devices for the forms of bench_step. In the forms timed and dma, kernels sleep instead of using a core; in
+ * dma copies sleep, too. In the other forms the device computes, and this file only counts its updates.
  *
  * Each stream has a thread that sleeps until the end of the kernel it runs, and wakes a little late. A GPU
  * would have begun the next kernel of its queue by then. So if the thread comes to a kernel within
@@ -7,8 +7,8 @@
  * thread woke; but an op or a copy never begins before it was enqueued. (The pool's own kernels carry no
  * time of enqueueing.) If the stream waited for an event that came only during the oversleep, the kernel
  * then begins too early. The benchmark prints the sum of these corrections of the compute stream beside
- * its figure, which they can improve by no more than that. The dma form corrects its copies too, without a
- * sum. The clock of a stream belongs to its thread.
+ * its figure, which they can improve by no more than that. In the form dma this file also corrects the
+ * starts of copies, without a sum. Only the stream's thread uses its stream_clock.
  *
  * Sleeps replace the pool's own kernels (zeros, gradients into place, norms, updates on the device). They
  * last as long as the bytes take at the device's bandwidth and write nothing, so params that were zero

@@ -1,7 +1,7 @@
-/* A block's shared arrays. The first block that uses an array makes it; the machine keeps it for the
- * following blocks, and each of them begins with all its bits set. A block's arrays together may take the
- * 48 KB that a GPU gives without dynamic shared memory. The header checks each access; the messages are
- * here. */
+/* A block's shared arrays. The first block that uses an array allocates it. The emulation keeps the array for
+ * the following blocks and sets all its bits before each of them uses it, so that no block sees an earlier
+ * one's values. A block's arrays together may take the 48 KB that a GPU gives without dynamic shared memory.
+ * cuda_on_cpu.h checks each access; this file has the messages. */
 #include "tests/gpu/cuda_on_cpu_machine.h"
 
 #include <cstdio>

@@ -206,8 +206,8 @@ static void check_slopes(family_fixture *r, size_t index)
         check_slope(r, index, elements[i], fabs((double)gradient[steepest]));
 }
 
-/* This case has all kinds of tensors except biases of the MLP: norms of heads, biases, an untied head, three
- * queries a key. */
+/* The model qwen3-odd has all kinds of tensors except biases of the MLP: norms of query and key heads, biases
+ * of attention, and a head of its own. Three query heads attend to one key head. */
 static void gradients_are_slopes_of_the_loss(void **state)
 {
     (void)state;

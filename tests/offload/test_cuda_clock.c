@@ -19,7 +19,7 @@ struct CUevent_st {
 static double now_us, gpu_us; /* the host's clock; the GPU's stamp for a record that ends now */
 static uint32_t live_events;
 static cudaError_t record_error; /* returned by all records until the test changes it */
-/* The latest event that was not complete when asked; it completes while the host sleeps. */
+/* The event that the latest query found incomplete; the host's next sleep completes it. */
 static cudaEvent_t awaited;
 
 uint64_t tide_clock_ns(void)
@@ -31,7 +31,7 @@ void tide_host_sleep_sharply(void) {}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-    assert_int_equal(flags, cudaEventDefault); /* an event with times, and without an interrupt for each */
+    assert_int_equal(flags, cudaEventDefault); /* records times; a wait for it takes no interrupt */
     *event = calloc(1, sizeof **event);
     live_events += *event != NULL;
     return *event != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
