@@ -177,7 +177,8 @@ static tide_status budgets_visit(const planning *run, bool play, bool *fits)
 
 /* ---- the largest model of a family ---- */
 
-/* Lists the presets of the model's family by number of params, the smallest first. */
+/* Lists the presets of the model's family by layers x width^2, which rises with the number of params; the
+ * smallest first. */
 static uint32_t family_list(const tide_model_config *model, const tide_model_config *list[], uint32_t most)
 {
     uint32_t count = 0;
