@@ -1,5 +1,5 @@
-/* The calls of manager.h for observers: chunks, requests and plans. They change no decision of the
- * manager. */
+#include "chunk/watch.h"
+
 #include "chunk/manager_internal.h"
 
 #include <assert.h>

@@ -15,6 +15,7 @@
 #define TIDE_POOL_TRACER_H
 
 #include "chunk/manager.h"
+#include "chunk/watch.h"
 #include "src/pool/context.h"
 
 #include <pthread.h>
