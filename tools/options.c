@@ -85,7 +85,8 @@ static bool has_range(const tide_option *option)
     return option->least != 0 || option->most != 0;
 }
 
-/* A larger upper bound only keeps numbers inside their type; help and messages do not mention it. */
+/* Help and messages do not mention an upper bound above this one, which only keeps numbers inside their
+ * type. */
 #define TELLING_BOUND 1e12
 
 enum { RANGE_TEXT_BYTES = 3 * TIDE_UNITS_TEXT_BYTES };
@@ -265,8 +266,8 @@ static bool has_operands(const tide_option_table *table)
     return false;
 }
 
-/* Whether the argument is a value of an operand. In a command without operands it is a mistake, which
- * unknown_option reports. */
+/* Whether the argument is an operand's value. Where the table has no operand such an argument is a mistake,
+ * which unknown_option reports. */
 static bool is_operand(const tide_option_table *table, const char *argument)
 {
     return (argument[0] != '-' || argument[1] == '\0') && has_operands(table);

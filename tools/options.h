@@ -47,8 +47,8 @@ typedef struct tide_option {
     const char *value;   /* the default, as text; NULL: none, the struct's member stays zero */
     double least, most;  /* for COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
     bool required;       /* a command line without the option is an error */
-    /* the value is an argument without dashes; several operands take such arguments in order. `name` is
-     * "FILE", say, metavar NULL, kind not FLAG */
+    /* a positional argument: its value is an argument without dashes, and several operands take such
+     * arguments in order. `name` is "FILE", say, `metavar` NULL, `kind` not FLAG */
     bool operand;
     const char *value_help; /* the default as help shows it if `value` is NULL: "what the run needs" */
     /* values that shells complete, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
@@ -58,7 +58,7 @@ typedef struct tide_option {
 
 typedef struct tide_option_table {
     const char *command; /* "tidepool train"; every message begins with it */
-    const char *title;   /* a phrase in the list of subcommands of "tidepool trace", say; else NULL */
+    const char *title;   /* of a subcommand: its line in the list of subcommands; else NULL */
     const char *summary; /* first lines of the help: the usage, an empty line, and the command's purpose */
     const tide_option *options;
     size_t count;
@@ -89,8 +89,8 @@ void tide_option_tell(const tide_option *option, FILE *out);
 
 void tide_options_help(const tide_option_table *table, FILE *out);
 
-/* Whether `name` is similar enough to `word` to be meant by it, and differs from it in fewer letters than
- * *distance. If so, sets *distance to the number of letters that differ. Leading dashes do not count. */
+/* Whether `word` may be a misspelling of `name`, and differs from it in fewer letters than *distance. If so,
+ * sets *distance to the number of letters that differ. Leading dashes do not count. */
 bool tide_word_is_nearer(const char *word, const char *name, size_t *distance);
 
 /* The table's option that is most similar to `word`; NULL: none is similar enough. */

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* main.c reads these options without the table; every command reads --help. */
+/* The program's own options, for its man page and completions. main.c reads them without this table; every
+ * command reads --help. */
 static const tide_option options[] = {
     {.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print the version, and do no more"},
     {.name = "--generate",
