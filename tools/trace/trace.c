@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct subcommand {
-    const tide_option_table *table; /* has its name */
+    const tide_option_table *table; /* also gives the subcommand's name */
     int (*run)(int count, char *const *arguments);
 } subcommand;
 

@@ -1,6 +1,7 @@
 /* Arrows lead from each cause to its effect: from a request to the fetches that it made necessary; along a
- * command from its move to its map and its copy; from the command that ended a stall to the stall, and from
- * the stall to the op that it held up; and from each copy to the device to the first op that used the chunk.
+ * command (the events with one id) from a move to its map and its copy; from the command that ended a stall
+ * to the stall, and from the stall to the op that it held up; and from each copy to the device to the first
+ * op that used the chunk.
  */
 #include "tools/trace/trace_picture.h"
 
@@ -14,7 +15,7 @@ typedef struct users {
     uint32_t *chunks_of_params;
     uint32_t first_activation_chunk;
     uint64_t
-        *copies; /* by chunk: the last copy in that no op has used yet, its event's number + 1; 0: none */
+        *copies; /* by chunk: 1 + the event of its last copy to the device; 0: none, or an op has used it */
 } users;
 
 static bool users_make(tide_picture *p, users *made)
@@ -29,8 +30,9 @@ static bool users_make(tide_picture *p, users *made)
     made->copies = tide_arrays_add(&p->memory, model->chunk_count, sizeof *made->copies);
     if (p->memory.lacks)
         return false;
-    /* Counts go two entries further, which become ends one entry further; filling then moves each to its
-     * begin. */
+    /* Sort the chunks by param. First count the chunks of param p in first[p + 2]. The sums of the counts
+     * then make first[p + 1] the place of p's first chunk. Storing p's chunks moves first[p + 1] on to their
+     * end, where the chunks of p + 1 begin. */
     uint32_t *first = made->first_of_param;
     for (uint32_t i = 0; i < model->chunk_count; i++)
         for (uint32_t j = 0; j < model->chunks[i].param_count; j++)
@@ -68,7 +70,8 @@ static void op_uses_params(tide_picture *p, users *of, const tide_trace_event *o
             op_uses(p, of, op, of->chunks_of_params[j]);
 }
 
-/* An activation's parts follow each other, each aligned by tide_align_up. */
+/* Part m of an activation is that of micro-batch m, the op's slice. The parts follow each other, each aligned
+ * by tide_align_up. */
 static void op_uses_activations(tide_picture *p, users *of, const tide_trace_event *op)
 {
     const tide_traced_op *used = &p->model->ops[op->op];
@@ -83,14 +86,16 @@ static void op_uses_activations(tide_picture *p, users *of, const tide_trace_eve
     }
 }
 
-/* Draw an arrow from each copy in to the first op that used the chunk. Ops run one after the other, so only
- * an op and the ops before it can have used a copy that began before the op's end. */
+/* Draw an arrow from each copy to the device to the first op that used the chunk. Ops run one after the
+ * other, and a copy that an op used began before the op's end. So for each op in order, note first the copies
+ * that began before its end, then draw the arrows from the noted copies of chunks that it uses. */
 static void arrows_to_users(tide_picture *p)
 {
     const tide_trace_model *model = p->model;
     users of = {0};
     uint64_t copy = 0;
-    if (model->chunk_bytes == 0 || !users_make(p, &of)) /* without bytes there are no copies */
+    /* a chunk size of 0: the trace breaks off before its tables, and has no copies */
+    if (model->chunk_bytes == 0 || !users_make(p, &of))
         return;
     for (uint64_t i = 0; i < model->event_count; i++) {
         const tide_trace_event *event = &model->events[i];
@@ -107,14 +112,15 @@ static void arrows_to_users(tide_picture *p)
 
 /* ---- commands ---- */
 
-/* One event of a command. Sorted by id, begin and order, events of a command stand in order of cause and
- * effect. */
+/* One event of a command. Once sorted by id, begin and order, the events of a command stand in order of cause
+ * and effect. */
 typedef struct command_event {
     uint64_t id, begin_ns, event;
-    int order; /* of causes and effects within a command */
+    int order; /* as order_of gives it */
 } command_event;
 
-/* 0: the event is none of a command's. */
+/* The place of the event's kind in a command, from its cause to its last effect; 0: events of this kind
+ * belong to no command. */
 static int order_of(const tide_trace_event *event)
 {
     switch (event->kind) {
@@ -173,8 +179,8 @@ static void arrows_along_commands(tide_picture *p, const command_events *all)
             tide_picture_arrow_add(p, all->events[i - 1].event, all->events[i].event);
 }
 
-/* The event, of the command that ended the stall, which ended last before the stall did; without one, the
- * last event that began before the stall ended. NULL: the trace has no event of the command. */
+/* Of the command that ended the stall: the event that ended last, but not after the stall. If none ended by
+ * then, the first event that began before the stall's end. NULL: the trace has no such event. */
 static const command_event *ending_command_event(const tide_picture *p, const command_events *all,
                                                  const tide_trace_event *stall)
 {
@@ -204,8 +210,9 @@ static bool is_stalled(const tide_trace_event *op, const tide_trace_event *stall
            op->end_ns > stall->end_ns;
 }
 
-/* The op that the stall held up: `before`, the last op that had begun, or the next one. NULL: the trace does
- * not have it. The caller keeps *next from stall to stall; it moves on to the first op or pass after each. */
+/* The op that the stall held up: `before`, the last op that had begun before the stall, if it ended after the
+ * stall; or else the next op, if no pass begins before it. NULL: the trace has no such op. The search for the
+ * next op goes on from *next, which the caller keeps from stall to stall. */
 static const tide_trace_event *stalled_op(const tide_trace_model *model, const tide_trace_event *before,
                                           const tide_trace_event *stall, const tide_trace_event **next)
 {
@@ -239,8 +246,8 @@ static void arrows_through_stalls(tide_picture *p, const command_events *all)
 
 /* ---- requests ---- */
 
-/* The request to which the event `wait` belongs; NULL: the trace does not have it. Requests never overlap,
- * so that *at only moves on. */
+/* The request to which the event `wait` belongs; NULL: the trace does not have it. Requests never overlap, so
+ * the search goes on from *at, which the caller keeps from event to event. */
 static const tide_trace_event *request_of(const tide_trace_model *model, const tide_trace_event *wait,
                                           uint64_t *at)
 {

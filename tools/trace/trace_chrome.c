@@ -1,13 +1,14 @@
 /* A picture as Chrome's JSON trace events, in order of time, which ui.perfetto.dev reads:
  *
- *   1  lanes: a track's spans, by begin and the longer first, go to the first lane on which they nest
+ *   1  lanes: a track's spans, sorted by begin, go each to the first lane that is free or, if the track
+ *      nests, whose open spans contain it
  *   2  points: a span's begin and end, an instant, a counter's value; sorted by time
  *   3  events: names of the process and of each lane; then "B", "E", "i" or "C" for each point, and "s" and
  *      "f" for the two ends of each arrow
  *
- * The rank is the process, and each lane is one of its threads, as the format knows no other tracks. A viewer
- * gives an arrow's end to the innermost span that is open on the thread. So "s" and "f" follow the "B" of
- * their span or precede its "E".
+ * The rank is the process, and each lane is one of its threads, because the format knows no other tracks. A
+ * viewer gives an arrow's end to the innermost span that is open on the thread. So "s" and "f" follow the "B"
+ * of their span or precede its "E".
  *
  * At one time, ends stand before begins: so spans that touch do not overlap, and an arrow may go from a span
  * that ends to one that begins. Spans without length are the exception: both their points stand among the
@@ -132,7 +133,8 @@ static int spans_compare(const void *a, const void *b, void *spans)
     return x->end_ns != y->end_ns ? compare(y->end_ns, x->end_ns) : compare(i, j);
 }
 
-/* Give every span a lane and its points. `order` has one number for each span. False: no memory. */
+/* Give every span a lane and its points. `order` is an array for the sorted spans' numbers. False: no
+ * memory. */
 static bool spans_place(writer *w, uint32_t *order)
 {
     tide_picture *p = w->picture;
@@ -190,15 +192,15 @@ static uint64_t first_tid(const tide_picture *p)
     return ((uint64_t)p->model->rank << RANK_SHIFT) + 1;
 }
 
-/* Begin an event: the thread whose number is the process's is its first. */
+/* Begin an event. The process has the number of its first thread. */
 static void event_begin(writer *w, const char *phase, uint64_t tid)
 {
     fprintf(w->out, ",\n{\"ph\":\"%s\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu64, phase, first_tid(w->picture),
             tid);
 }
 
-/* Times are microseconds. Perfetto multiplies the number by 1000 in floating point and cuts it off; a tenth
- * of a nanosecond more leaves the nanosecond exact. */
+/* Times are microseconds. Perfetto multiplies the number by 1000 in floating point and cuts off the fraction;
+ * a tenth of a nanosecond more keeps a rounding error from lowering the nanosecond. */
 static void time_write(writer *w, uint64_t t_ns)
 {
     fprintf(w->out, ",\"ts\":%" PRIu64 ".%03u1", t_ns / 1000, (unsigned)(t_ns % 1000));
@@ -247,7 +249,7 @@ static void process_write(writer *w)
             first_tid(p), p->model->rank);
 }
 
-/* The ends of arrows that stand at the span's begin, or at its end. */
+/* Write the ends of arrows that stand at the span's begin or, with `at_end`, at its end. */
 static void arrows_write(writer *w, uint32_t number, bool at_end, uint64_t tid, uint64_t t_ns)
 {
     const tide_picture *p = w->picture;

@@ -1,9 +1,10 @@
-/* How a column is written follows from its member:
- *   begin_ns, t_ns     the distance from the event before ("delta"); events of a kind stand in order of it
+/* The member of the events that a column holds decides how the column is written (in quotes the name of the
+ * way for page/data.js):
+ *   begin_ns, t_ns     the distance from the event before ("delta"); events of a kind are in order of time
  *   end_ns             the length ("length")
  *   id                 the distance from the event before, its sign in the lowest bit ("near")
  *   a number or null   0, else one more than the number ("null")
- *   words              their number ("enum"); for `work`, the text's index in order of first use
+ *   words              the word's number ("enum"); for `work`, the text's index in order of first use
  *   all others         the number ("count")
  *
  * Each column is written in a walk of its own over the model's events, so that no column is ever in memory.
@@ -37,7 +38,7 @@ static const char *how_name(column_how how)
     return names[how];
 }
 
-/* The different texts of `work`. */
+/* The different texts that the member `work` has, such as "save". */
 typedef struct work_list {
     const char *works[WORKS_MAX];
     uint32_t count;
@@ -73,7 +74,7 @@ static bool tells_place(tide_trace_kind kind)
     return kind == TIDE_TRACE_CHUNK || kind == TIDE_TRACE_SNAPSHOT;
 }
 
-/* Kinds that no drawing needs; and SNAPSHOT, which is written as CHUNK. */
+/* The page draws nothing from REQUEST and PARAM events; SNAPSHOT events are written as CHUNK events. */
 static bool kind_is_left_out(tide_trace_kind kind)
 {
     return kind == TIDE_TRACE_REQUEST || kind == TIDE_TRACE_PARAM || kind == TIDE_TRACE_SNAPSHOT;
@@ -143,7 +144,7 @@ static void kind_plan(tide_trace_columns *columns, tide_trace_kind kind)
             continue;
         if (kind == TIDE_TRACE_CHUNK && strcmp(field->name, "device") == 0) {
             *column_add(planned) = (column_plan){.name = "place", .how = HOW_PLACE};
-            return; /* the rest is in it */
+            return; /* the place holds the chunk's other members, too */
         }
         column_how how = how_of(field);
         *column_add(planned) =
@@ -216,7 +217,7 @@ void tide_trace_columns_free(tide_trace_columns *columns)
 
 /* ---- description ---- */
 
-/* Whether an earlier column has the same name, and so the same words. */
+/* Whether the words of the column have been written for an earlier column of the same name. */
 static bool words_are_written(const tide_trace_columns *columns, uint32_t kind, uint32_t column)
 {
     const char *name = columns->kinds[kind].columns[column].name;
@@ -323,7 +324,7 @@ static uint64_t number_of(const tide_trace_field *field, const tide_trace_event 
     }
 }
 
-/* 0 for null, else the number plus one. */
+/* The number plus one; 0 for null. */
 static uint64_t nullable_of(const tide_trace_field *field, const tide_trace_event *event)
 {
     uint64_t number = number_of(field, event);

@@ -1,6 +1,6 @@
-/* A trace's events as columns of numbers, for the page that draws them (page/data.js reads them). The
- * columns of one kind of event follow those of another; a column is its numbers one after the other, 7 bits
- * in a byte, lowest first. The columns are the members that the format gives the kind
+/* A trace's events as columns of numbers, for the page that draws them (page/data.js reads them). The columns
+ * of one kind of event follow those of another; a column is its numbers one after the other, each as a varint
+ * (7 bits in a byte, lowest first). The columns are the members that the format gives the kind
  * (src/trace/trace_fields.h), without those that no drawing needs; a chunk's place is one number.
  *
  *   plan -> description_write (JSON: kinds and columns) -> events_write (base64) -> free

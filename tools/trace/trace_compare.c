@@ -12,8 +12,8 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of `count` values, of which those that are not among the `given` ones are 0 and none is below that. Sorts
- * them. */
+/* The median of `count` values that are at least 0: the first `given` are in the array, which the function
+ * sorts; the others are 0. */
 static double median_of(double *values, uint32_t given, uint32_t count)
 {
     assert(given <= count && count > 0);
@@ -147,8 +147,9 @@ uint32_t tide_comparison_chunks(const tide_comparison *c, uint32_t *chunks, uint
 /* ---- ops ---- */
 
 typedef struct op_keys {
-    uint32_t *of_second; /* the key of each op of the second trace; an op of the first trace is its own key */
-    uint32_t *second_of; /* for each op of the first trace the same op of the second, NONE without */
+    uint32_t *of_second; /* each op's key, for the ops of the second trace */
+    /* for each op of the first trace the op of the same name in the second; NONE: there is none */
+    uint32_t *second_of;
 } op_keys;
 
 /* Order by name, then by number. */
@@ -160,7 +161,7 @@ static int compare_ops(const void *a, const void *b, void *of)
     return names != 0 ? names : (x > y) - (x < y);
 }
 
-/* Give ops of the same name the same key. `in_order` has each side's ops, to be sorted by name. */
+/* Give ops of the same name the same key. `in_order` is an array for each side's ops, sorted by name. */
 static void keys_give(tide_comparison *c, const tide_trace_model *const models[TIDE_SIDES],
                       uint32_t *const in_order[TIDE_SIDES], const op_keys *keys)
 {
@@ -193,11 +194,12 @@ static void keys_give(tide_comparison *c, const tide_trace_model *const models[T
 
 /* ---- stalls and ops ---- */
 
-/* Time that one step of one side spent in one place. */
+/* The time of one stall or of an op's kernels, in a step of one side. Entries with the same op, slice and
+ * cause are of one place. */
 typedef struct entry {
     uint64_t ns;
     const tide_trace_event *event;
-    const char *cause; /* of a stall; NULL: kernels */
+    const char *cause; /* of a stall; NULL: the time of kernels */
     uint32_t op, slice, pair;
     int side;
 } entry;

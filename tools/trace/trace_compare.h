@@ -1,9 +1,9 @@
 /* Two traces beside each other: which steps are compared, and how they differ.
  *
  * Only whole, steady steps (trace_steps.h) are compared, in pairs of the same number. If the traces share
- * fewer than half of the shorter one's numbers, the pairs follow the steps' order instead. A time is a
- * side's median over the pairs, so that one slow step does not decide; bytes and counts are means, since
- * they do not scatter but may alternate.
+ * fewer than half of the shorter one's numbers, the pairs follow the steps' order instead. A time is a side's
+ * median over the pairs, so that one slow step does not decide; bytes and counts are means, since a median
+ * would hide that they alternate from step to step, as they may.
  */
 #ifndef TIDE_TOOLS_TRACE_COMPARE_H
 #define TIDE_TOOLS_TRACE_COMPARE_H
@@ -18,18 +18,18 @@ typedef struct tide_compared_stall {
     uint32_t op[TIDE_SIDES]; /* also NONE if the side has no such op */
     uint32_t slice;
     const char *cause;
-    double seconds[TIDE_SIDES];                  /* median of a step */
-    const tide_trace_event *longest[TIDE_SIDES]; /* NULL: there was none */
+    double seconds[TIDE_SIDES];                  /* in a step; median over the pairs */
+    const tide_trace_event *longest[TIDE_SIDES]; /* NULL: this side has none */
 } tide_compared_stall;
 
 typedef struct tide_compared_op {
     uint32_t op[TIDE_SIDES];
-    double seconds[TIDE_SIDES]; /* median of the time in a step that its kernels and its slices' took */
+    double seconds[TIDE_SIDES]; /* time of its kernels and its slices' in a step; median over the pairs */
 } tide_compared_op;
 
 typedef struct tide_comparison {
     tide_trace_steps steps[TIDE_SIDES];
-    const tide_step_account **paired[TIDE_SIDES]; /* `pair_count` of each */
+    const tide_step_account **paired[TIDE_SIDES]; /* [pair_count] each pair's steps */
     uint32_t pair_count;
     bool by_number;
     bool same_chunks;                                      /* same spaces, sizes and params */
@@ -55,8 +55,8 @@ double tide_comparison_median(const tide_comparison *comparison, int side, tide_
 double tide_comparison_mean(const tide_comparison *comparison, int side, tide_step_figure figure,
                             const void *of);
 
-/* Find the at most `most` chunks whose copied bytes differ most. Returns how many there are; 0 if the traces
- * have different chunks. */
+/* Find the chunks whose copied bytes differ most between the traces, at most `most` of them. Returns how many
+ * it found; 0 if the traces have different chunks. */
 uint32_t tide_comparison_chunks(const tide_comparison *comparison, uint32_t *chunks, uint32_t most);
 
 #endif

@@ -1,4 +1,4 @@
-/* tidepool trace diff: how a second run differs from a first one, on one screen. */
+/* tidepool trace diff: how a second run (B) differs from a first one (A), on one screen. */
 #include "tools/trace/trace_diff.h"
 #include "src/trace/trace_fields.h"
 #include "tools/command.h"
@@ -68,7 +68,8 @@ static const char *seconds_or_none(double seconds, char text[TIDE_TEXT_NAME_BYTE
     return text;
 }
 
-/* Add "+84.8%", or "x 12.3" from ten times on; nothing if `first` is less than `least`. */
+/* Add the change as "+84.8%", or as "x 12.3" if `second` is at least ten times `first`; nothing if `first` is
+ * less than `least` or the change rounds to 0.0%. */
 static void change_add(tide_text_line *line, double first, double second, double least)
 {
     if (first < least || fabs(second - first) < 5e-4 * first)
@@ -263,13 +264,14 @@ static const char *op_name(const tide_comparison *c, const uint32_t op[TIDE_SIDE
     return "between ops";
 }
 
-/* Add the op, the slice and the chunk of the stall. `params` letters show the chunk's content, none if it is
- * 0. */
+/* Add the op, the slice and the chunk of the stall. The chunk's content takes at most `params` letters; 0: it
+ * is not shown. */
 static void stalled_add(tide_text_line *line, const tide_comparison *c, const tide_compared_stall *stall,
                         size_t op_letters, size_t params)
 {
     char text[TIDE_TEXT_NAME_BYTES];
-    const int side = stall->seconds[1] > stall->seconds[0]; /* whose example tells more */
+    /* the side where the stalls took longer; its longest stall is shown */
+    const int side = stall->seconds[1] > stall->seconds[0];
     const tide_trace_event *longest = stall->longest[side];
     tide_text_add(line, "%s", tide_text_shorten(op_name(c, stall->op), op_letters, text));
     if (stall->slice != TIDE_TRACE_NONE)
@@ -343,7 +345,7 @@ static double apart_of(const tide_comparison *c, uint32_t pair)
     return c->paired[1][pair]->line->step_seconds - c->paired[0][pair]->line->step_seconds;
 }
 
-/* Do fewer than STEPS_SHOWN pairs differ more? */
+/* Is the pair one of the STEPS_SHOWN pairs whose step times differ most? */
 static bool is_among_furthest(const tide_comparison *c, uint32_t pair)
 {
     uint32_t further = 0;
@@ -442,7 +444,7 @@ static int diff_print(const tide_comparison *c, double tolerance)
     return verdict_print(first, second, tolerance);
 }
 
-/* Read both files. After a failure no model is left. */
+/* Read both files. On failure both models are freed. */
 static int models_read(const tide_trace_diff_settings *settings, tide_trace_model *models[TIDE_SIDES])
 {
     int exit_status =

@@ -52,7 +52,7 @@ static void setting_add(settings_list *list, const char *name, const char *first
                   list->line.length == 0 ? list->lines == 0 ? "settings A | B: " : "  " : "; ", added.text);
 }
 
-/* Sizes are rounded unless they would then read the same. */
+/* Add two sizes that differ. They are rounded unless they would then read the same. */
 static void sizes_add(settings_list *list, const char *name, uint64_t first, uint64_t second)
 {
     char one[TIDE_UNITS_TEXT_BYTES], other[TIDE_UNITS_TEXT_BYTES];
@@ -65,7 +65,8 @@ static void sizes_add(settings_list *list, const char *name, uint64_t first, uin
     setting_add(list, name, one, other);
 }
 
-/* "25 GB/s", "-" for none. A difference below 2% is measuring noise. */
+/* Add two rates that differ, as "25 GB/s", or "-" for none. Two measurements of the same rate differ by up to
+ * 2%. */
 static void rates_add(settings_list *list, const char *name, double first, double second)
 {
     char one[TIDE_UNITS_TEXT_BYTES] = "-", other[TIDE_UNITS_TEXT_BYTES] = "-";

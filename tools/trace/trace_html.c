@@ -49,7 +49,8 @@ static tide_status steps_parse(const char *text, uint64_t *first, uint64_t *last
 
 #if TIDE_HAVE_TRACE_PAGE
 
-/* The window reaches from the begin of the first step to the begin of the pass after the last one. */
+/* Find the part of the trace that --steps asks for: from the begin of the first step to the begin of the pass
+ * after the last one. */
 static tide_status window_find(const tide_trace_model *model, const tide_trace_html_settings *settings,
                                tide_trace_window *window)
 {

@@ -1,5 +1,5 @@
-/* Names and arguments of spans. Nothing but an event's number is kept for a span: a trace has many spans of
- * few names, and each name takes longer than the number. */
+/* Makes a span's name and arguments when the span is written. Until then the picture holds only the number of
+ * the span's event, which takes less memory than a name; a trace can have hundreds of thousands of spans. */
 #include "src/trace/trace_fields.h"
 #include "tools/trace/trace_picture.h"
 

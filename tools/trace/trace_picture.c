@@ -20,7 +20,7 @@ static const struct {
     [TIDE_LANE_MAPPING] = {"mapping", 9, false},
 };
 
-/* Make room for one more in picture->NAMEs. */
+/* Make space for one more item in an array of the picture: for `span` in picture->spans. */
 #define GROW(picture, noun)                                                                                  \
     grow(picture, &(picture)->noun##s, (picture)->noun##_count, sizeof *(picture)->noun##s)
 

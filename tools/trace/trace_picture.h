@@ -15,9 +15,9 @@
 #include "src/trace/trace_model.h"
 #include "tools/trace/trace_text.h"
 
-/* The tracks but for the slots'. Of spans that begin at the same time, the writer puts those of an earlier
- * lane first. So the lanes stand in an order in which causes come before effects, and each arrow finds its
- * beginning in the file before its end. */
+/* The tracks that every picture has; trace_places.c adds those of the slots. Of spans that begin at the same
+ * time, the writer puts those of an earlier track first. So the tracks stand in an order in which causes come
+ * before effects, and each arrow finds its beginning in the file before its end. */
 typedef enum tide_picture_lane {
     TIDE_LANE_PASSES = 0,
     TIDE_LANE_HOST,
@@ -54,10 +54,11 @@ typedef enum tide_picture_label {
 
 typedef struct tide_picture_track {
     char name[32];
-    uint64_t rank;  /* tracks stand in this order, from top to bottom */
-    bool nests;     /* a span that lies within another is drawn below it */
-    uint32_t lanes; /* spans that overlap go to different lanes; trace_chrome.c counts the lanes */
-    uint64_t tid;   /* of lane 0; the other lanes' follow */
+    uint64_t rank; /* tracks stand in this order, from top to bottom */
+    bool nests;    /* a span that lies within another is drawn below it */
+    /* rows of the track: spans that overlap go to different lanes; trace_chrome.c counts the lanes */
+    uint32_t lanes;
+    uint64_t tid; /* of lane 0; the other lanes' follow */
 } tide_picture_track;
 
 typedef struct tide_picture_span {
@@ -94,15 +95,15 @@ typedef struct tide_picture {
     tide_arrays memory;
 } tide_picture;
 
-/* The track's number. */
+/* Returns the track's number. */
 uint32_t tide_picture_track_add(tide_picture *picture, const char *name, uint64_t rank, bool nests);
-/* The span's number. */
+/* Returns the span's number. */
 uint32_t tide_picture_span_add(tide_picture *picture, const tide_picture_span *span);
 /* Call in order of time for each counter; the last of several values at one time counts. */
 void tide_picture_value_add(tide_picture *picture, tide_picture_counter counter, uint64_t t_ns,
                             uint64_t value);
-/* An arrow between the spans of two events, if both have one. The second span must end later than the first
- * one begins. */
+/* Add an arrow between the spans of two events, if both have one. The second span must end later than the
+ * first one begins. */
 void tide_picture_arrow_add(tide_picture *picture, uint64_t from_event, uint64_t to_event);
 
 void tide_picture_spans(tide_picture *picture);
@@ -111,7 +112,8 @@ void tide_picture_arrows(tide_picture *picture); /* when all spans are there */
 
 const char *tide_picture_label_make(const tide_picture *picture, const tide_picture_span *span,
                                     char text[TIDE_TEXT_NAME_BYTES]);
-/* Write the member `args` of a JSON object behind other members, if the span has arguments. */
+/* If the span has arguments, write them as the member `args` of a JSON object that has other members before
+ * it. */
 void tide_picture_arguments_write(const tide_picture *picture, const tide_picture_span *span, FILE *out);
 
 /* Write the picture's tracks, spans, arrows and values, once. NO_MEMORY; IO. */

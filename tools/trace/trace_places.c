@@ -85,7 +85,7 @@ static void slot_fill(tide_picture *p, place_tier *of, uint32_t number, const ti
     of->used_bytes += p->model->chunks[event->chunk].bytes;
 }
 
-/* From the event on its chunk is in the slot `number` (NONE: in no slot of the tier). If another chunk was
+/* From this event on, its chunk is in the slot `number` (NONE: in no slot of the tier). If another chunk was
  * there, it has been evicted. */
 static void place_set(tide_picture *p, place_tier *of, uint32_t number, const tide_trace_event *event)
 {
@@ -128,8 +128,8 @@ static uint32_t slot_of(const tide_trace_event *event, tide_tier tier)
     return tier == TIDE_TIER_DEVICE ? event->device_slot : event->host_slot;
 }
 
-/* A snapshot says where every chunk is. If passes are missing before it, the places that are known end with
- * the last event before the gap. */
+/* Go through the events that say where a chunk is. Snapshots say it of every chunk. If the trace lacks the
+ * passes just before a snapshot, all places known until then end with the last event before the gap. */
 static void places_draw(tide_picture *p, place_tier *of)
 {
     const tide_trace_model *model = p->model;
@@ -146,7 +146,8 @@ static void places_draw(tide_picture *p, place_tier *of)
     tier_end(p, of, p->end_ns);
 }
 
-/* How many slots events name. A trace's first line may claim more than any machine has. */
+/* The number of slots that events name. A damaged first line of the trace may give a number for which there
+ * is no memory. */
 static uint32_t slots_named(const tide_trace_model *model, tide_tier tier)
 {
     uint32_t count = 0;

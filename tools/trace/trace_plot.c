@@ -1,5 +1,6 @@
-/* Each column is the middle of its part of the time. Each row is a part of the tier's slots, sorted by
- * content; its letter is the content of the slot in its middle.
+/* Each column stands for an equal part of the time, and shows the slots in the middle of that part, sorted by
+ * content. Each row stands for an equal part of the tier's slots; its letter is the content of the slot in
+ * the middle of that part.
  */
 #include "tools/trace/trace_plot.h"
 
@@ -69,7 +70,7 @@ static void columns_fill(const tide_trace_model *model, uint64_t begin_ns, uint6
     }
 }
 
-/* The content of the slot at `share` of the height. */
+/* The letter of the slot at `share` (0 to 1) of the column's height. */
 static char letter_at(const uint32_t counts[HOLDINGS], uint32_t slots, double share)
 {
     double slot = share * slots, below = 0;

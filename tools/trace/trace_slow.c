@@ -6,7 +6,7 @@
 static const double slow_factor = 1.5, slow_part = 1e-3;
 
 typedef struct op_time {
-    uint64_t series; /* 2 op, and 1 if it is a slice */
+    uint64_t series; /* 2 * op, plus 1 for a slice */
     uint64_t busy_ns;
 } op_time;
 

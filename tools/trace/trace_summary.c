@@ -77,9 +77,9 @@ static void trace_print(const tide_trace_steps *steps)
 
 /* ---- time ---- */
 
-/* Means over the steady steps. `moved`, `planned` and `least` count chunks of params and activations as
- * plans do, each as if it were full; so the least stays below the others although the last chunk of a space
- * is not full. */
+/* Means over the steady steps. `moved`, `planned` and `least` (the bound below which no plan gets) count the
+ * bytes of chunks of params and activations as plans do, each as if it were full; so `least` stays below the
+ * others although the last chunk of a space is not full. */
 typedef struct summary_means {
     double step, compute, stalls[TIDE_STALL_CAUSE_COUNT], rest, updates[TIDE_TIER_COUNT], predicted;
     double moved[TIDE_TIER_COUNT], planned[TIDE_TIER_COUNT], least[TIDE_TIER_COUNT], state[TIDE_TIER_COUNT];
@@ -233,7 +233,7 @@ static void chunks_print(const tide_trace_steps *steps)
 
 /* ---- stalls ---- */
 
-/* How much an event says about its command; 0: nothing. */
+/* The rank of an event as the description of its command, for which the highest is shown; 0: it never is. */
 static int telling(const tide_trace_event *event)
 {
     switch (event->kind) {
@@ -301,7 +301,7 @@ static void op_add(tide_text_line *line, const tide_trace_model *model, uint32_t
         tide_text_add(line, "/%" PRIu32, slice);
 }
 
-/* `params` letters show the content of the stall's chunk, none if it is 0. */
+/* The content of the stall's chunk takes at most `params` letters; 0: it is not shown. */
 static void stall_add(tide_text_line *line, const tide_trace_model *model, const tide_stall_series *series,
                       const tide_trace_event *command, size_t op_letters, size_t params)
 {

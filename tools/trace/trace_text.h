@@ -25,8 +25,8 @@ void tide_text_print(tide_text_line *line, size_t columns, FILE *out);
 /* Does the line have at most `columns` letters? */
 bool tide_text_fits(const tide_text_line *line, size_t columns);
 
-/* Shorten a text to at most `letters` letters (4 to 60): its begin and "..."; of a path "..." and its end.
- * Return `shortened`. */
+/* Shorten a text to at most `letters` letters (4 to 60): its begin and "..."; for a path "..." and the path's
+ * end. Return `shortened`. */
 const char *tide_text_shorten(const char *text, size_t letters, char shortened[TIDE_TEXT_NAME_BYTES]);
 const char *tide_path_shorten(const char *path, size_t letters, char shortened[TIDE_TEXT_NAME_BYTES]);
 
