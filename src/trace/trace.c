@@ -29,7 +29,7 @@
 enum { BATCH_EVENTS = 256, LINE_BYTES = 1024, WRITER_PERIOD_NS = 100000000, STEPS_MAX = 8 };
 
 typedef struct step_line {
-    uint64_t after; /* write the line behind this many events */
+    uint64_t after; /* number of events to write before the line */
     size_t bytes;
     char text[TIDE_METRICS_LINE_BYTES];
 } step_line;
@@ -42,7 +42,7 @@ struct tide_trace {
     /* Guarded by lock. */
     pthread_mutex_t lock;
     pthread_cond_t wake;  /* the writer has something to do */
-    pthread_cond_t taken; /* the writer has made room in a ring */
+    pthread_cond_t taken; /* the writer has freed entries of a ring */
     tide_trace_event *events;
     uint64_t recorded, drained;
     uint64_t lost;    /* dropped, and not yet reported by a DROPPED event */
@@ -51,14 +51,15 @@ struct tide_trace {
     uint64_t steps_told, steps_written;
     bool writing; /* the writer thread exists; only begin and finish change this */
     bool closing;
-    bool finishes; /* closing, and the writer completes the file */
+    bool finishes; /* with `closing`: the writer completes the file before it ends */
 
     /* Used by the writer alone. */
     tide_trace_event batch[BATCH_EVENTS];
     uint64_t written, unwritten;
     uint64_t steps_before;
-    uint64_t passes;          /* training passes seen so far */
-    tide_trace_event *places; /* each chunk's last event, of kind CHUNK; SNAPSHOT: none yet */
+    uint64_t passes; /* training passes seen so far */
+    /* each chunk's last event of kind CHUNK; an entry of kind SNAPSHOT: the chunk has had none yet */
+    tide_trace_event *places;
     uint32_t chunk_count;
 };
 
@@ -78,7 +79,7 @@ static uint64_t free_entries(const tide_trace *trace)
     return trace->options.ring_events - (trace->recorded - trace->drained);
 }
 
-/* Room for the next event and, if events were lost, for the one that reports them. */
+/* The entries needed: for the next event and, if events were lost, for the one that reports them. */
 static uint64_t needed(const tide_trace *trace)
 {
     return trace->lost > 0 ? 2 : 1;
@@ -230,7 +231,7 @@ static void taken_write(tide_trace *trace, tide_trace_event *event)
     event_write(trace, event);
 }
 
-/* Under the lock: take a batch out of the ring, but no event behind the next step's line. */
+/* Under the lock: take a batch out of the ring, but no event that comes after the next step's line. */
 static size_t batch_take(tide_trace *trace)
 {
     const bool line_comes = trace->steps_written < trace->steps_told;
@@ -440,7 +441,7 @@ void tide_trace_destroy(tide_trace *trace)
 {
     if (trace == NULL)
         return;
-    /* without a finish: the run has failed, and its caller reports that */
+    /* finish has not closed the file: the run has failed, and its caller reports that */
     if (trace->segments.path != NULL) {
         writer_stop(trace, false);
         (void)tide_segments_close(&trace->segments);

@@ -5,11 +5,12 @@
  *                                                     places: each chunk's last event, for snapshots
  *
  * Recording copies an event under a mutex: it allocates nothing and never waits for the disk. If the ring is
- * full, the event is dropped, and a later event tells how many were. In virtual time (`waits`) a recorder
- * waits for room instead, since that delays nothing that is timed. If the disk fails, all later events are
- * dropped. Events recorded before `begin` stay in the ring until the first line is written.
+ * full, the event is dropped, and a later event tells how many were. In virtual time (`waits`; the null
+ * device computes all times) a recorder waits for space instead, which changes no time. If the disk fails,
+ * all later events are dropped. Events recorded before `begin` stay in the ring until the first line is
+ * written.
  *
- * With `keep_steps`, the lines behind the warm-up go to segments, one a step, FILE.step-NUMBER, of which the
+ * With `keep_steps`, the lines after the warm-up go to segments, files FILE.step-NUMBER of one step each. The
  * newest are kept; finish appends them to FILE. If FILE is not a regular file (a pipe), all lines go to it.
  */
 #ifndef TIDE_TRACE_TRACE_H
@@ -26,7 +27,7 @@ typedef struct tide_trace tide_trace;
 typedef struct tide_trace_options {
     uint32_t ring_events; /* a power of two, at least 8 */
     uint64_t keep_steps;  /* steps to keep besides the warm-up; 0: all */
-    bool waits;           /* recorders wait for room in the ring (virtual time) */
+    bool waits;           /* recorders wait for space in the ring (virtual time) */
 } tide_trace_options;
 
 typedef struct tide_trace_setting {

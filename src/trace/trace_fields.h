@@ -19,7 +19,7 @@ typedef enum tide_trace_type {
     TIDE_TRACE_BOOL,
 } tide_trace_type;
 
-/* The word for an enum's constant; NULL behind the last one. */
+/* The word for an enum's constant; NULL: the enum has no such constant. */
 typedef const char *(*tide_trace_words)(uint32_t number);
 
 const char *tide_trace_dtype_word(uint32_t dtype);
@@ -37,7 +37,8 @@ const char *tide_trace_content_word(uint32_t content);
 typedef struct tide_trace_field {
     const char *name;
     tide_trace_type type;
-    size_t offset;          /* in tide_trace_event; a reader sets begin_ns and end_ns to t_ns */
+    /* in tide_trace_event; `t_ns` is stored in begin_ns, and a reader sets end_ns to it, too */
+    size_t offset;
     tide_trace_words words; /* of a WORD */
 } tide_trace_field;
 

@@ -216,8 +216,8 @@ static tide_status activations_write(head_writer *it)
 
 /* --- all lines --- */
 
-/* A bound of a line's length: the longest text, escaped, and the longest list, with three numbers an
- * entry. */
+/* An upper bound of a line's length: its names, the longest text with each byte escaped (6 bytes), and the
+ * longest list, with three numbers an entry (68 bytes). */
 static size_t line_bytes_max(const head_writer *it)
 {
     size_t text = strlen(it->head->machine), list = it->packing->param_count;

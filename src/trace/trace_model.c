@@ -1,9 +1,9 @@
 /* Reads the files of a trace, and completes the model when all lines are read.
  *
  * A file is read in pieces of 64 KiB and cut at its newlines. A last line without a newline is left out, in
- * FILE and in each segment. A trace with a line `end` has no segments: whatever lies beside it is of another
- * run. If a run was killed while it appended its segments to FILE, FILE has some of them already; so FILE is
- * then read only up to its first snapshot.
+ * FILE and in each segment (FILE.step-NUMBER). A FILE with a line `end` is whole, and the segments beside it
+ * belong to another run. If a run was killed while it appended its segments to FILE, FILE has some of them
+ * already; so FILE is then read only up to its first snapshot.
  */
 #include "src/trace/trace_model.h"
 
@@ -43,7 +43,7 @@ static tide_status no_memory(const char *path)
     return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory to read it", path);
 }
 
-/* Move the bytes that are left to the front, and make room behind them for another piece. */
+/* Move the bytes that are left to the front, and make space after them for another piece. */
 static tide_status reserve(line_buffer *buffer, const char *path)
 {
     memmove(buffer->text, buffer->text + buffer->begin, buffer->filled - buffer->begin);
@@ -282,8 +282,8 @@ static tide_status events_sort(tide_trace_model *model)
     return TIDE_OK;
 }
 
-/* Rows of ops name activations, whose rows come later. Where the trace breaks off between the two tables and
- * so has no events, the ops lose their activations; else an activation without a row is refused. */
+/* Rows of ops name activations, whose rows come later. If the trace breaks off between the two tables, it has
+ * no events, and the ops lose their activations. Otherwise refuse an activation without a row. */
 static tide_status activations_check(const tide_trace_reader *reader)
 {
     tide_trace_model *model = reader->model;

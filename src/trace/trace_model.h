@@ -2,7 +2,7 @@
  *
  * The reader takes FILE and the segments beside it (FILE.step-NUMBER, in order of their numbers). It checks
  * every line, and every number against the tables that it refers to. A file that breaks off within its last
- * line and has no line `end` is the trace of a run that was killed: the reader takes it up to there and sets
+ * line and has no line `end` is the trace of a run that was killed: the reader takes the whole lines and sets
  * `is_cut`. It refuses any other fault with one line of message, which says the file, the line's number, the
  * fault and the right form.
  *
@@ -25,7 +25,7 @@ typedef struct tide_traced_param {
     uint64_t elements;
     bool frozen, decays;
     uint32_t plane_count;
-    uint32_t planes[TIDE_STATE_PLANES_MAX]; /* bytes for 32 elements */
+    uint32_t planes[TIDE_STATE_PLANES_MAX]; /* of each plane of the optimizer state: bytes for 32 elements */
 } tide_traced_param;
 
 typedef struct tide_traced_segment {
@@ -37,9 +37,9 @@ typedef struct tide_traced_chunk {
     tide_space space;
     uint32_t index;
     uint64_t bytes;
-    const tide_traced_segment *params; /* of a PARAM chunk */
+    const tide_traced_segment *params; /* of a PARAM chunk: the parts of params in it */
     uint32_t param_count;
-    const uint32_t *of; /* of a STATE chunk: PARAM chunks */
+    const uint32_t *of; /* of a STATE chunk: the PARAM chunks whose state it holds */
     uint32_t of_count;
 } tide_traced_chunk;
 
@@ -88,7 +88,8 @@ typedef struct tide_traced_pass {
     uint64_t pass;
     uint64_t number; /* of a training step; 0: a forward-only pass */
     bool training, clips, given_up;
-    uint64_t begin_ns, end_ns; /* of its `pass` and `pass end`; end_ns is UINT64_MAX without a `pass end` */
+    /* times of its events `pass` and `pass end`; end_ns is UINT64_MAX if there is no `pass end` */
+    uint64_t begin_ns, end_ns;
 } tide_traced_pass;
 
 typedef struct tide_trace_model {
@@ -104,7 +105,7 @@ typedef struct tide_trace_model {
     tide_traced_chunk *chunks;
     tide_traced_op *ops;
     tide_traced_activation *activations;
-    tide_trace_event *events; /* in order of begin_ns; events that begin together in order of lines */
+    tide_trace_event *events; /* in order of begin_ns; events with the same begin in order of lines */
     /* in order of their numbers; of a step that was given up and repeated only the last try */
     tide_traced_step *steps;
     tide_traced_pass *passes; /* in order of lines */

@@ -11,7 +11,7 @@ typedef struct tide_trace_reader {
     tide_trace_scan scan;
     bool has_begun;                 /* the first line has been read */
     bool has_ended;                 /* the line `end` has been read; no line may follow */
-    uint64_t dropped;               /* lost events, as events `dropped` say */
+    uint64_t dropped;               /* number of lost events, the sum over the events `dropped` */
     uint32_t passes_before_drop;    /* passes that had begun before the last event `dropped` */
     uint32_t activations_used;      /* the highest number of an activation that an op names, plus one */
     uint64_t activations_used_line; /* the line that names it */

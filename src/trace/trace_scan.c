@@ -110,7 +110,8 @@ static bool name_take(tide_trace_scan *scan, const char *name)
     return true;
 }
 
-/* Read up to the value of `name`. False: another member comes next, or the line is refused already. */
+/* Read the member's name (NULL: none, in a list) and what stands before its value. False: the line is
+ * refused, since another member comes next, or was refused before. */
 static bool value_begin(tide_trace_scan *scan, const char *name)
 {
     char text[TIDE_SCAN_SHOWN_BYTES];

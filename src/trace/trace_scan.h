@@ -56,22 +56,23 @@ tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name);
 const char *tide_scan_text(tide_trace_scan *scan, const char *name);
 /* The number of one of the words. */
 uint32_t tide_scan_word(tide_trace_scan *scan, const char *name, tide_trace_words words);
-/* A number below `count`, of which there are `what`. */
+/* A number below `count`. A message calls the numbered things by the plural noun `what`, such as "ops". */
 uint32_t tide_scan_number(tide_trace_scan *scan, const char *name, uint32_t count, const char *what);
 /* Refuse the line if `number` is not below `count`. `name` NULL: it stands in a list. */
 void tide_scan_number_check(tide_trace_scan *scan, const char *name, uint32_t number, uint32_t count,
                             const char *what);
 
-/* Make room in a list (its address is `list`) of `count` items for one more. False, and the line refused: no
- * memory. */
+/* Make space for one more item in an array of `count` items of `bytes` bytes. `list` is the address of the
+ * pointer to the array. False, and the line refused: no memory. */
 bool tide_scan_reserve(tide_trace_scan *scan, void *list, uint64_t count, size_t bytes);
 
 void tide_scan_list_begin(tide_trace_scan *scan, const char *name);
 bool tide_scan_list_goes_on(tide_trace_scan *scan); /* false: it has read the list's end, or failed */
-/* Read the object's end, which must be the line's. */
+/* Read the object's end, which must be the line's end, too. */
 void tide_scan_end(tide_trace_scan *scan);
 
-/* The value at the cursor, as a message may show it: its begin, without control characters. Returns `text`.
+/* Copy the begin of the value at the cursor to `text`, without control characters, for a message. Returns
+ * `text`.
  */
 enum { TIDE_SCAN_SHOWN_BYTES = 36 };
 const char *tide_scan_shown(const tide_trace_scan *scan, char text[TIDE_SCAN_SHOWN_BYTES]);

@@ -23,9 +23,9 @@ typedef struct tide_segments {
     uint64_t *numbers; /* numbers of the segments that exist: a ring of keep + 1 */
     uint64_t count;    /* segments begun so far */
     uint64_t first;    /* segments removed so far */
-    char *path;        /* path of a segment, with room for the longest number */
+    char *path;        /* path of a segment, with space for the longest number */
     size_t path_bytes;
-    int descriptor; /* of the file or segment to write to; -1 between two */
+    int descriptor; /* of the file or segment to write to; -1: none is open */
     size_t used;
     int failure; /* errno of the first failure; 0: none */
     char buffer[TIDE_SEGMENT_BUFFER_BYTES];
@@ -42,8 +42,8 @@ void tide_segments_flush(tide_segments *segments);
 bool tide_segments_next(tide_segments *segments, uint64_t number);
 /* Append the newest `keep` segments to the file, to which further lines go. */
 void tide_segments_join(tide_segments *segments);
-/* All lines are in the file or buffered: write the buffer, then remove the segments. After a failure they
- * stay. */
+/* Call when all lines are in the file or in the buffer: write the buffer, then remove the segments. After a
+ * failure the segments stay. */
 void tide_segments_remove(tide_segments *segments);
 /* Close the file. Without a begin its content is the same as before open. IO. */
 tide_status tide_segments_close(tide_segments *segments);

@@ -85,7 +85,8 @@ static void event_add(tide_trace_steps *steps, tide_step_account *account, const
     }
 }
 
-/* Give each step the last plan of training steps from before its pass. */
+/* Give each step the plan that it followed: the last plan for training steps that was made before the step's
+ * pass. */
 static void plans_find(tide_trace_steps *steps)
 {
     const tide_trace_model *model = steps->model;

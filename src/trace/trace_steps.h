@@ -15,18 +15,21 @@ typedef struct tide_step_difference {
 
 /* Arrays by tier count the copies to the tier and the updates on it. */
 typedef struct tide_step_account {
-    const tide_traced_step *line;                    /* the step's metrics line */
-    double rest_seconds;                             /* of the step: neither compute nor stall */
-    double stall_seconds_by[TIDE_STALL_CAUSE_COUNT]; /* this and the following: sums of the events */
+    const tide_traced_step *line; /* the step's metrics line */
+    double rest_seconds;          /* of the step: neither compute nor stall */
+    /* this and the members below up to `lacked`: sums of the step's events */
+    double stall_seconds_by[TIDE_STALL_CAUSE_COUNT];
     double compute_seconds;
     double update_seconds[TIDE_TIER_COUNT];
     uint64_t bytes[TIDE_TIER_COUNT];
     uint64_t bytes_by_reason[TIDE_TIER_COUNT][TIDE_REASON_COUNT];
     uint64_t bytes_by_space[TIDE_TIER_COUNT][TIDE_SPACE_COUNT];
-    uint64_t planned_copies[TIDE_TIER_COUNT]; /* copies of params and activations, which a plan counts */
+    /* copies of params and activations, the only ones that a plan counts */
+    uint64_t planned_copies[TIDE_TIER_COUNT];
     uint64_t evictions, demand_fetches, prefetches; /* moves */
-    uint64_t asked, lacked; /* chunks that requests asked for; of those the chunks that were not ready */
-    const tide_trace_event *plan; /* that the step followed; NULL: none yet, or not in the trace */
+    uint64_t asked, lacked; /* chunks that the ops' requests asked for; those of them that were not ready */
+    /* the plan that the step followed; NULL: there was none yet, or it is not in the trace */
+    const tide_trace_event *plan;
     tide_step_difference difference;
     bool is_exact; /* the trace lost no event that counts for the step, not even fetches made ahead */
 } tide_step_account;
@@ -58,13 +61,14 @@ typedef struct tide_stall_series {
     double seconds; /* of all of them together */
 } tide_stall_series;
 
-/* Find the at most `most` series with the longest stalls of the steady steps, longest first. *count is how
- * many there are. NO_MEMORY. */
+/* Find the series with the longest stalls of the steady steps, at most `most` of them, longest first. *count
+ * is how many it found. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_longest_stalls(const tide_trace_steps *steps,
                                                      tide_stall_series *longest, uint32_t most,
                                                      uint32_t *count);
 
-/* Find the at most `most` chunks of which most bytes were copied, most first. Returns how many there are. */
+/* Find the chunks of which most bytes were copied, at most `most` of them, most first. Returns how many it
+ * found. */
 uint32_t tide_trace_most_moved(const tide_trace_steps *steps, uint32_t *chunks, uint32_t most);
 
 #endif
