@@ -79,8 +79,8 @@ static bool look_at_manifest(looking *look, tide_manifest *manifest)
     return check->has_state;
 }
 
-/* How many params model.safetensors holds, from its size: the length of the header, the header, fp32
- * elements. */
+/* The number of fp32 elements in model.safetensors, by its size: before them it has the header's length and
+ * the header. */
 static uint64_t elements_of(const tide_file *file)
 {
     uint64_t header_bytes = 0;

@@ -11,7 +11,8 @@
  * folder, and only then renames it. A crash at any instant leaves the earlier checkpoints usable. Nothing
  * here holds the whole model: values pass through one buffer of at most 4 MiB.
  *
- * Any thread may call, but one call a folder at a time. Only one process may write to a folder.
+ * Any thread may call, but only one call at a time may work on a folder. Only one process may write to a
+ * folder.
  */
 #ifndef TIDE_CHECKPOINT_CHECKPOINT_H
 #define TIDE_CHECKPOINT_CHECKPOINT_H

@@ -3,7 +3,7 @@
  *     DIR/step-100             always complete
  *     DIR/step-200
  *     DIR/.tmp-300-4711        process 4711 is writing or removing it
- *     DIR/.tmp-300-4711.lock   exists while the process writes it (files/owner.h)
+ *     DIR/.tmp-300-4711.lock   exists while the process writes it (base/owner.h)
  *
  * A removal could easily break the promise that a folder called step-N is complete. If it removed the files
  * first, or before the rename to .tmp-N-PID is on disk, a power cut would leave an incomplete step-N. So a

@@ -208,8 +208,8 @@ static tide_status file_parse(const json_t *entry, const char *label, tide_value
     return TIDE_OK;
 }
 
-/* Checks the list of frozen tensors: it must have at least one name. *bytes: of all names with their
- * terminating zeros. */
+/* Checks the list of frozen tensors: it must have at least one name. Sets *bytes to the size of all names
+ * with their terminating zeros. */
 static tide_status frozen_check(const json_t *names, const char *label, size_t *bytes)
 {
     size_t found = 0, i = 0;

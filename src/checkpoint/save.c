@@ -275,7 +275,7 @@ static tide_status write_checkpoint(saving *save, const char *path, tide_checkpo
     return status;
 }
 
-/* Step 8. The new checkpoint counts, though the folder was listed before it was made. */
+/* Step 8. `keep` includes the new checkpoint, which `folder` does not list, since the list is older. */
 static void remove_oldest(const saving *save, unsigned keep, tide_checkpoint_saved *saved)
 {
     const tide_folder *folder = &save->folder;
