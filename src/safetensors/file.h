@@ -22,7 +22,7 @@ typedef struct tide_file {
  * which is closed, to tide_file_fail. */
 int tide_file_open(const tide_files *files, const char *noun, const char *folder, const char *name,
                    tide_file *file);
-void tide_file_close(tide_file *file); /* one that is opened for reading, or closed */
+void tide_file_close(tide_file *file); /* of a file that is open for reading, or closed already */
 
 /* Read all bytes of [offset, offset + count). Returns 0 or an errno, without a message; ENODATA: the file is
  * shorter. Several threads may read one file. */

@@ -16,8 +16,8 @@
 
 /* Parsing a header takes 13 times its bytes of memory, and 90 ns per byte. So the reader refuses a header
  * that is larger than a model of so many tensors can need. An entry has some 150 bytes and a name of at most
- * 255 bytes, each of which may be an escape of 6. "__metadata__" has some 100 bytes, in some files some 100
- * KB. */
+ * 255 bytes, each of which may take 6 bytes as an escape. "__metadata__" has some 100 bytes, in some files
+ * some 100 KB. */
 enum { ENTRY_BYTES = 2048, FREE_BYTES = 4 << 20 };
 
 /* Bytes of an element; 0 for a dtype that is unknown here. The sizes of such tensors are not checked. */

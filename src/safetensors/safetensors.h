@@ -46,9 +46,9 @@ TIDE_NODISCARD tide_status tide_safetensors_length(const tide_file *file, uint64
 TIDE_NODISCARD tide_status tide_safetensors_read(const tide_file *file, size_t tensors,
                                                  tide_safetensors_header *header);
 
-/* Parse the text of the file's header. Uses the names and the size in `file`, and opens nothing. CORRUPT: not JSON, no table of
- * tensors, a key twice, tensors that do not cover the data or whose sizes do not fit their shapes. NO_MEMORY.
- * On success free it with tide_safetensors_free. */
+/* Parse the text of the file's header. Uses the names and the size in `file`, and opens nothing. CORRUPT: not
+ * JSON, no table of tensors, a key twice, tensors that do not cover the data or whose sizes do not fit their
+ * shapes. NO_MEMORY. On success free it with tide_safetensors_free. */
 TIDE_NODISCARD tide_status tide_safetensors_parse(const tide_file *file, const char *text, size_t bytes,
                                                   tide_safetensors_header *header);
 void tide_safetensors_free(tide_safetensors_header *header);
@@ -76,8 +76,8 @@ typedef struct tide_safetensors_draft {
 
 tide_safetensors_draft tide_safetensors_draft_begin(void);
 
-/* Add a tensor. `dtype` is one of the format. The name must stay until the draft's end, which reports a
- * failure here. */
+/* Add a tensor. `dtype` is the format's name of a dtype, such as "F32". The name must stay until
+ * tide_safetensors_draft_end, which also reports a failure of this call. */
 void tide_safetensors_draft_add(tide_safetensors_draft *draft, const char *name, const char *dtype,
                                 uint32_t rank, const uint64_t *shape);
 

@@ -281,7 +281,7 @@ static tide_status index_take(opening *it, const tide_file *file)
     return status;
 }
 
-/* Takes over the open file, or closes it. */
+/* Makes the open file the only file of the weights. On failure closes it. */
 static tide_status single_take(opening *it, tide_file *file)
 {
     tide_weights *weights = it->weights;

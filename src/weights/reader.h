@@ -18,8 +18,9 @@
 typedef struct tide_weights_names {
     const tide_weights_tensor *tensors;
     size_t count;
-    /* "transformer.", for example: either all names in the files have this prefix or none has, except for
-     * names that differ in this from the first tensor's here (the head's). NULL: no prefix */
+    /* "transformer.", for example: either all names in the files have this prefix or none has. The rule
+     * leaves out a tensor that differs in this from the first one already in `tensors`, as the head does.
+     * NULL: no prefix */
     const char *optional_prefix;
     /* patterns (fnmatch) of names that the files may hold, too, with or without the prefix */
     const char *const *ignored;

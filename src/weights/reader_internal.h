@@ -22,7 +22,7 @@ struct tide_weights {
     /* where the duplicate of tensor `duplicate_of` lies; file NULL: there is none, or its place has become
      * the tensor's own */
     tide_weights_place duplicate;
-    /* named: some name has decided named_otherwise (tide_weights_named_otherwise) */
+    /* `named`: the files have a name that decided `named_otherwise` (tide_weights_named_otherwise) */
     bool named, named_otherwise;
     tide_file *opened;
     size_t opened_count; /* how many of `opened` are open */

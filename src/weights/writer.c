@@ -19,10 +19,10 @@
 enum {
     BUFFER_BYTES = 4 << 20,
     SLICE_ELEMENTS = 64 << 10,
-    /* Upper bounds of text: of a tensor's entries in header and index without its name, and of a header's
-     * frame. */
+    /* an upper bound of the text of a tensor's entries in header and index, without its name; also of the
+     * text around a header's entries */
     ENTRY_TEXT_BYTES = 320,
-    NAME_ESCAPED_BYTES = 6, /* of one byte of a name, when escaped */
+    NAME_ESCAPED_BYTES = 6, /* of one byte of a name, if it must be escaped */
 };
 
 typedef struct writing {
