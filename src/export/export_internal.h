@@ -24,7 +24,7 @@ void tide_export_place_release(const tide_files *files, tide_export_place *place
 
 /* A comparison of an export with an existing folder. */
 typedef struct tide_export_same {
-    tide_files files; /* for the export to write to: compares the existing file instead of creating one */
+    tide_files files; /* the export writes through this table, which compares with the existing files */
     const tide_files *under;
     int created; /* handle of the file that is being compared */
     uint64_t at; /* how many bytes of that file have been found equal */

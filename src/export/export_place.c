@@ -1,5 +1,5 @@
 /* The temporary folder in which an export is made: OUT.tmp-PID. This process owns it by the lock
- * OUT.tmp-PID.lock (files/owner.h) until the folder is renamed to OUT. A folder of such a name without a lock
+ * OUT.tmp-PID.lock (base/owner.h) until the folder is renamed to OUT. A folder of such a name without a lock
  * is the user's, or a complete model that could not be renamed: it is never removed. */
 #include "src/export/export_internal.h"
 
