@@ -1,4 +1,4 @@
-/* Whole multiples. size_t takes the same functions. */
+/* Division rounded up, and rounding up to a multiple. The functions also serve size_t. */
 #ifndef TIDE_BASE_ALIGN_H
 #define TIDE_BASE_ALIGN_H
 

@@ -7,9 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Makes space for one more element behind `count`. `array` points at the caller's pointer to the elements,
- * which is NULL before the first call and which the caller frees. Only this function may allocate the array,
- * since the capacity follows from the count. False: there was no memory, and the array is unchanged.
+/* Makes space for one more element after the first `count`. `array` points at the caller's pointer to the
+ * elements, which is NULL before the first call and which the caller frees. Only this function may allocate
+ * the array, since the capacity follows from the count. False: there was no memory, and the array is
+ * unchanged.
  *
  *     if (!tide_array_grow(&list->names, list->count, sizeof *list->names)) ...
  */

@@ -1,4 +1,4 @@
-/* The smaller and the larger of two numbers. size_t takes the functions for uint64_t. */
+/* The smaller and the larger of two numbers. The functions for uint64_t also serve size_t. */
 #ifndef TIDE_BASE_MINMAX_H
 #define TIDE_BASE_MINMAX_H
 
