@@ -1,6 +1,8 @@
-/* Launches, copies and events. Every call that enqueues does the same steps: it locks the stream, refuses if
- * the device has failed, marks the run if the command does not join it, makes space in the clock, counts a
- * fault, enqueues, and enters the command in the clock.
+/* Launches, copies and events. Every call that enqueues does the same steps. It locks the stream and refuses
+ * if the device has failed. If the command does not belong to the run at the stream's end (commands that the
+ * stream's clock times together, cuda_clock.h), it records a CUDA event that ends that run. It makes space
+ * for the command in the clock, refuses if a test has injected a fault into this command, enqueues the
+ * command, and enters it in the clock.
  *
  * Launchers of kernels run in the calling thread, which therefore pays for CUDA's launch, a few microseconds.
  * The stream's lock keeps together all that one launcher enqueues; nothing else waits for it. Copies use the
@@ -23,7 +25,7 @@
 static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, const tide_work *work)
 {
     uint64_t events = 0;
-    /* This may return the error of a kernel that failed. */
+    /* tide_cuda_use may return the error of a kernel that failed earlier. */
     tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal));
     if (status != TIDE_OK)
         return status;
