@@ -1,5 +1,5 @@
-/* Names, checks, ledgers and fault injection: all that the devices do alike, so that each refuses the same
- * misuse with the same message.
+/* Names, checks, ledgers (each tier's used, peak and budget bytes) and fault injection: all that the devices
+ * do alike, so that each refuses the same misuse with the same message.
  */
 #include "offload/device_common.h"
 

@@ -12,7 +12,8 @@
  * thread has its own setting of the number of threads, so every stream sets it. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
-/* On the stack of the starting thread, which waits until the new thread has begun. */
+/* The new thread's arguments. They lie on the stack of the starting thread, which waits until the new one has
+ * begun. */
 typedef struct beginning {
     const tide_stream_thread_options *options;
     uint32_t team;

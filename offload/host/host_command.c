@@ -1,6 +1,6 @@
 /* Commands and events. Every call that enqueues does the same steps: it locks the streams, waits for space in
- * the ring, refuses if the device has failed, counts a fault, asks the hazard checker, and only then fills
- * the next place of the ring.
+ * the ring, refuses if the device has failed, or if a test has injected a fault into this command, asks the
+ * hazard checker, and only then fills the next place of the ring.
  */
 #include "offload/host/host_device.h"
 

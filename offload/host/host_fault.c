@@ -1,5 +1,6 @@
-/* The handler runs in the thread that made the fault, so it takes no lock and calls only the contexts' locate
- * functions, snprintf and write. A lock guards registration; the handler reads the table through atomics.
+/* The handler runs in the thread that made the fault, so it takes no lock and calls only the registered
+ * locate functions, snprintf and write. A lock guards registration; the handler reads the table of registered
+ * clients (the devices) through atomics.
  */
 #include "offload/host/host_fault.h"
 

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* If `address` belongs to `context`, write into `text` what lies there. Runs in the signal handler, so it may
- * only read and format. */
+/* If `address` belongs to `context`, the device that registered this function, write into `text` what lies
+ * there. Runs in the signal handler, so it may only read and format. */
 typedef bool (*tide_host_fault_locate)(void *context, const void *address, char *text, size_t text_bytes);
 
 /* STATE: 16 contexts are registered already. UNSUPPORTED: the system refuses the handler. */

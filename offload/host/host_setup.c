@@ -16,7 +16,7 @@ static tide_status hazard_objects_add(tide_host_device *device, tide_object_kind
     return status;
 }
 
-/* Touch large memory with all threads, and report the progress. */
+/* How to touch large memory: with all threads, reporting the progress. */
 static tide_first_touch touch_how(const tide_host_device *device)
 {
     return (tide_first_touch){.threads = device->threads,

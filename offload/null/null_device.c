@@ -16,8 +16,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Beyond any address that Linux gives out unless a program wants one so high, and far below the end of 64
- * bits. */
+/* Higher than any address that Linux gives to a program that does not ask for one so high, and far below
+ * 2^64. */
 static const uint64_t address_first = UINT64_C(1) << 52;
 
 /* --- counters --- */
