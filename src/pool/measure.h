@@ -122,7 +122,8 @@ void tide_measure_step_begin(tide_measure *measure, bool clips);
 void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice);
 /* The step's last op has ended. */
 void tide_measure_step_end(tide_measure *measure);
-/* The step is given up: drop its script and everything measured since the last sample. */
+/* The step is given up: drop the ops and slices that it has recorded (its script) and everything measured
+ * since the last sample. */
 void tide_measure_step_forget(tide_measure *measure);
 /* If a step has ended since the last sample, take a new one (see Samples above). The step's compute must have
  * ended; `updated`: its updates have ended, too. */

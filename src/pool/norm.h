@@ -70,7 +70,8 @@ static inline float tide_norm_loss_scale(const tide_step_options *step)
     return step->loss_scale > 0 ? step->loss_scale : 1;
 }
 
-/* Make the mailbox; the device frees it at close. NO_MEMORY, BUDGET. */
+/* Make the mailbox, the host buffer to which the device copies the norm. The device frees it at close.
+ * NO_MEMORY, BUDGET. */
 tide_status tide_norm_create(tide_norm *norm);
 
 /* --- [lock] --- */
