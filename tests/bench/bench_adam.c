@@ -13,15 +13,15 @@
  *     together   the four arrays side by side in one loop, each thread a contiguous share: Adam without
  *                its arithmetic
  *     ahead      as together, with instructions that prefetch memory some lines ahead
- *     dealt      as together, in runs dealt to the threads in turn
+ *     dealt      as together, but the threads take short stretches of the arrays in turn
  *     apart      one array after the other
  *     copied     half of each array copied to the other half by streaming stores, which do not read what
  *                they overwrite; so only half of the bytes move
  *     memcpy     as copied, by the C library
  *
  * The benchmark counts which bytes a pattern moves: it runs the pattern once on small arrays, where every
- * moved element changes, since it was read (or its other half was) and written. The time of a pattern that
- * moves half of the bytes is doubled.
+ * moved element changes, since it was read (or its other half was) and written. It doubles the time of a
+ * pattern that moves half of the bytes.
  *
  * Reading alone and writing alone run in turn with the patterns, as second yardsticks. bench_memory.h
  * states relations between them and the limit that hold on any machine; the figure `limits agree` is the

@@ -28,9 +28,9 @@
 
 enum {
     SITE = 1,
-    /* memory for each direction */
+    /* bytes of host memory, and of device memory, for each direction */
     DIRECTION_BYTES = 256 << 20,
-    /* bytes copied in each direction by a measurement */
+    /* bytes that a measurement copies in each direction */
     ROUND_BYTES = 128 << 20,
     EVENTS = ROUND_BYTES / (4 << 20),
     ROUNDS_MAX = 41,
@@ -38,7 +38,7 @@ enum {
 
 typedef enum direction { IN = 0, OUT, DIRECTIONS } direction;
 
-/* Mode m copies in the set of directions m + 1, a bit set of 1 << direction. */
+/* Mode m copies in the directions of the bit set m + 1, whose bits are 1 << direction. */
 static const char *const direction_names[] = {"in", "out", "both"};
 enum { MODES = 3 };
 
@@ -46,7 +46,7 @@ struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
-    uint32_t chunks; /* copied in each direction by a measurement */
+    uint32_t chunks; /* number of chunks that a measurement copies in each direction */
     tide_event events[DIRECTIONS][EVENTS];
     /* each contiguous */
     char *device_side[DIRECTIONS], *host_side[DIRECTIONS];

@@ -35,8 +35,8 @@ void bench_check(tide_status status, const char *what)
 
 uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements)
 {
-    /* In 64ths of a chunk, four chunks in all: eight small params (norms, biases), then attention's two
-     * matrices and the MLP's two. */
+    /* Sizes in 64ths of a chunk, which add up to four chunks: eight small params (norms, biases), then
+     * attention's two matrices and the MLP's two. */
     static const uint64_t units[BLOCK_PARAMS] = {4, 4, 4, 4, 4, 4, 4, 4, 56, 20, 72, 76};
     return units[param] * (chunk_elements / 64);
 }
@@ -113,7 +113,8 @@ static row row_open(uint32_t chunks, uint32_t params_a_block)
     const tide_manager_options options = {
         .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
     bench_check(tide_manager_seal(it.manager, &options), "seal");
-    /* The first pass is recorded, the second planned, the third settles. */
+    /* The manager records the first pass and plans the second. The third begins where a planned pass ended,
+     * as all later ones do. */
     for (int i = 0; i < 3; i++)
         (void)run_pass(&it);
     return it;

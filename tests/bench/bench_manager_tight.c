@@ -19,7 +19,7 @@ enum {
     CHUNK_BYTES = 1 << 20,
     CHUNKS_A_PARAM = 4, /* PARAM, MASTER, MOMENTUM, VARIANCE */
     PARAMS_AN_OP = 8,
-    /* With so many commands under way, one ends before the next begins. */
+    /* While so many commands are under way, the benchmark completes one before it takes the next. */
     COMMANDS_OPEN_MAX = 24,
     SETTLE_STEPS = 3,
     COMMANDS_TIMED = 400000,

@@ -34,7 +34,7 @@ static void check(tide_status status, const char *what)
 /* --- small steps --- */
 
 typedef struct small_sums {
-    /* chunks copied in the same number of steps */
+    /* chunks copied in OPTIMUM_PERIOD steps of each case, summed over the cases */
     uint64_t ours, optimum, policies[POLICY_COUNT];
     uint32_t optimal;
 } small_sums;
@@ -101,9 +101,10 @@ typedef struct model {
 
 typedef struct budget {
     const char *name;
-    /* A share of the model data, from which the region is subtracted. */
+    /* The budget as a share of the model data. The slots get what the region leaves of it. */
     double model_data;
-    /* If above 0, used instead: a share of the PARAM chunks, to which the largest op's chunks are added. */
+    /* If above 0, it replaces model_data: the slots are this share of the PARAM chunks plus the largest op's
+     * chunks. */
     double params;
 } budget;
 

@@ -100,13 +100,14 @@ typedef struct bench {
     double own_seconds;
     /* shares of this form's compute, the pool's own kernels included */
     step_shares shares;
-    /* seconds of each op on the timed device */
+    /* timed and dma forms: seconds that the device sleeps for each op */
     double timed_seconds[STEP_OPS_MAX];
-    /* bytes per second of the timed device */
+    /* timed and dma forms: memory bandwidth of the sleeping device, bytes per second; the pool's own kernels
+     * sleep as long as their bytes take at this rate */
     double device_rate;
     /* the latest measurement of the parts */
     step_parts parts;
-    /* the latest measurement of a step's compute; 0: there is no reference session */
+    /* the latest measurement of a step's compute in the session `reference`; 0: that session is closed */
     double compute_seconds;
     /* seconds per byte of copies in the open session of the dma form */
     double dma_seconds_per_byte[2];
@@ -254,8 +255,8 @@ static step_sample run_round(bench *it, step_session *session, const step_row *o
     return made;
 }
 
-/* Rounds after the first need fewer steps to settle, since only the measurement of the parts has
- * interrupted the session. */
+/* Later rounds need fewer steps to settle than the first, since between two rounds the session only pauses
+ * while the parts are measured. */
 static step_rounds run_row(bench *it, step_session *session, const step_row *of)
 {
     const bool required = of->budget == STEP_REQUIRED_BUDGET && is_chosen(it, of);
@@ -265,8 +266,9 @@ static step_rounds run_row(bench *it, step_session *session, const step_row *of)
     return made;
 }
 
-/* Sets the speed of the timed device for all rows of a form. Ops last as recorded; if share is above 0,
- * all compute, the pool's own kernels included, takes share times as long as Adam for all params. */
+/* Sets the durations of the timed and dma forms' sleeping device for all rows of a form. Ops last as
+ * recorded; if share is above 0, all compute, the pool's own kernels included, takes share times as long as
+ * Adam for all params. */
 static void scale_device(bench *it, double share)
 {
     it->device_rate = DEVICE_SPEED * 28 / it->parts.adam_seconds_per_param;
@@ -356,7 +358,7 @@ static void run_resident(const bench *it)
     }
 }
 
-/* Sets the time of each op without other load: the least of a few steps. */
+/* Sets the time of each op in a step with everything resident: the least of a few steps. */
 static void record_ops(bench *it)
 {
     enum { RECORDED_STEPS = 3 };

@@ -34,7 +34,7 @@ static double ordered_ratio(const step_sample *of)
     return of->counts.seconds / of->limits.ordered;
 }
 
-/* Above 1 where the ordered time exceeds the limit without order. */
+/* The ordered time over the limit that ignores the order of the work. */
 static double demand_ratio(const step_sample *of)
 {
     return of->limits.ordered / of->limits.all;
@@ -268,9 +268,9 @@ static bool cores_suffice(const step_row *row, const step_sample *of)
            (row->form == STEP_FORM_TIMED && taken <= SHARED_PART * of->played.counts.seconds);
 }
 
-/* Prints the figures and bounds those that hold on any machine: the schedule in virtual time; the measured
- * step where the cores suffice; the real form's measured step where its limit, which counts shared cores,
- * is not below the ordered time. */
+/* Prints the figures. Those that must hold on any machine get a required limit: the schedule in virtual time;
+ * the measured step where the cores suffice; the real form's measured step where its limit, which counts
+ * shared cores, is not below the ordered time. */
 void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes)
 {
     char name[64], ordered_name[80];

@@ -48,8 +48,8 @@ typedef struct note {
 
 typedef struct replay {
     tide_device *device;
-    tide_kernel adamw; /* this kernel's arguments point to a table */
-    /* in the region: the gradient norm's square of the step before */
+    tide_kernel adamw; /* the pool's AdamW kernel, whose arguments point to a table */
+    /* in the region: the square of the last step's gradient norm */
     double *norm_square;
     tide_device_statistics begin;
     note *notes;

@@ -72,7 +72,7 @@ static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
     stream_clock.woke_ns = tide_clock_ns();
     if (stream_clock.compute) {
         compute_ns += duration_ns;
-        /* the time by which this sleep is shorter */
+        /* the sleep is shorter by the time for which the thread overslept before it */
         overslept_ns += tide_min_u64(now_ns - begin_ns, duration_ns);
     }
 }

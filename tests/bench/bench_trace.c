@@ -2,12 +2,11 @@
  *
  *     usage: bench_trace [--quick]
  *
- * Two trainers with the same model, data and budgets step in turn. One of them is traced as the program
- * does it: the warm-up and the last 8 steps, in segments in /tmp. The order within a pair of steps
- * alternates. The figure is the median over the pairs of the traced step's time over the other's. A step
- * ends with its drain, so its time includes the writer's work; so does the CPU time, which covers all
- * threads of the process. The device budget is the least that works, which gives the most moves and the
- * most events. */
+ * Two trainers with the same model, data and budgets step in turn. One of them is traced as the program does
+ * it: the trace in /tmp keeps the warm-up and the last 8 steps. The order within a pair of steps alternates.
+ * The figure is the median over the pairs of the traced step's time over the other's. A step ends with its
+ * drain, so its time includes the writer's work; so does the CPU time, which covers all threads of the
+ * process. The device budget is the least that works, which gives the most moves and the most events. */
 #include "tests/support/bench.h"
 
 #include "src/model/decoder.h"

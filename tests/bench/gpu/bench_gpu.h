@@ -89,7 +89,7 @@ typedef struct bench_gpu_matmul_list {
     bench_gpu_matmul list[BENCH_GPU_MATMULS_MOST];
 } bench_gpu_matmul_list;
 
-/* Lists the products; of llama-3.1-8b only those of few_rows. */
+/* Lists the products; for llama-3.1-8b only those of a micro-batch of few_rows tokens. */
 bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_fixture *fixture);
 
 /* --- the sections --- */

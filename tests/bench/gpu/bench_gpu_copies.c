@@ -160,7 +160,7 @@ static void mappings_measure(fixture *it)
     for (int load = 0; load < 2; load++) {
         mappings_time(it, us, load);
         engine_wait(it, BOTH);
-        /* sorts us */
+        /* bench_median() also sorts us */
         const double median = bench_median(us, MAPPINGS);
         bench_figure(load ? "map and unmap a chunk while copies run" : "map and unmap a chunk", median, "us",
                      load ? BENCH_NO_BOUND : BENCH_AT_MOST, 100, "99th percentile %.1f us, most %.1f us",

@@ -19,7 +19,7 @@ static void product_add(bench_gpu_matmul_list *to, const char *model, const char
     added->args = *shape;
     added->args.a = bench_gpu_part(to->fixture, 0);
     added->args.b = bench_gpu_part(to->fixture, 1);
-    /* The gradient of llama's head takes part 7 too. */
+    /* The gradient of llama's head is larger than a part of the arena and goes on into part 7. */
     added->args.c = bench_gpu_part(to->fixture, 6);
     added->args.gelu_in = shape->gelu == TIDE_MATMUL_GELU_NONE ? NULL : bench_gpu_part(to->fixture, 3);
     added->args.workspace = bench_gpu_part(to->fixture, 4);
