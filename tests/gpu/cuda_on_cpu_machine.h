@@ -22,7 +22,7 @@ struct fiber {
 enum thread_state : uint8_t { NOT_BEGUN, CAN_RUN, AT_BARRIER, AT_EXCHANGE, RETURNED };
 
 struct thread_record {
-    fiber *on; /* the fiber on which it waits */
+    fiber *on; /* the fiber on whose stack the thread waits */
     uint3 index;
     thread_state state;
     const char *what; /* name of the barrier or collective where it waits */

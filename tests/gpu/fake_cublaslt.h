@@ -13,8 +13,8 @@
  * an address less aligned than promised, a workspace too small or not aligned, an algorithm of another
  * product, D over A or B, objects already destroyed.
  *
- * It includes weak fakes of the four CUDA runtime functions that matmul.c calls; tests/gpu/fake_cudart.c
- * overrides them. */
+ * It defines fakes of the four CUDA runtime functions that matmul.c calls as weak symbols; a program that
+ * links tests/gpu/fake_cudart.c gets the functions of that file instead. */
 #ifndef TIDE_TESTS_FAKE_CUBLASLT_H
 #define TIDE_TESTS_FAKE_CUBLASLT_H
 
@@ -43,7 +43,7 @@ typedef struct fake_cublaslt_candidate {
     /* reduction: a cublasLtReductionScheme_t */
     int splits, reduction;
     float waves;
-    /* the least size; if the splits need more, that is used */
+    /* size of the workspace; if the splits need more, the candidate gets what they need */
     size_t workspace_bytes;
     /* a bit 1 << attribute for each attribute whose reading returns INVALID_VALUE */
     uint32_t untold;

@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 enum { FAKE_CUDART_GRANULARITY = 2 << 20, FAKE_CUDART_GPUS_MAX = 4, FAKE_CUDART_INLINE_BYTES = 288 };
-/* of streams; the least priority is 0 */
+/* the greatest priority of streams; the least is 0 */
 enum { FAKE_CUDART_GREATEST_PRIORITY = -5 };
 
 typedef struct fake_cudart_options {

@@ -232,7 +232,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 
 /* --- pinned memory --- */
 
-/* Whether every page of the range is mapped; pages need not have been touched. */
+/* Whether every page of the range is mapped. A mapped page counts also if no thread has touched it. */
 static bool is_there(void *address, uint64_t bytes)
 {
     const uintptr_t first = (uintptr_t)address / PAGE_BYTES * PAGE_BYTES;
