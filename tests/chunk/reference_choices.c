@@ -14,9 +14,11 @@ const char *ref_choices_problem(void)
     return problem;
 }
 
-/* per chunk: its use is over on the device when so many ops have ended */
+/* per chunk: the number of ops that must have ended on the device before the chunk's last use is over
+ * there */
 static uint64_t ends_of[REF_CHUNKS_MAX];
-/* per chunk: number of its last use among all uses, in the order in which they ended */
+/* Uses are numbered in the order in which they end. turn_of: per chunk the number of its last use; turns: the
+ * latest number. */
 static uint32_t turn_of[REF_CHUNKS_MAX], turns;
 
 void ref_choices_begin(void)
@@ -30,7 +32,7 @@ typedef struct choice {
     bool any, copy;
     tide_command_kind kind;
     tide_chunk chunk;
-    uint32_t host_slot; /* host slot of a duplicate that is given up for the copy; TIDE_SLOT_NONE: any slot */
+    uint32_t host_slot; /* slot that a duplicate gives up for the copy; TIDE_SLOT_NONE: any slot */
 } choice;
 
 static void compare(const char *who, const choice *wanted, bool any, const tide_command *command,
@@ -116,13 +118,14 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
     for (; owner <= last_owner; owner++) {
         const uint64_t worth = far_of_owner(v, owner, chunk);
-        /* of owners in one schedule step the first counts */
+        /* of several owners whose uses are in one schedule step the first counts */
         nearest = worth >> 40 < nearest >> 40 ? worth : nearest;
     }
     return nearest;
 }
 
-/* Without a recording all uses up to the returned one count as equally long ago. */
+/* Returns a number of a use. Where no recording tells the next uses, a chunk's last use decides; all last
+ * uses up to the returned number count as equally long ago. */
 static uint64_t since_of(const tide_victims *v)
 {
     const uint64_t uses = v->places->uses, told_apart = v->future->never_first;
@@ -335,7 +338,7 @@ bool __wrap_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_co
     return any;
 }
 
-/* The chunk of the reference rule, and only that chunk, must have given up its host slot. */
+/* Exactly one chunk must have given up its host slot: the one that the reference rule chose. */
 static void compare_dropped(const tide_victims *v, tide_chunk wanted, uint32_t free_before, bool any)
 {
     ref_choices_made.duplicates += any;
@@ -485,7 +488,8 @@ static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
     return needs_zero <= tide_places_free(t->places, TIDE_TIER_HOST);
 }
 
-/* Is a task pending for the chunk and not running? With `first_only` a request must wait for it, too. */
+/* Is a task pending for the chunk and not running? With `first_only` it counts only if a request waits for
+ * it. */
 static bool counts(const tide_tasks *t, tide_chunk chunk, bool first_only)
 {
     const tide_pending_update *update = &t->pending->chunks[chunk];

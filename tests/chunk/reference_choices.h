@@ -18,7 +18,7 @@ enum { REF_CHUNKS_MAX = 4096 };
 typedef struct ref_counts {
     uint64_t victims, duplicates, promotions, evictions, ready, assembles, fetches,
         pins;           /* number of compared choices that chose something */
-    uint64_t held_back; /* number of assemblies that waited for the other tier's */
+    uint64_t held_back; /* number of assemblies that waited for an assembly of the other tier */
 } ref_counts;
 
 extern ref_counts ref_choices_made;

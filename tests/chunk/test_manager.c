@@ -104,7 +104,7 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
     assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
-    assert_false(tide_manager_next(f.manager, &another)); /* the first eviction will provide the slot */
+    assert_false(tide_manager_next(f.manager, &another)); /* the open eviction will provide the slot */
     clean_up(state);
 
     /* An update of one of the three params needs a slot for its state, too. */
@@ -260,7 +260,8 @@ static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
         run_engine();
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
-    /* the first pass may need one more until the chunks that stay are the plan's */
+    /* The plan counts on the chunks that a planned pass leaves on the device. The first pass began with
+     * others, so it may need one more fetch on demand. */
     assert_in_range(counters().demand_fetches, demanded, demanded + 1);
 }
 
@@ -373,7 +374,7 @@ static void a_changed_op_order_goes_on_and_is_counted_once(void **state)
     run_op(1);
     run_op(3);
     step_end();
-    assert_int_equal(counters().re_recordings, 1); /* because the changed order was recorded */
+    assert_int_equal(counters().re_recordings, 1); /* the manager has recorded the changed order */
 }
 
 static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void **state)
@@ -860,7 +861,7 @@ static void the_host_sees_a_chunk_after_its_pending_update(void **state)
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     f.log_count = 0;
-    access_chunk(0, READ); /* asks for the chunk whose update would have come last */
+    access_chunk(0, READ); /* reads chunk 0, whose update would have come last */
     assert_non_null(find(TIDE_COMMAND_UPDATE, 0));
     assert_true(find(TIDE_COMMAND_UPDATE, 0) < find(TIDE_COMMAND_ACCESS, 0));
 }
@@ -900,7 +901,8 @@ static void budgets_below_the_needs_are_refused(void **state)
     seal(2, 2, TIDE_PLACEMENT_DEVICE, false);
 }
 
-/* The last user of the slot may still be running, and the next one would have to wait for it. */
+/* The command that last used a slot may still be running, and the slot's next user would have to wait for
+ * it. */
 static void a_slot_given_back_last_is_taken_last(void **state)
 {
     (void)state;

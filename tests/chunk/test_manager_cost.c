@@ -24,7 +24,7 @@
 
 enum {
     CHUNK_BYTES = 4096,
-    CHUNKS_MAX = 6, /* accessed ones: params, then activations */
+    CHUNKS_MAX = 6, /* chunks that ops access: params, then activations */
     ACCESSES_MAX = 16,
     STEPS = 3,
     STATES = 1 << (2 * CHUNKS_MAX), /* all pairs of a device set and a host set */
@@ -32,7 +32,7 @@ enum {
 };
 
 typedef struct access {
-    uint32_t chunk; /* number among the accessed chunks */
+    uint32_t chunk; /* the chunk's number among the accessed chunks, below CHUNKS_MAX */
     uint32_t access;
 } access;
 
@@ -277,7 +277,7 @@ static void the_policy_is_close_to_the_optimum(void **state)
         t.copied = 0;
         for (int step = 0; step < STEPS; step++)
             run_step(&t);
-        assert_true(t.copied >= best); /* otherwise the optimum counts too much */
+        assert_true(t.copied >= best); /* if not, find_optimum() is wrong */
         ours += t.copied;
         optimum += best;
         equal += t.copied == best;

@@ -106,7 +106,7 @@ static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
         made = fake_memory_clear();
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(made, request - 1); /* each request has failed once */
+    assert_int_equal(made, request - 1); /* each request of the last try had failed in an earlier one */
     const unsigned places = 2 + 1 + 6, schedule = 2 * 5, plans = 2 + 2 * (1 + 21), sorted = 6 + 4 + 2;
     const unsigned request_and_prefetch = 4 + 5;
     assert_int_equal(made, places + schedule + plans + sorted + request_and_prefetch);

@@ -92,8 +92,8 @@ typedef struct sequence {
  * were pending. */
 typedef struct aborts {
     uint32_t among_older;      /* those that did not poison the manager */
-    uint32_t in_another_order; /* of these, those with ops out of order */
-    /* of these, those with a param that had a pending update in one chunk and a restore in another */
+    uint32_t in_another_order; /* those of among_older in a step whose ops ran out of order */
+    /* those of among_older with a param that had a pending update in one chunk and a restore in another */
     uint32_t with_a_neighbour;
 } aborts;
 

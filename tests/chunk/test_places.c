@@ -356,7 +356,7 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
         const bool fills = round / 500 % 2 == 0;
         if (open < TIDE_OPEN_COMMANDS_MAX && (open == 0 || below(10) < (fills ? 8u : 2u))) {
             tide_command *command = &commands[open++];
-            memset(command, 0, sizeof *command); /* the comparison below includes padding */
+            memset(command, 0, sizeof *command); /* the comparison below includes the struct's padding */
             command->kind = TIDE_COMMAND_UPDATE;
             command->piece = round;
             tide_moves_issue(&r.moves, command);

@@ -129,7 +129,7 @@ static void a_small_plan_copies_hardly_more_than_the_least(void **state)
 }
 
 /* Does the policy copy different numbers of chunks in different steps? It is then in a cycle of several
- * steps, and no plan, which is the same every step, can do the same. */
+ * steps, which no plan can imitate, since a plan is the same every step. */
 static bool turns_over(const policy_copies *copies)
 {
     return copies->in % POLICY_STEPS != 0 || copies->out % POLICY_STEPS != 0;
@@ -351,7 +351,7 @@ static void the_same_trace_gives_the_same_plan(void **state)
     tide_planner *larger;
     assert_int_equal(tide_planner_create(3 * PLANNED_CHUNKS_MAX, 5 * PLANNED_USES_MAX, &larger), TIDE_OK);
     for (uint64_t seed = 0; seed < 200; seed++) {
-        /* so that the second planner has planned something else before */
+        /* the second planner plans another step before, which must not change its next plan */
         plan_drawn(seed + 1, limits_of(seed + 1), &again);
         (void)tide_planner_build(larger, &again.trace, again.slots);
         plan_drawn(seed, limits_of(seed), &made);

@@ -166,8 +166,8 @@ static void destroy_buckets(bucket_case *c)
     tide_places_destroy(&c->places);
 }
 
-/* Draw a horizon. `from` is 0, `never`, next to `never`, or between; `never` is the number of keys or
- * smaller. */
+/* Draw a horizon (priority_buckets.h). `from` is 0, `never`, `never` - 1, or any number up to `never`;
+ * `never` is the number of keys or smaller. */
 static void draw_horizon(bucket_case *c)
 {
     const uint32_t never = below(3) ? below(c->keys + 1) : c->keys;
@@ -270,7 +270,7 @@ static void buckets_without_memory_say_so_and_leave_nothing(void **state)
         tide_priority_buckets_destroy(&buckets);
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(request, 4); /* words, holders and entries fail in turn; the fourth try succeeds */
+    assert_int_equal(request, 4); /* three arrays fail in turn; the fourth try succeeds */
 }
 
 int main(void)
