@@ -1104,7 +1104,7 @@ static void every_lack_of_memory_leaves_nothing(void **unused)
 
 /* ---- power cuts ---- */
 
-/* An act on a disk, and the check of the disk after a power cut. */
+/* A sequence of operations on a disk, and the check of the disk after a power cut during it. */
 typedef struct scenario {
     fake_files *before;
     tide_status (*act)(const fake_files *disk);
@@ -1190,7 +1190,8 @@ static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **un
     cut_truth = reference(true);
     fake_files *before = disk_new(true);
     const unsigned operations = fake_files_operations(cut_truth) - fake_files_operations(before);
-    /* Behind these come only the lock's removal and close, and the checkpoint's close. */
+    /* Each of the three operations before the last three fails in turn. The last three are the lock's removal
+     * and close, and the checkpoint's close. */
     for (unsigned fault = operations - 6; fault < operations - 3; fault++)
         for (unsigned cut = fault + 1; cut < operations + 20; cut++) {
             fake_files *disk = fake_files_clone(before);

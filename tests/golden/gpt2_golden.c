@@ -86,7 +86,7 @@ void golden_free(gpt2_golden *golden)
 
 /* --- frozen params --- */
 
-/* the sets of FROZEN in make_gpt2_golden.py */
+/* The sets of frozen params, the same as FROZEN in make_gpt2_golden.py. */
 static const golden_frozen golden_sets[GOLDEN_FROZEN_SETS] = {
     {.patterns = {"w?e.weight"}, .pattern_count = 1},
     {.patterns = {"w?e.weight", "h.0.*", "ln_f.*"}, .pattern_count = 3},

@@ -1,6 +1,6 @@
 /* Kernels at sizes that make them loop once more: rows wider than a block of the GPU holds, more rows than
- * its grid, a token that fills a list, sums over several tiles. The expected results are float64 sums in
- * the plainest order or, where a kernel promises an order, sums in that order. */
+ * its grid, a token so frequent that the list of its rows overflows, sums over several tiles. The expected
+ * results are float64 sums in the plainest order or, where a kernel promises an order, sums in that order. */
 #include "tests/kernels/test_kernels.h"
 
 /* ---- embedding ---- */

@@ -168,7 +168,8 @@ static void losses_are_summed_in_leaves_of_64(void **state)
 
 /* ---- gradient norm ---- */
 
-/* The order of additions that kernels.h states; volatile keeps the compiler from changing it. */
+/* The sum of a leaf, the up to 64 elements from `begin` on, in the order of additions that kernels.h states;
+ * volatile keeps the compiler from changing it. */
 static double leaf_reference(buffer gradient, size_t begin, size_t elements)
 {
     volatile double lane[8] = {0};

@@ -10,7 +10,7 @@ typedef struct shape {
     size_t m, n, k;
 } shape;
 
-/* In the square shape all manners have the same sizes and leading dimensions. */
+/* In the square shape a transposed operand has the same sizes and leading dimension as one that is not. */
 static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},    {24, 24, 24},
                                {64, 48, 32}, {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -135,8 +135,8 @@ static void check_built_in(shape s, const manner *how)
 
 #endif
 
-/* Calls check for every manner in which GPT-2 multiplies, and for more. Under a sanitizer it takes a sixth
- * of them with one thread and another sixth with three. */
+/* Calls check for every shape and manner: those in which GPT-2 multiplies, and more. Under a sanitizer it
+ * checks a sixth of them with one thread and another sixth with three. */
 static void for_each_manner(void (*check)(shape s, const manner *how), int threads)
 {
     const size_t thin = test_thin(6);

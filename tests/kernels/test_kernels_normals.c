@@ -83,7 +83,8 @@ static void values_between_two_floats_are_the_c_librarys(void **state)
 
 static uint32_t inverse(uint32_t odd)
 {
-    /* right in the lowest 3 bits; each step doubles the number of right bits */
+    /* The product of x and `odd` is 1 in the lowest 3 bits; each step of Newton's method doubles that
+     * number. */
     uint32_t x = odd;
     for (int i = 0; i < 4; i++)
         x *= 2 - odd * x;

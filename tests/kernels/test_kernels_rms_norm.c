@@ -5,7 +5,7 @@
 
 typedef struct shape {
     size_t rows, heads, width;
-    /* elements behind each row: of `in`; of out, dout and din */
+    /* in_gap: elements behind each row of `in`; out_gap: behind each row of out, dout and din */
     size_t in_gap, out_gap;
     double epsilon;
 } shape;

@@ -17,7 +17,7 @@ static void note_place(const void *arguments, size_t index)
 {
     places *it = *(places *const *)arguments;
     it->threads[index] = pthread_self();
-    /* a failure leaves the set empty */
+    /* if the call fails, the set stays empty */
     (void)sched_getaffinity(0, sizeof it->processors[index], &it->processors[index]);
 }
 

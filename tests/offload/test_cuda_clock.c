@@ -205,7 +205,7 @@ static void look_at(fixture *it, double at_us)
 
 static void assert_span(const fixture *it, double begin_us, double end_us)
 {
-    assert_float_equal(it->begin_us, begin_us, 0.6); /* twice CUDA's resolution of the begin and the end */
+    assert_float_equal(it->begin_us, begin_us, 0.6); /* us; CUDA's event times have a resolution of 0.5 */
     assert_float_equal(it->end_us, end_us, 0.6);
 }
 

@@ -312,7 +312,7 @@ static void steady_state_makes_nothing_and_waits_for_no_stream(void **state)
 enum {
     LIFE_ROUNDS = 3,
 #if defined(__SANITIZE_THREAD__)
-    FIRST_CALLS = 1, /* every run is slow here */
+    FIRST_CALLS = 1, /* ThreadSanitizer makes every life of a device slow */
 #else
     FIRST_CALLS = 6,
 #endif

@@ -25,7 +25,7 @@ typedef struct fake {
     uint64_t least_bytes; /* the smallest size that was ever free */
     uint64_t ns, little_ns;
     unsigned looks;
-    tide_free_memory *stops; /* stopped by the fake after ten seconds; may be NULL */
+    tide_free_memory *stops; /* the fake machine stops this object's waits after ten seconds; NULL: never */
 } fake;
 
 static uint64_t fake_available(const fake *it)

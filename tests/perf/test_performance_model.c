@@ -823,10 +823,10 @@ static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_doe
     }
     assert_true(is_near(compute_ns(clock, "product", 2e6, 1e3), 2007, 1e-12));   /* twice the small one */
     assert_true(is_near(compute_ns(clock, "product", 5e8, 1e5), 200007, 1e-12)); /* half the large one */
-    /* Operations count before bytes. */
+    /* The time of a kernel measured with operations follows the operations, whatever its bytes. */
     assert_true(is_near(compute_ns(clock, "product", 2e6, 2e3), 2007, 1e-12));
-    assert_true(is_near(compute_ns(clock, "copy", 0, 3e6), 2707, 1e-12)); /* without operations bytes count */
-    /* With neither, the measured time. */
+    assert_true(is_near(compute_ns(clock, "copy", 0, 3e6), 2707, 1e-12)); /* by bytes: it has no operations */
+    /* The profile has "call" with 0 operations and 0 bytes. Such a kernel always takes its measured time. */
     assert_true(is_near(compute_ns(clock, "call", 1e6, 1e6), 57, 1e-12));
     /* Labels are compared as text, not as pointers. */
     char other_place[] = "product";
@@ -1220,8 +1220,8 @@ static void table_fill(const tide_trainer_options *options, const tide_machine_p
     }
 }
 
-/* Returns the best time of the choices that the search tries for one chunk size: each recompute and
- * placement, and the other prefetch. */
+/* Returns the best time of the choices that the search tries for one chunk size: each recompute and placement
+ * with the prefetch of `from`, and `from` with the other value of prefetch. */
 static double refined_best(const known_choice *table, const tide_choice *from)
 {
     double best = HUGE_VAL;
@@ -1235,9 +1235,9 @@ static double refined_best(const known_choice *table, const tide_choice *from)
     return best;
 }
 
-/* Returns the best time that the search can reach. It first tries all chunk sizes with the other settings
- * as given. Then it refines two of them: the given one if it is nearly as good as the best, and the best
- * others. */
+/* Returns the best time that the search can reach. It first tries all chunk sizes with the other settings as
+ * given. Then it refines two of them, that is, tries other settings with their chunk sizes: first the given
+ * one if its time is nearly the best, otherwise the best one; then the best of the rest. */
 static double reachable_best(const known_choice *table, const tide_choice *given)
 {
     double seconds[CHUNKS], best = HUGE_VAL;

@@ -204,7 +204,7 @@ static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state
         {"unprepared", choose, "host; cuda:0 is not ready on purpose"},
         {"no-gpu", choose, "host; the driver sees no GPU"},
         {"fail=1", choose, "host; counting failed on purpose"},
-        {"fail=3", choose, "cuda:1; "}, /* the pool looks at it a second time when it makes it ready */
+        {"fail=3", choose, "cuda:1; "}, /* the third call counts the GPUs again, for GPU 0 */
         {"", choose_for_small_chunks, "host; chunks of 1048576 bytes: a GPU takes 2097152 or more"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

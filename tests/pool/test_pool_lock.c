@@ -161,7 +161,7 @@ static void *caller_main(void *argument)
 
 typedef struct prober {
     tide_pool *pool;
-    atomic_uint found; /* how often it took the lock */
+    atomic_uint found; /* how often the prober took the lock */
 } prober;
 
 static void *prober_main(void *argument)

@@ -632,7 +632,8 @@ static void misuse_now_ns(fixture *r)
     holds(r, tide_pool_now_ns(NULL) == 0);
 }
 
-/* Calls without effect: the pool has no trace callback; a begin in the future, and a NULL name. */
+/* These calls have no effect: on no pool, with a NULL name, and with a begin in the future. The fixture's
+ * pool has no trace callback either. */
 static void misuse_trace_work(fixture *r)
 {
     tide_pool_trace_work(NULL, "work", 0);

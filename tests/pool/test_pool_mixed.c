@@ -66,13 +66,14 @@ static void fail_and_give_up(pool_fixture *fixture, unsigned seed)
     assert_ok(tide_step_abort(fixture->pool));
 }
 
-/* `all`: make also the steps that must leave no trace. */
+/* `all`: also make the steps that must not change the values: those that fail or are given up, and
+ * evaluations. */
 static void make(pool_fixture *fixture, move kind, bool all, unsigned seed)
 {
     if (kind == GOOD || kind == UNCLIPPED)
         assert_ok(pool_fixture_step(fixture, kind == GOOD ? 1.0F : 0.0F, false));
     else if (kind == SKIPPED)
-        /* on both pools, because a skipped step counts as a step */
+        /* Both pools make it, because a skipped step counts as a step. */
         assert_ok(pool_fixture_step_not_finite(fixture));
     else if (all && kind == FAILED)
         fail_and_give_up(fixture, seed);

@@ -344,7 +344,7 @@ static void another_batch_shape_is_followed_at_once(void **state)
     const tide_pool_prediction first = predict(&r);
     r.slices = 1;
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
-        r.kernel_ns[i] *= 2; /* so that times measured before are wrong */
+        r.kernel_ns[i] *= 2; /* the times that the pool has measured so far are now wrong */
     step(&r);
     assert_ok(tide_pool_drain(r.pool));
     const tide_pool_prediction second = predict(&r);
@@ -605,8 +605,8 @@ static double predicted_part(fixture *r, double *least, double *most)
     return ratio;
 }
 
-/* The machine is noisy at times: twenty busy processes on two cores once made the ratio 1.302. A wrong
- * prediction is wrong at all times, so one good spell is enough to pass. */
+/* Other processes may disturb the measurement: twenty busy ones on two cores once made the ratio 1.302. A
+ * wrong prediction is wrong in every try, so one good try is enough to pass. */
 static void check_host(double share, double link_bytes_per_second, float clip_norm)
 {
     enum { SPELLS = 8 };

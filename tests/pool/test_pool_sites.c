@@ -4,8 +4,8 @@
  *
  * The checker works when commands are enqueued, so whether it reports a missing wait does not depend on
  * timing. Whether the program comes to a site may: UNMAP_IN, for instance, is reached only if a chunk leaves
- * unused because another fetch overtook it. The test therefore plays the scenes with different delays until
- * the site is reported.
+ * unused because another fetch overtook it. The test therefore plays its scenes, short trainings under
+ * different budgets and options, with different delays until the checker reports the site.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,7 +103,8 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", message);
 }
 
-/* The delay seed of the i-th play, if plays take the scenes in turn. */
+/* The delay seed of the i-th play. Plays take the scenes in turn; all scenes of one turn have the same
+ * seed. */
 static uint64_t delay_seed(int i)
 {
     return 7 + (uint64_t)(i / SCENES);

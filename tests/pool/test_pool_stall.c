@@ -118,7 +118,7 @@ static void a_slow_optimizer_on_the_device_is_update(void **state)
         const tide_pool_counters step = mean_of(&options);
         if (clip)
             assert_only(&step, TIDE_STALL_UPDATE);
-        else /* updates run during backward, whose kernels hide most of them, as does the first op */
+        else /* updates run during backward and the next step's first op, whose kernels hide most of them */
             assert_seconds("hidden", &step, step.stall_seconds, step.stall_seconds_by[TIDE_STALL_UPDATE]);
     }
 }

@@ -78,7 +78,7 @@ typedef struct fixture {
     tide_trainer_options trainer;
     const tide_decoder *model;
     step_sizes sizes;
-    double least, most; /* least loss of all its rows; greatest, divided by its row's limit */
+    double least, most; /* the least loss of all rows; the greatest, as a share of its row's limit */
 } fixture;
 
 static void play(fixture *it, const device *on, double link_share, bool clips)

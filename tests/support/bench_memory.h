@@ -20,9 +20,9 @@ typedef struct bench_memory_times {
     double read_seconds, write_seconds; /* each is the faster of two ways */
 } bench_memory_times;
 
-/* Reads `bytes` at `from` and writes `bytes` at `to` with so many threads, once each way. `bytes` is a
- * multiple of 4 KiB and at least 4 KiB per thread. Afterwards `to` holds small ordinary floats, whatever
- * their width. */
+/* Reads `bytes` at `from` in two ways and writes `bytes` at `to` in two ways, once each, with so many
+ * threads. `bytes` is a multiple of 4 KiB and at least 4 KiB per thread. Afterwards `to` holds small ordinary
+ * floats, whatever their width. */
 bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int threads);
 
 /* Checks a pass that took `seconds` to read `bytes` and write `bytes`. Returns the larger ratio of its

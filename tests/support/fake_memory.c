@@ -1,5 +1,5 @@
-/* With the linker's --wrap, calls of malloc in the code under test go to __wrap_malloc, and __real_malloc
- * is the C library's function. */
+/* The linker's --wrap=malloc sends calls of malloc in the code under test to __wrap_malloc and makes
+ * __real_malloc the name of the C library's function. The other functions are wrapped alike. */
 #include "tests/support/fake_memory.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@ enum {
     LARGE_USES_MAX = 2048,
     /* A state is two sets of chunks: on the device, and modified there. */
     STATES = 1 << (2 * SMALL_CHUNKS_MAX),
-    /* Equal growths in a row that prove the optimum, beside the first one. */
+    /* The search ends when V has grown as much as in the period before so many times in a row. */
     SAME_GROWTHS = 2,
     PERIODS_MAX = 40,
 };
@@ -28,7 +28,7 @@ typedef struct drawing {
     kind kinds[LARGE_CHUNKS_MAX];
     uint32_t uses[LARGE_CHUNKS_MAX]; /* the number of uses that the chunk gets */
     uint32_t done[LARGE_CHUNKS_MAX];
-    bool twice[LARGE_CHUNKS_MAX]; /* an activation that is created and ended twice a step */
+    bool twice[LARGE_CHUNKS_MAX]; /* it is an activation that is created and ended twice a step */
     uint32_t chunk_count;
     uint32_t count;
     tide_chunk order[LARGE_USES_MAX];
@@ -230,7 +230,7 @@ bool trace_rotate(const tide_use_trace *trace, uint32_t schedule_steps, tide_use
 typedef struct search {
     const tide_use_trace *trace;
     uint32_t slots;
-    uint32_t in, out;          /* the cost of one copy */
+    uint32_t in, out;          /* the cost of a copy in and of a copy out */
     uint32_t possible[STATES]; /* the numbers of states that fit into the slots */
     uint32_t possible_count;
     uint32_t cost[2][STATES];

@@ -207,10 +207,10 @@ static uint64_t model_bytes(const tide_trainer_options *options)
 }
 
 /* Returns the budget of a half or a quarter of the model data, or where that is too little the next larger
- * eighth. For GPT-2 the variants fit into it where matmuls run in the params' own dtype. Without AVX-512,
- * and in fp16, matmuls convert their operands in the workspace; for this small model that raises a quarter
- * to three eighths. The Llama families in fp32 have wider activations and may also need more; with
- * converted operands up to six eighths. */
+ * eighth. For GPT-2 the variants fit into a half and a quarter where matmuls run in the params' own dtype.
+ * Without AVX-512, and in fp16, matmuls convert their operands in the workspace; for this small model that
+ * raises a quarter to three eighths. The Llama families in fp32 have wider activations and may also need
+ * more; with converted operands up to six eighths. */
 static uint64_t share_budget(const tide_trainer_options *options, budget memory, uint64_t least)
 {
     const uint64_t eighth = model_bytes(options) / 8, wanted = memory == HALF ? 4 : 2;

@@ -364,7 +364,7 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
               "\"number\":18,"));
     assert_non_null(strstr(kept, "\"number\":19,"));
     assert_int_equal(count_of(text, "{\"event\":\"snapshot\","), 2);
-    /* 9 x 4 records and 7 snapshots */
+    /* nine steps with four events each, and seven snapshots */
     assert_non_null(strstr(text, "\n{\"end\":true,\"events\":43,\"dropped\":0}\n"));
 }
 

@@ -9,7 +9,9 @@
  *
  * The environment variable TIDE_FAKE_GPU holds words that change its behaviour:
  *
- *     null version options ops    the entry function returns NULL, another version, other sizes
+ *     null                        the entry function returns NULL
+ *     version options ops         it states another version, or another size of tide_device_options or
+ *                                 of tide_device_ops
  *     no-driver no-gpu            gpu_count fails, or finds no GPU; without them it finds 2
  *     no-vmm                      GPU 0 has no virtual memory management
  *     unprepared                  prepare fails
