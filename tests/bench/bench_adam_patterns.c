@@ -35,8 +35,8 @@ EACH_ISA static void touch_halves(uint16_t *values, size_t count, uint16_t bits)
         values[i] ^= bits;
 }
 
-/* Rewrites the four arrays of an update side by side, in blocks. Each block prefetches the elements
- * `ahead` of it; 0: none. */
+/* Rewrites the four arrays of an update side by side, in blocks. Each block prefetches the block that lies
+ * `ahead` elements further on; 0: none. */
 #define ASK_FOR(array, line_elements)                                                                        \
     for (size_t line = 0; line < BLOCK_ELEMENTS; line += (line_elements))                                    \
     __builtin_prefetch(&(array)[block + ahead + line])

@@ -1,6 +1,6 @@
-/* Compares copies of chunks as the engine makes them with memcpy between the same addresses. The engine
- * queues copy_slot back to back on the in and the out stream, an event behind each, and waits once, for
- * the last.
+/* Compares copies of chunks as the pool's engine, the thread that moves chunks, makes them with memcpy
+ * between the same addresses. The engine queues copy_slot back to back on the in and the out stream, an event
+ * behind each, and waits once, for the last.
  *
  *     host slots    [ in: from here | out: to here   ]
  *     chunk places  [ in: to here   | out: from here ]     device slots of the memfd, mapped once

@@ -1,6 +1,7 @@
-/* Measures the cost of the manager's policy: begin, next and end of an op whose chunks are all on the
- * device, with a thousand, ten thousand and a hundred thousand chunks; commands a second where most chunks
- * move; steps of large models; the same ops through the public API; and the time to plan a step.
+/* Measures the cost of the manager's policy: begin, next (which hands out commands) and end of an op whose
+ * chunks are all on the device, with a thousand, ten thousand and a hundred thousand chunks; commands a
+ * second where most chunks move; steps of large models; the same ops through the public API; and the time to
+ * plan a step.
  *
  * The model is a row of GPT blocks, each with 12 params on 4 PARAM chunks (8 small params, and 4 that
  * straddle chunks), in fp32 with two moments, so a block has 16 chunks. An op reads a block. Two variants

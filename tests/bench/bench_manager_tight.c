@@ -2,8 +2,9 @@
  * params, with a quarter of the PARAM chunks on the device and all state and updates on the host. Commands
  * end late and in random order, as on a link.
  *
- * The figure is the CPU time of next and done of all commands of a step, and of begin and end of its ops,
- * over the number of commands. */
+ * The figure is the manager's CPU time for a step (next and done of all commands, begin and end of the ops)
+ * over the number of commands. Its next hands a command out; the caller of its done has carried the command
+ * out. */
 #include "tests/bench/bench_manager.h"
 
 #include "tests/support/bench.h"

@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum {
-    /* slots of each tier: 8 for PARAM chunks and 16 for each of the three fp32 spaces */
+    /* slots of each tier: 8 for bf16 params and 16 for each of the three fp32 arrays (master, momentum,
+     * variance) */
     SLOTS = 56,
     PARAM_SLOTS = 8,
     STATE_SLOTS = 16,

@@ -186,8 +186,8 @@ static bool stays(const tide_eviction_queue *l, tide_chunk chunk)
            (place->marks & TIDE_MARK_REQUESTED && !tide_pending_must_leave(l->pending, chunk));
 }
 
-/* A chunk's marks. With `l`, as they will be when the queue next looks: chunks that drop out lose the
- * queue's marks, and chunks that have been copied out lose WRITING. */
+/* A chunk's marks; with an eviction queue `l`, the marks that the chunk will have when the queue next looks:
+ * chunks that drop out lose the queue's marks, and chunks that have been copied out lose WRITING. */
 static uint32_t marks_of(const tide_victims *v, const tide_eviction_queue *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
@@ -199,8 +199,8 @@ static uint32_t marks_of(const tide_victims *v, const tide_eviction_queue *l, ti
                                                      : place->marks & ~(uint32_t)TIDE_MARK_WRITING;
 }
 
-/* The duplicate that gives its host slot up: one in use on the device or, if there is none, the one whose
- * next use is nearest. */
+/* The duplicate, a chunk with a copy on both tiers, that gives its host slot up: one in use on the device or,
+ * if there is none, the one whose next use is nearest. */
 static tide_chunk find_duplicate(const tide_victims *v, const tide_eviction_queue *l, uint32_t spared)
 {
     tide_chunk best = TIDE_CHUNK_NONE;

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 enum {
-    SMALL_CASES = 1000, /* for each of small_ones */
+    SMALL_CASES = 1000, /* for each entry of small_ones */
     LIMITS = 4,
     RANDOM_CASES = 4000,
     CHUNKS_MAX = 100,

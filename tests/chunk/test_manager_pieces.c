@@ -177,8 +177,9 @@ static uint32_t count_commands(bool waits, bool newest_first)
     return commands;
 }
 
-/* Every division of the fewest slots, every placement, updates during backward or after the norm. If the two
- * tiers' tasks took each other's chunks back again and again, commands would never end. */
+/* The test takes every division of the fewest slots between the tiers, every placement, and updates during
+ * backward or after the norm. If the two tiers' tasks took each other's chunks back again and again, commands
+ * would never end. */
 static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands(void **state)
 {
     enum { COMMANDS_MOST = 3, LEAST = CHUNKS + 1 };

@@ -822,7 +822,7 @@ static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
     assert_int_equal(pthread_create(&thread, NULL, ring_main, &it), 0);
     assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(pthread_join(thread, NULL), 0);
-    /* Somebody has rung since the ticket, so park returns at once. */
+    /* The thread has rung the doorbell since the ticket was taken, so park returns at once. */
     assert_ok(it.ops->park(it.device, ticket, true));
 
     atomic_int ran = 0;

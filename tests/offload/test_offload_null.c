@@ -271,7 +271,7 @@ static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void 
     assert_ok(it.ops->park(it.device, ticket, false));
     assert_int_equal(now_ms(&it), 9);
 
-    ticket = it.ops->doorbell(it.device); /* the completion of an event is no ring */
+    ticket = it.ops->doorbell(it.device); /* the completion of an event does not ring the doorbell */
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
     assert_int_equal(it.ops->park(it.device, ticket, false), TIDE_ERROR_STATE);
     assert_ok(it.ops->park(it.device, ticket, true));

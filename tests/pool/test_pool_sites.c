@@ -1,6 +1,6 @@
-/* Every wait between streams is needed: each site of src/pool/order.h is disabled in turn, and the hazard
- * checker must name the two commands that are no longer ordered. If no run reports a site, its wait should
- * be deleted.
+/* Every wait between streams is needed: the test disables in turn each site of src/pool/order.h, that is,
+ * each place in the code where a stream or a thread waits for a stream, and the hazard checker must name the
+ * two commands that are no longer ordered. If no run reports a site, its wait should be deleted.
  *
  * The checker works when commands are enqueued, so whether it reports a missing wait does not depend on
  * timing. Whether the program comes to a site may: UNMAP_IN, for instance, is reached only if a chunk leaves
