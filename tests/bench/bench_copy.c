@@ -48,7 +48,7 @@ struct fixture {
     uint64_t chunk_bytes;
     uint32_t chunks; /* number of chunks that a measurement copies in each direction */
     tide_event events[DIRECTIONS][EVENTS];
-    /* each contiguous */
+    /* each is one contiguous range */
     char *device_side[DIRECTIONS], *host_side[DIRECTIONS];
     uint32_t half; /* which half of the memory the next measurement copies, 0 or 1 */
 };

@@ -87,7 +87,7 @@ typedef struct bench {
     choice chosen;
     const char *data;
     uint32_t cores;
-    /* sizes; the plan's budgets are not used */
+    /* a plan of gpt2: the rows use its sizes, not its budgets */
     tide_pool_plan plan;
     step_parts_fixture *fixture;
     step_session *reference;
@@ -203,8 +203,8 @@ static bool is_chosen(const bench *it, const step_row *of)
            (chosen->clip < 0 || (chosen->clip > 0) == (of->clip > 0));
 }
 
-/* Plays the row in virtual time, with the durations of which its limits are made. Cores are not shared
- * there, so its limits are those of the dma form, whose copies take no core. */
+/* Plays the row in virtual time, with the same durations that its limits are computed from. Cores are not
+ * shared there, so its limits are those of the dma form, whose copies take no core. */
 static void play(const bench *it, const step_row *of, const tide_pool_plan *budgets,
                  const step_limit_inputs *inputs, step_sample *made)
 {

@@ -22,7 +22,7 @@ struct step_session {
     tide_pool *pool;
     tide_decoder *model; /* the timed form owns it */
     tide_trainer_plan plan;
-    /* the ops' own kernels */
+    /* nanoseconds that each op's own kernels took */
     _Atomic uint64_t op_ns[STEP_OPS_MAX];
 };
 

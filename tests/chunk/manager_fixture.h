@@ -40,8 +40,8 @@ void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts);
 /* Add an op that uses one param. */
 tide_op add_op(tide_pass pass, uint32_t param, uint32_t access);
-/* Add ops of which op i reads param i and, with `backward`, ops that read the params again in reverse order
- * and make their gradients. */
+/* Add `params` forward ops; op i reads param i. With `backward`, also add as many backward ops, which read
+ * the params again in reverse order and make their gradients. */
 void add_chain(uint32_t params, bool backward);
 /* Make the description's layout and manager; afterwards no op can be added. */
 void make_manager(void);

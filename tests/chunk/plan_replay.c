@@ -109,7 +109,7 @@ void check_by_replay(const planned *made)
 /* Fetches are numbered through all steps: number n is fetch n % fetch_count of step n / fetch_count. */
 typedef struct early {
     const planned *made;
-    bool on_device[PLANNED_CHUNKS_MAX]; /* or being fetched: the chunk has a slot */
+    bool on_device[PLANNED_CHUNKS_MAX]; /* the chunk has a slot: it is there or being fetched */
     bool stale[PLANNED_CHUNKS_MAX];
     bool *started;
     uint32_t free_slots;

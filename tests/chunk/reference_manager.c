@@ -516,7 +516,7 @@ static void end_gradients(reference_manager *n, tide_chunk chunk)
     for (uint32_t p = 0; p < n->params; p++) {
         n->gradient[p][chunk] = REFERENCE_GRADIENT_NONE;
         if (n->stands_complete[p] && !holds(n, p, REFERENCE_GRADIENT_ZERO))
-            /* the gradient is over, perhaps before the step is */
+            /* the param's gradient has ended, perhaps before the open step has */
             n->stands_complete[p] = n->used_now[p] = false;
     }
 }

@@ -306,7 +306,7 @@ static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **st
     step_begin(true, false);
     run_ops(0, 1);
     step_end();
-    while (tide_manager_next(f.manager, &command)) { /* until prefetch has nothing to do either */
+    while (tide_manager_next(f.manager, &command)) { /* takes all commands, those of prefetch too */
         if (command.kind == TIDE_COMMAND_UPDATE)
             update = command;
         else
@@ -607,7 +607,7 @@ static void an_op_waits_for_its_own_update_only(void **state)
     f.log_count = 0;
     step_begin(false, false);
     begin(2);
-    assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* before those of 0 and 1 */
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* it came before the updates of 0 and 1 */
     assert_null(find(TIDE_COMMAND_UPDATE, 0));
     assert_int_equal(tide_manager_updates_open(f.manager), 2);
 }

@@ -991,7 +991,7 @@ static void the_fingerprint_is_the_same_in_every_version(void **state)
     data = open_data(at->root, 50257, 1);
     const uint64_t named = tide_data_fingerprint(data);
     assert_int_equal(tide_data_was_split_otherwise(data, 0xd30ca81966cca5fe, &was), TIDE_OK);
-    assert_true(was); /* a tidepool without splits trained on all three files */
+    assert_true(was); /* an older tidepool, which knew no files for validation, trained on all three */
     tide_data_close(data);
     write_in(at, "x_val_0.bin", 12 * SEQ_LEN + 1, 3000);
     data = open_data(at->root, 50257, 1);

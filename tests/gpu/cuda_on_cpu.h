@@ -24,8 +24,8 @@
  * An error makes the launch return TIDE_ERROR_DEVICE, with a message that names kernel, block, thread and
  * line.
  *
- * It detects neither races in global memory nor accesses beyond a global array. The kernels' tests detect
- * the latter: tests/kernels/test_mirrors.h. */
+ * It does not detect races in global memory, nor accesses beyond a global array. The kernels' tests detect
+ * such accesses by the memory that they give to kernels (tests/kernels/test_mirrors.h). */
 #ifndef TIDEPOOL_TESTS_CUDA_ON_CPU_H
 #define TIDEPOOL_TESTS_CUDA_ON_CPU_H
 

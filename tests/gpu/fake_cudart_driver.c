@@ -373,7 +373,7 @@ void *fake_driver_entry(const char *symbol)
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if (strcmp(entries[i].name, symbol) == 0) {
             void *address;
-            /* copies the bits as callers of dlsym do */
+            /* converts the function pointer to void *, as callers of dlsym do */
             memcpy(&address, &entries[i].function, sizeof address);
             return address;
         }

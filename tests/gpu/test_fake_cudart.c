@@ -145,7 +145,7 @@ static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
     BREACH(driver.map(range + UNIT + 4096, UNIT, 0, handle, 0)); /* misaligned */
     BREACH(driver.map(range + 4 * UNIT, UNIT, 0, handle, 0));    /* not reserved */
     BREACH(driver.map(range + UNIT, 2 * UNIT, 0, handle, 0));    /* larger than the handle */
-    BREACH(driver.map(range + UNIT, UNIT, UNIT, handle, 0));     /* an offset */
+    BREACH(driver.map(range + UNIT, UNIT, UNIT, handle, 0));     /* an offset other than 0 */
     BREACH(driver.map(range + UNIT, UNIT, 0, handle + 1, 0));    /* no such handle */
     BREACH(driver.set_access(range, 2 * UNIT, &access, 1));      /* half of the range is not mapped */
     BREACH(driver.unmap(range, UNIT / 2));                       /* a part of a mapping */

@@ -155,7 +155,8 @@ static void embedding_backward_leaves_a_padding_tokens_row_alone(void **state)
     for_each_configuration(check_padding);
 }
 
-/* Asks for only one of the two gradients: it must have the bits that it has beside the other. */
+/* Asks for only one of the two gradients: its bits must be those that it gets where the kernel computes
+ * both. */
 static void check_one_embedding_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { VOCABULARY = 11, LENGTH = 7 };
@@ -370,7 +371,8 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
     }
 }
 
-/* Asks for only one of the three gradients: it must have the bits that it has beside the others. */
+/* Asks for only one of the three gradients: its bits must be those that it gets where the kernel computes
+ * all. */
 static void check_one_norm_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < 6; s++) {

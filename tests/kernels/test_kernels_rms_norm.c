@@ -272,8 +272,8 @@ static void rms_norm_backward_matches_finite_differences(void **state)
     for_each_configuration(check_backward);
 }
 
-/* Asks for only one of the two gradients: it must have the bits that it has beside the other; so must din
- * where it overwrites dout. */
+/* Asks for only one of the two gradients: its bits must be those that it gets where the kernel computes both.
+ * The same holds for din where it overwrites dout. */
 static void check_one_gradient(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {

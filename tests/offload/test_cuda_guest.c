@@ -303,7 +303,7 @@ static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **
 typedef struct told {
     unsigned calls;
     uint64_t first_bytes, last_bytes, total_bytes;
-    uint64_t registered; /* calls of cudaHostRegister at the first call */
+    uint64_t registered; /* calls of cudaHostRegister before the first call of tell() */
 } told;
 
 static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)

@@ -832,7 +832,7 @@ static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
     assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(atomic_load(&ran), 1);
 
-    ticket = it.ops->doorbell(it.device); /* an event that is complete as soon as it is recorded */
+    ticket = it.ops->doorbell(it.device); /* the event below is complete as soon as it is recorded */
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
     assert_ok(it.ops->park(it.device, ticket, true));
     fixture_close(&it);
@@ -947,7 +947,7 @@ static void chunk_round(fixture *it, uint32_t round)
     tide_work fetch = work_of("fetch", chunk), evict = work_of("evict", chunk);
     tide_work compute = work_on("compute", chunk, &access);
     store_arguments mix = {(int *)(void *)place(it, chunk), (int)round};
-    if (round >= 2) { /* the eviction ends the slot's use two rounds before */
+    if (round >= 2) { /* two rounds before, an eviction ended the last use of the slot */
         assert_ok(it->ops->event_wait(it->device, evicted, SITE));
         assert_ok(it->ops->unmap(it->device, slot, place(it, (round - 2) % RANGE_CHUNKS)));
     }

@@ -1057,7 +1057,7 @@ static void memory_is_that_of_the_trainer_itself(void **state)
         } else {
             refused_count++;
             assert_string_equal(message, tide_message());
-            assert_int_equal(performance.steps_played, 77); /* as before */
+            assert_int_equal(performance.steps_played, 77); /* unchanged by the refusal */
         }
     }
     assert_true(3 * fit >= configurations);

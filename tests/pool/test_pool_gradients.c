@@ -177,7 +177,7 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     add_small_op(&it, "g2", 0, GRAD);
     make_pool(&it);
     begin(&it, 0);
-    assert_ok(run(&it, 0, 4)); /* the step does not run op 1, G1 */
+    assert_ok(run(&it, 0, 4)); /* the step leaves out op 1, named G1 */
     assert_ok(run(&it, 2, 3));
     assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
     assert_true(end(&it) == 7);

@@ -29,7 +29,7 @@ typedef struct ref_param {
     float *values[TIDE_STATE_PLANES_MAX];
     void *place;        /* MASTER rounded to the dtype, as READ sees it; changes between steps only */
     float *accumulator; /* fp32 sum of this step */
-    float *gradient;    /* rounded, of the last step that completed one */
+    float *gradient;    /* the rounded gradient of the last step that completed one */
     /* An op of this step has begun to add to the gradient, and the closing op has not ended since. */
     bool dirty;
     bool is_new;    /* the open op overwrites the accumulator, since nothing was added before */

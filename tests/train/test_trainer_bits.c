@@ -275,7 +275,8 @@ static void save_after_one_step(const tide_trainer_options *options, const char 
     tide_trainer_destroy(trainer);
 }
 
-/* Most of the optimizer's state is on the device here, and the host has no slots for it either. */
+/* Here most of the optimizer's state is on the device, and the host has no slots that could hold a copy of
+ * it. */
 static void a_save_sweeps_the_optimizers_state_once(void **state)
 {
     (void)state;

@@ -156,7 +156,7 @@ static bool form_time(const fixture *it, int form, double *seconds, double *enqu
 }
 
 typedef struct samples {
-    int rounds, late; /* rounds in time; late rounds */
+    int rounds, late; /* number of rounds that were not late, and of late ones */
     double kernel_us[ROUNDS_MOST], enqueue_us[ROUNDS_MOST];
 } samples;
 
