@@ -1,6 +1,5 @@
-/* What a manager shows to observers (trace and telemetry): its chunks, requests and plans. No call here changes a
- * decision of the manager.
- */
+/* Shows a manager's chunks, requests and plans to observers (trace and telemetry). No call here changes a
+ * decision of the manager. */
 #ifndef TIDE_CHUNK_WATCH_H
 #define TIDE_CHUNK_WATCH_H
 

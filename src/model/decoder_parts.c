@@ -56,32 +56,40 @@ static void swiglu_backward(tide_op_builder *builder, void *in, const void *dout
 void tide_decoder_activate(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                            const tide_decoder_activations *at)
 {
-    const bool gated = builder->model->options.config.family->swiglu;
-    if (!gated && builder->model->options.kernels->fuses_gelu) {
+    const tide_mlp mlp = builder->model->options.config.family->mlp;
+    if (mlp == TIDE_MLP_GELU && builder->model->options.kernels->fuses_gelu) {
         tide_decoder_linear_gelu(builder, linear, in, at->fc, at->act);
         return;
     }
     tide_decoder_linear_forward(builder, linear, in, at->fc);
-    if (gated)
-        swiglu(builder, at->fc, at->act);
-    else
+    switch (mlp) {
+    case TIDE_MLP_GELU:
         gelu(builder, at->fc, at->act);
+        break;
+    case TIDE_MLP_SWIGLU:
+        swiglu(builder, at->fc, at->act);
+        break;
+    }
 }
 
 void *tide_decoder_activate_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
                                      const tide_decoder_activations *at, const void *dout)
 {
-    const bool gated = builder->model->options.config.family->swiglu;
-    if (!gated && builder->model->options.kernels->fuses_gelu) {
+    const tide_mlp mlp = builder->model->options.config.family->mlp;
+    if (mlp == TIDE_MLP_GELU && builder->model->options.kernels->fuses_gelu) {
         tide_decoder_linear_gelu_backward(builder, linear, at->act, dout, at->fc, at->act);
         return at->act;
     }
     tide_decoder_linear_backward(builder, linear, at->act, dout, at->act);
-    if (gated)
-        swiglu_backward(builder, at->fc, at->act);
-    else
+    switch (mlp) {
+    case TIDE_MLP_GELU:
         gelu_backward(builder, at->fc, at->act);
-    return gated ? at->fc : at->act;
+        break;
+    case TIDE_MLP_SWIGLU:
+        swiglu_backward(builder, at->fc, at->act);
+        break;
+    }
+    return tide_mlp_is_gated(mlp) ? at->fc : at->act;
 }
 
 /* --- attention --- */

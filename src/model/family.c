@@ -53,7 +53,7 @@ uint64_t tide_model_dimension(const tide_model_config *config, tide_dimension di
     case TIDE_DIMENSION_MLP:
         return config->mlp_width;
     case TIDE_DIMENSION_FC:
-        return (config->family->swiglu ? 2ull : 1ull) * config->mlp_width;
+        return (tide_mlp_is_gated(config->family->mlp) ? 2ull : 1ull) * config->mlp_width;
     case TIDE_DIMENSION_NONE:
         break;
     }

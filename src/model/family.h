@@ -2,7 +2,7 @@
  * config.json, and which of the few kinds of norm, activation function and positions its blocks use. The
  * decoder (decoder.h) runs every family from this data.
  *
- * A family that needs no new kernel takes one file with such a struct, and a line in family.c.
+ * docs/code.md lists the places of a new family, and of another activation function.
  */
 #ifndef TIDE_MODEL_FAMILY_H
 #define TIDE_MODEL_FAMILY_H
@@ -33,6 +33,17 @@ typedef enum tide_role {
     TIDE_ROLES,
 } tide_role;
 
+/* The activation function of the MLP. A gated one takes a gate and a value for each of its results. */
+typedef enum tide_mlp {
+    TIDE_MLP_GELU = 0,
+    TIDE_MLP_SWIGLU, /* gated */
+} tide_mlp;
+
+static inline bool tide_mlp_is_gated(tide_mlp mlp)
+{
+    return mlp == TIDE_MLP_SWIGLU;
+}
+
 /* The length of one dimension of a param or an activation. */
 typedef enum tide_dimension {
     TIDE_DIMENSION_NONE = 0, /* 1: a vector's second dimension */
@@ -44,7 +55,7 @@ typedef enum tide_dimension {
     TIDE_DIMENSION_QKV,   /* QUERY + 2 KV */
     TIDE_DIMENSION_HEAD,  /* head_width */
     TIDE_DIMENSION_MLP,
-    TIDE_DIMENSION_FC, /* inputs of the activation function: MLP, or 2 MLP with SwiGLU */
+    TIDE_DIMENSION_FC, /* inputs of the activation function: MLP, or 2 MLP if it is gated */
 } tide_dimension;
 
 typedef enum tide_init_rule {
@@ -129,8 +140,8 @@ struct tide_family {
     size_t field_count;
     tide_model_config defaults; /* values of fields that a config.json may lack */
     tide_window window;
-    bool rms_norm;       /* else layer norm */
-    bool swiglu;         /* else GELU */
+    bool rms_norm; /* else layer norm */
+    tide_mlp mlp;
     bool rotary;         /* else a position embedding */
     bool head_norms;     /* queries and keys have norms of their own */
     uint32_t mlp_widths; /* mlp_width must be so many times width; 0: any mlp_width */

@@ -62,7 +62,7 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
 #define TIDE_LLAMA_FAMILY                                                                                    \
     .layer_name = "model.layers.", .optional_prefix = "model.", .ignored = tide_llama_ignored,               \
     .head_name = "lm_head.weight", .roles = tide_llama_roles, .role_count = TIDE_LLAMA_ROLES,                \
-    .rms_norm = true, .swiglu = true, .rotary = true
+    .rms_norm = true, .mlp = TIDE_MLP_SWIGLU, .rotary = true
 
 /* complete() of these families. Without head_dim a head is width / heads wide; without num_key_value_heads
  * there are as many heads of keys as of queries. Attention's projection has a bias if queries, keys and

@@ -516,7 +516,7 @@ def refused_folders(bench):
         ("a tied head of other values", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(encode("BF16", values_of("x", VOCABULARY * WIDTH)))),
         ("one whose last value is another", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(same[:-1] + b"\x7b")),
         ("one of another shape", r"lm_head.weight has shape \[1, 1\]", tied_to(b"\0\0", [1, 1])),
-        ("another model type", "gemma", changed(model_type="gemma")),
+        ("another model type", "no-such-family", changed(model_type="no-such-family")),
         ("no type", "model_type", changed(model_type=None)),
     )
     for number, (what, part, make) in enumerate(cases):

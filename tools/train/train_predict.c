@@ -33,7 +33,8 @@ tide_status tide_train_predict_open(const tide_train_settings *settings, tide_tr
     tide_plan_machine_memory(machine, settings->ram_bytes, options);
     tide_performance_device(&machine->profile, &options->pool, prediction->device);
     options->imitates = true;
-    /* What a trace tells of the machine, too; kernels and how streams slow each other come with the clock. */
+    /* The rates that a trace records as the machine's. The kernels' times and the streams' slowdown factors come
+     * with the clock (tide_train_predict_begin). */
     const uint64_t gpu_memory_bytes = options->pool.machine.gpu_memory_bytes;
     options->pool.link_bytes_per_second = rates.link_bytes_per_second;
     options->pool.machine = rates.machine;
