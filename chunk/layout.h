@@ -107,7 +107,7 @@ tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_pie
 uint32_t tide_layout_activations(const tide_layout *layout);
 /* An ACTIVATION tensor; its size and offset are in bytes. */
 const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation);
-uint32_t tide_layout_parts(const tide_layout *layout); /* the parts of all activations */
+uint32_t tide_layout_parts(const tide_layout *layout); /* how many parts all activations have together */
 void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
                                    tide_chunk *first, tide_chunk *last);
 

@@ -273,7 +273,7 @@ static void place(tide_pending *pending)
         chunks + tide_layout_space_chunks(pending->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = pending->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(pending);
-    bool has_capacity = margin > 0; /* without spare slots, other chunks could not move at all */
+    bool has_capacity = margin > 0; /* with no margin not even an update that needs no slot goes there */
     pending->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         if (pending->chunks[i].pieces == 0)

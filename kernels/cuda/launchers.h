@@ -42,7 +42,7 @@ size_t tide_cuda_attention_workspace_bytes(const tide_attention_args *shape);
 size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape);
 
 /* Matrix products by cuBLASLt (matmul.c). open() initializes the library on the current GPU, once per
- * process; prepare(), for any thread, caches the descriptors and the chosen algorithm of a shape
+ * process; prepare(), which any thread may call, caches the descriptors and the chosen algorithm of a shape
  * (matmul_choice.h). UNSUPPORTED, DEVICE with cuBLASLt's status. */
 tide_status tide_cuda_matmul_open(void);
 tide_status tide_cuda_matmul(void *stream, const void *arguments);

@@ -81,8 +81,8 @@ static int adams_write(const tide_machine_profile *profile, json_t *root)
     return failed;
 }
 
-/* Makes an object of a set of streams: the slowdown of each stream that does not run at full speed. Sets
- * without such a stream are left out. */
+/* Makes the object of a set of streams: the slowdown of each stream in it, 1 at full speed. The caller leaves
+ * out a set in which no stream is slowed. */
 static json_t *set_json(const tide_machine_profile *profile, unsigned set)
 {
     json_t *slowdowns = json_object();

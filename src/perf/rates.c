@@ -22,7 +22,7 @@
 
 enum {
     MATMUL_SIZE_LEAST = 1024,
-    /* so many fp32 matrices of a product's size fit into the region: three operands and a workspace */
+    /* so many square fp32 matrices fill the region: three operands, and five for the workspace */
     MATMUL_PARTS = 8,
     ADAM_PARAM_BYTES = 14,
     REPETITIONS = 4,

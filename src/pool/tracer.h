@@ -38,7 +38,7 @@ typedef struct tide_tracer {
     tide_trace_event
         *issued[TIDE_STREAM_COUNT]; /* [fixed] the rings; the thread that enqueues on the stream writes it */
     uint64_t numbers[TIDE_STREAM_COUNT + 1]; /* ids issued: [caller] compute, [lock] the others */
-    uint64_t plans[2]; /* [caller] the plans traced last: of forward-only passes, of training */
+    uint64_t plans[2]; /* [caller] numbers of the plans traced last: of forward-only passes, of training */
 
     pthread_mutex_t running_lock;
     tide_trace_event running; /* [running_lock] the span being collected; busy_ns 0: none */

@@ -29,7 +29,7 @@ enum {
 
 /* Free memory of the host; 0 if the system does not report it. `shared`: the device uses the host's
  * memory; it refuses more than is available now. With a GPU the run touches the host slots one by one, so
- * memory that the machine adds meanwhile counts too. */
+ * memory that a virtual machine gets meanwhile counts too (offload/free_memory.h). */
 static uint64_t free_host_bytes(bool shared)
 {
     const uint64_t bytes = shared ? tide_topology_available_bytes()

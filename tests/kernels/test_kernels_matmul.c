@@ -268,7 +268,7 @@ static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **s
 
 #endif
 
-/* Compares dX = dY W^T and dW += X^T dY, computed by the kernel, with finite differences of sum(dY (X W)). */
+/* Compares dX = dY W^T and dW += X^T dY, computed by the kernel, with plain loops in float64. */
 static void the_gradients_of_a_product_are_products(void **state)
 {
     (void)state;
