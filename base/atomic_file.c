@@ -32,12 +32,19 @@ static ssize_t stream_write(void *cookie, const char *bytes, size_t count)
     return (ssize_t)count;
 }
 
-/* A vfat refuses another mode with EPERM, and so does the system if an ordinary user gives a file to another
- * owner. The new file then keeps what the system allowed. */
+/* Does this errno say that the file system or the user may not set an owner or a mode? A vfat and an ordinary
+ * user get EPERM, an owner that a user namespace lacks EINVAL, some network file systems the others. */
+static bool is_refused(int error)
+{
+    return error == EPERM || error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
+}
+
+/* Gives the new file the old one's owner and mode, as far as the system allows. The mode comes last, since a
+ * change of the owner takes bits from it. */
 static int mode_keep(int descriptor, const struct stat *old)
 {
-    if ((fchmod(descriptor, old->st_mode & 07777) != 0 && errno != EPERM) ||
-        (fchown(descriptor, old->st_uid, old->st_gid) != 0 && errno != EPERM))
+    if ((fchown(descriptor, old->st_uid, old->st_gid) != 0 && !is_refused(errno)) ||
+        (fchmod(descriptor, old->st_mode & 07777) != 0 && !is_refused(errno)))
         return errno;
     return 0;
 }

@@ -16,7 +16,12 @@ static int thread_count = 1; /* the configured number; set at start, before any 
 void tide_team_configure(int threads)
 {
     assert(threads >= 1);
-    thread_count = TIDE_HAVE_OPENMP ? threads : 1;
+    thread_count = tide_team_threads_of(threads);
+}
+
+int tide_team_threads_of(int threads)
+{
+    return TIDE_HAVE_OPENMP ? threads : 1;
 }
 
 int tide_team_threads(void)

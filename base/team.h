@@ -21,6 +21,8 @@
 
 #include <stddef.h>
 
+/* How many threads a team gets that is configured for so many: a build without OpenMP has one. */
+int tide_team_threads_of(int threads);
 /* Set the number of threads of each team, 1 or more (a build without OpenMP uses one), while no team runs.
  * Before the first call the number is 1. The trainer calls tide_kernels_cpu_configure, which calls this. */
 void tide_team_configure(int threads);

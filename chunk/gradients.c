@@ -99,7 +99,7 @@ static void need(tide_gradients *g, uint32_t param, tide_op *first)
     *first = closing < *first ? closing : *first;
 }
 
-/* Mark the closing ops of all gradients that wait as needed, if they were registered before `op`. A later
+/* Mark the closing ops of all gradients that wait as needed, if they were added before `op`. A later
  * closing op need not be marked: it may run after `op`, since it uses no param that `op` closes. */
 static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
 {
@@ -159,7 +159,7 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
             need(gradients, it->params[i].tensor, &first);
     }
     need_waiting(gradients, op, &first);
-    /* A needed op makes only ops registered later needed, so one pass in that order finds all of them; `op`
+    /* A needed op makes only ops added later needed, so one pass in that order finds all of them; `op`
      * itself may be one. */
     for (tide_op needed = first; needed < gradients->op_count; needed++) {
         if (gradients->ops[needed].needed != gradients->look)

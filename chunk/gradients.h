@@ -4,17 +4,17 @@
  *     values in the place --- GRAD ops add to one fp32 accumulator, READ ops read ---> closing op ends --->
  *     gradient in the place, rounded once ---> update ---> values in the place
  *
- * A param's closing op is the last registered op with a backward pass that uses the param. In a step all
- * other ops may run before it, any number of times; no op may use the param after it. If a single op makes
- * the gradient and closes it, the accumulator lives only as long as that op; otherwise the accumulator is
- * shared and lives from op to op.
+ * A param's closing op is the last op of the description with a backward pass that uses the param. In a step
+ * all other ops may run before it, any number of times; no op may use the param after it. If a single op
+ * makes the gradient and closes it, the accumulator lives only as long as that op; otherwise the accumulator
+ * is shared and lives from op to op.
  *
  * A gradient waits when an op has added to it and its closing op has not run yet. That closing op is needed.
  * It may add to other gradients itself; then their closing ops are needed, too. If a needed op could not run,
  * a gradient would be lost. Therefore the manager refuses an op that would close a param which a needed op
  * uses, and an op that would need an op which can't run any more. So every step can be ended: the needed op
- * that was registered first may always run next. It closes no param that another needed op uses, because that
- * later op would be the param's closing op.
+ * that comes first in the description may always run next. It closes no param that another needed op uses,
+ * because that later op would be the param's closing op.
  *
  * Like the manager, which owns it, this code knows no threads and no clock.
  */

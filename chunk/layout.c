@@ -13,8 +13,6 @@
 #include "base/align.h"
 #include "base/minmax.h"
 
-#include "base/align.h"
-
 #include <assert.h>
 #include <stdlib.h>
 

@@ -28,6 +28,8 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     tide_moves_init(&m->moves, layout, &m->places, &m->counters);
     tide_status status = tide_ops_create(&m->ops, layout);
     if (status == TIDE_OK)
+        tide_ops_find_modified(&m->ops);
+    if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, layout, &m->places);
     if (status == TIDE_OK)
         status = tide_pending_create(&m->pending, layout, &m->tensors);

@@ -56,8 +56,7 @@ static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
         op->modifies[i] = op->modifies[i] || (op->chunks.list[i] >= first && op->chunks.list[i] <= last);
 }
 
-/* Fill `modifies` of all ops; the gradients must know all ops before. */
-static void fill_modified(tide_ops *ops)
+void tide_ops_find_modified(tide_ops *ops)
 {
     for (tide_op op = 0; op < ops->count; op++)
         for (uint32_t i = 0; i < ops->records[op].param_count; i++) {
@@ -99,7 +98,6 @@ tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
     if (ops->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u ops on %u chunks and %u params",
                          ops->count, chunks, tide_layout_params(layout));
-    fill_modified(ops);
     return TIDE_OK;
 }
 

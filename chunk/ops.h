@@ -33,6 +33,9 @@ typedef struct tide_ops {
 tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout);
 void tide_ops_destroy(tide_ops *ops);
 
+/* Find out which chunks the end of each op modifies (tide_op_record.modifies). A plan needs to know none. */
+void tide_ops_find_modified(tide_ops *ops);
+
 /* The number of chunks of the op that needs the most: of its params and its largest slice together. Sets *op
  * to that op; both are 0 if there is no op. */
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);

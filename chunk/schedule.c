@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* Recordings have space for this many times all registered ops: a step may run each op twice, for two losses,
- * say. */
+/* Recordings have space for this many times all ops of the description: a step may run each op twice, for
+ * two losses, say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
 static void allocate(tide_schedule *s, tide_recording *recording)

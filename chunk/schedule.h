@@ -13,8 +13,8 @@
  *
  * The uses of a step have numbers in the order of schedule steps and, in each, of its chunks.
  *
- * All memory is allocated at create. A step with more than twice the schedule steps of all registered ops is
- * not recorded.
+ * All memory is allocated at create. A step with more than twice the schedule steps of all ops of the
+ * description is not recorded.
  */
 #ifndef TIDE_CHUNK_SCHEDULE_H
 #define TIDE_CHUNK_SCHEDULE_H

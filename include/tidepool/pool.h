@@ -75,7 +75,8 @@ typedef struct tide_pool_options {
     uint64_t device_memory_bytes;
     uint64_t host_memory_bytes;
     /* the host's free memory, which limits budgets of 0: the device's, if the device has no memory of its
-     * own, to 1/4 of it (but to no less than the run needs), the host's to 4/5 of the rest. 0: no limit */
+     * own, to 1/4 of it (but to no less than the least that works), the host's to 4/5 of the rest. 0: no
+     * limit */
     uint64_t free_memory_bytes;
     uint64_t chunk_bytes;   /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
     uint64_t staging_bytes; /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
@@ -158,7 +159,8 @@ typedef struct tide_pool_plan {
 } tide_pool_plan;
 
 /* Plan a pool without making one and without allocating the model's memory. The plan depends only on
- * description, options and machine. Fixes the description. Budgets may be too small: the plan says which ones
+ * description, options and machine: for a GPU the call creates its context, as tide_pool_create does, and
+ * asks how much memory is free now. Fixes the description. Budgets may be too small: the plan says which ones
  * work. Statuses as of tide_pool_create, without BUDGET. ARGUMENT also if sizes overflow. */
 TIDE_API tide_status tide_pool_plan_make(const tide_pool_options *options, tide_description *description,
                                          tide_pool_plan *plan);

@@ -172,6 +172,13 @@ static tide_status head_check(const json_t *root, const char *label)
     return TIDE_OK;
 }
 
+/* Does the manifest list no moments? Version 3 says so by its number. */
+static bool is_weights_only(const json_t *root)
+{
+    return json_integer_value(json_object_get(root, "version")) == VERSION_OF_WEIGHTS ||
+           json_is_true(json_object_get(root, "weights_only"));
+}
+
 static tide_status members_check(json_t *root, const char *label)
 {
     static const char *const known[] = {"crc32c", "format",       "version", "files",
@@ -189,6 +196,12 @@ static tide_status members_check(json_t *root, const char *label)
                 "checkpoint %s: it has \"%s\", which this tidepool does not know; a newer one wrote it",
                 label, tide_printable(name).text);
     }
+    const json_t *weights_only = json_object_get(root, "weights_only"),
+                 *frozen = json_object_get(root, "frozen");
+    if (weights_only != NULL && !json_is_true(weights_only))
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: \"weights_only\" is true or not there", label);
+    if (frozen != NULL && is_weights_only(root))
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it has weights alone, and \"frozen\"", label);
     return TIDE_OK;
 }
 
@@ -244,13 +257,6 @@ static tide_status frozen_parse(const json_t *names, const char *label, tide_man
     manifest->frozen = frozen;
     manifest->frozen_count = count;
     return TIDE_OK;
-}
-
-/* Does the manifest list no moments? Version 3 says so by its number. */
-static bool is_weights_only(const json_t *root)
-{
-    return json_integer_value(json_object_get(root, "version")) == VERSION_OF_WEIGHTS ||
-           json_is_true(json_object_get(root, "weights_only"));
 }
 
 static tide_status body_parse(json_t *root, const char *label, tide_manifest *manifest)

@@ -25,7 +25,7 @@ size_t tide_checkpoint_buffer_elements(const tide_checkpoint_tensors *tensors);
 TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors);
 
 /* Make the length and the header of a value's file of these tensors, one block that the caller frees.
- * ARGUMENT (the same name twice, not UTF-8, header too large), NO_MEMORY. */
+ * ARGUMENT (the same name twice, header too large), NO_MEMORY, also for a name that is not UTF-8. */
 TIDE_NODISCARD tide_status tide_checkpoint_header_make(const tide_checkpoint_tensors *tensors,
                                                        tide_value value, char **header, size_t *header_bytes);
 

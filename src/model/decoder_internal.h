@@ -8,7 +8,7 @@
  *   decoder_embedding_head.c   embedding, head, logits
  *
  * An op builder runs one op's code for one micro-batch. The code runs first as a dry run, when the op is
- * registered: it launches nothing, prepares matmuls, and counts operations and workspace. Later the same code
+ * described: it launches nothing, prepares matmuls, and counts operations and workspace. Later the same code
  * runs for real. So every launched shape has been prepared, and all workspace in use has been declared. In a
  * dry run addresses are offsets from zero, through which nothing is read or written.
  *
@@ -107,9 +107,9 @@ typedef struct tide_decoder_norm {
     tide_role weight, bias;
 } tide_decoder_norm;
 
-/* --- registering --- */
+/* --- describing --- */
 
-/* Register all ops, after params and activations. Fills model->ops and model->order. */
+/* Describe all ops, after params and activations. Fills model->ops and model->order. */
 TIDE_NODISCARD tide_status tide_decoder_describe_ops(tide_decoder *model);
 
 /* An op builder for a real run of the op's first micro-batch. */

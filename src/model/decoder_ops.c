@@ -1,5 +1,5 @@
-/* Declares what each op may access (tidepool/pool.h defines the accesses), and registers the ops in the
- * order in which they run.
+/* Declares what each op may access (tidepool/pool.h defines the accesses), and adds the ops to the
+ * description in the order in which they run.
  *
  *     op                   params                     residuals                        saved activations
  *     embedding            READ embeddings            0 WRITE
@@ -195,7 +195,7 @@ static declaration logits_op(const tide_decoder *model, uint32_t layer)
     return op;
 }
 
-/* --- registering --- */
+/* --- describing --- */
 
 /* Runs the op's code as a dry run, and raises op->workspace_bytes to the workspace that this run needs. */
 static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t sequences)
@@ -222,7 +222,7 @@ static tide_status measure_all(tide_decoder *model, const declaration *declared,
     return measure(model, op, sequences);
 }
 
-static tide_status register_op(tide_decoder *model, const declaration *declared, uint32_t layer,
+static tide_status describe_op(tide_decoder *model, const declaration *declared, uint32_t layer,
                                tide_decoder_op_code code)
 {
     tide_decoder_op *op = &model->ops[model->order.count];
@@ -240,25 +240,25 @@ static tide_status register_op(tide_decoder *model, const declaration *declared,
         .slices = model->options.micro_batches,
         .workspace_bytes = op->workspace_bytes,
     };
-    const tide_status registered = tide_description_add_op(model->description, &description, &op->handle);
-    if (registered == TIDE_OK)
+    const tide_status added = tide_description_add_op(model->description, &description, &op->handle);
+    if (added == TIDE_OK)
         model->order.count++;
-    return registered;
+    return added;
 }
 
 typedef declaration (*declare)(const tide_decoder *model, uint32_t layer);
 
 /* Register one op, or one op per layer: from layer `from` upwards, or from the last layer down to `from`.
- * *first becomes the index of the first op registered. */
-static tide_status register_one(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
+ * *first becomes the index of the first op added. */
+static tide_status describe_one(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
                                 uint32_t *first)
 {
     *first = model->order.count;
     const declaration declared = declare_op(model, 0);
-    return register_op(model, &declared, 0, code);
+    return describe_op(model, &declared, 0, code);
 }
 
-static tide_status register_layers(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
+static tide_status describe_layers(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
                                    bool downwards, uint32_t from, uint32_t *first)
 {
     const uint32_t layers = model->options.config.layers;
@@ -266,7 +266,7 @@ static tide_status register_layers(tide_decoder *model, declare declare_op, tide
     for (uint32_t i = 0; i < layers - from; i++) {
         const uint32_t layer = downwards ? layers - 1 - i : from + i;
         const declaration declared = declare_op(model, layer);
-        const tide_status status = register_op(model, &declared, layer, code);
+        const tide_status status = describe_op(model, &declared, layer, code);
         if (status != TIDE_OK)
             return status;
     }
@@ -277,24 +277,24 @@ tide_status tide_decoder_describe_ops(tide_decoder *model)
 {
     tide_decoder_order *order = &model->order;
     uint32_t one;
-    tide_status status = register_one(model, embedding_op, tide_decoder_embedding, &order->embedding);
+    tide_status status = describe_one(model, embedding_op, tide_decoder_embedding, &order->embedding);
     if (status == TIDE_OK)
-        status = register_layers(model, block_op, tide_decoder_block_forward, false, 0, &order->first_block);
+        status = describe_layers(model, block_op, tide_decoder_block_forward, false, 0, &order->first_block);
     if (status == TIDE_OK)
-        status = register_one(model, head_op, tide_decoder_head, &order->head);
+        status = describe_one(model, head_op, tide_decoder_head, &order->head);
     if (status == TIDE_OK)
-        status = register_layers(model, backward_op, tide_decoder_block_backward, true, model->lowest_trained,
+        status = describe_layers(model, backward_op, tide_decoder_block_backward, true, model->lowest_trained,
                                  &order->first_backward);
     if (status == TIDE_OK && model->trains_embedding)
-        status = register_one(model, embedding_backward_op, tide_decoder_embedding_backward, &one);
+        status = describe_one(model, embedding_backward_op, tide_decoder_embedding_backward, &one);
     order->last_trained = order->count - 1;
     if (status == TIDE_OK)
-        status = register_layers(model, evaluation_block_op, tide_decoder_block_evaluation, false, 0,
+        status = describe_layers(model, evaluation_block_op, tide_decoder_block_evaluation, false, 0,
                                  &order->first_evaluation_block);
     if (status == TIDE_OK)
         status =
-            register_one(model, evaluation_head_op, tide_decoder_head_evaluation, &order->evaluation_head);
+            describe_one(model, evaluation_head_op, tide_decoder_head_evaluation, &order->evaluation_head);
     if (status == TIDE_OK)
-        status = register_one(model, logits_op, tide_decoder_head_logits, &order->logits);
+        status = describe_one(model, logits_op, tide_decoder_head_logits, &order->logits);
     return status;
 }

@@ -106,6 +106,7 @@ static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias",
 
 const tide_family tide_family_gpt2 = {
     .name = "gpt2",
+    .mlp = TIDE_MLP_GELU,
     .architecture = "GPT2LMHeadModel",
     .layer_name = "h.",
     .optional_prefix = "transformer.",

@@ -51,7 +51,7 @@ static void plan_take(const tide_trainer *trainer, tide_performance *performance
     performance->plan = *tide_trainer_plan_get(trainer);
     snprintf(performance->largest_op, sizeof performance->largest_op, "%s",
              performance->plan.pool.largest_op);
-    performance->plan.pool.largest_op = NULL; /* a string of the pool, which is destroyed later */
+    performance->plan.pool.largest_op = NULL; /* a string of the description, which is destroyed later */
 }
 
 static double seconds_of(uint64_t bytes, double per_second)

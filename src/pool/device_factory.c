@@ -2,6 +2,7 @@
 #include "src/pool/device_factory.h"
 
 #include "base/minmax.h"
+#include "base/team.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -105,7 +106,7 @@ tide_status tide_device_factory_find(const char *device, uint64_t gpu_memory_byt
 
 int tide_device_factory_threads(const tide_pool_options *options)
 {
-    return (int)(options->threads > 0 ? options->threads : tide_topology_processors());
+    return tide_team_threads_of((int)(options->threads > 0 ? options->threads : tide_topology_processors()));
 }
 
 /* Weak: its address is NULL in a process without an OpenMP runtime. */

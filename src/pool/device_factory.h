@@ -43,7 +43,7 @@ int tide_device_factory_threads(const tide_pool_options *options);
 /* Is this a name of the null device, for the host or for a GPU? NULL is not. */
 bool tide_device_factory_is_null(const char *device);
 
-/* Open the device, as tide_device_host_open does, but with this process's OpenMP function in place of
+/* Open the device, as tide_device_host_open does; a GPU's module gets this process's OpenMP function as
  * options.threads_set. */
 TIDE_NODISCARD tide_status tide_device_factory_open(const tide_device_factory *factory,
                                                     const tide_device_options *options, tide_device **device);

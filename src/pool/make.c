@@ -156,13 +156,15 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
                                 tide_pool_context *context)
 {
     *context = (tide_pool_context){.packing = packing};
-    tide_status status = options_complete(options, &context->options, &context->factory);
+    tide_status status = tide_packing_check(description, call);
+    if (status == TIDE_OK)
+        status = states_check(options, description);
+    if (status == TIDE_OK)
+        status = options_complete(options, &context->options, &context->factory);
     context->kernels = context->factory.kernels;
     if (status == TIDE_OK)
-        status = states_check(&context->options, description);
-    if (status == TIDE_OK)
         status = tide_packing_create(packing, description, context->options.chunk_bytes,
-                                     context->options.placement, call);
+                                     context->options.placement);
     return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
 }
 

@@ -5,8 +5,6 @@
 
 #include <assert.h>
 
-enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
-
 static bool region_is_valid(const tide_region_layout *region)
 {
     const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
@@ -89,7 +87,7 @@ static void place_region(tide_packing *packing, const tide_gradients *gradients)
     region->shared_offset = tide_align_up(packing->description->nonmodel_bytes);
     region->blocks_offset = place_shared(packing, gradients, region->shared_offset);
     region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
-    region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
+    region->workspace_offset = region->total_bytes = region->scalars_offset + TIDE_SCALAR_BYTES;
     for (tide_op i = 0; i < packing->op_count; i++) {
         const uint64_t end = place_op(packing, &packing->ops[i]);
         region->total_bytes = tide_max_u64(region->total_bytes, end);
@@ -113,12 +111,17 @@ static bool make_tables(tide_packing *packing)
     return !packing->arrays.lacks;
 }
 
-tide_status tide_packing_create(tide_packing *packing, tide_description *description, uint64_t chunk_bytes,
-                                tide_placement placement, const char *call)
+tide_status tide_packing_check(const tide_description *description, const char *call)
 {
-    if (!tide_description_is_trainable(description))
-        return tide_fail(TIDE_ERROR_STATE,
-                         "%s: the description has to have an op, and a param that is not frozen", call);
+    if (tide_description_is_trainable(description))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE,
+                     "%s: the description has to have an op, and a param that is not frozen", call);
+}
+
+tide_status tide_packing_create(tide_packing *packing, tide_description *description, uint64_t chunk_bytes,
+                                tide_placement placement)
+{
     *packing = (tide_packing){.description = description};
     tide_ops ops = {.count = 0};
     tide_status status = tide_layout_create(description, chunk_bytes, &packing->layout);

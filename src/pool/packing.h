@@ -22,6 +22,8 @@ typedef struct tide_region_layout {
     uint64_t total_bytes;
 } tide_region_layout;
 
+enum { TIDE_SCALAR_BYTES = TIDE_ALIGNMENT_BYTES }; /* of the norm's scalar, in the region and on the host */
+
 typedef struct tide_packed_param {
     const char *name;
     uint64_t elements;
@@ -55,12 +57,12 @@ static inline bool tide_packed_param_is_frozen(const tide_packed_param *param)
     return param->state.planes == 0;
 }
 
-/* Lay out a description in chunks of `chunk_bytes`; nothing can be added to it afterwards. Statuses of
- * tide_layout_create; STATE, naming the call, if the description has no op, or no param that is not frozen.
- * After a failure nothing is left to destroy. */
+/* STATE, naming the call, if the description has no op, or no param that is not frozen. */
+TIDE_NODISCARD tide_status tide_packing_check(const tide_description *description, const char *call);
+/* Pack a description that tide_packing_check allows; fixes it. Statuses of tide_layout_create. After a
+ * failure nothing is left to destroy. */
 TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
-                                               uint64_t chunk_bytes, tide_placement placement,
-                                               const char *call);
+                                               uint64_t chunk_bytes, tide_placement placement);
 void tide_packing_destroy(tide_packing *packing); /* zeroed: allowed */
 
 #endif

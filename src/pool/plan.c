@@ -19,13 +19,9 @@
 #include "base/align.h"
 #include "base/minmax.h"
 
-#include "base/minmax.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 bool tide_pool_context_is_valid(const tide_pool_context *context)
 {
@@ -44,7 +40,7 @@ static uint64_t page_up(uint64_t bytes)
 static uint64_t buffer_bytes(const tide_pool_context *context)
 {
     const uint64_t segments = page_up(tide_running_tasks_table_bytes(context->packing->layout));
-    return 2 * page_up(context->options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
+    return 2 * page_up(context->options.staging_bytes / 2) + page_up(TIDE_SCALAR_BYTES) +
            TIDE_RUNNING_TASKS_MAX * segments;
 }
 
@@ -135,8 +131,8 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
  * simulates. */
 static const char *device_told(const tide_pool_options *options)
 {
-    if (options->machine.gpu_memory_bytes > 0)
-        return "the GPU";
+    if (strcmp(options->device, "null") == 0)
+        return "the GPU"; /* the null device refuses no budget of the host's */
     return strncmp(options->device, "null:", strlen("null:")) == 0 ? options->device + strlen("null:")
                                                                    : options->device;
 }

@@ -40,7 +40,7 @@ typedef struct tide_trace_head {
     const char *version;
     const tide_trace_setting *settings;
     uint32_t setting_count;
-    const tide_pool *pool; /* sealed with `options` */
+    const tide_pool *pool; /* made with `options` */
     const tide_pool_options *options;
     const tide_pool_plan *plan;
     const char *machine;   /* the machine's name */

@@ -245,7 +245,8 @@ static json_t *value_parse(tide_trace_scan *scan, const char *name, size_t bytes
 {
     json_error_t error;
     json_t *value = json_loadb(scan->at, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
-    if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
+    /* jansson leaves the text empty where it found no memory to begin with */
+    if (value == NULL && (error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory))
         tide_scan_no_memory(scan);
     else if (value == NULL)
         refuse_value(scan, name, want);

@@ -89,8 +89,8 @@ typedef struct tide_trainer_options {
 } tide_trainer_options;
 
 /* gpt2-nano, 1000 steps, batch, sequence and micro-batch 0, cosine, lr 6e-4 and default lr_min, weight decay
- * 0.1, clip 1, default warm-up, seed 1, recompute auto, 16 evaluation batches, tide_pool_options_default.
- * data is NULL. */
+ * 0.1, clip 1, default warm-up, seed 1, bf16, recompute auto, 16 evaluation batches,
+ * tide_pool_options_default. data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
 
 /* How a run uses memory, byte by byte. tide_trainer_create computes it, and it never changes.

@@ -44,7 +44,7 @@ TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *opti
  * tensors would. NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **frozen);
 
-/* Choose recompute and budgets for resolved options, build pool and model, and seal the pool. Sets *pool,
+/* Choose recompute and budgets for resolved options, describe the model and make its pool. Sets *pool,
  * *model and *plan on success. */
 TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,
                                               tide_decoder **model, tide_trainer_plan *plan);

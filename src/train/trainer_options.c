@@ -194,6 +194,9 @@ static tide_status check_numbers(const tide_trainer_options *options)
             check_number("epsilon", options->epsilon, (float)options->epsilon > 0, "above 0, as fp32 too");
     if (status == TIDE_OK)
         status = check_loss_scale(options);
+    if (status == TIDE_OK && options->pool.threads > TIDE_THREADS_MAX)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "%u threads: at most %d are allowed", options->pool.threads,
+                           TIDE_THREADS_MAX);
     if (status == TIDE_OK && options->steps == 0)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "a run of 0 steps: it must be 1 or more");
     if (status == TIDE_OK && options->eval_batches == 0)

@@ -184,7 +184,7 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
     tide_pool_plan plan;
     tide_status status = tide_pool_plan_make(&options->pool, description, &plan);
     if (status != TIDE_OK)
-        return status;
+        return tide_fail(TIDE_ERROR_BUDGET, "%s", message);
     tide_trainer_options in_force = *options;
     in_force.pool.device_memory_bytes = plan.device_memory_bytes;
     in_force.pool.host_memory_bytes = plan.host_memory_bytes;

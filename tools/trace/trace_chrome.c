@@ -22,8 +22,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Threads of a rank are numbered from rank << RANK_SHIFT plus 1, so that pictures of ranks can be put
- * together. */
+/* Threads of a rank are numbered from rank << RANK_SHIFT plus 1, so that the pictures of up to 256 ranks can
+ * be put together: Perfetto's thread numbers have 32 bits. */
 enum { RANK_SHIFT = 24 };
 
 typedef enum point_type {

@@ -17,7 +17,7 @@ static tide_status picture_write(const tide_trace_model *model, const char *path
         return tide_atomic_file_finish(&file);
     snprintf(why, sizeof why, "%s", tide_message());
     tide_atomic_file_abandon(&file);
-    return tide_fail(status, "%s: %s", path, why);
+    return tide_fail(status, "timeline %s: %s", path, why);
 }
 
 int tide_trace_perfetto_command(int count, char *const *arguments)
