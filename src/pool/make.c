@@ -91,8 +91,7 @@ static tide_status options_check(const tide_pool_options *options)
 }
 
 /* Copy the given options, replace zeros by defaults, and check the result. */
-static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
-                                    tide_device_factory *factory)
+static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options)
 {
     *options = *given;
     if (options->chunk_bytes == 0)
@@ -102,16 +101,22 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     tide_status status = options_check(options);
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
-    if (status == TIDE_OK)
-        status = tide_device_factory_find(options->device, options->machine.gpu_memory_bytes, factory);
-    if (status == TIDE_OK && options->chunk_bytes < factory->chunk_bytes_min)
-        status = tide_fail(TIDE_ERROR_ARGUMENT,
-                           "pool: chunk size %llu is too small for %s, it must be at least %llu bytes",
-                           (unsigned long long)options->chunk_bytes,
-                           tide_device_factory_is_null(options->device) ? "a GPU" : options->device,
-                           (unsigned long long)factory->chunk_bytes_min);
     assert(status != TIDE_OK || tide_is_power_of_two(options->chunk_bytes));
     options->staging_bytes = tide_round_up(options->staging_bytes, 2 * TIDE_ALIGNMENT_BYTES);
+    return status;
+}
+
+/* Find the device of complete options; a GPU is made ready. */
+static tide_status device_find(const tide_pool_options *options, tide_device_factory *factory)
+{
+    const tide_status status =
+        tide_device_factory_find(options->device, options->machine.gpu_memory_bytes, factory);
+    if (status == TIDE_OK && options->chunk_bytes < factory->chunk_bytes_min)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: chunk size %llu is too small for %s, it must be at least %llu bytes",
+                         (unsigned long long)options->chunk_bytes,
+                         tide_device_factory_is_null(options->device) ? "a GPU" : options->device,
+                         (unsigned long long)factory->chunk_bytes_min);
     return status;
 }
 
@@ -156,11 +161,13 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
                                 tide_pool_context *context)
 {
     *context = (tide_pool_context){.packing = packing};
-    tide_status status = tide_packing_check(description, call);
+    tide_status status = options_complete(options, &context->options);
+    if (status == TIDE_OK)
+        status = tide_packing_check(description, call);
     if (status == TIDE_OK)
         status = states_check(options, description);
     if (status == TIDE_OK)
-        status = options_complete(options, &context->options, &context->factory);
+        status = device_find(&context->options, &context->factory);
     context->kernels = context->factory.kernels;
     if (status == TIDE_OK)
         status = tide_packing_create(packing, description, context->options.chunk_bytes,
@@ -267,7 +274,9 @@ tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options
     tide_pool_context *context = &shadow->context;
     shadow->is_shadow = true;
     context->packing = pool->context.packing;
-    tide_status status = options_complete(options, &context->options, &context->factory);
+    tide_status status = options_complete(options, &context->options);
+    if (status == TIDE_OK)
+        status = device_find(&context->options, &context->factory);
     context->kernels = context->factory.kernels;
     if (status == TIDE_OK)
         status = own_name(context);
