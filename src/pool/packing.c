@@ -5,17 +5,6 @@
 
 #include <assert.h>
 
-static bool region_is_valid(const tide_region_layout *region)
-{
-    const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
-                                region->workspace_offset, region->total_bytes};
-    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
-        if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
-            return false;
-    }
-    return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
-}
-
 static uint64_t accumulator_bytes(const tide_packed_param *param)
 {
     return tide_align_up(param->elements * sizeof(float));
@@ -92,7 +81,7 @@ static void place_region(tide_packing *packing, const tide_gradients *gradients)
         const uint64_t end = place_op(packing, &packing->ops[i]);
         region->total_bytes = tide_max_u64(region->total_bytes, end);
     }
-    assert(region_is_valid(region));
+    assert(tide_packing_is_valid(packing));
 }
 
 /* Allocate the packing's tables. False: there was no memory. */
@@ -147,4 +136,16 @@ void tide_packing_destroy(tide_packing *packing)
     tide_layout_destroy(packing->layout);
     tide_arrays_free(&packing->arrays);
     *packing = (tide_packing){.description = NULL};
+}
+
+bool tide_packing_is_valid(const tide_packing *packing)
+{
+    const tide_region_layout *region = &packing->region;
+    const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
+                                region->workspace_offset, region->total_bytes};
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
+            return false;
+    }
+    return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
 }

@@ -64,5 +64,7 @@ TIDE_NODISCARD tide_status tide_packing_check(const tide_description *descriptio
 TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
                                                uint64_t chunk_bytes, tide_placement placement);
 void tide_packing_destroy(tide_packing *packing); /* zeroed: allowed */
+/* The parts of the region follow each other, each aligned. */
+bool tide_packing_is_valid(const tide_packing *packing);
 
 #endif

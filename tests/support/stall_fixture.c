@@ -28,7 +28,7 @@ fixture_options options_of(const char *device)
 static void trace(void *context, const tide_trace_event *event)
 {
     static _Thread_local uint64_t end_ns;
-    static _Thread_local int last;
+    static _Thread_local tide_stall_cause last;
     fixture *r = context;
     if (r->heard_count < r->heard_most)
         r->heard[r->heard_count++] = *event;
