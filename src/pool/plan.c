@@ -132,7 +132,7 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
 static const char *device_told(const tide_pool_options *options)
 {
     if (strcmp(options->device, "null") == 0)
-        return "the GPU"; /* the null device refuses no budget of the host's */
+        return "the GPU"; /* only one that the null device simulates has a limit that a budget can exceed */
     return strncmp(options->device, "null:", strlen("null:")) == 0 ? options->device + strlen("null:")
                                                                    : options->device;
 }

@@ -209,7 +209,8 @@ def main():
     keep = "--keep" in arguments
     arguments = [argument for argument in arguments if argument != "--keep"]
     pages = [Path(name) for name in arguments[1:]] or PAGES
-    if not arguments or not all(page.is_file() for page in pages):
+    is_right = arguments and not any(argument.startswith("-") for argument in arguments)
+    if not is_right or not all(page.is_file() for page in pages):
         print("check_commands.py: usage: check_commands.py [--keep] FOLDER [PAGE.md ...]", file=sys.stderr)
         return 2
     copy, tap = Copy(Path(arguments[0]).resolve()), Tap()
