@@ -41,7 +41,7 @@ typedef struct tide_packed_op {
 } tide_packed_op;
 
 typedef struct tide_packing {
-    const tide_description *description;
+    tide_description *description; /* fixed */
     tide_layout *layout;
     tide_slot_needs needs;
     tide_region_layout region;

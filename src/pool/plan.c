@@ -96,8 +96,7 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
     tide_ops ops = {.count = 0};
     tide_layout *layout = NULL;
     tide_slot_needs needs;
-    tide_description *description = (tide_description *)(uintptr_t)context->packing->description;
-    bool does = tide_layout_create(description, chunk_bytes, &layout) == TIDE_OK &&
+    bool does = tide_layout_create(context->packing->description, chunk_bytes, &layout) == TIDE_OK &&
                 tide_ops_create(&ops, layout) == TIDE_OK;
     if (does) {
         tide_manager_needs(&ops, context->options.placement, &needs);

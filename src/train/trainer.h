@@ -155,7 +155,7 @@ typedef struct tide_trainer_plan {
  *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), the weights, or the checkpoint
  *   MISMATCH     the checkpoint has another model, data set (unless new_data), seed or batch, or the weights
  *                are of another model
- *   BUDGET       as tide_pool_seal says; if the batch's activations are the reason, the message also names
+ *   BUDGET       as tide_pool_create says; if the batch's activations are the reason, the message also names
  *                the largest batch that fits
  *   NO_MEMORY, UNSUPPORTED, DEVICE
  * On failure *trainer is unchanged and nothing is left behind. */
