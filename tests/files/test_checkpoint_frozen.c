@@ -342,6 +342,10 @@ static void a_manifest_with_another_list_member_or_version_is_refused(void **unu
     }
     assert_int_equal(parse_with(text, list, "\"weights_only\": true,"), TIDE_ERROR_CORRUPT);
     assert_message_has("it must list 1 files");
+    assert_int_equal(parse_with(text, list, "\"weights_only\": \"yes\","), TIDE_ERROR_CORRUPT);
+    assert_message_has("\"weights_only\" is true or not there");
+    assert_int_equal(parse_with(text, "\"files\"", "\"weights_only\": true, \"files\""), TIDE_ERROR_CORRUPT);
+    assert_message_has("it has weights alone, and \"frozen\"");
     assert_int_equal(parse_with(text, list, "\"sum_groups\": [],"), TIDE_ERROR_UNSUPPORTED);
     assert_message_has("x: it has \"sum_groups\", which this tidepool does not know; a newer one wrote it");
     assert_int_equal(parse_with(text, "\"version\": 4", "\"version\": 5"), TIDE_ERROR_UNSUPPORTED);

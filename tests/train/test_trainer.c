@@ -212,6 +212,9 @@ static void numbers_out_of_range_are_refused(void **state)
     options.clip = -1;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "clip");
     options = right;
+    options.pool.threads = TIDE_THREADS_MAX + 1;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "1025 threads");
+    options = right;
     options.beta2 = 1;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "beta2");
     options = right;
