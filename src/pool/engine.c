@@ -274,6 +274,7 @@ bool tide_engine_round(tide_engine *engine)
     }
     if (tide_engine_failure(engine) != TIDE_OK)
         return false;
+    tide_order_ask_anew(engine->order);
     bool moved = tide_commands_poll(&engine->commands);
     moved |= poll_norm(engine);
     moved |= issue_next(engine);

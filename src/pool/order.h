@@ -42,6 +42,8 @@
 
 #include "src/pool/tracer.h"
 
+#include <string.h>
+
 /* The places in src/ and offload/ at which a thread or stream waits for work of another. A test leaves out
  * the waits of each site in turn (tide_checks.skip_wait_site); then the hazard checker must report a hazard.
  * Stream sites are named WAITER_AWAITED. */
@@ -86,7 +88,9 @@ typedef struct tide_order {
     uint64_t knows[TIDE_STREAM_COUNT]
                   [TIDE_STREAM_COUNT]; /* per stream: the submissions that its next work is behind */
     uint64_t recorded[TIDE_STREAM_COUNT];
-    uint64_t seen[TIDE_STREAM_COUNT];   /* the last submission of each stream that the engine has seen end */
+    uint64_t seen[TIDE_STREAM_COUNT]; /* the last submission of each stream that the engine has seen end */
+    uint64_t unended
+        [TIDE_STREAM_COUNT]; /* the first that a query since tide_order_ask_anew found running; 0: none */
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 
@@ -120,9 +124,18 @@ void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
  * already behind all submissions that the engine has seen end. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
-/* Has submission `number` of `stream` ended? Asks the device unless the engine has seen it end. */
+/* Has submission `number` of `stream` ended? Asks the device unless the engine has seen it end, or has found
+ * it or one before it running since the last tide_order_ask_anew. A submission that ends meanwhile wakes the
+ * engine for another round. */
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
                              bool *passed);
+
+/* Forget which submissions were running. The engine calls it before each round, and after a mapping, which
+ * takes long. Within a round many commands wait for one stream, and one query answers all of them. */
+static inline void tide_order_ask_anew(tide_order *order)
+{
+    memset(order->unended, 0, sizeof order->unended);
+}
 
 /* Call on the engine's thread after the device's synchronize: all recorded submissions have ended. */
 void tide_order_synchronized(tide_order *order);

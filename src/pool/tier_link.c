@@ -188,6 +188,7 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
     if (status == TIDE_OK && to != NULL)
         tide_measure_add(&link->telemetry->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
+    tide_order_ask_anew(link->order);
     if (status == TIDE_OK)
         tell_change(link, slot,
                     to == NULL     ? TIDE_TRACE_UNMAPPED
