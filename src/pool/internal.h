@@ -13,6 +13,7 @@
 
 #include "src/pool/engine.h"
 #include "src/pool/plan.h"
+#include "src/pool/player.h"
 
 /* The open step; step.c alone changes it. */
 typedef struct tide_step {
@@ -45,16 +46,15 @@ typedef struct tide_staging {
 } tide_staging;
 
 typedef struct tide_predict {
-    tide_pool *shadow;  /* NULL: there is none */
-    double *played_ns;  /* per series, the mean duration used for `answer` */
-    double device_rate; /* bytes per second of the shadow's device memory */
-    uint64_t version;   /* of the script (measure.h) used for `answer` */
+    tide_player *player; /* NULL: there is none */
+    double *played_ns;   /* per series, the mean duration used for `answer` */
+    uint64_t version;    /* of the script (measure.h) used for `answer` */
     bool answered;
     tide_pool_prediction answer;
 } tide_predict;
 
 struct tide_pool {
-    tide_packing packing; /* all zero in a shadow, which shares the other pool's */
+    tide_packing packing; /* all zero in a pool that shares another's (tide_pool_make_sharing) */
     tide_pool_context context;
     tide_monitor monitor;
     tide_order order;
@@ -70,8 +70,6 @@ struct tide_pool {
     uint64_t (*covered)[TIDE_STATE_PLANES_MAX];
     uint64_t covered_poisoning;
     tide_predict predict; /* [caller] */
-    bool is_shadow;       /* [fixed] it simulates another pool's steps (predict.c) */
-    double shadow_bytes;  /* [caller] a shadow's: bytes that the next kernel is to take the time of */
 };
 
 /* --- call.c: checks that each public call makes first --- */
@@ -172,18 +170,18 @@ bool tide_op_is_valid(const tide_pool *pool);
 
 /* --- make.c --- */
 
-/* Make a pool as tide_pool_create does, but without the shadow that predicts its steps (predict.c). */
+/* Make a pool as tide_pool_create does, but without a player that predicts its steps (predict.c). */
 tide_status tide_pool_make(const tide_pool_options *options, tide_description *description, tide_pool **pool);
-/* Make the shadow of a pool, with other options: it shares the pool's packing, which must outlive the shadow,
- * and does not set the CPU kernels' thread count. */
-tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options *options,
-                                  tide_pool **shadow);
-/* Free the pool, but not its shadow. NULL is allowed. */
+/* Make a pool that shares another's packing, which must outlive it, with options of its own. Does not set the
+ * CPU kernels' thread count. */
+tide_status tide_pool_make_sharing(const tide_pool *pool, const tide_pool_options *options,
+                                   tide_pool **result);
+/* Free the pool, but not its player. NULL is allowed. */
 void tide_pool_unmake(tide_pool *pool);
 
 /* --- predict.c --- */
 
-/* Make the pool's shadow. Statuses as tide_pool_create's; after a failure the pool has no shadow. */
+/* Make the pool's player. Statuses as tide_pool_create's; after a failure the pool has no player. */
 tide_status tide_predict_create(tide_pool *pool);
 void tide_predict_destroy(tide_predict *predict); /* zeroed: allowed */
 

@@ -44,13 +44,12 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
                             .tag = tide_launch_tag(pool),
                             .timer = tide_launch_timer(pool, kernel->part),
                             .id = tide_tracer_launch(&pool->telemetry.tracer),
-                            .flops = pool->is_shadow ? 0 : kernel->flops,
-                            .bytes = pool->is_shadow ? pool->shadow_bytes : kernel->bytes,
+                            .flops = kernel->flops,
+                            .bytes = kernel->bytes,
                             .accesses = pool->op.accesses,
                             .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count,
                             .may_coalesce = !tide_telemetry_times_kernels(&pool->telemetry)};
     assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE) && pool->op.count > 0);
-    pool->shadow_bytes = 0;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel, kernel->arguments,
                                kernel->argument_bytes);
 }

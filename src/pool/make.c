@@ -266,13 +266,13 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
     return TIDE_OK;
 }
 
-tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options *options, tide_pool **result)
+tide_status tide_pool_make_sharing(const tide_pool *pool, const tide_pool_options *options,
+                                   tide_pool **result)
 {
-    tide_pool *shadow = pool_allocate();
-    if (shadow == NULL)
+    tide_pool *making = pool_allocate();
+    if (making == NULL)
         return TIDE_ERROR_NO_MEMORY;
-    tide_pool_context *context = &shadow->context;
-    shadow->is_shadow = true;
+    tide_pool_context *context = &making->context;
     context->packing = pool->context.packing;
     tide_status status = options_complete(options, &context->options);
     if (status == TIDE_OK)
@@ -283,12 +283,12 @@ tide_status tide_pool_make_shadow(const tide_pool *pool, const tide_pool_options
     if (status == TIDE_OK)
         status = tide_plan_make(context, true, &context->plan);
     if (status == TIDE_OK)
-        status = tide_pool_build(shadow);
+        status = tide_pool_build(making);
     if (status != TIDE_OK) {
-        tide_pool_unmake(shadow);
+        tide_pool_unmake(making);
         return status;
     }
-    *result = shadow;
+    *result = making;
     return TIDE_OK;
 }
 

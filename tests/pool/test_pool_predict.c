@@ -494,7 +494,7 @@ static void playing_anew_allocates_nothing(void **state)
     fixture_destroy(&r);
 }
 
-static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
+static void a_player_that_memory_lacks_for_leaves_nothing_behind(void **state)
 {
     (void)state;
     skip_unless_interposed();
@@ -522,7 +522,7 @@ static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
     fixture_destroy(&r);
 }
 
-static void a_create_whose_shadow_finds_no_memory_can_be_repeated(void **state)
+static void a_create_whose_player_finds_no_memory_can_be_repeated(void **state)
 {
     (void)state;
     skip_unless_interposed();
@@ -548,7 +548,7 @@ static void a_create_whose_shadow_finds_no_memory_can_be_repeated(void **state)
     fixture_destroy(&r);
 }
 
-static void a_shadow_leaves_the_kernels_threads_alone(void **state)
+static void a_player_leaves_the_kernels_threads_alone(void **state)
 {
     (void)state;
     fixture_options options = options_null(0.3, 100e6);
@@ -652,9 +652,9 @@ int main(void)
         cmocka_unit_test(what_the_machine_was_set_to_is_what_is_measured),
         cmocka_unit_test(a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played),
         cmocka_unit_test(playing_anew_allocates_nothing),
-        cmocka_unit_test(a_shadow_that_memory_lacks_for_leaves_nothing_behind),
-        cmocka_unit_test(a_create_whose_shadow_finds_no_memory_can_be_repeated),
-        cmocka_unit_test(a_shadow_leaves_the_kernels_threads_alone),
+        cmocka_unit_test(a_player_that_memory_lacks_for_leaves_nothing_behind),
+        cmocka_unit_test(a_create_whose_player_finds_no_memory_can_be_repeated),
+        cmocka_unit_test(a_player_leaves_the_kernels_threads_alone),
         cmocka_unit_test(on_the_host_device_the_prediction_is_near_what_happens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
