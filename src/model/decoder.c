@@ -231,6 +231,11 @@ tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index)
     return model->params[index];
 }
 
+uint32_t tide_decoder_training_ops(const tide_decoder *model)
+{
+    return model->order.last_trained + 1;
+}
+
 double tide_decoder_step_flops(const tide_decoder *model)
 {
     double flops = 0;

@@ -31,6 +31,11 @@
 
 typedef struct tide_decoder tide_decoder;
 
+/* Called for each launch in an op's code while the op is described: in the slices of one step together the op
+ * runs this kernel `times` times, which may be 0. Ops have the numbers of the description. */
+typedef void (*tide_decoder_seen)(void *context, tide_op op, const char *label, double flops, double bytes,
+                                  uint32_t times);
+
 typedef struct tide_decoder_options {
     tide_model_config config;
     tide_dtype dtype;
@@ -44,6 +49,8 @@ typedef struct tide_decoder_options {
      * param is trained. NULL: none is frozen. Read during create only */
     const bool *frozen;
     const tide_kernels *kernels;
+    tide_decoder_seen seen; /* called during create only; NULL: nobody */
+    void *seen_context;
 } tide_decoder_options;
 
 /* The parts of the pool's region (the description's nonmodel_bytes) that the model uses. */
@@ -95,6 +102,9 @@ TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_
 TIDE_NODISCARD tide_status tide_decoder_values_get(const tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, float *values);
 bool tide_decoder_tensor_is_frozen(const tide_decoder *model, size_t tensor);
+
+/* How many ops a training step runs: the first ones of the description, in order, each for all its slices. */
+uint32_t tide_decoder_training_ops(const tide_decoder *model);
 
 /* Floating-point operations of all ops of a training step, recompute included. */
 double tide_decoder_step_flops(const tide_decoder *model);

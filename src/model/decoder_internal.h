@@ -79,6 +79,8 @@ struct tide_op_builder {
     /* dry run: the most scratch that a kernel has asked for; real run: the bytes left for scratch */
     uint64_t scratch_bytes;
     double flops; /* dry run: operations counted so far */
+    /* dry run: in how many of the step's micro-batches the launches that follow are made */
+    uint32_t times;
 };
 
 /* Where a block's activations are: all that backward needs, [rows, ...] each, NULL for those that the

@@ -203,6 +203,7 @@ static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t se
     tide_op_builder builder = tide_op_builder_of(model, op);
     builder.sequences = sequences;
     builder.dry_run = true;
+    builder.times = model->options.micro_batches;
     op->code(&builder);
     const uint64_t workspace_bytes = builder.cursor + tide_align_up(builder.scratch_bytes);
     if (op->workspace_bytes < workspace_bytes)

@@ -56,12 +56,22 @@ void *tide_decoder_take(uintptr_t *cursor, size_t bytes)
     return taken;
 }
 
+/* Tell options.seen of a launch in a dry run, unless the dry run is of a sample's one sequence. */
+static void tell_seen(const tide_op_builder *builder, const char *name, double flops, double bytes)
+{
+    const tide_decoder_options *options = &builder->model->options;
+    if (options->seen != NULL && builder->sequences == options->micro_batch_sequences)
+        options->seen(options->seen_context, (tide_op)builder->model->order.count, name, flops, bytes,
+                      builder->times);
+}
+
 void tide_decoder_launch(tide_op_builder *builder, const char *name, tide_kernel kernel,
                          const void *arguments, size_t argument_bytes, double flops, double bytes)
 {
     if (builder->status != TIDE_OK)
         return;
     if (builder->dry_run) {
+        tell_seen(builder, name, flops, bytes);
         builder->flops += flops;
         return;
     }
@@ -218,8 +228,17 @@ void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, ti
     adding.accumulate = true;
     const bool writes = is_first && builder->micro_batch == 0 &&
                         tide_param_gradient_is_new(builder->model->pool, param_of(builder, role));
-    if (builder->dry_run)
-        matmul_prepare(builder, &writing);
+    if (builder->dry_run) {
+        const double flops = builder->flops; /* those of `adding` count for every micro-batch */
+        const uint32_t times = builder->times, written = is_first && times > 0;
+        builder->times = written;
+        tide_decoder_matmul(builder, name, &writing);
+        builder->times = times - written;
+        builder->flops = flops;
+        tide_decoder_matmul(builder, name, &adding);
+        builder->times = times;
+        return;
+    }
     tide_decoder_matmul(builder, name, writes ? &writing : &adding);
 }
 

@@ -104,12 +104,9 @@ void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL
  * them. */
 tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock);
 
-/* The time that the clock has computed for kernels of the compute stream, and the part of it for kernels
- * whose time is in the profile. */
-typedef struct tide_machine_profile_known {
-    double seconds, measured_seconds;
-} tide_machine_profile_known;
-
-tide_machine_profile_known tide_machine_profile_clock_known(const tide_machine_profile_clock *clock);
+/* How long in ns a kernel of the compute stream takes, until the next one begins. *measured: is its time in the
+ * profile? */
+double tide_machine_profile_clock_kernel(tide_machine_profile_clock *clock, const char *label, double flops,
+                                         double bytes, bool *measured);
 
 #endif

@@ -26,7 +26,6 @@ struct tide_machine_profile_clock {
     tide_dtype dtype;
     double adam_rate, in_rate, out_rate;
     tide_slowdowns slowdowns;
-    tide_machine_profile_known known;
     uint32_t answer_count;
     answer answers[ANSWERS];
 };
@@ -105,6 +104,10 @@ static uint64_t bits_of(double value)
 
 static const answer *answer_of(tide_machine_profile_clock *clock, const tide_work *work)
 {
+    if (clock->answer_count > ANSWERS / 2) { /* empty the table, so that searches stay short */
+        memset(clock->answers, 0, sizeof clock->answers);
+        clock->answer_count = 0;
+    }
     const uint64_t mixed =
         ((uintptr_t)work->label * UINT64_C(31) + bits_of(work->flops)) * UINT64_C(31) + bits_of(work->bytes);
     uint64_t at = mixed * UINT64_C(0x9e3779b97f4a7c15) >> 51;
@@ -120,6 +123,14 @@ static const answer *answer_of(tide_machine_profile_clock *clock, const tide_wor
     }
 }
 
+double tide_machine_profile_clock_kernel(tide_machine_profile_clock *clock, const char *label, double flops,
+                                         double bytes, bool *measured)
+{
+    const answer *found = answer_of(clock, &(tide_work){.label = label, .flops = flops, .bytes = bytes});
+    *measured = found->measured;
+    return found->ns;
+}
+
 /* The clock's tide_kernel_time (offload/device.h). */
 static double kernel_ns(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
                         const void *arguments)
@@ -131,16 +142,7 @@ static double kernel_ns(void *context, tide_stream stream, const tide_work *work
     if (stream == TIDE_STREAM_UPDATE)
         return 1e9 * seconds_at(work->bytes, clock->profile->device_adam_bytes_per_second) +
                clock->profile->launch_ns;
-    if (clock->answer_count > ANSWERS / 2) { /* empty the table, so that searches stay short */
-        memset(clock->answers, 0, sizeof clock->answers);
-        clock->answer_count = 0;
-    }
-    const answer *found = answer_of(clock, work);
-    if (stream == TIDE_STREAM_COMPUTE) { /* microbenchmark.c measures no other stream */
-        clock->known.seconds += found->ns * 1e-9;
-        clock->known.measured_seconds += found->measured ? found->ns * 1e-9 : 0;
-    }
-    return found->ns;
+    return answer_of(clock, work)->ns;
 }
 
 /* --- slowdowns on a link with a limit --- */
@@ -234,9 +236,4 @@ tide_device_options tide_machine_profile_clock_machine(const tide_machine_profil
         .kernel_time = kernel_ns,
         .kernel_time_context = (void *)(uintptr_t)clock,
     };
-}
-
-tide_machine_profile_known tide_machine_profile_clock_known(const tide_machine_profile_clock *clock)
-{
-    return clock->known;
 }

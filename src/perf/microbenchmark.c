@@ -190,7 +190,7 @@ tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
     tide_performance played;
     tide_status status = part_make(options, profile, &part);
     if (status == TIDE_OK)
-        status = tide_performance_make(&part, &all, &played);
+        status = tide_performance_make(&part, &all, NULL, &played);
     if (status == TIDE_OK)
         *needed = played.measured_part < known_enough;
     return status;
@@ -229,7 +229,7 @@ static tide_status time_check(const tide_trainer_options *part, const tide_machi
 {
     const tide_machine_profile all = boundless(profile);
     tide_performance played;
-    tide_status status = tide_performance_make(part, &all, &played);
+    tide_status status = tide_performance_make(part, &all, NULL, &played);
     if (status == TIDE_OK && played.step.seconds > part_seconds_most)
         status = tide_fail(
             TIDE_ERROR_UNSUPPORTED,

@@ -1,9 +1,10 @@
 #include "src/perf/performance_model.h"
 
-#include "src/pool/course.h"
-#include "src/pool/inspect.h"
+#include "base/array.h"
+#include "src/pool/player.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { EQUAL_STEPS = 4 };
 
@@ -46,76 +47,27 @@ static tide_trainer_options options_of(const tide_trainer_options *run, const ti
     return options;
 }
 
-static void plan_take(const tide_trainer *trainer, tide_performance *performance)
+static tide_performance performance_of(const tide_trainer_plan *plan)
 {
-    performance->plan = *tide_trainer_plan_get(trainer);
-    snprintf(performance->largest_op, sizeof performance->largest_op, "%s",
-             performance->plan.pool.largest_op);
-    performance->plan.pool.largest_op = NULL; /* a string of the description, which is destroyed later */
+    tide_performance performance = {.plan = *plan};
+    snprintf(performance.largest_op, sizeof performance.largest_op, "%s", plan->pool.largest_op);
+    performance.plan.pool.largest_op = NULL; /* a string of the description, which is destroyed later */
+    return performance;
 }
 
-static double seconds_of(uint64_t bytes, double per_second)
-{
-    return per_second > 0 ? (double)bytes / per_second : 0;
-}
-
-static void conclude(const tide_course *played, const tide_machine_profile_clock *clock,
-                     tide_performance *performance)
-{
-    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
-    const tide_machine_profile_known known = tide_machine_profile_clock_known(clock);
-    const tide_pool_counters *step = &performance->step;
-    tide_course_mean(played, &performance->step);
-    performance->steps_played = played->count;
-    performance->tokens_per_second =
-        step->seconds > 0 ? (double)performance->plan.batch_tokens / step->seconds : 0;
-    double *busy = performance->busy_seconds;
-    busy[TIDE_RESOURCE_COMPUTE] = step->compute_seconds;
-    busy[TIDE_RESOURCE_LINK_IN] = seconds_of(step->h2d_bytes, machine.link_bytes_per_second);
-    busy[TIDE_RESOURCE_LINK_OUT] = seconds_of(step->d2h_bytes, machine.machine.link_out_bytes_per_second);
-    busy[TIDE_RESOURCE_HOST_ADAM] = step->adam_host_seconds;
-    busy[TIDE_RESOURCE_DEVICE_ADAM] = step->adam_device_seconds;
-    for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++)
-        if (busy[resource] > busy[performance->bound])
-            performance->bound = (tide_resource)resource;
-    performance->measured_part = known.seconds > 0 ? known.measured_seconds / known.seconds : 0;
-}
-
-typedef struct asking {
-    bool (*go_on)(void *context); /* NULL: never stop */
-    void *context;
-} asking;
-
-static tide_status play(tide_trainer *trainer, const tide_machine_profile_clock *clock, const asking *asks,
-                        tide_performance *performance)
-{
-    tide_pool *pool = tide_trainer_pool(trainer);
-    tide_course played = {.enough = EQUAL_STEPS, .most = TIDE_COURSE_STEPS_MAX, .first = 1};
-    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
-    tide_status status = tide_pool_imitate(pool, &machine);
-    while (status == TIDE_OK && !tide_course_is_over(&played)) {
-        if (asks->go_on != NULL && !asks->go_on(asks->context))
-            return tide_fail(TIDE_ERROR_STATE, "a prediction was ended before its steps repeated");
-        status = tide_trainer_step(trainer, NULL);
-        tide_course_take(&played, pool);
-    }
-    if (status == TIDE_OK)
-        conclude(&played, clock, performance);
-    return status;
-}
+/* --- memory --- */
 
 tide_status tide_performance_memory(const tide_trainer_options *run, const tide_machine_profile *profile,
                                     tide_performance *performance)
 {
     char device[TIDE_PERFORMANCE_DEVICE_BYTES];
     const tide_trainer_options options = options_of(run, profile, device);
-    tide_trainer *trainer = NULL;
-    const tide_status status = tide_trainer_create(&options, &trainer);
+    tide_trainer_draft draft;
+    const tide_status status = tide_trainer_draft_make(&options, NULL, NULL, &draft);
     if (status != TIDE_OK)
         return status;
-    *performance = (tide_performance){0};
-    plan_take(trainer, performance);
-    tide_trainer_destroy(trainer);
+    *performance = performance_of(&draft.plan);
+    tide_trainer_draft_destroy(&draft);
     return TIDE_OK;
 }
 
@@ -135,38 +87,156 @@ tide_status tide_performance_resolve(tide_trainer_options *options)
     return TIDE_OK;
 }
 
-static tide_status make(const tide_trainer_options *run, const tide_machine_profile *profile,
-                        const asking *asks, tide_performance *performance)
+/* --- the kernels of the ops --- */
+
+/* What an op's kernels take on the machine at full speed, in all slices of a step together. */
+typedef struct op_time {
+    double ns, measured_ns;
+} op_time;
+
+typedef struct op_times {
+    tide_machine_profile_clock *clock;
+    op_time *ops; /* [count], in the description's order */
+    uint32_t count;
+    bool no_memory;
+} op_times;
+
+/* The tide_decoder_seen. */
+static void kernel_seen(void *context, tide_op op, const char *label, double flops, double bytes,
+                        uint32_t times)
 {
-    char device[TIDE_PERFORMANCE_DEVICE_BYTES];
-    const tide_trainer_options options = options_of(run, profile, device);
-    tide_machine_profile_clock *clock = NULL;
-    tide_trainer *trainer = NULL;
-    tide_performance made = {0};
-    tide_status status = tide_machine_profile_clock_make(profile, run->dtype, run->pool.threads,
-                                                         run->pool.link_bytes_per_second, &clock);
-    if (status == TIDE_OK)
-        status = tide_trainer_create(&options, &trainer);
-    if (status == TIDE_OK) {
-        plan_take(trainer, &made);
-        status = play(trainer, clock, asks, &made);
+    op_times *of = context;
+    bool measured;
+    while (of->count <= op && !of->no_memory) {
+        of->no_memory = !tide_array_grow(&of->ops, of->count, sizeof *of->ops);
+        if (!of->no_memory)
+            of->ops[of->count++] = (op_time){0};
     }
-    tide_trainer_destroy(trainer);
-    tide_machine_profile_clock_free(clock);
+    if (of->no_memory)
+        return;
+    const double ns = times * tide_machine_profile_clock_kernel(of->clock, label, flops, bytes, &measured);
+    of->ops[op].ns += ns;
+    of->ops[op].measured_ns += measured ? ns : 0;
+}
+
+/* A run that is about to be played. */
+typedef struct playing {
+    op_times times;
+    tide_trainer_draft draft;
+    tide_script script;
+    double *times_ns;                        /* by series */
+    double kernel_seconds, measured_seconds; /* of a step's ops */
+    tide_player *player;
+} playing;
+
+static void playing_destroy(playing *of)
+{
+    tide_player_destroy(of->player);
+    tide_trainer_draft_destroy(&of->draft);
+    tide_machine_profile_clock_free(of->times.clock);
+    free(of->times.ops);
+    free(of->script.lines);
+    free(of->times_ns);
+}
+
+/* Writes the script of a training step: each op with all its slices, in the description's order. */
+static tide_status script_write(playing *of)
+{
+    const uint32_t ops = tide_decoder_training_ops(of->draft.model), slices = of->draft.plan.micro_batches;
+    of->script.clips = of->draft.options.clip > 0;
+    of->script.lines = calloc((size_t)ops * (slices + 2), sizeof *of->script.lines);
+    of->times_ns = calloc((size_t)TIDE_SERIES_FIRST_OP + ops, sizeof *of->times_ns);
+    if (of->script.lines == NULL || of->times_ns == NULL || of->times.no_memory)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to play %u ops of %u slices", ops, slices);
+    for (tide_op op = 0; op < ops; op++) {
+        tide_script_line *lines = &of->script.lines[of->script.length];
+        const op_time *took = &of->times.ops[op];
+        lines[0] = (tide_script_line){op, TIDE_SCRIPT_OP};
+        for (uint32_t slice = 0; slice < slices; slice++)
+            lines[1 + slice] = (tide_script_line){op, (int32_t)slice};
+        lines[1 + slices] = (tide_script_line){op, TIDE_SCRIPT_END};
+        of->script.length += slices + 2;
+        of->times_ns[tide_series_of_op(op)] = took->ns / slices;
+        of->kernel_seconds += 1e-9 * took->ns;
+        of->measured_seconds += 1e-9 * took->measured_ns;
+    }
+    return TIDE_OK;
+}
+
+/* --- time --- */
+
+static double seconds_of(uint64_t bytes, double per_second)
+{
+    return per_second > 0 ? (double)bytes / per_second : 0;
+}
+
+static void conclude(const playing *of, const tide_device_options *machine, tide_performance *performance)
+{
+    const tide_pool_counters *step = &performance->step;
+    double *busy = performance->busy_seconds;
+    performance->tokens_per_second =
+        step->seconds > 0 ? (double)performance->plan.batch_tokens / step->seconds : 0;
+    busy[TIDE_RESOURCE_COMPUTE] = step->compute_seconds;
+    busy[TIDE_RESOURCE_LINK_IN] = seconds_of(step->h2d_bytes, machine->link_bytes_per_second);
+    busy[TIDE_RESOURCE_LINK_OUT] = seconds_of(step->d2h_bytes, machine->machine.link_out_bytes_per_second);
+    busy[TIDE_RESOURCE_HOST_ADAM] = step->adam_host_seconds;
+    busy[TIDE_RESOURCE_DEVICE_ADAM] = step->adam_device_seconds;
+    for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++)
+        if (busy[resource] > busy[performance->bound])
+            performance->bound = (tide_resource)resource;
+    performance->measured_part = of->kernel_seconds > 0 ? of->measured_seconds / of->kernel_seconds : 0;
+}
+
+static tide_status play(playing *of, const tide_performance_how *how, tide_performance *performance)
+{
+    const tide_device_options machine = tide_machine_profile_clock_machine(of->times.clock);
+    const tide_play play = {.script = &of->script,
+                            .machine = &machine,
+                            .times_ns = of->times_ns,
+                            .go_on = how->go_on,
+                            .context = how->context};
+    tide_pool_plan plan;
+    tide_status status =
+        tide_player_create(&of->draft.options.pool, tide_decoder_description(of->draft.model), &of->player);
     if (status == TIDE_OK)
-        *performance = made;
-    return status;
+        status = tide_pool_plan_get(tide_player_pool(of->player), &plan);
+    if (status == TIDE_OK)
+        status =
+            tide_player_play(of->player, &play, EQUAL_STEPS, &performance->step, &performance->steps_played);
+    if (status != TIDE_OK)
+        return status;
+    performance->plan.pool.device_updates = plan.device_updates;
+    conclude(of, &machine, performance);
+    return TIDE_OK;
+}
+
+/* Could a step be so fast if it waited for nothing but its ops' kernels? */
+static bool may_reach(const playing *of, double tokens_per_second)
+{
+    return (double)of->draft.plan.batch_tokens >= tokens_per_second * of->kernel_seconds;
 }
 
 tide_status tide_performance_make(const tide_trainer_options *run, const tide_machine_profile *profile,
-                                  tide_performance *performance)
+                                  const tide_performance_how *how, tide_performance *performance)
 {
-    return make(run, profile, &(asking){0}, performance);
-}
-
-tide_status tide_performance_make_while(const tide_trainer_options *run, const tide_machine_profile *profile,
-                                        bool (*go_on)(void *context), void *context,
-                                        tide_performance *performance)
-{
-    return make(run, profile, &(asking){go_on, context}, performance);
+    static const tide_performance_how plain = {.go_on = NULL};
+    char device[TIDE_PERFORMANCE_DEVICE_BYTES];
+    const tide_trainer_options options = options_of(run, profile, device);
+    playing of = {.player = NULL};
+    tide_performance made;
+    how = how != NULL ? how : &plain;
+    tide_status status = tide_machine_profile_clock_make(profile, run->dtype, run->pool.threads,
+                                                         run->pool.link_bytes_per_second, &of.times.clock);
+    if (status == TIDE_OK)
+        status = tide_trainer_draft_make(&options, kernel_seen, &of.times, &of.draft);
+    if (status == TIDE_OK)
+        status = script_write(&of);
+    if (status == TIDE_OK)
+        made = performance_of(&of.draft.plan);
+    if (status == TIDE_OK && may_reach(&of, how->tokens_per_second_least))
+        status = play(&of, how, &made);
+    if (status == TIDE_OK)
+        *performance = made;
+    playing_destroy(&of);
+    return status;
 }

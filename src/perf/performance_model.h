@@ -1,10 +1,10 @@
 /* Predicts a run on a machine: its use of memory to the byte, whether the run fits, and how long a step
  * takes.
  *
- * The performance model is the trainer itself on the null device. So it uses as much memory as the run, to
- * the byte, and refuses the same options with the same messages. Time is virtual: the pool's manager,
- * planner and engine run steps until steps repeat, and kernels, copies and updates take as long as on the
- * machine (machine_profile.h). */
+ * Memory is the trainer's own plan (tide_trainer_draft_make), so a run is refused with the trainer's messages.
+ * Time is virtual: a player (src/pool/player.h) plays steps of the described model until they repeat. Each op
+ * lasts as long as its kernels take on the machine; kernels, copies and updates have the machine's speeds
+ * (machine_profile.h). */
 #ifndef TIDE_PERF_PERFORMANCE_MODEL_H
 #define TIDE_PERF_PERFORMANCE_MODEL_H
 
@@ -37,24 +37,29 @@ typedef struct tide_performance {
      * run's limit and without slowdowns */
     double busy_seconds[TIDE_RESOURCE_COUNT];
     tide_resource bound;  /* the busiest resource */
-    double measured_part; /* the part of the kernels' time that was measured; the rest was inferred */
+    double measured_part; /* the part of the ops' kernels' time that was measured; the rest was inferred */
     uint32_t steps_played;
 } tide_performance;
 
+typedef struct tide_performance_how {
+    bool (*go_on)(void *context); /* asked before each step, ends the prediction with STATE; NULL: play on */
+    void *context;
+    /* Do not play a run whose kernels alone make it slower than this; all members from `step` on are then as
+     * in tide_performance_memory. */
+    double tokens_per_second_least;
+} tide_performance_how;
+
 /* Predict a run with these options. Device, data, checkpoints and callbacks are ignored; threads and link
- * rate are the run's. Statuses and messages of tide_trainer_create without data, and of a step's calls. Any
- * thread, but one call at a time, since the kernels' thread count is global to the process. */
+ * rate are the run's. `how` may be NULL. Statuses and messages of tide_trainer_create without data, and of a
+ * step's calls. Any thread, but one call at a time, since the kernels' thread count is global to the
+ * process. */
 TIDE_NODISCARD tide_status tide_performance_make(const tide_trainer_options *options,
                                                  const tide_machine_profile *profile,
+                                                 const tide_performance_how *how,
                                                  tide_performance *performance);
 
-/* Like tide_performance_make, but calls `go_on` before each step and ends with STATE if it returns false. */
-TIDE_NODISCARD tide_status tide_performance_make_while(const tide_trainer_options *options,
-                                                       const tide_machine_profile *profile,
-                                                       bool (*go_on)(void *context), void *context,
-                                                       tide_performance *performance);
-
-/* Predict memory only, without any step: `step` and the members after it are zero. */
+/* Predict memory only, without any step: `step` and the members after it are zero, and so is
+ * plan.pool.device_updates. */
 TIDE_NODISCARD tide_status tide_performance_memory(const tide_trainer_options *options,
                                                    const tide_machine_profile *profile,
                                                    tide_performance *performance);

@@ -91,7 +91,9 @@ static tide_status try(tuning *of, const tide_choice *choice)
     if (status == TIDE_OK && was_played(of, choice, &made.performance))
         return TIDE_OK;
     if (status == TIDE_OK)
-        status = tide_performance_make_while(&options, of->profile, may_go_on, of, &made.performance);
+        status = tide_performance_make(&options, of->profile,
+                                       &(tide_performance_how){.go_on = may_go_on, .context = of},
+                                       &made.performance);
     if (of->is_over) /* the prediction is incomplete, so the choice is dropped */
         return TIDE_OK;
     if (status != TIDE_OK && status != TIDE_ERROR_BUDGET)

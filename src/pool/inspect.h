@@ -1,5 +1,5 @@
-/* Calls for the rest of src/ that the public header lacks: a pool's packing and chunk states for the trace's
- * tables, and access to its device for predictions.
+/* Calls for the rest of src/ that the public header lacks: a plan that is refused like a pool, a pool's packing
+ * and chunk states for the trace's tables, and access to its device for predictions.
  */
 #ifndef TIDE_POOL_INSPECT_H
 #define TIDE_POOL_INSPECT_H
@@ -7,6 +7,10 @@
 #include "offload/device.h"
 #include "src/pool/packing.h"
 #include "tidepool/pool.h"
+
+/* Like tide_pool_plan_make, but BUDGET, with its message, if tide_pool_create would refuse the budgets. */
+TIDE_NODISCARD tide_status tide_pool_plan_check(const tide_pool_options *options,
+                                                tide_description *description, tide_pool_plan *plan);
 
 /* The layout of params, activations and region; owned by the pool. */
 const tide_packing *tide_pool_packing(const tide_pool *pool);

@@ -1,4 +1,5 @@
 /* Plans and makes pools: checks and completes the options, creates the objects and connects them. */
+#include "src/pool/inspect.h"
 #include "src/pool/internal.h"
 
 #include "base/align.h"
@@ -175,6 +176,18 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
     return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
 }
 
+static tide_status plan_make(const char *call, const tide_pool_options *options,
+                             tide_description *description, bool refuse, tide_pool_plan *plan)
+{
+    tide_packing packing = {.description = NULL};
+    tide_pool_context context;
+    const tide_status status = context_plan(call, options, description, refuse, &packing, &context);
+    if (status == TIDE_OK)
+        *plan = context.plan;
+    tide_packing_destroy(&packing);
+    return status;
+}
+
 tide_status tide_pool_plan_make(const tide_pool_options *options, tide_description *description,
                                 tide_pool_plan *plan)
 {
@@ -182,14 +195,13 @@ tide_status tide_pool_plan_make(const tide_pool_options *options, tide_descripti
         return tide_pool_given("tide_pool_plan_make", options == NULL       ? "options"
                                                       : description == NULL ? "description"
                                                                             : "plan");
-    tide_packing packing = {.description = NULL};
-    tide_pool_context context;
-    const tide_status status =
-        context_plan("tide_pool_plan_make", options, description, false, &packing, &context);
-    if (status == TIDE_OK)
-        *plan = context.plan;
-    tide_packing_destroy(&packing);
-    return status;
+    return plan_make("tide_pool_plan_make", options, description, false, plan);
+}
+
+tide_status tide_pool_plan_check(const tide_pool_options *options, tide_description *description,
+                                 tide_pool_plan *plan)
+{
+    return plan_make("tide_pool_create", options, description, true, plan);
 }
 
 /* Give each object of the pool the pointers to those that it uses. */

@@ -1,6 +1,7 @@
 /* The trainer: a model, its data, its pool and its schedule, one step at a time.
  *
  *     tide_trainer_options_default            sets every option to a value that can be read and printed
+ *     tide_trainer_draft_make                 plans a run without making it
  *     tide_trainer_create                     opens data, builds model and pool, sets initial or saved values
  *     tide_trainer_plan_get                   tells how the run uses memory, before step 1
  *     tide_trainer_step                       makes one training step
@@ -24,7 +25,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/data.h"
 #include "src/export/export.h"
-#include "src/model/config.h"
+#include "src/model/decoder.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_trainer tide_trainer;
@@ -147,6 +148,20 @@ typedef struct tide_trainer_plan {
     bool default_device_budget; /* options.pool.device_memory_bytes was 0 */
     bool default_host_budget;
 } tide_trainer_plan;
+
+/* A run that is planned, but not made: its described model without a pool or data. */
+typedef struct tide_trainer_draft {
+    tide_trainer_options options; /* those in force, with which the pool would be made */
+    tide_trainer_plan plan;       /* pool.device_updates is 0, since a pool knows it */
+    tide_decoder *model;          /* owned; has no pool */
+} tide_trainer_draft;
+
+/* Plan a run without making it. `seen` may be NULL (decoder.h). Statuses and messages of tide_trainer_create
+ * without data. On failure nothing is left to destroy. */
+TIDE_NODISCARD tide_status tide_trainer_draft_make(const tide_trainer_options *options,
+                                                   tide_decoder_seen seen, void *seen_context,
+                                                   tide_trainer_draft *draft);
+void tide_trainer_draft_destroy(tide_trainer_draft *draft);
 
 /* Create a trainer. Everything that can be refused is refused here, before any training.
  *   ARGUMENT     an option: the message names it, its value and a right one (a batch that does not divide

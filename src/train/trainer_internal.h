@@ -11,7 +11,6 @@
 #ifndef TIDE_TRAIN_TRAINER_INTERNAL_H
 #define TIDE_TRAIN_TRAINER_INTERNAL_H
 
-#include "src/model/decoder.h"
 #include "src/train/trainer.h"
 
 /* An open folder of weights, and the list of its model's tensors. */

@@ -16,6 +16,7 @@
 #include "base/align.h"
 #include "base/minmax.h"
 #include "offload/free_memory.h"
+#include "src/pool/inspect.h"
 #include "src/pool/plan.h"
 
 #include <assert.h>
@@ -42,6 +43,8 @@ static uint64_t free_host_bytes(bool shared)
 /* The parts of tide_decoder_options that the trainer chooses, rather than copy from its own options. */
 typedef struct model_variant {
     const tide_kernels *kernels;
+    tide_decoder_seen seen; /* NULL: nobody is told of the kernels */
+    void *seen_context;
     bool *recompute; /* [layers]: which blocks recompute */
     bool *frozen;    /* [tensors]: which are frozen; NULL: none is */
 } model_variant;
@@ -58,6 +61,8 @@ static tide_decoder_options model_options(const tide_trainer_options *options, c
         .recompute = variant->recompute,
         .frozen = variant->frozen,
         .kernels = variant->kernels,
+        .seen = variant->seen,
+        .seen_context = variant->seen_context,
     };
 }
 
@@ -73,7 +78,9 @@ static tide_status plan_for(const tide_trainer_options *options, const model_var
                             tide_pool_plan *plan)
 {
     tide_decoder *model = NULL;
-    tide_status status = describe_model(options, variant, &model);
+    model_variant unseen = *variant;
+    unseen.seen = NULL;
+    tide_status status = describe_model(options, &unseen, &model);
     if (status == TIDE_OK)
         status = tide_pool_plan_make(&options->pool, tide_decoder_description(model), plan);
     plan->largest_op = NULL; /* a string of the description, which is destroyed below */
@@ -290,23 +297,31 @@ static tide_status find_free_memory(const tide_device_factory *factory, tide_tra
     return TIDE_OK;
 }
 
-/* Makes model and pool; a refusal says which batch would fit. */
+/* Describes the model, and makes its pool or, if `pool` is NULL, only the pool's plan. A refusal says which
+ * batch would fit. */
 static tide_status build(const tide_trainer_options *options, const model_variant *variant, tide_pool **pool,
-                         tide_decoder **model)
+                         tide_pool_plan *plan, tide_decoder **model)
 {
     tide_decoder *made = NULL;
     tide_status status = describe_model(options, variant, &made);
     if (status != TIDE_OK)
         return status;
-    status = tide_pool_create(&options->pool, tide_decoder_description(made), pool);
-    if (status == TIDE_OK) {
+    tide_description *description = tide_decoder_description(made);
+    if (pool == NULL)
+        status = tide_pool_plan_check(&options->pool, description, plan);
+    else
+        status = tide_pool_create(&options->pool, description, pool);
+    if (status == TIDE_OK && pool != NULL) {
         tide_decoder_attach(made, *pool);
-        *model = made;
-        return TIDE_OK;
+        status = tide_pool_plan_get(*pool, plan);
+        assert(status == TIDE_OK);
     }
     if (status == TIDE_ERROR_BUDGET)
-        status = refuse(options, variant, tide_decoder_description(made));
-    tide_decoder_destroy(made);
+        status = refuse(options, variant, description);
+    if (status == TIDE_OK)
+        *model = made;
+    else
+        tide_decoder_destroy(made);
     return status;
 }
 
@@ -332,30 +347,55 @@ static tide_status find_machine(tide_trainer_options *options, tide_device_facto
     return find_free_memory(factory, options);
 }
 
-tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_decoder **model,
-                               tide_trainer_plan *plan)
+/* Completes the options and makes everything of a run that does not depend on data. */
+static tide_status make(tide_trainer_options *options, tide_decoder_seen seen, void *seen_context,
+                        tide_pool **pool, tide_decoder **model, tide_trainer_plan *plan)
 {
-    tide_trainer_options options = *resolved;
     tide_device_factory factory;
-    tide_status status = find_machine(&options, &factory);
+    tide_status status = find_machine(options, &factory);
     if (status != TIDE_OK)
         return status;
-    model_variant variant = {.kernels = factory.kernels};
-    status = variant_make(&options, &variant);
+    model_variant variant = {.kernels = factory.kernels, .seen = seen, .seen_context = seen_context};
+    status = variant_make(options, &variant);
     if (status != TIDE_OK)
         return status;
-    tide_trainer_plan made = describe(&options, &variant, factory.available_bytes);
-    status = choose_recompute(&options, made.saved_block_bytes, &variant);
+    tide_trainer_plan made = describe(options, &variant, factory.available_bytes);
+    status = choose_recompute(options, made.saved_block_bytes, &variant);
+    tide_pool_plan of_pool;
     if (status == TIDE_OK)
-        status = build(&options, &variant, pool, model);
+        status = build(options, &variant, pool, &of_pool, model);
     if (status == TIDE_OK) {
-        made = describe(&options, &variant, factory.available_bytes);
+        made = describe(options, &variant, factory.available_bytes);
         made.step_flops = tide_decoder_step_flops(*model);
-        status = tide_pool_plan_get(*pool, &made.pool);
-        assert(status == TIDE_OK);
+        made.pool = of_pool;
         *plan = made;
     }
     free(variant.recompute);
     free(variant.frozen);
     return status;
+}
+
+tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_decoder **model,
+                               tide_trainer_plan *plan)
+{
+    tide_trainer_options options = *resolved;
+    return make(&options, NULL, NULL, pool, model, plan);
+}
+
+tide_status tide_trainer_draft_make(const tide_trainer_options *options, tide_decoder_seen seen,
+                                    void *seen_context, tide_trainer_draft *draft)
+{
+    tide_trainer_draft made = {.model = NULL};
+    tide_status status = tide_trainer_resolve(options, &made.options);
+    if (status == TIDE_OK)
+        status = make(&made.options, seen, seen_context, NULL, &made.model, &made.plan);
+    if (status == TIDE_OK)
+        *draft = made;
+    return status;
+}
+
+void tide_trainer_draft_destroy(tide_trainer_draft *draft)
+{
+    tide_decoder_destroy(draft->model);
+    *draft = (tide_trainer_draft){.model = NULL};
 }

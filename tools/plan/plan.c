@@ -56,7 +56,7 @@ static tide_plan plan_of(const planning *run)
 static tide_status performance(const tide_trainer_options *options, const tide_machine_profile *profile,
                                tide_plan *plan)
 {
-    const tide_status status = tide_performance_make(options, profile, &plan->performance);
+    const tide_status status = tide_performance_make(options, profile, NULL, &plan->performance);
     plan->fits = status == TIDE_OK;
     if (status != TIDE_ERROR_BUDGET)
         return status;

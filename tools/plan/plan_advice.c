@@ -63,8 +63,9 @@ static void try(search *of, variant *changed)
 {
     tide_performance performance;
     tide_proposal *proposal = &changed->proposal;
-    if (tide_performance_make_while(&changed->options, &changed->profile, goes_on, NULL, &performance) !=
-            TIDE_OK ||
+    const tide_performance_how how = {.go_on = goes_on,
+                                      .tokens_per_second_least = of->given->tokens_per_second * (1 + worth)};
+    if (tide_performance_make(&changed->options, &changed->profile, &how, &performance) != TIDE_OK ||
         performance.step.seconds <= 0)
         return;
     proposal->step_seconds = performance.step.seconds;
@@ -253,7 +254,8 @@ static bool is_free_at(const tide_trainer_options *options, const tide_machine_p
     tide_performance performance;
     changed.batch_tokens = tokens;
     changed.micro_batch_sequences = given->plan.micro_batch_sequences;
-    return tide_performance_make(&changed, profile, &performance) == TIDE_OK && costs_nothing(&performance);
+    return tide_performance_make(&changed, profile, NULL, &performance) == TIDE_OK &&
+           costs_nothing(&performance);
 }
 
 uint64_t tide_plan_free_batch(const tide_trainer_options *options, const tide_machine_profile *profile,
