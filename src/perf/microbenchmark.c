@@ -8,6 +8,7 @@
 #include "src/perf/performance_model.h"
 #include "src/pool/inspect.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,12 +186,13 @@ tide_status tide_microbenchmark_needed(const tide_trainer_options *options,
                                        const tide_machine_profile *profile, bool *needed)
 {
     static const double known_enough = 0.99;
+    const tide_performance_how unplayed = {.tokens_per_second_least = HUGE_VAL};
     const tide_machine_profile all = boundless(profile);
     tide_trainer_options part;
     tide_performance played;
     tide_status status = part_make(options, profile, &part);
     if (status == TIDE_OK)
-        status = tide_performance_make(&part, &all, NULL, &played);
+        status = tide_performance_make(&part, &all, &unplayed, &played);
     if (status == TIDE_OK)
         *needed = played.measured_part < known_enough;
     return status;

@@ -170,7 +170,7 @@ static double seconds_of(uint64_t bytes, double per_second)
     return per_second > 0 ? (double)bytes / per_second : 0;
 }
 
-static void conclude(const playing *of, const tide_device_options *machine, tide_performance *performance)
+static void conclude(const tide_device_options *machine, tide_performance *performance)
 {
     const tide_pool_counters *step = &performance->step;
     double *busy = performance->busy_seconds;
@@ -184,7 +184,6 @@ static void conclude(const playing *of, const tide_device_options *machine, tide
     for (int resource = 0; resource < TIDE_RESOURCE_COUNT; resource++)
         if (busy[resource] > busy[performance->bound])
             performance->bound = (tide_resource)resource;
-    performance->measured_part = of->kernel_seconds > 0 ? of->measured_seconds / of->kernel_seconds : 0;
 }
 
 static tide_status play(playing *of, const tide_performance_how *how, tide_performance *performance)
@@ -206,7 +205,7 @@ static tide_status play(playing *of, const tide_performance_how *how, tide_perfo
     if (status != TIDE_OK)
         return status;
     performance->plan.pool.device_updates = plan.device_updates;
-    conclude(of, &machine, performance);
+    conclude(&machine, performance);
     return TIDE_OK;
 }
 
@@ -231,8 +230,10 @@ tide_status tide_performance_make(const tide_trainer_options *run, const tide_ma
         status = tide_trainer_draft_make(&options, kernel_seen, &of.times, &of.draft);
     if (status == TIDE_OK)
         status = script_write(&of);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK) {
         made = performance_of(&of.draft.plan);
+        made.measured_part = of.kernel_seconds > 0 ? of.measured_seconds / of.kernel_seconds : 0;
+    }
     if (status == TIDE_OK && may_reach(&of, how->tokens_per_second_least))
         status = play(&of, how, &made);
     if (status == TIDE_OK)

@@ -12,6 +12,7 @@
 #include "tools/plan/plan_machine.h"
 #include "tools/plan/plan_options.h"
 #include "tools/plan/plan_print.h"
+#include "tools/train/stop.h"
 #include "tools/units.h"
 
 #include <stdlib.h>
@@ -64,15 +65,22 @@ static tide_status performance(const tide_trainer_options *options, const tide_m
     return TIDE_OK;
 }
 
+static bool goes_on(void *context)
+{
+    (void)context;
+    return !tide_stop_wanted();
+}
+
 static void advise(const planning *run, tide_plan *plan)
 {
+    const tide_performance_how how = {.go_on = goes_on};
     if (plan->fits) {
-        plan->free_batch = tide_plan_free_batch(&run->options, plan->profile, &plan->performance);
+        plan->free_batch = tide_advise_free_batch(&run->options, plan->profile, NULL, &plan->performance);
         plan->has_free_batch = true;
-        plan->proposal_count =
-            tide_plan_changes(&run->options, plan->profile, &plan->performance, plan->proposals);
+        plan->proposal_count = tide_advise_trainer(&run->options, plan->profile, &how, &plan->performance,
+                                                   false, plan->proposals);
     } else {
-        plan->proposal_count = tide_plan_ways_out(&run->options, plan->profile, plan->proposals);
+        plan->proposal_count = tide_advise_fit(&run->options, plan->profile, plan->proposals);
     }
 }
 

@@ -72,10 +72,13 @@ static void proposals_json(tide_json_line *line, const tide_plan *plan)
     tide_json_open(line, plan->fits ? "changes" : "ways_out", '[');
     for (uint32_t i = 0; i < plan->proposal_count; i++) {
         const tide_proposal *proposal = &plan->proposals[i];
+        char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
+        tide_proposal_what(proposal, &plan->options->model, what);
+        tide_proposal_option(proposal, &plan->options->model, option);
         tide_json_open(line, NULL, '{');
-        tide_json_text(line, "what", proposal->what);
-        tide_json_text(line, "option", proposal->option);
-        tide_json_bool(line, "changes_bits", proposal->changes_bits);
+        tide_json_text(line, "what", what);
+        tide_json_text(line, "option", option);
+        tide_json_bool(line, "changes_bits", tide_proposal_changes_numerics(proposal));
         if (plan->fits) {
             tide_json_real(line, "step_seconds", proposal->step_seconds);
             tide_json_real(line, "tokens_per_second", proposal->tokens_per_second);
@@ -107,7 +110,7 @@ tide_status tide_plan_print_json(const tide_plan *plan, FILE *out)
     } else {
         tide_json_text(&line, "refusal", plan->refusal);
     }
-    if (plan->has_free_batch || !plan->fits) /* otherwise tide_plan_changes was not called */
+    if (plan->has_free_batch || !plan->fits) /* otherwise no change was tried */
         proposals_json(&line, plan);
     tide_json_close(&line, '}');
     if (!tide_json_end(&line))

@@ -115,6 +115,7 @@ void tide_plan_print_time(const tide_plan *plan, FILE *out)
 void tide_plan_print_advice(const tide_plan *plan, FILE *out)
 {
     char seconds[SECONDS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES];
+    char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
     const char *const mark = "   (changes numerics)";
     if (plan->has_free_batch && plan->free_batch != 0)
         fprintf(out,
@@ -130,10 +131,11 @@ void tide_plan_print_advice(const tide_plan *plan, FILE *out)
     fprintf(out, "what would help most:\n");
     for (uint32_t i = 0; i < plan->proposal_count; i++) {
         const tide_proposal *proposal = &plan->proposals[i];
-        fprintf(out, "  %+5.0f%% tokens/s  %s%s%s: %s a step, %.0f tokens/s%s\n", 100 * proposal->gain,
-                proposal->what, proposal->option[0] != '\0' ? ", " : "", proposal->option,
-                seconds_format(proposal->step_seconds, seconds), proposal->tokens_per_second,
-                proposal->changes_bits ? mark : "");
+        tide_proposal_what(proposal, &plan->options->model, what);
+        tide_proposal_option(proposal, &plan->options->model, option);
+        fprintf(out, "  %+5.0f%% tokens/s  %s%s%s: %s a step, %.0f tokens/s%s\n", 100 * proposal->gain, what,
+                option[0] != '\0' ? ", " : "", option, seconds_format(proposal->step_seconds, seconds),
+                proposal->tokens_per_second, tide_proposal_changes_numerics(proposal) ? mark : "");
     }
 }
 
@@ -145,10 +147,14 @@ void tide_plan_print_refusal(const tide_plan *plan, FILE *out)
     head_print(plan, out);
     fprintf(out, "it does not fit: %s\n", plan->refusal);
     fprintf(out, "%s\n", heads[plan->proposal_count]);
-    for (uint32_t i = 0; i < plan->proposal_count; i++)
-        fprintf(out, "  %s%s%s%s\n", plan->proposals[i].what,
-                plan->proposals[i].option[0] != '\0' ? ": " : "", plan->proposals[i].option,
-                plan->proposals[i].changes_bits ? "   (changes numerics)" : "");
+    for (uint32_t i = 0; i < plan->proposal_count; i++) {
+        char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
+        const tide_proposal *way = &plan->proposals[i];
+        tide_proposal_what(way, &plan->options->model, what);
+        tide_proposal_option(way, &plan->options->model, option);
+        fprintf(out, "  %s%s%s%s\n", what, option[0] != '\0' ? ": " : "", option,
+                tide_proposal_changes_numerics(way) ? "   (changes numerics)" : "");
+    }
 }
 
 /* ---- rows ---- */

@@ -2,7 +2,7 @@
 #ifndef TIDE_TOOLS_PLAN_PRINT_H
 #define TIDE_TOOLS_PLAN_PRINT_H
 
-#include "tools/plan/plan_advice.h"
+#include "tools/plan/proposal_text.h"
 
 #include <stdio.h>
 

@@ -10,8 +10,8 @@
  */
 #include "offload/module.h"
 #include "tools/command.h"
-#include "tools/plan/plan_advice.h"
 #include "tools/plan/plan_machine.h"
+#include "tools/plan/proposal_text.h"
 #include "tools/train/file_use.h"
 #include "tools/train/stop.h"
 #include "tools/tune/choice_text.h"
@@ -226,9 +226,12 @@ static void others_print(const tide_tuned *found)
         printf("%s: not all that changes numerics was tried\n", tide_stop_name());
     if (found->other_count > 0)
         printf("faster, but it changes numerics (nothing of this is chosen):\n");
-    for (uint32_t i = 0; i < found->other_count; i++)
-        printf("  %+5.0f%% tokens/s  %s: %s\n", 100 * found->others[i].gain, found->others[i].what,
-               found->others[i].option);
+    for (uint32_t i = 0; i < found->other_count; i++) {
+        char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
+        tide_proposal_what(&found->others[i], NULL, what);
+        tide_proposal_option(&found->others[i], NULL, option);
+        printf("  %+5.0f%% tokens/s  %s: %s\n", 100 * found->others[i].gain, what, option);
+    }
 }
 
 static int compare(const void *a, const void *b)
@@ -260,13 +263,21 @@ static tide_status plot(const tuning *run)
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
+static bool is_not_stopped(void *context)
+{
+    (void)context;
+    return !tide_stop_wanted();
+}
+
 /* Predicts, for the best choice, the changes that are faster but alter the training's results. */
 static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSALS])
 {
     const tide_candidate *best = &run->candidates[run->best];
     tide_trainer_options options = run->options;
     tide_choice_apply(&best->choice, &options);
-    return tide_plan_other_results(&options, &run->machine.profile, &best->performance, others);
+    return tide_advise_trainer(&options, &run->machine.profile,
+                               &(tide_performance_how){.go_on = is_not_stopped}, &best->performance, true,
+                               others);
 }
 
 /* Reports that the search ended before it found a choice that fits. */

@@ -36,9 +36,12 @@ static void others_json(tide_json_line *line, const tide_tuned *tuned)
 {
     tide_json_open(line, "other_results", '[');
     for (uint32_t i = 0; i < tuned->other_count; i++) {
+        char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
+        tide_proposal_what(&tuned->others[i], NULL, what);
+        tide_proposal_option(&tuned->others[i], NULL, option);
         tide_json_open(line, NULL, '{');
-        tide_json_text(line, "what", tuned->others[i].what);
-        tide_json_text(line, "option", tuned->others[i].option);
+        tide_json_text(line, "what", what);
+        tide_json_text(line, "option", option);
         tide_json_real(line, "gain", tuned->others[i].gain);
         tide_json_close(line, '}');
     }

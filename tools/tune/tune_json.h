@@ -2,8 +2,8 @@
 #ifndef TIDE_TOOLS_TUNE_JSON_H
 #define TIDE_TOOLS_TUNE_JSON_H
 
-#include "tools/plan/plan_advice.h"
 #include "tools/plan/plan_machine.h"
+#include "tools/plan/proposal_text.h"
 #include "tools/tune/tune_confirm.h"
 
 #include <stdio.h>
