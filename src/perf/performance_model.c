@@ -139,23 +139,18 @@ static void playing_destroy(playing *of)
     free(of->times_ns);
 }
 
-/* Writes the script of a training step: each op with all its slices, in the description's order. */
 static tide_status script_write(playing *of)
 {
     const uint32_t ops = tide_decoder_training_ops(of->draft.model), slices = of->draft.plan.micro_batches;
-    of->script.clips = of->draft.options.clip > 0;
-    of->script.lines = calloc((size_t)ops * (slices + 2), sizeof *of->script.lines);
+    const tide_status status = tide_player_script(tide_decoder_description(of->draft.model), ops,
+                                                  of->draft.options.clip > 0, &of->script);
+    if (status != TIDE_OK)
+        return status;
     of->times_ns = calloc((size_t)TIDE_SERIES_FIRST_OP + ops, sizeof *of->times_ns);
-    if (of->script.lines == NULL || of->times_ns == NULL || of->times.no_memory)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to play %u ops of %u slices", ops, slices);
+    if (of->times_ns == NULL || of->times.no_memory)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to play %u ops", ops);
     for (tide_op op = 0; op < ops; op++) {
-        tide_script_line *lines = &of->script.lines[of->script.length];
         const op_time *took = &of->times.ops[op];
-        lines[0] = (tide_script_line){op, TIDE_SCRIPT_OP};
-        for (uint32_t slice = 0; slice < slices; slice++)
-            lines[1 + slice] = (tide_script_line){op, (int32_t)slice};
-        lines[1 + slices] = (tide_script_line){op, TIDE_SCRIPT_END};
-        of->script.length += slices + 2;
         of->times_ns[tide_series_of_op(op)] = took->ns / slices;
         of->kernel_seconds += 1e-9 * took->ns;
         of->measured_seconds += 1e-9 * took->measured_ns;

@@ -91,6 +91,24 @@ tide_pool *tide_player_pool(tide_player *player)
     return player->pool;
 }
 
+tide_status tide_player_script(const tide_description *description, uint32_t ops, bool clips,
+                               tide_script *script)
+{
+    size_t lines = 0;
+    for (tide_op op = 0; op < ops; op++)
+        lines += (size_t)description->ops[op].slices + 2;
+    *script = (tide_script){.lines = calloc(lines, sizeof *script->lines), .clips = clips};
+    if (script->lines == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to play %u ops", ops);
+    for (tide_op op = 0; op < ops; op++) {
+        script->lines[script->length++] = (tide_script_line){op, TIDE_SCRIPT_OP};
+        for (uint32_t slice = 0; slice < description->ops[op].slices; slice++)
+            script->lines[script->length++] = (tide_script_line){op, (int32_t)slice};
+        script->lines[script->length++] = (tide_script_line){op, TIDE_SCRIPT_END};
+    }
+    return TIDE_OK;
+}
+
 /* --- a step --- */
 
 static tide_status never_called(void *stream, const void *arguments)

@@ -31,6 +31,11 @@ void tide_player_destroy(tide_player *player); /* NULL: allowed */
 /* The pool whose steps are played, to read its plan or watch its device. */
 tide_pool *tide_player_pool(tide_player *player);
 
+/* Write the script of a step that runs the first `ops` ops of the description in order, each with all its
+ * slices. The caller frees script->lines. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_player_script(const tide_description *description, uint32_t ops, bool clips,
+                                              tide_script *script);
+
 /* What to play. All pointers must stay valid during the calls. */
 typedef struct tide_play {
     const tide_script *script;

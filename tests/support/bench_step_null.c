@@ -26,8 +26,11 @@ typedef struct point {
 } point;
 
 typedef struct null_session {
-    tide_pool *pool;
-    tide_decoder *model;
+    tide_trainer_draft draft;
+    tide_player *player;
+    tide_device *device; /* the player's */
+    tide_script script;
+    double times_ns[TIDE_SERIES_FIRST_OP + STEP_OPS_MAX];
     bool observes;
     point *points;
     size_t count, capacity;
@@ -97,58 +100,46 @@ static double per_second(double seconds_each)
     return seconds_each > 0 ? 1 / seconds_each : 0; /* the null device takes 0 for "no limit" */
 }
 
-static void imitate(tide_pool *pool, const step_null_options *options)
+static tide_device_options machine_of(const step_null_options *options)
 {
     const uint64_t map_ns = (uint64_t)(options->map_seconds * 1e9 / 2);
-    const tide_device_options machine = {
+    return (tide_device_options){
         .link_bytes_per_second = per_second(options->link_seconds_per_byte[0]),
         .machine = {.link_out_bytes_per_second = per_second(options->link_seconds_per_byte[1]),
                     .device_bytes_per_second = options->device_rate,
                     .host_bytes_per_second = BYTES_A_PARAM / options->adam_seconds_per_param,
                     .map_ns = map_ns,
                     .unmap_ns = map_ns}};
-    step_ok(tide_device_null_imitate(pool->context.device, &machine), "null device");
 }
 
 static void open_session(null_session *it, const step_null_options *options)
 {
-    tide_trainer_options wanted = *options->trainer, resolved;
-    tide_trainer_plan plan;
+    tide_trainer_options wanted = *options->trainer;
     wanted.pool.device = "null";
-    step_ok(tide_trainer_resolve(&wanted, &resolved), "null device");
-    step_ok(tide_trainer_build(&resolved, &it->pool, &it->model, &plan), "null device");
-    imitate(it->pool, options);
-    tide_pool_watch(it->pool, observe, it);
+    step_ok(tide_trainer_draft_make(&wanted, NULL, NULL, &it->draft), "null device");
+    tide_description *description = tide_decoder_description(it->draft.model);
+    const uint32_t ops = tide_decoder_training_ops(it->draft.model);
+    step_ok(tide_player_create(&it->draft.options.pool, description, &it->player), "null device");
+    step_ok(tide_player_script(description, ops, options->clips, &it->script), "null device");
+    for (tide_op op = 0; op < ops; op++)
+        it->times_ns[tide_series_of_op(op)] = 1e9 * options->op_seconds[op] / it->draft.plan.micro_batches;
+    it->device = tide_player_pool(it->player)->context.device;
+    tide_pool_watch(tide_player_pool(it->player), observe, it);
 }
 
-static tide_status never_called(void *stream, const void *arguments)
+static void close_session(null_session *it)
 {
-    (void)stream, (void)arguments;
-    return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
+    tide_player_destroy(it->player);
+    tide_trainer_draft_destroy(&it->draft);
+    free(it->script.lines);
+    free(it->points);
 }
 
-static void run_op(const null_session *it, const tide_decoder_op *op, const step_null_options *options)
+static void run_steps(null_session *it, const tide_device_options *machine, int steps)
 {
-    const uint32_t slices = it->model->options.micro_batches;
-    const double bytes = options->op_seconds[op->handle] / slices * options->device_rate;
-    step_ok(tide_op_begin(it->pool, op->handle), "op begin");
-    for (uint32_t i = 0; i < slices; i++) {
-        step_ok(tide_op_slice(it->pool, i), "op slice");
-        step_ok(tide_launch(it->pool, "op", never_called, "", 1, 0, bytes), "launch");
-    }
-    step_ok(tide_op_end(it->pool), "op end");
-}
-
-static void run_step(const null_session *it, const step_null_options *options)
-{
-    const tide_decoder_order *order = &it->model->order;
-    const tide_step_options step = {.training = true, .epsilon = 1, .clip_norm = options->clips ? 1 : 0};
-    tide_step_result result;
-    step_ok(tide_step_begin(it->pool, &step), "step begin");
-    for (uint32_t i = order->embedding; i <= order->last_trained; i++)
-        run_op(it, &it->model->ops[i], options);
-    step_ok(tide_step_end(it->pool), "step end");
-    step_ok(tide_step_result_get(it->pool, &result), "step result");
+    const tide_play play = {.script = &it->script, .machine = machine, .times_ns = it->times_ns};
+    for (int i = 0; i < steps; i++)
+        step_ok(tide_player_step(it->player, &play), "null device");
 }
 
 /* --- counters --- */
@@ -156,7 +147,7 @@ static void run_step(const null_session *it, const step_null_options *options)
 static tide_device_statistics statistics_of(const null_session *it)
 {
     tide_device_statistics now;
-    it->pool->context.device->ops->statistics(it->pool->context.device, &now);
+    it->device->ops->statistics(it->device, &now);
     return now;
 }
 
@@ -179,21 +170,19 @@ static void counts_of(const step_null_options *options, const tide_device_statis
 
 step_null_play step_null_played(const step_null_options *options)
 {
-    null_session it = {0};
+    null_session it = {.player = NULL};
     step_null_play made = {0};
+    const tide_device_options machine = machine_of(options);
     open_session(&it, options);
-    const tide_device_ops *ops = it.pool->context.device->ops;
-    for (int i = 0; i < SETTLE_STEPS; i++)
-        run_step(&it, options);
+    run_steps(&it, &machine, SETTLE_STEPS);
     const tide_device_statistics from = statistics_of(&it);
-    const uint64_t begin_ns = ops->now_ns(it.pool->context.device);
+    const uint64_t begin_ns = it.device->ops->now_ns(it.device);
     it.observes = true;
-    for (int i = 0; i < MEASURED_STEPS; i++)
-        run_step(&it, options);
-    const uint64_t end_ns = ops->now_ns(it.pool->context.device);
+    run_steps(&it, &machine, MEASURED_STEPS);
+    const uint64_t end_ns = it.device->ops->now_ns(it.device);
     const tide_device_statistics to = statistics_of(&it);
     /* Commands in flight reach `observe` only when they have ended. */
-    ops->synchronize(it.pool->context.device);
+    it.device->ops->synchronize(it.device);
     it.observes = false;
     if (it.count == 0)
         bench_die("no command was told of in %d steps", MEASURED_STEPS);
@@ -202,8 +191,6 @@ step_null_play step_null_played(const step_null_options *options)
     idle_of(&it, begin_ns, end_ns, made.idle_seconds);
     for (int i = 0; i < STEP_IDLE_COUNT; i++)
         made.idle_seconds[i] /= MEASURED_STEPS;
-    tide_pool_destroy(it.pool);
-    tide_decoder_destroy(it.model);
-    free(it.points);
+    close_session(&it);
     return made;
 }
