@@ -188,18 +188,41 @@ def other_subcommands(bench):
     bench.ok(b"summary" in trace("--help").stdout, "help lists the subcommands")
 
 
-def recorded_traces_add_up(bench):
-    """gpt2-large on the null device: with too little memory, and with its updates on the host."""
-    for name, options in (("tight", ("--device-memory", "2GiB", "--recompute", "none")),
-                          ("updates on the host", ("--device-memory", "6GiB", "--recompute", "all", "--clip", "0",
-                                                   "--optimizer-placement", "host"))):
-        trace = bench.folder / "recorded.trace"
-        subprocess.run([bench.program, "train", "--model", "gpt2-large", "--device", "null", "--steps", "8", "--eval-every", "0",
-                        "--sample", "0", "--link-bandwidth", "6GB/s", "--machine", MACHINES / "large.json", *options,
-                        "--trace", trace], check=True, capture_output=True, timeout=120)
+def record(bench, name, memory, *others):
+    """gpt2-large on the null device: its trace, and the tokens a second of a steady step."""
+    trace, metrics = bench.folder / f"{name}.trace", bench.folder / f"{name}.metrics"
+    options = "--model gpt2-large --device null --steps 8 --eval-every 0 --sample 0 --link-bandwidth 6GB/s".split()
+    subprocess.run([bench.program, "train", *options, "--machine", MACHINES / "large.json", "--device-memory", memory, *others,
+                    "--trace", trace, "--metrics", metrics], check=True, capture_output=True, timeout=120)
+    return trace, float(re.search(r'"tokens_per_second":([\d.]+)', metrics.read_text().splitlines()[5])[1])
+
+
+def advice_is_true(bench):
+    """A run that follows the advice gets what the advice promises."""
+    cases = (("too little memory", "2GiB", ("--recompute", "none"), r"[\d.]+ GiB more device memory"),
+             ("updates on the host", "6GiB", ("--recompute", "all", "--clip", "0", "--optimizer-placement", "host"),
+              r"the optimizer's place: \w+"))
+    for name, memory, options, what in cases:
+        trace, before = record(bench, "before", memory, *options)
         text = bench.summary(trace).stdout.decode()
-        bench.ok(fits(text) and "a step took" in text and "warning" not in text,
-                 f"{name}: a recorded trace adds up and fits", text)
+        bench.ok(fits(text) and "a step took" in text and "warning" not in text, f"{name}: a recorded trace adds up and fits", text)
+        found = re.search(rf"^advice: {what}, (--[\w-]+) (\w+): about \+(\d+)% tokens/s$", text, re.M)
+        bench.ok(found, f"{name}: there is advice", text)
+        if not found:
+            continue
+        later = dict(zip(options[::2], options[1::2])) | {"--device-memory": memory} | {found[1]: found[2]}
+        _, after = record(bench, "after", later.pop("--device-memory"), *(word for pair in later.items() for word in pair))
+        gained = 100 * (after / before - 1)
+        bench.ok(abs(gained - float(found[3])) < 2, f"{name}: a run that follows the advice gains what it says", f"{gained}: {found[0]}")
+
+
+def advice_is_not_guessed(bench):
+    ample, _ = record(bench, "ample", "40GiB")
+    text = bench.summary(ample).stdout.decode()
+    bench.ok("compute" in text and "advice" not in text, "a run that lacks nothing gets no advice", text)
+    other, _ = record(bench, "other", "6GiB")
+    text = bench.summary(other).stdout.decode()
+    bench.ok("more device memory" not in text, "no advice on memory with which other blocks would be recomputed", text)
 
 
 def main():
@@ -207,7 +230,7 @@ def main():
         bench = Bench(sys.argv[1], folder)
         for part_of_test in (time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
                              partly_full_chunks_count_whole, terminals_are_spared, empty_traces,
-                             what_is_no_trace, other_subcommands, recorded_traces_add_up):
+                             what_is_no_trace, other_subcommands, advice_is_true, advice_is_not_guessed):
             part_of_test(bench)
         return bench.tap.done()
 

@@ -33,9 +33,7 @@ static double median_of(const op_time *times, uint64_t count)
     return ((double)times[(count - 1) / 2].busy_ns + (double)times[count / 2].busy_ns) / 2;
 }
 
-/* Find the medians of busy nanoseconds in the steady steps, two for each op: medians[2 * op] of its kernels
- * outside slices, medians[2 * op + 1] of a slice; 0 without any. NO_MEMORY. */
-static tide_status medians_find(const tide_trace_steps *steps, double *medians)
+tide_status tide_trace_op_medians(const tide_trace_steps *steps, double *medians)
 {
     const tide_trace_model *model = steps->model;
     op_time *times = malloc((model->event_count + 1) * sizeof *times);
@@ -69,7 +67,7 @@ tide_status tide_trace_slow_ops(const tide_trace_steps *steps, tide_slow_op *slo
     uint32_t kept = 0;
     if (medians == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory for the times of its ops", model->path);
-    tide_status status = medians_find(steps, medians);
+    tide_status status = tide_trace_op_medians(steps, medians);
     *all = 0;
     for (uint64_t i = 0; i < model->event_count && status == TIDE_OK; i++) {
         const tide_trace_event *event = &model->events[i];

@@ -1,8 +1,12 @@
-/* Ops whose kernels took longer than usual, which no stall shows. */
+/* How long ops' kernels took, and those that took longer than usual, which no stall shows. */
 #ifndef TIDE_TOOLS_TRACE_SLOW_H
 #define TIDE_TOOLS_TRACE_SLOW_H
 
 #include "src/trace/trace_steps.h"
+
+/* Find the medians of busy nanoseconds in the steady steps, two for each op: medians[2 * op] of its kernels
+ * outside slices, medians[2 * op + 1] of a slice; 0 without any. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trace_op_medians(const tide_trace_steps *steps, double *medians);
 
 typedef struct tide_slow_op {
     const tide_trace_event *event;

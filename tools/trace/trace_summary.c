@@ -3,7 +3,9 @@
 #include "src/trace/trace_fields.h"
 #include "src/trace/trace_steps.h"
 #include "tools/command.h"
+#include "tools/plan/proposal_text.h"
 #include "tools/trace/trace.h"
+#include "tools/trace/trace_advice.h"
 #include "tools/trace/trace_files.h"
 #include "tools/trace/trace_plot.h"
 #include "tools/trace/trace_slow.h"
@@ -446,6 +448,19 @@ static tide_status plot_print(const tide_trace_steps *steps)
     return tide_trace_plot(model, begin, end < begin ? begin : end, stdout);
 }
 
+static void advice_print(const tide_trace_steps *steps)
+{
+    char what[TIDE_PROPOSAL_TEXT_BYTES], option[TIDE_PROPOSAL_OPTION_BYTES];
+    tide_text_line line = {.length = 0};
+    tide_proposal best;
+    if (!tide_trace_advise(steps, &best))
+        return;
+    tide_proposal_what(&best, NULL, what);
+    tide_proposal_option(&best, NULL, option);
+    tide_text_add(&line, "advice: %s, %s: about %+.0f%% tokens/s", what, option, 100 * best.gain);
+    line_print(&line);
+}
+
 static tide_status steps_print(const tide_trace_steps *steps)
 {
     summary_means means = means_of(steps);
@@ -470,6 +485,8 @@ static tide_status summary_print(const tide_trace_model *model)
     if (steps.count > 0 && status == TIDE_OK)
         status = plot_print(&steps);
     differences_print(&steps);
+    if (steps.count > 0 && status == TIDE_OK)
+        advice_print(&steps);
     tide_trace_steps_free(&steps);
     return status;
 }
