@@ -1,10 +1,11 @@
 /* Reads damaged and hostile traces. The reader must either accept a trace, and then its accounts, names, plot
- * and picture can be made, and the picture is JSON; or refuse it with a message of one line that names the
+ * and picture can be made, the picture is JSON, and the run can be played for advice; or refuse it with a message of one line that names the
  * file and the line in it, and set nothing. FUZZ_ROUNDS=1000000 in the environment runs more rounds. */
 #include "src/trace/trace_model.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"
 #include "tests/trace/trace_lines.h"
+#include "tools/trace/trace_advice.h"
 #include "tools/trace/trace_compare.h"
 #include "tools/trace/trace_picture.h"
 #include "tools/trace/trace_plot.h"
@@ -17,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROUNDS = 20000 };
+enum { ROUNDS = 20000, ADVICE_EVERY = 50 };
 
 static FILE *nowhere;
 
@@ -55,13 +56,14 @@ static void the_picture_is_json(const tide_trace_model *model)
     free(text);
 }
 
-static void everything_is_made(const tide_trace_model *model)
+static void everything_is_made(const tide_trace_model *model, bool advises)
 {
     tide_trace_steps steps;
     tide_stall_series longest[3];
     tide_slow_op slow[2];
     uint64_t all = 0;
     uint32_t most[3], count = 0;
+    tide_proposal advice;
     everything_is_named(model);
     assert_ok(tide_trace_steps_make(model, &steps));
     assert_ok(tide_trace_longest_stalls(&steps, longest, 3, &count));
@@ -73,6 +75,8 @@ static void everything_is_made(const tide_trace_model *model)
                                   model->events[model->event_count - 1].begin_ns, nowhere));
     the_picture_is_json(model);
     everything_is_compared(&steps);
+    if (advises)
+        (void)tide_trace_advise(&steps, &advice);
     tide_trace_steps_free(&steps);
 }
 
@@ -103,7 +107,7 @@ static void fuzz_traces(const char *sound, size_t sound_bytes)
         accepted += status == TIDE_OK;
         refused += status != TIDE_OK;
         if (status == TIDE_OK)
-            everything_is_made(model);
+            everything_is_made(model, round % ADVICE_EVERY == 0);
         else
             assert_refusal(status, path);
         assert_true((status == TIDE_OK) == (model != NULL));
