@@ -34,6 +34,7 @@ static uint32_t threads_of(uint32_t threads)
 static tide_status adams_measure(uint32_t most, tide_machine_profile *profile)
 {
     tide_status status = TIDE_OK;
+    profile->adam_count = 0;
     for (uint32_t threads = 1; status == TIDE_OK && profile->adam_count < TIDE_MACHINE_PROFILE_ADAMS_MAX;
          threads = 2 * threads < most ? 2 * threads : most) {
         tide_machine_profile_adam *adam = &profile->adams[profile->adam_count++];
@@ -43,18 +44,6 @@ static tide_status adams_measure(uint32_t most, tide_machine_profile *profile)
             break;
     }
     return status;
-}
-
-static void rates_take(const tide_rates *rates, tide_machine_profile *profile)
-{
-    for (int dtype = 0; dtype < 3; dtype++)
-        profile->flops_per_second[dtype] = rates->flops_per_second[dtype];
-    profile->device_bytes_per_second = rates->device_bytes_per_second;
-    profile->device_adam_bytes_per_second = rates->adam_bytes_per_second;
-    profile->h2d_bytes_per_second = rates->h2d_bytes_per_second;
-    profile->d2h_bytes_per_second = rates->d2h_bytes_per_second;
-    profile->map_ns = (double)rates->map_ns;
-    profile->unmap_ns = (double)rates->unmap_ns;
 }
 
 static void source_write(tide_machine_profile *profile)
@@ -70,19 +59,17 @@ static void source_write(tide_machine_profile *profile)
 tide_status tide_machine_profile_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
                                          tide_machine_profile *profile)
 {
-    tide_machine_profile made = {.measured = true, .threads = threads_of(threads)};
+    tide_machine_profile made = {.measured = true};
     tide_device_factory factory;
-    tide_rates rates;
     tide_status status = tide_device_factory_find(device, 0, &factory);
     if (status == TIDE_OK)
-        status = tide_rates_measure(device, threads, chunk_bytes, &rates);
+        status = tide_rates_measure(device, threads, chunk_bytes, &made);
     if (status != TIDE_OK)
         return status;
-    snprintf(made.device, sizeof made.device, "%s", device);
     name_find(device, made.name);
     source_write(&made);
-    rates_take(&rates, &made);
     made.gpu_bytes = factory.available_bytes != UINT64_MAX ? factory.available_bytes : 0;
+    made.threads = threads_of(threads);
     status = adams_measure(made.threads, &made);
     if (status == TIDE_OK)
         status = tide_slowdown_measure(device, threads, &made.slowdowns, &made.launch_ns);

@@ -271,7 +271,7 @@ static tide_status copy_measure(bench *run, tide_tier to, uint64_t bytes, double
     return status;
 }
 
-static tide_status map_measure(bench *run, void *place, tide_rates *rates)
+static tide_status map_measure(bench *run, void *place, tide_machine_profile *profile)
 {
     const tide_device_ops *ops = run->device->ops;
     tide_status status = TIDE_OK;
@@ -286,8 +286,8 @@ static tide_status map_measure(bench *run, void *place, tide_rates *rates)
         unmap_ns = tide_min_u64(unmap_ns, ops->now_ns(run->device) - mapped);
     }
     if (status == TIDE_OK) {
-        rates->map_ns = map_ns;
-        rates->unmap_ns = unmap_ns;
+        profile->map_ns = (double)map_ns;
+        profile->unmap_ns = (double)unmap_ns;
     }
     return status;
 }
@@ -313,34 +313,36 @@ static tide_status bench_memory(bench *run, uint64_t chunk_bytes, void **place)
     return status;
 }
 
-static tide_status kernels_measure(bench *run, tide_rates *rates)
+static tide_status kernels_measure(bench *run, uint64_t chunk_bytes, tide_machine_profile *profile)
 {
     static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
-    tide_status status = region_fill(run, rates->chunk_bytes);
+    tide_status status = region_fill(run, chunk_bytes);
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0] && status == TIDE_OK; i++)
-        status = matmul_measure(run, dtypes[i], &rates->flops_per_second[dtypes[i]]);
+        status = matmul_measure(run, dtypes[i], &profile->flops_per_second[dtypes[i]]);
     if (status == TIDE_OK)
-        status = memory_measure(run, &rates->device_bytes_per_second);
+        status = memory_measure(run, &profile->device_bytes_per_second);
     if (status == TIDE_OK)
-        status = adam_measure(run, &rates->adam_bytes_per_second);
+        status = adam_measure(run, &profile->device_adam_bytes_per_second);
     return status;
 }
 
-static tide_status bench_run(bench *run, const tide_device_factory *factory, tide_rates *rates)
+static tide_status bench_run(bench *run, const tide_device_factory *factory, uint64_t chunk_bytes,
+                             tide_machine_profile *profile)
 {
     void *place = NULL;
-    tide_status status = bench_memory(run, rates->chunk_bytes, &place);
+    tide_status status = bench_memory(run, chunk_bytes, &place);
     if (status == TIDE_OK)
-        status = kernels_measure(run, rates);
-    rates->host_adam_bytes_per_second = rates->adam_bytes_per_second;
+        status = kernels_measure(run, chunk_bytes, profile);
+    double *host_adam = &profile->adams[0].bytes_per_second;
+    *host_adam = profile->device_adam_bytes_per_second;
     if (status == TIDE_OK && factory->module != NULL)
-        status = host_adam_measure(run, rates->chunk_bytes, &rates->host_adam_bytes_per_second);
+        status = host_adam_measure(run, chunk_bytes, host_adam);
     if (status == TIDE_OK)
-        status = copy_measure(run, TIDE_TIER_DEVICE, rates->chunk_bytes, &rates->h2d_bytes_per_second);
+        status = copy_measure(run, TIDE_TIER_DEVICE, chunk_bytes, &profile->h2d_bytes_per_second);
     if (status == TIDE_OK)
-        status = copy_measure(run, TIDE_TIER_HOST, rates->chunk_bytes, &rates->d2h_bytes_per_second);
+        status = copy_measure(run, TIDE_TIER_HOST, chunk_bytes, &profile->d2h_bytes_per_second);
     if (status == TIDE_OK)
-        status = map_measure(run, place, rates);
+        status = map_measure(run, place, profile);
     return status;
 }
 
@@ -350,18 +352,18 @@ static uint64_t chunk_clamp(const tide_device_factory *factory, uint64_t chunk_b
                                                   : tide_min_u64(chunk_bytes, chunk_bytes_most);
 }
 
-static tide_status measure(const tide_device_factory *factory, uint32_t threads, tide_rates *measured)
+static tide_status measure(const tide_device_factory *factory, uint32_t threads, uint64_t chunk_bytes,
+                           tide_machine_profile *profile)
 {
     const bool gpu = factory->module != NULL;
     bench run = {.kernels = factory->kernels, .best_ns = UINT64_MAX};
     run.region_bytes = gpu ? tide_min_u64(gpu_region_bytes, factory->available_bytes / 4) : host_bytes();
     run.operand_bytes_least =
         gpu ? tide_min_u64(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
-    run.host_slots =
-        gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many slots for the host's AdamW */
-    const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,
-                                         .host_memory_bytes = run.host_slots * measured->chunk_bytes,
-                                         .chunk_bytes = measured->chunk_bytes,
+    run.host_slots = gpu ? (uint32_t)(host_bytes() / chunk_bytes) : 1; /* many slots for the host's AdamW */
+    const tide_device_options options = {.device_memory_bytes = 2 * chunk_bytes + run.region_bytes,
+                                         .host_memory_bytes = run.host_slots * chunk_bytes,
+                                         .chunk_bytes = chunk_bytes,
                                          .threads = threads,
                                          .observer = command_seen,
                                          .observer_context = &run};
@@ -370,25 +372,27 @@ static tide_status measure(const tide_device_factory *factory, uint32_t threads,
     tide_status status = tide_device_factory_open(factory, &options, &run.device);
     if (status != TIDE_OK)
         return status;
-    status = bench_run(&run, factory, measured);
+    status = bench_run(&run, factory, chunk_bytes, profile);
     run.device->ops->statistics(run.device, &statistics);
-    measured->threads = statistics.host_threads;
+    profile->threads = profile->adams[0].threads = statistics.host_threads;
+    profile->adam_count = 1;
     run.device->ops->close(run.device);
     return status;
 }
 
-tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes, tide_rates *rates)
+tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
+                               tide_machine_profile *profile)
 {
     tide_device_factory factory;
     const tide_status found = tide_device_factory_find(device, 0, &factory);
     if (found != TIDE_OK)
         return found;
     assert(factory.has_data);
-    tide_rates measured = {.chunk_bytes = chunk_clamp(&factory, chunk_bytes)};
+    tide_machine_profile measured = *profile;
     snprintf(measured.device, sizeof measured.device, "%s", device);
-    const tide_status status = measure(&factory, threads, &measured);
+    const tide_status status = measure(&factory, threads, chunk_clamp(&factory, chunk_bytes), &measured);
     if (status == TIDE_OK)
-        *rates = measured;
+        *profile = measured;
     return status;
 }
 

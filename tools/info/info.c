@@ -46,7 +46,7 @@ typedef struct machine_info {
     tide_topology topology;
     gpu_list gpus;
     const tide_cpu_info *cpu;
-    tide_rates rates;
+    tide_machine_profile rates; /* only what tide_rates_measure sets */
     /* why nothing was measured; "": the rates are measured */
     char no_rates[TIDE_DEVICE_FACTORY_REASON_BYTES];
 } machine_info;
@@ -137,26 +137,26 @@ static void machine_print(const machine_info *info)
            info->cpu->matmul, info->cpu->matmul_isa, info->cpu->bf16_native ? "in hardware" : "emulated");
 }
 
-static void rates_print(const tide_rates *rates)
+static void rates_print(const tide_machine_profile *rates)
 {
     char device[TIDE_UNITS_TEXT_BYTES], adam[TIDE_UNITS_TEXT_BYTES], h2d[TIDE_UNITS_TEXT_BYTES],
         d2h[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES], threads[TIDE_UNITS_TEXT_BYTES];
     printf("measured with %s and chunks of %s, on the %s device:\n",
-           tide_count_noun(rates->threads, "thread", threads),
-           tide_size_format_exact(rates->chunk_bytes, chunk), rates->device);
+           tide_count_noun(rates->threads, "thread", threads), tide_size_format_exact(CHUNK_BYTES, chunk),
+           rates->device);
     printf("  products  bf16 %.3g FLOP/s, fp16 %.3g FLOP/s, fp32 %.3g FLOP/s\n",
            rates->flops_per_second[TIDE_DTYPE_BF16], rates->flops_per_second[TIDE_DTYPE_FP16],
            rates->flops_per_second[TIDE_DTYPE_FP32]);
     printf("  memory    %s/s in a kernel, %s/s in AdamW\n",
            tide_size_format((uint64_t)rates->device_bytes_per_second, device),
-           tide_size_format((uint64_t)rates->adam_bytes_per_second, adam));
+           tide_size_format((uint64_t)rates->device_adam_bytes_per_second, adam));
     if (strcmp(rates->device, "host") != 0)
         printf("  host      %s/s in AdamW\n",
-               tide_size_format((uint64_t)rates->host_adam_bytes_per_second, adam));
+               tide_size_format((uint64_t)rates->adams[0].bytes_per_second, adam));
     printf("  link      %s/s to the device, %s/s to the host, %.0f us to map a chunk, %.0f to unmap it\n",
            tide_size_format((uint64_t)rates->h2d_bytes_per_second, h2d),
-           tide_size_format((uint64_t)rates->d2h_bytes_per_second, d2h), (double)rates->map_ns / 1000,
-           (double)rates->unmap_ns / 1000);
+           tide_size_format((uint64_t)rates->d2h_bytes_per_second, d2h), rates->map_ns / 1000,
+           rates->unmap_ns / 1000);
 }
 
 static void people_print(const machine_info *info)
@@ -246,7 +246,7 @@ static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
 
 static void rates_json(tide_json_line *line, const machine_info *info)
 {
-    const tide_rates *rates = &info->rates;
+    const tide_machine_profile *rates = &info->rates;
     tide_json_text(line, "rates_why_not", info->no_rates);
     if (info->no_rates[0] != '\0') {
         tide_json_null(line, "rates");
@@ -255,17 +255,17 @@ static void rates_json(tide_json_line *line, const machine_info *info)
     tide_json_open(line, "rates", '{');
     tide_json_text(line, "device", rates->device);
     tide_json_count(line, "threads", rates->threads);
-    tide_json_count(line, "chunk_bytes", rates->chunk_bytes);
+    tide_json_count(line, "chunk_bytes", CHUNK_BYTES);
     tide_json_real(line, "bf16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_BF16]);
     tide_json_real(line, "fp16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_FP16]);
     tide_json_real(line, "fp32_flops_per_second", rates->flops_per_second[TIDE_DTYPE_FP32]);
     tide_json_real(line, "device_bytes_per_second", rates->device_bytes_per_second);
-    tide_json_real(line, "adam_bytes_per_second", rates->adam_bytes_per_second);
+    tide_json_real(line, "adam_bytes_per_second", rates->device_adam_bytes_per_second);
     tide_json_real(line, "h2d_bytes_per_second", rates->h2d_bytes_per_second);
     tide_json_real(line, "d2h_bytes_per_second", rates->d2h_bytes_per_second);
-    tide_json_real(line, "host_adam_bytes_per_second", rates->host_adam_bytes_per_second);
-    tide_json_count(line, "map_ns", rates->map_ns);
-    tide_json_count(line, "unmap_ns", rates->unmap_ns);
+    tide_json_real(line, "host_adam_bytes_per_second", rates->adams[0].bytes_per_second);
+    tide_json_count(line, "map_ns", (uint64_t)rates->map_ns);
+    tide_json_count(line, "unmap_ns", (uint64_t)rates->unmap_ns);
     tide_json_close(line, '}');
 }
 
