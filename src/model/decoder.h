@@ -49,7 +49,7 @@ typedef struct tide_decoder_options {
      * param is trained. NULL: none is frozen. Read during create only */
     const bool *frozen;
     const tide_kernels *kernels;
-    tide_decoder_seen seen; /* called during create only; NULL: nobody */
+    tide_decoder_seen seen; /* called during create only; may be NULL */
     void *seen_context;
 } tide_decoder_options;
 

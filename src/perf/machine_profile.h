@@ -104,8 +104,8 @@ void tide_machine_profile_clock_free(tide_machine_profile_clock *clock); /* NULL
  * them. */
 tide_device_options tide_machine_profile_clock_machine(const tide_machine_profile_clock *clock);
 
-/* How long in ns a kernel of the compute stream takes, until the next one begins. *measured: is its time in the
- * profile? */
+/* How long in ns a kernel of the compute stream takes, until the next one begins. *measured: is its time in
+ * the profile? */
 double tide_machine_profile_clock_kernel(tide_machine_profile_clock *clock, const char *label, double flops,
                                          double bytes, bool *measured);
 

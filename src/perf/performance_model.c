@@ -89,7 +89,7 @@ tide_status tide_performance_resolve(tide_trainer_options *options)
 
 /* --- the kernels of the ops --- */
 
-/* What an op's kernels take on the machine at full speed, in all slices of a step together. */
+/* The time of an op's kernels on the machine at full speed, in all slices of a step together. */
 typedef struct op_time {
     double ns, measured_ns;
 } op_time;

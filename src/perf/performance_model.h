@@ -1,10 +1,10 @@
 /* Predicts a run on a machine: its use of memory to the byte, whether the run fits, and how long a step
  * takes.
  *
- * Memory is the trainer's own plan (tide_trainer_draft_make), so a run is refused with the trainer's messages.
- * Time is virtual: a player (src/pool/player.h) plays steps of the described model until they repeat. Each op
- * lasts as long as its kernels take on the machine; kernels, copies and updates have the machine's speeds
- * (machine_profile.h). */
+ * Memory is the trainer's own plan (tide_trainer_draft_make), so a run is refused with the trainer's
+ * messages. Time is virtual: a player (src/pool/player.h) plays steps of the described model until they
+ * repeat. Each op lasts as long as its kernels take on the machine; kernels, copies and updates have the
+ * machine's speeds (machine_profile.h). */
 #ifndef TIDE_PERF_PERFORMANCE_MODEL_H
 #define TIDE_PERF_PERFORMANCE_MODEL_H
 

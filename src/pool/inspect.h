@@ -1,5 +1,5 @@
-/* Calls for the rest of src/ that the public header lacks: a plan that is refused like a pool, a pool's packing
- * and chunk states for the trace's tables, and access to its device for predictions.
+/* Calls for the rest of src/ that the public header lacks: a plan that is refused like a pool, a pool's
+ * packing and chunk states for the trace's tables, and access to its device for predictions.
  */
 #ifndef TIDE_POOL_INSPECT_H
 #define TIDE_POOL_INSPECT_H

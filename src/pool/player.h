@@ -36,7 +36,7 @@ tide_pool *tide_player_pool(tide_player *player);
 TIDE_NODISCARD tide_status tide_player_script(const tide_description *description, uint32_t ops, bool clips,
                                               tide_script *script);
 
-/* What to play. All pointers must stay valid during the calls. */
+/* A step and the times in it. All pointers must stay valid during the calls. */
 typedef struct tide_play {
     const tide_script *script;
     const tide_device_options *machine; /* as for tide_device_null_imitate */
@@ -52,8 +52,8 @@ typedef struct tide_play {
  * played. */
 TIDE_NODISCARD tide_status tide_player_step(tide_player *player, const tide_play *play);
 
-/* Play steps until `equal_steps` in a row repeat (course.h). *step: the mean step; *steps: how many were kept;
- * both may be NULL. */
+/* Play steps until `equal_steps` in a row repeat (course.h). *step: the mean step; *steps: how many were
+ * kept; both may be NULL. */
 TIDE_NODISCARD tide_status tide_player_play(tide_player *player, const tide_play *play, uint32_t equal_steps,
                                             tide_pool_counters *step, uint32_t *steps);
 

@@ -1,9 +1,9 @@
-/* Predicts a training step of a running pool: a player (player.h) plays the last step's script, with the times
- * that were measured (measure.h), until the steps repeat.
+/* Predicts a training step of a running pool: a player (player.h) plays the last step's script, with the
+ * times that were measured (measure.h), until the steps repeat.
  *
- * It plays anew if the script has changed, if a measured duration has changed by more than a tenth and by more
- * than a hundredth of the step, or if the compute time of the step has changed by more than a tenth; otherwise
- * it returns the last answer. It allocates nothing after create.
+ * It plays anew if the script has changed, if a measured duration has changed by more than a tenth and by
+ * more than a hundredth of the step, or if the compute time of the step has changed by more than a tenth;
+ * otherwise it returns the last answer. It allocates nothing after create.
  */
 #include "src/pool/internal.h"
 

@@ -43,7 +43,7 @@ static uint64_t free_host_bytes(bool shared)
 /* The parts of tide_decoder_options that the trainer chooses, rather than copy from its own options. */
 typedef struct model_variant {
     const tide_kernels *kernels;
-    tide_decoder_seen seen; /* NULL: nobody is told of the kernels */
+    tide_decoder_seen seen; /* decoder.h; may be NULL */
     void *seen_context;
     bool *recompute; /* [layers]: which blocks recompute */
     bool *frozen;    /* [tensors]: which are frozen; NULL: none is */

@@ -192,28 +192,31 @@ def record(bench, name, memory, *others):
     """gpt2-large on the null device: its trace, and the tokens a second of a steady step."""
     trace, metrics = bench.folder / f"{name}.trace", bench.folder / f"{name}.metrics"
     options = "--model gpt2-large --device null --steps 8 --eval-every 0 --sample 0 --link-bandwidth 6GB/s".split()
-    subprocess.run([bench.program, "train", *options, "--machine", MACHINES / "large.json", "--device-memory", memory, *others,
-                    "--trace", trace, "--metrics", metrics], check=True, capture_output=True, timeout=120)
+    files = ("--machine", MACHINES / "large.json", "--trace", trace, "--metrics", metrics)
+    subprocess.run([bench.program, "train", *options, *files, "--device-memory", memory, *others],
+                   check=True, capture_output=True, timeout=120)
     return trace, float(re.search(r'"tokens_per_second":([\d.]+)', metrics.read_text().splitlines()[5])[1])
 
 
 def advice_is_true(bench):
     """A run that follows the advice gets what the advice promises."""
-    cases = (("too little memory", "2GiB", ("--recompute", "none"), r"[\d.]+ GiB more device memory"),
-             ("updates on the host", "6GiB", ("--recompute", "all", "--clip", "0", "--optimizer-placement", "host"),
-              r"the optimizer's place: \w+"))
-    for name, memory, options, what in cases:
+    on_host = ("--recompute", "all", "--clip", "0", "--optimizer-placement", "host")
+    for name, memory, options, what in (
+            ("too little memory", "2GiB", ("--recompute", "none"), r"[\d.]+ GiB more device memory"),
+            ("updates on the host", "6GiB", on_host, r"the optimizer's place: \w+")):
         trace, before = record(bench, "before", memory, *options)
         text = bench.summary(trace).stdout.decode()
-        bench.ok(fits(text) and "a step took" in text and "warning" not in text, f"{name}: a recorded trace adds up and fits", text)
+        bench.ok(fits(text) and "a step took" in text and "warning" not in text,
+                 f"{name}: a recorded trace adds up and fits", text)
         found = re.search(rf"^advice: {what}, (--[\w-]+) (\w+): about \+(\d+)% tokens/s$", text, re.M)
         bench.ok(found, f"{name}: there is advice", text)
         if not found:
             continue
         later = dict(zip(options[::2], options[1::2])) | {"--device-memory": memory} | {found[1]: found[2]}
-        _, after = record(bench, "after", later.pop("--device-memory"), *(word for pair in later.items() for word in pair))
+        _, after = record(bench, "after", later.pop("--device-memory"), *sum(later.items(), ()))
         gained = 100 * (after / before - 1)
-        bench.ok(abs(gained - float(found[3])) < 2, f"{name}: a run that follows the advice gains what it says", f"{gained}: {found[0]}")
+        bench.ok(abs(gained - float(found[3])) < 2, f"{name}: a run that follows the advice gains what it says",
+                 f"{gained}: {found[0]}")
 
 
 def advice_is_not_guessed(bench):

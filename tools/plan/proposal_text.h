@@ -1,4 +1,4 @@
-/* Proposals (src/perf/advice.h) in words: what would change, and the options that make the change. */
+/* Writes proposals (src/perf/advice.h) in words, and as the options that make the change. */
 #ifndef TIDE_TOOLS_PROPOSAL_TEXT_H
 #define TIDE_TOOLS_PROPOSAL_TEXT_H
 

@@ -153,8 +153,8 @@ static bool setting_is(const tide_trace_model *model, const char *name, const ch
     return set != NULL && strcmp(set, value) == 0;
 }
 
-/* Describes the run and its options. What the traced region has beyond the pool's own parts and workspaces is
- * the run's non-model data. */
+/* Describes the run and its options. The run's non-model data is the rest of the traced region, beside the
+ * pool's own parts and workspaces. */
 static tide_status run_describe(recorded *run)
 {
     const tide_trace_model *model = run->model;
@@ -234,8 +234,8 @@ static bool script_write(recorded *run)
     return is_whole && open != TIDE_TRACE_NONE;
 }
 
-/* A unit lasts as long as the median slice; the pool's kernels of an op with slices, which the trace does not
- * tell from each other, as long as what ran in the op outside its slices. */
+/* A unit lasts as long as the median slice. The pool's kernels in an op with slices last as long as all
+ * kernels in the op outside its slices; the trace does not tell those at its begin from those at its end. */
 static tide_status times_read(recorded *run)
 {
     const uint32_t ops = run->model->op_count;
