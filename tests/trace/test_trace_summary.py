@@ -222,10 +222,10 @@ def advice_is_true(bench):
 def advice_is_not_guessed(bench):
     ample, _ = record(bench, "ample", "40GiB")
     text = bench.summary(ample).stdout.decode()
-    bench.ok("compute" in text and "advice" not in text, "a run that lacks nothing gets no advice", text)
+    bench.ok("compute" in text and "advice" not in text, "no advice on a run that lacks nothing", text)
     other, _ = record(bench, "other", "6GiB")
     text = bench.summary(other).stdout.decode()
-    bench.ok("more device memory" not in text, "no advice on memory with which other blocks would be recomputed", text)
+    bench.ok("more device memory" not in text, "no advice on memory that changes what is recomputed", text)
 
 
 def main():
