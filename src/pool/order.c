@@ -142,14 +142,15 @@ tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t num
     assert(tide_monitor_is_held(NULL) && number <= order->recorded[stream]);
     tide_status status = TIDE_OK;
     bool done = order->seen[stream] >= number;
-    const bool runs = order->unended[stream] != 0 && number >= order->unended[stream];
+    assert(site < TIDE_SITE_COUNT);
+    const bool runs = order->unended[site] != 0 && number >= order->unended[site];
     if (!done && !runs) {
         const tide_event event = tide_order_event(order, stream, number);
         status = order->device->ops->event_query(order->device, event, site, &done);
         if (status == TIDE_OK && done)
             learn(order->seen, order->knowledge[stream][number % TIDE_ORDER_RING]);
         else if (status == TIDE_OK && order->recorded[stream] - number < TIDE_ORDER_RING)
-            order->unended[stream] = number; /* not if the event stands for a later submission by now */
+            order->unended[site] = number; /* not if the event stands for a later submission by now */
     }
     if (status == TIDE_OK)
         *passed = done;

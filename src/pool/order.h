@@ -89,8 +89,9 @@ typedef struct tide_order {
                   [TIDE_STREAM_COUNT]; /* per stream: the submissions that its next work is behind */
     uint64_t recorded[TIDE_STREAM_COUNT];
     uint64_t seen[TIDE_STREAM_COUNT]; /* the last submission of each stream that the engine has seen end */
-    uint64_t unended
-        [TIDE_STREAM_COUNT]; /* the first that a query since tide_order_ask_anew found running; 0: none */
+    /* by site: the first submission that a query found running since tide_order_ask_anew; 0: none. Each site
+     * asks for itself, so that a test can take any of them away */
+    uint64_t unended[TIDE_SITE_COUNT];
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 
@@ -124,14 +125,14 @@ void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
  * already behind all submissions that the engine has seen end. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
-/* Has submission `number` of `stream` ended? Asks the device unless the engine has seen it end, or has found
- * it or one before it running since the last tide_order_ask_anew. A submission that ends meanwhile wakes the
- * engine for another round. */
+/* Has submission `number` of `stream` ended? Asks the device unless the engine has seen it end, or the site
+ * has found it or one before it running since the last tide_order_ask_anew. A submission that ends meanwhile
+ * wakes the engine for another round. */
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
                              bool *passed);
 
 /* Forget which submissions were running. The engine calls it before each round, and after a mapping, which
- * takes long. Within a round many commands wait for one stream, and one query answers all of them. */
+ * takes long. Within a round many commands wait at one site, and one query answers all of them. */
 static inline void tide_order_ask_anew(tide_order *order)
 {
     memset(order->unended, 0, sizeof order->unended);
