@@ -1,6 +1,5 @@
 #include "tests/support/test_trainer_fixture.h"
 
-#include "kernels/kernels.h"
 #include "src/data/random.h"
 #include "src/train/trainer_internal.h"
 #include "tests/support/small_model.h"
@@ -183,7 +182,7 @@ uint64_t number_in_message(const char *words)
 
 void variant_describe(const variant *v, char what[160])
 {
-    static const char *const memory_names[] = {"all", "least", "half", "quarter"};
+    static const char *const memory_names[] = {"all", "least"};
     snprintf(what, 160, "memory %s, chunks %u KiB, prefetch %d, recompute %d, placement %d, delays %llu",
              memory_names[v->memory], v->chunk_kib, v->prefetch, v->recompute, v->placement,
              (unsigned long long)v->delays);
@@ -200,32 +199,6 @@ uint64_t least_budget(const tide_trainer_options *options, bool device)
     return bytes;
 }
 
-static uint64_t model_bytes(const tide_trainer_options *options)
-{
-    const uint64_t each = options->dtype == TIDE_DTYPE_FP32 ? 16 : 14;
-    return each * tide_model_element_count(&options->model);
-}
-
-/* Returns the budget of a half or a quarter of the model data, or where that is too little the next larger
- * eighth. For GPT-2 the variants fit into a half and a quarter where matmuls run in the params' own dtype.
- * Without AVX-512, and in fp16, matmuls convert their operands in the workspace; for this small model that
- * raises a quarter to three eighths. The Llama families in fp32 have wider activations and may also need
- * more; with converted operands up to six eighths. */
-static uint64_t share_budget(const tide_trainer_options *options, budget memory, uint64_t least)
-{
-    const uint64_t eighth = model_bytes(options) / 8, wanted = memory == HALF ? 4 : 2;
-    uint64_t eighths = wanted;
-    while (eighths * eighth < least)
-        eighths++;
-    const tide_dtype dtype = options->dtype;
-    const bool is_gpt2 = options->model.family == tide_model_family_find("gpt2");
-    if (tide_kernels_cpu_info()->bf16_matmuls &&
-        (dtype == TIDE_DTYPE_BF16 || (dtype == TIDE_DTYPE_FP32 && is_gpt2)))
-        assert_int_equal(eighths, wanted);
-    assert_true(eighths <= (is_gpt2 ? 4 : 6));
-    return eighths * eighth;
-}
-
 void variant_apply(const variant *v, tide_trainer_options *options)
 {
     options->recompute = v->recompute;
@@ -236,7 +209,6 @@ void variant_apply(const variant *v, tide_trainer_options *options)
     options->pool.checks.delay_max_us = v->delays != 0 ? 50 : 0;
     if (v->memory == ALL)
         return;
-    const uint64_t least = least_budget(options, true);
-    options->pool.device_memory_bytes = v->memory == LEAST ? least : share_budget(options, v->memory, least);
-    options->pool.host_memory_bytes = v->memory == LEAST ? least_budget(options, false) : 0;
+    options->pool.device_memory_bytes = least_budget(options, true);
+    options->pool.host_memory_bytes = least_budget(options, false);
 }

@@ -23,7 +23,7 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype);
 
 /* --- settings that must not change results --- */
 
-typedef enum budget { ALL = 0, LEAST, HALF, QUARTER } budget;
+typedef enum budget { ALL = 0, LEAST } budget;
 
 typedef struct variant {
     budget memory;
@@ -37,8 +37,7 @@ typedef struct variant {
 /* Returns the least budget of the device or the host, which the refusal of a budget of one byte names. */
 uint64_t least_budget(const tide_trainer_options *options, bool device);
 void variant_describe(const variant *v, char what[160]);
-/* Sets the variant's options. LEAST sets both budgets to their least; the others set the device's to a
- * share of the model data. */
+/* Sets the variant's options. LEAST sets both budgets to their least. */
 void variant_apply(const variant *v, tide_trainer_options *options);
 
 /* --- results that must be the same to the last bit --- */

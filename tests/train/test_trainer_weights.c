@@ -212,33 +212,6 @@ static void frozen_tensors_are_the_files_rounded_once(void **state)
     }
 }
 
-static void no_memory_changes_a_bit_of_what_follows(void **state)
-{
-    (void)state;
-    tide_trainer_options options = options_of("llama", TIDE_DTYPE_BF16, NULL);
-    options.weights = folder_make(&options.model, TIDE_WEIGHTS_F32, 0, NOTHING_WRONG);
-    track truth = {0};
-    tide_trainer *trainer = open_run(&options);
-    track_steps(trainer, STEPS, &truth);
-    track_values(trainer, &truth);
-    tide_trainer_destroy(trainer);
-    for (size_t i = 0; i < VARIANTS; i += test_thin(2)) {
-        char what[160];
-        track other = {0};
-        tide_trainer_options of_variant = options;
-        variant_apply(&variants[i], &of_variant);
-        variant_describe(&variants[i], what);
-        trainer = open_run(&of_variant);
-        track_steps(trainer, STEPS, &other);
-        track_values(trainer, &other);
-        track_compare(&truth, &other, what);
-        check_budgets(trainer, what);
-        track_free(&other);
-        tide_trainer_destroy(trainer);
-    }
-    track_free(&truth);
-}
-
 /* ---- refusals ---- */
 
 /* The budget of one byte would be refused if the trainer tried to build a pool: the other fault must come
@@ -562,7 +535,6 @@ int main(void)
         cmocka_unit_test(weights_pass_through_little_memory),
         cmocka_unit_test(values_are_those_of_the_files_and_moments_are_zero),
         cmocka_unit_test(frozen_tensors_are_the_files_rounded_once),
-        cmocka_unit_test(no_memory_changes_a_bit_of_what_follows),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_built),
         cmocka_unit_test(a_file_that_is_torn_meanwhile_fails_cleanly),
         cmocka_unit_test(every_lack_of_memory_is_told),

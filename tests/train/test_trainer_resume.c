@@ -1,0 +1,146 @@
+/* Checkpoints of the trainer: a save copies the optimizer's state out once, a resume names changed
+ * hyperparameters and refuses another model, seed or batch. test_trainer_matrix.c checks that a resumed run
+ * goes on to the same bits. */
+#include "tests/support/test_trainer_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static tide_pool_counters counters_of(tide_trainer *trainer)
+{
+    tide_pool_counters counters;
+    ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
+    return counters;
+}
+
+static void save_folder(char path[96])
+{
+    static int number;
+    snprintf(path, 96, "%s/save-%d", folder, number++);
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+static void save_after_one_step(const tide_trainer_options *options, const char *path)
+{
+    tide_trainer *trainer;
+    ok(tide_trainer_create(options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    tide_trainer_destroy(trainer);
+}
+
+/* Here most of the optimizer's state is on the device, and the host has no slots that could hold a copy of
+ * it. */
+static void a_save_sweeps_the_optimizers_state_once(void **state)
+{
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.recompute = TIDE_RECOMPUTE_NONE;
+    options.pool.chunk_bytes = 1024 * 1024;
+    options.pool.placement = TIDE_PLACEMENT_DEVICE;
+    char path[96];
+    save_folder(path);
+    options.model.layers = 12;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    options.pool.device_memory_bytes = tide_trainer_plan_get(trainer)->pool.full_device_bytes;
+    tide_trainer_destroy(trainer);
+    options.pool.host_memory_bytes = 0;
+    ok(tide_trainer_create(&options, &trainer));
+    options.pool.host_memory_bytes = tide_trainer_plan_get(trainer)->pool.least_host_bytes;
+    tide_trainer_destroy(trainer);
+    ok(tide_trainer_create(&options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    ok(tide_pool_drain(tide_trainer_pool(trainer)));
+    const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
+    const uint64_t before = counters_of(trainer).d2h_bytes;
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    const uint64_t moved = counters_of(trainer).d2h_bytes - before;
+    assert_true(plan->chunks[TIDE_SPACE_STATE] >= 12 && plan->host_slots <= 4);
+    assert_in_range(moved, plan->space_bytes[TIDE_SPACE_STATE] / 2,
+                    plan->space_bytes[TIDE_SPACE_STATE] + 2 * plan->chunk_bytes);
+    tide_trainer_destroy(trainer);
+}
+
+static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    save_after_one_step(&options, path);
+    options.resume_dir = path;
+    options.lr = 1e-4;
+    options.clip = 2;
+    options.steps = 50;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
+    assert_int_equal(resumed->changes.count, 4); /* lr, lr_min, clip and steps */
+    tide_trainer_report report;
+    ok(tide_trainer_step(trainer, &report));
+    assert_true(report.lr == 1e-4); /* the second of two warm-up steps */
+    assert_int_equal(report.step, 2);
+    tide_trainer_destroy(trainer);
+}
+
+static void check_mismatch(const tide_trainer_options *options, const char *words)
+{
+    tide_trainer *trainer = NULL;
+    assert_int_equal(tide_trainer_create(options, &trainer), TIDE_ERROR_MISMATCH);
+    if (!strstr(tide_message(), words))
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
+}
+
+static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    save_after_one_step(&options, path);
+    options.resume_dir = path;
+    const tide_trainer_options right = options;
+    options.seed = 9;
+    check_mismatch(&options, "seed");
+    options = right;
+    options.batch_tokens = 512;
+    check_mismatch(&options, "batch");
+    options = right;
+    options.micro_batch_sequences = 4;
+    check_mismatch(&options, "micro");
+    options = right;
+    options.model.layers = 5;
+    check_mismatch(&options, "layers");
+}
+
+static void a_folder_without_a_checkpoint_starts_anew(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.resume_dir = path;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    assert_false(tide_trainer_resumed_get(trainer)->resumed);
+    assert_int_equal(tide_trainer_state(trainer)->step, 0);
+    tide_trainer_destroy(trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_save_sweeps_the_optimizers_state_once),
+        cmocka_unit_test(hyperparameters_may_change_at_a_resume_and_are_named),
+        cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
+        cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
+    };
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
+}
