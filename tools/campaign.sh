@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests that take too long for every change: bit-identity in all settings (bf16 and fp32), 50 kills,
+# Runs the tests that take too long for every change: the same bits in all settings (trainer_matrix), 50 kills,
 # predictions against real steps and memory, long fuzzing, adversarial delays, faults of CUDA, long random
 # tests of manager and pool, the GPU's kernels compiled for every architecture, the tests that tools/test.sh
 # leaves out or shortens under sanitizers, and the suite under each condition of tools/dev/conditions.sh.
@@ -25,7 +25,7 @@ quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
-known="identity crashes files delays programs plan_check program_plan performance_model manager_random architectures gpu_check on_cuda
+known="matrix matrix_product crashes files programs plan_check program_plan performance_model manager_random architectures gpu_check on_cuda
     cuda_faults pool_random pool_mixed fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
@@ -38,7 +38,7 @@ fi
 if [ -z "$quick" ]; then
     whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool pool_faults pool_fp16 pool_random
-        trainer_bits trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
+        trainer_matrix trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents kernels_large adam"
     conditions="" conditions_build=$build-conditions conditions_targets=all
@@ -71,7 +71,7 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
 build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
-    tests/test_pool_random
+    tests/test_pool_random tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
 # If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
 module="" fake=""
 if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
@@ -96,7 +96,9 @@ run() { # NAME COMMAND...: run a part, write its TAP output into a log and count
 
 : >"$build/rows"
 total_failed=0
-for section in identity crashes files delays; do
+run matrix env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_trainer_matrix"
+[ -n "$quick" ] || run matrix_product env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_trainer_matrix" product
+for section in crashes files; do
     run $section tests/program/test_program.py "$program" $section $whole
 done
 if [ -n "$old_program" ]; then
@@ -121,7 +123,8 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mix
 # inputs. The GPU's kernels on the CPU run here under a sanitizer because tools/test.sh leaves them out.
 [ -n "$fake" ] || on_cpu=""
 ! wants '(sanitized|fuzz)_[a-z0-9_]+' || build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false \
-    -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
+    -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces \
+    tests/support/fake_gpu/libtidepool_cuda.so $(printf 'tests/test_%s ' $sanitized) \
     $([ -z "$on_cpu" ] || printf 'tests/gpu/test_%s_cuda_on_cpu ' $on_cpu)
 LSAN_OPTIONS="suppressions=$PWD/tools/dev/lsan.supp print_suppressions=0"
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
@@ -132,7 +135,7 @@ for name in $sanitized; do
 done
 # Families for which tools/test.sh does not run these tests under a sanitizer.
 [ -n "$quick" ] || for family in llama qwen3; do
-    for name in trainer_bits trainer_faults trainer_frozen; do
+    for name in trainer_faults trainer_frozen; do
         run "sanitized_${name}_$family" env TIDEPOOL_TEST_FAMILY=$family CMOCKA_MESSAGE_OUTPUT=TAP \
             "$build-sanitize/tests/test_$name"
     done

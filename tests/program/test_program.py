@@ -3,14 +3,13 @@
 budgets.
 
 usage: test_program.py PROGRAM SECTION [--full]       prints TAP
-SECTION: preset, input, signals, crashes, files, identity, delays
---full: the campaign's sizes (50 kills, the whole product of settings, more seeds)
+SECTION: preset, input, signals, crashes, files, bits
+--full: the campaign's sizes (50 kills)
 
 Runs that compute use --checks on (hazard checker, guards) unless the test measures their memory or time.
 """
 import argparse
 import ctypes
-import itertools
 import json
 import os
 import random
@@ -719,56 +718,15 @@ def section_preset(bench):
 
 # ---- the same bits ----
 
-SETTINGS = {
-    "budget": ("unlimited", "least", "half", "quarter"),
-    "chunk": ("1MiB", "4MiB", "16MiB", "64MiB"),
-    "prefetch": ("on", "off"),
-    "recompute": ("none", "all"),
-    "placement": ("auto", "host", "device"),
-}
-DTYPES = ("bf16", "fp16", "fp32")
-
-
-def can_fit(choice):
-    """Whether a budget of half or a quarter of this small model's data can hold the slots of such large
-    chunks. The campaign runs the others too, and skips those that the program refuses."""
-    return choice["chunk"] in {"half": ("1MiB", "4MiB"), "quarter": ("1MiB",)}.get(choice["budget"], SETTINGS["chunk"])
-
-
-def pairwise(settings):
-    """Chooses few combinations that cover every pair of values: greedily, the one that covers most of the
-    remaining pairs."""
-    product = [dict(zip(settings, values)) for values in itertools.product(*settings.values())]
-    product = [choice for choice in product if can_fit(choice)]
-    rest = {pair for choice in product for pair in itertools.combinations(choice.items(), 2)}
-    while rest:
-        best = max(product, key=lambda one: len(rest & set(itertools.combinations(one.items(), 2))))
-        rest -= set(itertools.combinations(best.items(), 2))
-        yield best
-
-
-def identity_options(bench, choice, dtype, steps):
-    return nano(bench, "--steps", steps, "--dtype", dtype, "--chunk-size", choice["chunk"], "--prefetch", choice["prefetch"],
-                "--recompute", choice["recompute"], "--optimizer-placement", choice["placement"], "--checks", "on")
-
-
-def budget_options(bench, choice, options, model_bytes):
-    """Returns the options for the choice's budget; None if that budget is below the least one."""
-    if choice["budget"] == "unlimited":
-        return ["--device-memory", full_bytes(bench, options)]
-    refusal = bench.run(*options, "--device-memory", 1)
-    least = least_named(refusal.err)
-    if least is None:
-        return ["--device-memory", "1"]  # this run fails, and its message says why
-    wanted = {"least": least, "half": model_bytes // 2, "quarter": model_bytes // 4}[choice["budget"]]
-    return None if wanted < least else ["--device-memory", wanted]
+# The options of two runs that must give the same bits. tests/train/test_trainer_matrix.c checks all combinations.
+ROOMY = ("--chunk-size", "1MiB", "--prefetch", "on", "--recompute", "none", "--optimizer-placement", "auto")
+TIGHT = ("--chunk-size", "4MiB", "--prefetch", "off", "--recompute", "all", "--optimizer-placement", "device", "--delays", 1)
 
 
 def full_bytes(bench, options):
     """Returns a device budget that holds everything: the plan's number and a tenth more, since the plan
     rounds what it prints."""
-    plan = options[:options.index("--checks")]
-    run = bench.run(*plan, "--device", "null", *bench.machine)
+    run = bench.run(*options, "--device", "null", *bench.machine)
     found = re.search(r"everything resident with ([0-9.]+ \w+)", run.out)
     return int(1.1 * size_bytes(found.group(1))) if found else 1
 
@@ -778,72 +736,27 @@ def size_bytes(text):
     return float(number) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
 
-def identity_run(bench, number, choice, dtype, steps, model_bytes):
-    """Returns trajectory and weights of a run and the run itself. In place of the first: None if it failed,
-    False if its budget is below the least."""
-    metrics, saved = bench.folder / f"m{number}", bench.folder / f"c{number}"
-    options = identity_options(bench, choice, dtype, steps)
-    budget = budget_options(bench, choice, options, model_bytes)
-    if budget is None:
-        return False, ""
-    run = bench.run(*options, *budget, "--metrics", metrics, "--checkpoint", saved)
-    if run.status != 0:
-        return None, run
-    if choice["budget"] == "unlimited" and choice["placement"] != "host" and metrics_read(metrics)[-1]["evictions"] != 0:
-        return None, f"a budget that holds everything, and yet chunks were evicted\n{run}"
-    result = trajectory(metrics), weights(saved, steps)
-    shutil.rmtree(saved)
-    return result, run
-
-
-def section_identity(bench):
-    steps = 3
-    for dtype in DTYPES if bench.full else DTYPES[:1]:
-        model_bytes = nano_model_bytes(bench, dtype)
-        reference, run = identity_run(bench, "reference", {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on",
-                                                           "recompute": "none", "placement": "auto"}, dtype, steps,
-                                      model_bytes)
-        if not bench.tap.ok(reference is not None, f"{dtype}: the run with everything resident", run):
+def section_bits(bench):
+    """A run for which everything is resident evicts nothing. A run in the least memory, with random delays and all
+    other options different, gives its bits, and the hazard checker finds nothing."""
+    steps, results = 3, {}
+    base = nano(bench, "--steps", steps)
+    refusal = bench.run(*base, *TIGHT, "--device-memory", 1)
+    for name, options, budget in (("everything resident", ROOMY, full_bytes(bench, [*base, *ROOMY])),
+                                  ("the least memory", TIGHT, least_named(refusal.err) or 1)):
+        metrics, saved = bench.folder / f"{name}.jsonl", bench.folder / name
+        run = bench.run(*base, *options, "--checks", "on", "--device-memory", budget, "--metrics", metrics, "--checkpoint", saved)
+        if not bench.tap.ok(run.status == 0, f"the run with {name}", run):
             return
-        quarter_seen = False
-        product = [dict(zip(SETTINGS, values)) for values in itertools.product(*SETTINGS.values())]
-        for number, choice in enumerate(product if bench.full else pairwise(SETTINGS)):
-            name = f"{dtype}: " + ", ".join(f"{key} {value}" for key, value in choice.items())
-            result, run = identity_run(bench, number, choice, dtype, steps, model_bytes)
-            if result is False:
-                bench.tap.skip(name, "the budget is below the least that works")
-                continue
-            quarter_seen |= choice["budget"] == "quarter" and choice["chunk"] == "1MiB"
-            bench.tap.ok(result == reference, name, run if result is None else "bits differ:\n" + str(run))
-        bench.tap.ok(quarter_seen, f"{dtype}: a quarter of the model data was reached at 1 MiB")
-
-
-def section_delays(bench):
-    """Runs with random delays in the streams: the hazard checker finds nothing, and the results keep their
-    bits."""
-    steps = 2
-    base = {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on", "recompute": "all", "placement": "auto"}
-    reference, run = identity_run(bench, "reference", base, "bf16", steps, 0)
-    if not bench.tap.ok(reference is not None, "the run with everything resident", run):
-        return
-    for seed in range(1, 21 if bench.full else 3):
-        metrics, saved = bench.folder / f"m{seed}", bench.folder / f"c{seed}"
-        options = identity_options(bench, {**base, "budget": "quarter"}, "bf16", steps)
-        run = bench.run(*options, "--device-memory", "16MiB", "--delays", seed, "--metrics", metrics, "--checkpoint", saved)
-        good = run.status == 0 and (trajectory(metrics), weights(saved, steps)) == reference
-        bench.tap.ok(good, f"random delays, seed {seed}: the same bits, no hazard", run)
-
-
-def nano_model_bytes(bench, dtype):
-    run = bench.run("--model", bench.model, "--device", "null", "--steps", 1, "--dtype", dtype, *bench.machine)
-    found = re.search(r"model data +([0-9,]+) B", run.out)
-    return int(found.group(1).replace(",", "")) if found else 0
+        results[name] = trajectory(metrics), weights(saved, steps), metrics_read(metrics)[-1]["evictions"]
+    roomy, tight = results.values()
+    bench.tap.ok(roomy[2] == 0 < tight[2], "chunks are evicted in little memory alone", (roomy[2], tight[2]))
+    bench.tap.ok(tight[:2] == roomy[:2], "the same losses, norms and files")
 
 
 def main():
     sections = {"input": section_input, "signals": section_signals, "crashes": section_crashes, "files": section_files,
-                "identity": section_identity, "delays": section_delays,
-                "preset": section_preset}
+                "bits": section_bits, "preset": section_preset}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("section", choices=sections)

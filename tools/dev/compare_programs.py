@@ -13,10 +13,10 @@ The second half of a run must also be equal if the other program trained the fir
 NEW's checkpoint (unless OLD refuses the manifest of a later version), and NEW from OLD's. Each difference
 is printed with its setting, its file, and the first field or the first byte and its tensor.
 
-A setting is a cell of the campaign's product of settings (tests/program/test_program.py) times dtype and
-clipping. By default a few cells are tested that include every pair of values (minutes); with --full all cells
-(hours); with --first the first N of them. Further options (REST) are assigned to the cells at random by
---seed; all their combinations are used before one is used again. The programs train with that seed, too.
+A setting is a cell of the product of SETTINGS, dtype and clipping. By default a few cells are tested that
+include every pair of values (minutes); with --full all cells (hours); with --first the first N of them.
+Further options (REST) are assigned to the cells at random by --seed; all their combinations are used before
+one is used again. The programs train with that seed, too.
 
 The bytes that move, and when, may differ. They are compared on the null device, where they depend on the
 manager alone; a difference is printed but does not change the exit status. If the least budgets of the
@@ -40,7 +40,15 @@ import test_program as campaign  # noqa: E402
 
 STEPS = 6
 HALF = 3
-CELLS = {**campaign.SETTINGS, "dtype": campaign.DTYPES, "clip": (1, 0)}
+SETTINGS = {
+    "budget": ("unlimited", "least", "half", "quarter"),
+    "chunk": ("1MiB", "4MiB", "16MiB", "64MiB"),
+    "prefetch": ("on", "off"),
+    "recompute": ("none", "all"),
+    "placement": ("auto", "host", "device"),
+}
+DTYPES = ("bf16", "fp16", "fp32")
+CELLS = {**SETTINGS, "dtype": DTYPES, "clip": (1, 0)}
 REST = {"micro-batch": (2, 1, 4), "threads": (1, 2), "save-every": (HALF, 1), "host": ("default", "least"),
         "checks": ("on", "off")}
 # Fields of the metrics that may differ.
@@ -51,10 +59,54 @@ VERSION = re.compile(rb'(?<="version": )\d+|(?<="crc32c":")\w+')  # a manifest's
 TOLD = 12  # most differences of one comparison that are printed
 
 
+def can_fit(choice):
+    """Whether a budget of half or a quarter of this small model's data can hold the slots of such large
+    chunks."""
+    fitting = {"half": ("1MiB", "4MiB"), "quarter": ("1MiB",)}
+    return choice["chunk"] in fitting.get(choice["budget"], SETTINGS["chunk"])
+
+
+def pairwise(settings):
+    """Chooses few combinations that cover every pair of values: greedily, the one that covers most of the
+    remaining pairs."""
+    product = [dict(zip(settings, values)) for values in itertools.product(*settings.values())]
+    product = [choice for choice in product if can_fit(choice)]
+    rest = {pair for choice in product for pair in itertools.combinations(choice.items(), 2)}
+    while rest:
+        best = max(product, key=lambda one: len(rest & set(itertools.combinations(one.items(), 2))))
+        rest -= set(itertools.combinations(best.items(), 2))
+        yield best
+
+
+def setting_options(bench, choice, dtype, steps):
+    return campaign.nano(bench, "--steps", steps, "--dtype", dtype, "--chunk-size", choice["chunk"],
+                         "--prefetch", choice["prefetch"], "--recompute", choice["recompute"],
+                         "--optimizer-placement", choice["placement"], "--checks", "on")
+
+
+def budget_options(bench, choice, options, model_bytes):
+    """Returns the options for the choice's budget; None if that budget is below the least one."""
+    if choice["budget"] == "unlimited":
+        return ["--device-memory", campaign.full_bytes(bench, options[:options.index("--checks")])]
+    refusal = bench.run(*options, "--device-memory", 1)
+    least = campaign.least_named(refusal.err)
+    if least is None:
+        return ["--device-memory", "1"]  # this run fails, and its message says why
+    wanted = {"least": least, "half": model_bytes // 2, "quarter": model_bytes // 4}[choice["budget"]]
+    return None if wanted < least else ["--device-memory", wanted]
+
+
+def nano_model_bytes(bench, dtype):
+    run = bench.run("--model", bench.model, "--device", "null", "--steps", 1, "--dtype", dtype,
+                    *bench.machine)
+    found = re.search(r"model data +([0-9,]+) B", run.out)
+    return int(found.group(1).replace(",", "")) if found else 0
+
+
 def settings(full, first, seed):
     """Yields each setting as a dict. The cells come in the product's order; the other options are random."""
     product = (dict(zip(CELLS, values)) for values in itertools.product(*CELLS.values()))
-    cells = filter(campaign.can_fit, product) if full else campaign.pairwise(CELLS)
+    cells = filter(can_fit, product) if full else pairwise(CELLS)
     rest = [dict(zip(REST, values)) for values in itertools.product(*REST.values())]
     generator = random.Random(seed)
     for number, cell in enumerate(itertools.islice(cells, first)):
@@ -73,7 +125,7 @@ RATES = ("--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machin
 def told(bench, setting, seed):
     """A setting's options, without budgets and files. --checks comes last: the options before it suffice to
     find the budgets."""
-    options = campaign.identity_options(bench, setting, setting["dtype"], STEPS)
+    options = setting_options(bench, setting, setting["dtype"], STEPS)
     given = {**dict(zip(options[::2], options[1::2])), "--vocab-size": 257, "--eval-every": HALF, "--sample": 12,
              "--seed": seed, "--clip": setting["clip"], "--micro-batch": setting["micro-batch"],
              "--threads": setting["threads"]}
@@ -88,7 +140,7 @@ def larger(found):
 def budgets(sides, setting, options, remarks):
     """The budgets as options: the larger ones, if the two programs need different ones. None if the setting's
     budget is below the least that works."""
-    found = [campaign.budget_options(side, setting, options, campaign.nano_model_bytes(side, setting["dtype"]))
+    found = [budget_options(side, setting, options, nano_model_bytes(side, setting["dtype"]))
              for side in sides]
     if None in found:
         return None
