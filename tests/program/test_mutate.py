@@ -15,7 +15,6 @@ from pathlib import Path
 SCRIPT = Path(sys.argv[1]).resolve()
 # Where a line ends with a comment, the line has one possible mutant, with this fate.
 PRODUCT = """#include <assert.h>
-static int limit = 3 + 4;
 int sum(int first, int second);
 int clamp(int number);
 int drain(int number);
@@ -33,6 +32,7 @@ int sum(int first, int second)
 }
 int clamp(int number)
 {
+    static int limit = 3 + 4;
     if (number > limit) { number = limit; }
     return number;
 }
