@@ -13,8 +13,19 @@ from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-OPERATORS = {b"<": b"<=", b"<=": b"<", b">": b">=", b">=": b">", b"==": b"!=", b"!=": b"==", b"+": b"-",
-             b"-": b"+", b"&&": b"||", b"||": b"&&"}
+# An operator, its replacement, and the form of the mutant with the operands @1 and @2. A form calls
+# tide_mutant_is only where the replacement makes a difference, so that only tests to which it matters count
+# as reaching the mutant. Forms in PURE evaluate the operands twice; PLAIN stands in for them if that would
+# change anything.
+PLAIN = b"(tide_mutant_is({K}) ? (@1 %s @2) : (@0))"
+PURE = {b"<": (b"<=", b"((@0) || (@1 == @2 && tide_mutant_is({K})))"),
+        b"<=": (b"<", b"((@0) && !(@1 == @2 && tide_mutant_is({K})))"),
+        b">": (b">=", b"((@0) || (@1 == @2 && tide_mutant_is({K})))"),
+        b">=": (b">", b"((@0) && !(@1 == @2 && tide_mutant_is({K})))")}
+ONCE = {b"==": (b"!=", PLAIN % b"!="), b"!=": (b"==", PLAIN % b"=="),
+        b"+": (b"-", PLAIN % b"-"), b"-": (b"+", PLAIN % b"+"),
+        b"&&": (b"||", b"((@1) ? (@2) || tide_mutant_is({K}) : tide_mutant_is({K}) && (@2))"),
+        b"||": (b"&&", b"((@1) ? !tide_mutant_is({K}) || (@2) : (@2) && !tide_mutant_is({K}))")}
 
 
 def libclang():
@@ -78,6 +89,7 @@ class Source:
         end += more
         texts = [self.text[start:end], *(re.sub(rb"\s+", b" ", part) for part in parts)]
         new = re.sub(rb"@(\d)", lambda found: texts[int(found.group(1))], new)
+        new += b"\n" * (texts[0].count(b"\n") - new.count(b"\n"))  # the lines behind it keep their numbers
         line = self.text.count(b"\n", 0, start) + 1
         self.found.append({"file": self.path, "line": line, "last": line + texts[0].count(b"\n"),
                            "start": start, "end": end, "what": what, "new": new.decode(),
@@ -92,34 +104,50 @@ class Source:
                  (node.kind == kinds.BINARY_OPERATOR and re.search(rb"[^=!<>]=[^=]", text)) or
                  (node.kind == kinds.UNARY_OPERATOR and re.search(rb"\+\+|--", text)))
         after = re.match(rb"\s*;", self.text[node.extent.end.offset:][:40])
-        if right and after and node.spelling != "free":  # only a search for leaks notices a missing free
-            self.add("left out", node, b"{ if (!tide_mutant_is({K})) { @0 } }", more=after.end())
+        if not right or not after or node.spelling == "free":  # only a search for leaks notices that
+            return
+        form, parts = b"{ if (!tide_mutant_is({K})) { @0 } }", []
+        if node.kind == kinds.BINARY_OPERATOR and self.is_pure(node):
+            parts = [self.bytes_of(child) for child in node.get_children()]
+            kind = node.type.get_canonical().kind
+            if b"->" in parts[0] and kind not in (self.types.RECORD, self.types.VECTOR):
+                form = b"{ if (@1 == (@2) || !tide_mutant_is({K})) { @0 } }"
+        self.add("left out", node, form, *parts, more=after.end())
+
+    def is_pure(self, node):
+        """Whether the operands of a node may be evaluated twice."""
+        kinds = self.kinds
+        inner = [one for child in node.get_children() for one in child.walk_preorder()]
+        return not any(one.kind in (kinds.CALL_EXPR, kinds.COMPOUND_ASSIGNMENT_OPERATOR, kinds.StmtExpr) or
+                       (one.kind in (kinds.UNARY_OPERATOR, kinds.BINARY_OPERATOR) and
+                        re.search(rb"\+\+|--|[^=!<>]=[^=]", self.bytes_of(one))) for one in inner)
 
     def condition(self, node, loop):
-        self.add("made false", node, b"(tide_mutant_is({K}) ? 0 : !!(@0))")
+        self.add("made false", node, b"((@0) && !tide_mutant_is({K}))")
         if not loop:
-            self.add("negated", node, b"(tide_mutant_is({K}) ? !(@1) : !!(@0))", self.bytes_of(node))
+            self.add("negated", node, b"(!(@0) == tide_mutant_is({K}))")
 
     def returned(self, node):
         kind, text = self.result.get_canonical().kind, self.bytes_of(node)
         what = new = None
         if self.result.spelling == "tide_status" and text != b"TIDE_OK":
-            what, new = "returns TIDE_OK", b"((void)(@1), TIDE_OK)"
+            what, new = "returns TIDE_OK", b"made_ != TIDE_OK && tide_mutant_is({K}) ? TIDE_OK : made_"
         elif kind == self.types.BOOL:
-            what, new = "returns the opposite", b"!(@1)"
+            what, new = "returns the opposite", b"tide_mutant_is({K}) ? !made_ : made_"
         elif kind == self.types.POINTER and text != b"NULL":
-            what, new = "returns NULL", b"((void)(@1), (void *)0)"
+            what, new = "returns NULL", b"made_ && tide_mutant_is({K}) ? (void *)0 : made_"
         elif self.types.CHAR_U.value <= kind.value <= self.types.LONGDOUBLE.value:
-            what, new = "returns one more", b"(@1) + 1"
+            what, new = "returns one more", b"tide_mutant_is({K}) ? made_ + 1 : made_"
         if new:
-            self.add(what, node, b"(tide_mutant_is({K}) ? " + new + b" : (@0))", text)
+            self.add(what, node, b"({ __auto_type made_ = (@0); " + new + b"; })")
 
     def binary(self, node, left, right):
         operator = self.text[left.extent.end.offset:right.extent.start.offset].strip()
-        if operator in OPERATORS:
-            other = OPERATORS[operator]
-            self.add(f"{operator.decode()} becomes {other.decode()}", node,
-                     b"(tide_mutant_is({K}) ? (@1 " + other + b" @2) : (@0))", self.bytes_of(left),
+        other, form = PURE.get(operator) or ONCE.get(operator) or (b"", b"")
+        if operator in PURE and not self.is_pure(node):
+            form = PLAIN % other
+        if form:
+            self.add(f"{operator.decode()} becomes {other.decode()}", node, form, self.bytes_of(left),
                      self.bytes_of(right))
 
     def literal(self, node):
