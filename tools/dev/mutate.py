@@ -62,6 +62,16 @@ def run(command, folder=None, **more):
                           errors="replace", check=False, **more)
 
 
+def in_parallel(jobs, job, items):
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for future in [pool.submit(job, item) for item in items]:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 class Draw:
     """Draws mutants folder by folder. `taken` are the drawn ones, by number."""
 
@@ -207,8 +217,8 @@ class Tests:
 
 
 def limits_set():
-    """Lets the system end a mutant that takes all memory, and none write for ever. A limit for memory would be
-    one for threads, of which a test starts thousands."""
+    """Lets the system end a mutant that takes all memory, and lets none write for ever. A limit for memory
+    would also limit threads, of which one test starts thousands."""
     Path("/proc/self/oom_score_adj").write_text("700")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
@@ -229,8 +239,7 @@ def record(tests, scratch, size, jobs):
         else:
             known[name] = {"seconds": round(seconds, 2), "cases": cases, "reached": reached}
 
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, tests.all))
+    in_parallel(jobs, one, tests.all)
     return known, left_out
 
 
@@ -333,7 +342,8 @@ def report(state):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=True)
+    parser = argparse.ArgumentParser()
+    parser.format_help = lambda: __doc__
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--tree", type=Path, default=SCRIPT.parents[2])
     parser.add_argument("--paths", nargs="+", default=PATHS)
@@ -403,12 +413,7 @@ def main():
 
     left = [number for number in state["mutants"] if number not in state["results"]]
     random.Random(options.seed).shuffle(left)  # what a run has tried when it ends is a fair sample
-    with ThreadPoolExecutor(options.jobs) as pool:
-        try:
-            list(pool.map(one, left))
-        except BaseException:
-            end = 0  # the other threads begin no mutant
-            raise
+    in_parallel(options.jobs, one, left)
     return report(state) < options.threshold
 
 
