@@ -121,7 +121,7 @@ def main():
         if "no libclang" in text:
             print("1..0 # SKIP no libclang for Python (Debian: python3-clang-14)")
             return
-        print("1..7")
+        print("1..8")
         state = json.loads((work / "state.json").read_text()) if status == 0 else {}
         ok(status == 0, "all stages run to their end", text)
         if status:
@@ -157,6 +157,17 @@ def main():
         ok(status == 1 and again[removed]["verdict"] == kept[removed]["verdict"] and
            [again[number] for number in others] == [kept[number] for number in others],
            "a run goes on where it ended, and fails below its threshold", (status, text))
+        old = Path(folder) / "old"
+        old.mkdir()
+        (old / "state.json").write_text((work / "state.json").read_text())
+        none = mutate("--lost-since", old)
+        number = next(one for one, mutant in state["mutants"].items() if mutant["text"] == "made = first;")
+        state["results"][number] = {"verdict": "survived", "killers": {}}
+        (work / "state.json").write_text(json.dumps(state))
+        some = mutate("--lost-since", old)
+        told = "survived: src/sum.c:11: left out: made = first; "
+        ok(none[0] == 0 and some[0] == 1 and some[1].startswith(told),
+           "a mutant that was killed before and survives now is lost", (none, some))
 
 
 main()

@@ -2,8 +2,11 @@
 """Measures the tests: changes the product's C code in many places, one at a time, and counts the changes that
 the tests notice. Lists also the tests and cases that no such change (mutant) needs.
 
-usage: mutate.py --work FOLDER [OPTION ...]     runs all stages, or goes on where an earlier run ended
-       mutate.py --work FOLDER --report         prints the report of the results so far
+usage: mutate.py --work FOLDER [OPTION ...]   runs all stages, or goes on where an earlier run ended
+       mutate.py --work FOLDER --report       prints the report of the results so far
+       mutate.py --work FOLDER --lost-since OLD
+                                              prints the mutants that were killed in the work folder OLD and
+                                              not in this one; exit status 1 if there are any
 
     --count N            mutants (300)
     --seed N             of the draw (1); for the same product the same seed draws the same mutants
@@ -341,6 +344,21 @@ def report(state):
     return 100 * all_of["killed"] / max(sum(all_of.values()) - all_of["undecided"], 1)
 
 
+def lost(old, new):
+    """Prints the mutants that the old tests killed and the new ones do not. Returns their number."""
+    def verdicts(state):
+        return {place_of(mutant) + f" ({mutant['start']})": state["results"][number]["verdict"]
+                for number, mutant in state["mutants"].items() if number in state["results"]}
+
+    before, now = verdicts(old), verdicts(new)
+    both = sorted(before.keys() & now.keys())
+    found = [place for place in both if before[place] == "killed" and now[place] != "killed"]
+    for place in found:
+        print(f"{now[place]}: {place}")
+    print(f"{len(both)} mutants tried in both, {len(found)} of them killed before and not now")
+    return len(found) if both else 1
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.format_help = lambda: __doc__
@@ -358,6 +376,7 @@ def main():
     parser.add_argument("--setup", action="append", default=[])
     parser.add_argument("--all-killers", action="store_true")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--lost-since", type=Path)
     options = parser.parse_args()
     work, tree = options.work.resolve(), options.work.resolve() / "tree"
     build, kept = tree / "build", work / "state.json"
@@ -370,6 +389,8 @@ def main():
         kept.with_suffix(".new").write_text(json.dumps(state))
         os.replace(kept.with_suffix(".new"), kept)
 
+    if options.lost_since:
+        return lost(json.loads((options.lost_since / "state.json").read_text()), state) > 0
     if options.report:
         return report(state) < options.threshold
     chosen = {"seed": options.seed, "count": options.count, "paths": options.paths}
