@@ -13,9 +13,9 @@ usage: mutate.py --work FOLDER [OPTION ...]   runs all stages, or goes on where 
     --paths PATH ...     folders or files of the product (base chunk offload src kernels/cpu tools)
     --tree FOLDER        the project (the one that holds this script)
     --jobs N             tests at once (the processors)
-    --budget S           seconds of tests for one mutant (60); a mutant that needs more may stay "undecided"
+    --budget S           seconds of tests for one mutant (60) in the first round
     --grace S            a test hangs if it takes this much more than five times its recorded seconds (10)
-    --minutes M          begins no mutant after M minutes of the last stage (90)
+    --minutes M          begins no test after M minutes of the last stage (90)
     --all-killers        runs all tests that reach a mutant, not only until two have noticed it
     --skip PATTERN       leaves out these tests, too (SKIPPED)
     --setup=OPTION       an option of meson setup, as often as needed (SETUP)
@@ -29,7 +29,8 @@ One build holds all mutants, and the environment chooses one (mutant.h). The sta
   record       every test runs once, without a mutant, to note its time and the mutants that it reaches (for
                many mutants: where they make a difference). Tests that fail or skip themselves are left out
   run          each mutant meets the tests that reach it, the fastest first, until two have failed. A test
-               fails by its exit status, by a failed case or by hanging. If only one fails, it must fail twice
+               fails by exit status, by a failed case or by hanging; if only one fails, it must do so again.
+               A mutant whose tests exceed the budget is "undecided"; the next round has four times the budget
 
 FOLDER/state.json keeps the results. Needs meson, ninja and libclang for Python (Debian: python3-clang-14).
 """
@@ -242,16 +243,16 @@ def record(tests, scratch, size, jobs):
         else:
             known[name] = {"seconds": round(seconds, 2), "cases": cases, "reached": reached}
 
-    in_parallel(jobs, one, tests.all)
+    in_parallel(jobs, one, sorted(tests.all, key=lambda name: -tests.all[name]["timeout"]))
     return known, left_out
 
 
-def mutant_run(tests, known, number, options):
-    """Runs the tests that reach a mutant, the fastest first. Returns its verdict and killers."""
+def mutant_run(tests, known, number, before, budget, end, options):
+    """Runs the tests that reach a mutant, the fastest first, except those that an earlier round tried.
+    Returns its verdict and killers. `budget` is in recorded seconds, as the machine's load changes others."""
     reach = sorted((about["seconds"], name) for name, about in known.items() if number in about["reached"])
-    if not reach:
-        return {"verdict": "unreached", "killers": {}, "complete": True, "seconds": 0}
-    began, killers, complete, flaky = time.monotonic(), {}, True, []
+    killers, tried, flaky, complete = {}, list(before.get("tried", [])), list(before.get("flaky", [])), True
+    spent, began = sum(known[name]["seconds"] for name in tried), time.monotonic()
 
     def once(seconds, name):
         how, _, cases, failed = tests.run(name, 5 * seconds + options.grace, TIDE_MUTANT=str(number))
@@ -259,11 +260,15 @@ def mutant_run(tests, known, number, options):
             failed = [case for case in known[name]["cases"] if case not in cases][:1] or ["the program"]
         return how and {"how": how, "cases": failed}
 
-    for place, (seconds, name) in enumerate(reach):
-        if place and time.monotonic() - began + seconds > options.budget:
+    for seconds, name in reach:
+        if name in tried:
+            continue
+        if (tried and spent + seconds > budget) or time.monotonic() > end:
             complete = False
             break
         killed = once(seconds, name)
+        tried.append(name)
+        spent += seconds
         if killed:
             killers[name] = killed
         if len(killers) == 2 and not options.all_killers:
@@ -273,9 +278,9 @@ def mutant_run(tests, known, number, options):
         if not once(known[name]["seconds"], name):
             flaky.append(name)
             killers = {}
-    verdict = "killed" if killers else "survived" if complete else "undecided"
-    return {"verdict": verdict, "killers": killers, "complete": complete, "flaky": flaky,
-            "seconds": round(time.monotonic() - began, 1)}
+    verdict = "killed" if killers else "undecided" if not complete else "survived" if reach else "unreached"
+    return {"verdict": verdict, "killers": killers, "tried": tried, "flaky": flaky,
+            "seconds": round(before.get("seconds", 0) + time.monotonic() - began, 1)}
 
 
 def place_of(one):
@@ -408,9 +413,9 @@ def main():
         drawn = time.monotonic()
         dropped = build_all(tree, build, draw)
         print(f"built; {len(dropped)} mutants that do not compile gave way to others", flush=True)
+        state["seconds"] = {"draw": drawn - began}
         save("build", drawn, mutants={str(number): one for number, one in draw.taken.items()}, commit=commit,
              dropped=dropped, results={}, **chosen)
-        state["seconds"]["draw"] = drawn - began
     limits_set()
     shutil.rmtree(work / "runs", ignore_errors=True)
     tests = Tests(build, work / "runs", options.skip)
@@ -424,7 +429,8 @@ def main():
 
     def one(number):
         if time.monotonic() < end:
-            result = mutant_run(tests, known, int(number), options)
+            before = state["results"].get(number, {})
+            result = mutant_run(tests, known, int(number), before, budget, end, options)
             with tests.lock:
                 nonlocal began
                 state["results"][number] = result
@@ -432,9 +438,15 @@ def main():
                 began = time.monotonic()
             print(f"{number}: {result['verdict']} {result['seconds']} s", list(result["killers"]), flush=True)
 
-    left = [number for number in state["mutants"] if number not in state["results"]]
-    random.Random(options.seed).shuffle(left)  # what a run has tried when it ends is a fair sample
-    in_parallel(options.jobs, one, left)
+    budget, order = options.budget, list(state["mutants"])
+    random.Random(options.seed).shuffle(order)  # the mutants tried so far are a fair sample at any time
+    while time.monotonic() < end:
+        left = [number for number in order
+                if state["results"].get(number, {"verdict": "undecided"})["verdict"] == "undecided"]
+        if not left:
+            break
+        in_parallel(options.jobs, one, left)
+        budget *= 4
     return report(state) < options.threshold
 
 
