@@ -32,6 +32,9 @@ One build holds all mutants, and the environment chooses one (mutant.h). The sta
                fails by exit status, by a failed case or by hanging; if only one fails, it must do so again.
                A mutant whose tests exceed the budget is "undecided"; the next round has four times the budget
 
+A test that met no mutant, or few, is not shown to be needless: two faster ones were enough each time. The
+report can't judge tests of CUDA kernels (*_cuda_on_cpu) at all, since it is C that has the mutants.
+
 FOLDER/state.json keeps the results. Needs meson, ninja and libclang for Python (Debian: python3-clang-14).
 """
 import argparse
@@ -300,8 +303,9 @@ def cover(kills, cost):
 
 def report(state):
     mutants, results, tests = state["mutants"], state["results"], state["tests"]
-    table, alone, kills, cost = defaultdict(Counter), Counter(), defaultdict(set), {}
+    table, alone, met, kills, cost = defaultdict(Counter), Counter(), Counter(), defaultdict(set), {}
     for number, result in results.items():
+        met.update(result["tried"])
         folder = str(Path(mutants[number]["file"]).parent)
         table[folder][result["verdict"]] += 1
         table["all"][result["verdict"]] += 1
@@ -327,13 +331,13 @@ def report(state):
             if results[number]["verdict"] == verdict:
                 print(f"  {number}: {place_of(mutants[number])}")
     chosen = set(cover(kills, cost))
-    print("\ntests, the slowest first; a case alone is the only known killer of a mutant:")
+    print("\ntests, the slowest first, and mutants; a case alone is the only known killer of a mutant:")
     for name in sorted(tests, key=lambda one: -tests[one]["seconds"]):
         own = [one for one in kills if one[0] == name]
         killed = set().union(*(kills[one] for one in own)) if own else set()
-        print(f"  {name:28} {tests[name]['seconds']:7.1f} s  killed {len(killed)}, alone"
-              f" {sum(alone[one] for one in own)}; cases {len(chosen & set(own))} of {len(own)},"
-              f" all {len(tests[name]['cases'])}")
+        print(f"  {name:38} {tests[name]['seconds']:6.1f} s, met {met[name]}, killed {len(killed)}, alone"
+              f" {sum(alone[one] for one in own)}; cases {len(tests[name]['cases'])}, killing {len(own)},"
+              f" needed {len(chosen & set(own))}")
         for one in own:
             if alone[one]:
                 print(f"      alone {alone[one]}: {one[1]}")
