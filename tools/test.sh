@@ -105,7 +105,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # every configuration) and the long tests: the trainer's matrix, golden and frozen runs, kernels at
 # large sizes.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|check_words|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
 pypi_install() {
