@@ -19,11 +19,15 @@ static tide_param param_of(const tide_op_builder *builder, tide_role role)
     return builder->model->params[tide_decoder_index(builder->model, role, builder->layer)];
 }
 
+/* An address that a dry run gives to all params: not NULL, since a kernel may count fewer bytes without a
+ * param, and aligned like a real one. */
+#define DRY_PARAM ((void *)(uintptr_t)TIDE_ALIGNMENT_BYTES)
+
 void *tide_decoder_weight(const tide_op_builder *builder, tide_role role)
 {
-    return tide_decoder_has(builder->model, role)
-               ? tide_param_data(builder->model->pool, param_of(builder, role))
-               : NULL;
+    if (!tide_decoder_has(builder->model, role))
+        return NULL;
+    return builder->dry_run ? DRY_PARAM : tide_param_data(builder->model->pool, param_of(builder, role));
 }
 
 bool tide_decoder_is_trained(const tide_decoder *model, tide_role role, uint32_t layer)
@@ -33,9 +37,9 @@ bool tide_decoder_is_trained(const tide_decoder *model, tide_role role, uint32_t
 
 float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role)
 {
-    return tide_decoder_is_trained(builder->model, role, builder->layer)
-               ? tide_param_gradient(builder->model->pool, param_of(builder, role))
-               : NULL;
+    if (!tide_decoder_is_trained(builder->model, role, builder->layer))
+        return NULL;
+    return builder->dry_run ? DRY_PARAM : tide_param_gradient(builder->model->pool, param_of(builder, role));
 }
 
 void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index)

@@ -17,8 +17,9 @@ enum { FREE_FACTOR_MOST = 16 };
 
 bool tide_proposal_changes_numerics(const tide_proposal *proposal)
 {
-    return proposal->change <= TIDE_CHANGE_CLIP || proposal->change == TIDE_CHANGE_FREEZE ||
-           proposal->change == TIDE_CHANGE_SEQUENCE;
+    const unsigned numeric = 1u << TIDE_CHANGE_BATCH | 1u << TIDE_CHANGE_MICRO_BATCH |
+                             1u << TIDE_CHANGE_CLIP | 1u << TIDE_CHANGE_FREEZE | 1u << TIDE_CHANGE_SEQUENCE;
+    return (numeric >> proposal->change & 1) != 0;
 }
 
 /* ---- changes that make a run faster ---- */

@@ -11,7 +11,7 @@
 enum { TIDE_PROPOSALS = 3 };
 
 typedef enum tide_change {
-    /* faster runs; first those that change the training's results */
+    /* faster runs */
     TIDE_CHANGE_BATCH = 0,     /* value: tokens */
     TIDE_CHANGE_MICRO_BATCH,   /* value: sequences */
     TIDE_CHANGE_CLIP,          /* no clipping */
@@ -26,7 +26,6 @@ typedef enum tide_change {
     TIDE_CHANGE_HOST_MEMORY, /* value: bytes */
     TIDE_CHANGE_FREEZE,      /* value: how many of the first blocks, a multiple of ten */
     TIDE_CHANGE_SEQUENCE,    /* value: its length */
-    TIDE_CHANGE_COUNT,
 } tide_change;
 
 typedef struct tide_proposal {
@@ -47,10 +46,10 @@ bool tide_proposal_changes_numerics(const tide_proposal *proposal);
 /* A run as it is, and how to predict it with one thing changed. */
 typedef struct tide_advised {
     uint32_t changes; /* a set of 1 << tide_change: those that `predict` can make */
-    uint64_t batch_tokens, chunk_bytes, chunk_bytes_least, device_memory_bytes, full_device_bytes;
+    uint64_t batch_tokens, chunk_bytes, device_memory_bytes, full_device_bytes;
     uint64_t gpu_bytes; /* the most that device_memory_bytes may be; 0: no limit */
     uint32_t micro_batches, micro_batch_sequences, blocks, recomputed_blocks;
-    uint32_t device_updates; /* chunks that the device's optimizer updates */
+    uint32_t device_updates; /* chunks that the device's optimizer updates at first */
     tide_recompute recompute;
     tide_placement placement;
     bool clips, prefetches;

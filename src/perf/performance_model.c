@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "src/pool/player.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -149,6 +150,7 @@ static tide_status script_write(playing *of)
     of->times_ns = calloc((size_t)TIDE_SERIES_FIRST_OP + ops, sizeof *of->times_ns);
     if (of->times_ns == NULL || of->times.no_memory)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to play %u ops", ops);
+    assert(of->times.count >= ops); /* every op launches a kernel */
     for (tide_op op = 0; op < ops; op++) {
         const op_time *took = &of->times.ops[op];
         of->times_ns[tide_series_of_op(op)] = took->ns / slices;

@@ -44,8 +44,8 @@ typedef struct tide_performance {
 typedef struct tide_performance_how {
     bool (*go_on)(void *context); /* asked before each step, ends the prediction with STATE; NULL: play on */
     void *context;
-    /* Do not play a run whose kernels alone make it slower than this: then only `plan`, `largest_op` and
-     * `measured_part` are predicted, and the other members are 0. */
+    /* Do not play a run whose kernels alone make it slower than this: then only `plan` (as in
+     * tide_performance_memory), `largest_op` and `measured_part` are predicted, and the other members are 0. */
     double tokens_per_second_least;
 } tide_performance_how;
 

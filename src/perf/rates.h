@@ -5,8 +5,8 @@
 
 #include "src/perf/machine_profile.h"
 
-/* Measure "host" or "cuda:N" with `threads` of the CPU (0: as in training), and set device, threads, and all
- * rates and times of the profile; of AdamW on the host that with these threads. Chunks have `chunk_bytes`,
+/* Measure "host" or "cuda:N" with `threads` of the CPU (0: as in training), and set the
+ * profile's device, threads, rates, and times of mappings; of AdamW on the host the rate with these threads. Chunks have `chunk_bytes`,
  * raised to the least that the device allows and lowered to 64 MiB. ARGUMENT, NO_MEMORY, UNSUPPORTED, DEVICE:
  * the profile is unchanged. */
 TIDE_NODISCARD tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,

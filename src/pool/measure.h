@@ -1,5 +1,5 @@
-/* Records which ops a training step runs, and measures how long each part of it takes. predict.c simulates
- * steps from these two.
+/* Records which ops a training step runs, and measures how long each part of it takes. The player
+ * (player.h) plays steps from these two.
  *
  * The measure keeps two things.
  *

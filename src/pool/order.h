@@ -89,8 +89,8 @@ typedef struct tide_order {
                   [TIDE_STREAM_COUNT]; /* per stream: the submissions that its next work is behind */
     uint64_t recorded[TIDE_STREAM_COUNT];
     uint64_t seen[TIDE_STREAM_COUNT]; /* the last submission of each stream that the engine has seen end */
-    /* by site: the first submission that a query found running since tide_order_ask_anew; 0: none. Each site
-     * asks for itself, so that a test can take any of them away */
+    /* by site, which always asks about the same stream: the first submission that a query found running since
+     * tide_order_ask_anew; 0: none. Each site asks for itself, so that a test can take any of them away */
     uint64_t unended[TIDE_SITE_COUNT];
     tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;

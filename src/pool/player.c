@@ -9,8 +9,9 @@
 struct tide_player {
     tide_pool *pool;
     tide_course course;
-    const tide_play *play; /* while a step is played */
-    double next_ns;        /* with times_all: how long the pool's next kernel lasts */
+    tide_device_options machine; /* the last play's; updates may be launched after it */
+    bool times_all;              /* the last play's */
+    double next_ns;              /* with times_all: how long the pool's next kernel lasts */
 };
 
 static const char unit_label[] = "unit";
@@ -135,52 +136,47 @@ static double kernel_ns(void *context, tide_stream stream, const tide_work *work
     (void)fn;
     if (work->label == unit_label)
         return *(const double *)arguments;
-    if (stream != TIDE_STREAM_COMPUTE || !player->play->times_all)
-        return machine_ns(player->play->machine, stream, work, arguments);
+    if (stream != TIDE_STREAM_COMPUTE || !player->times_all)
+        return machine_ns(&player->machine, stream, work, arguments);
     const double ns = player->next_ns;
     player->next_ns = 0;
     return ns;
 }
 
 /* Let the pool's next kernel last as long as all of its kernels in the series. */
-static void let_last(tide_player *player, uint32_t series)
+static void let_last(tide_player *player, const tide_play *play, uint32_t series)
 {
-    player->next_ns = player->play->times_all ? player->play->times_ns[series] : 0;
+    player->next_ns = play->times_all ? play->times_ns[series] : 0;
 }
 
-static tide_status unit(tide_player *player, tide_op op)
-{
-    return tide_launch(player->pool, unit_label, never_called, &player->play->times_ns[tide_series_of_op(op)],
-                       sizeof(double), 0, 0);
-}
-
-static tide_status line_play(tide_player *player, const tide_script_line *line)
+static tide_status line_play(tide_player *player, const tide_play *play, const tide_script_line *line)
 {
     const tide_measure *series = &player->pool->telemetry.measure;
     if (line->slice == TIDE_SCRIPT_OP) {
-        let_last(player, tide_series_of_begin(series, line->op));
+        let_last(player, play, tide_series_of_begin(series, line->op));
         return tide_op_begin(player->pool, line->op);
     }
-    assert(line > player->play->script->lines); /* its begin comes before */
+    assert(line > play->script->lines); /* its begin comes before */
     const bool ends = line->slice == TIDE_SCRIPT_END, was_sliced = line[-1].slice >= 0;
     tide_status status = ends ? TIDE_OK : tide_op_slice(player->pool, (uint32_t)line->slice);
     if (status == TIDE_OK && !(ends && was_sliced))
-        status = unit(player, line->op);
+        status = tide_launch(player->pool, unit_label, never_called,
+                             &play->times_ns[tide_series_of_op(line->op)], sizeof(double), 0, 0);
     if (status != TIDE_OK || !ends)
         return status;
-    let_last(player, tide_series_of_end(series, line->op));
+    let_last(player, play, tide_series_of_end(series, line->op));
     return tide_op_end(player->pool);
 }
 
-static tide_status step_play(tide_player *player)
+static tide_status step_play(tide_player *player, const tide_play *play)
 {
-    const tide_script *script = player->play->script;
+    const tide_script *script = play->script;
     const tide_step_options options = {.training = true, .epsilon = 1, .clip_norm = script->clips ? 1 : 0};
-    let_last(player, TIDE_SERIES_BEFORE);
+    let_last(player, play, TIDE_SERIES_BEFORE);
     tide_status status = tide_step_begin(player->pool, &options);
     for (uint32_t i = 0; i < script->length && status == TIDE_OK; i++)
-        status = line_play(player, &script->lines[i]);
-    let_last(player, TIDE_SERIES_AFTER);
+        status = line_play(player, play, &script->lines[i]);
+    let_last(player, play, TIDE_SERIES_AFTER);
     return status == TIDE_OK ? tide_step_end(player->pool) : status;
 }
 
@@ -198,8 +194,8 @@ static tide_status failed(tide_player *player, tide_status status)
 /* Set the machine of the player's device, with the times of `play`. */
 static tide_status imitate(tide_player *player, const tide_play *play)
 {
-    tide_device_options machine = *play->machine;
-    player->play = play;
+    tide_device_options machine = player->machine = *play->machine;
+    player->times_all = play->times_all;
     machine.kernel_time = kernel_ns;
     machine.kernel_time_context = player;
     return tide_device_null_imitate(player->pool->context.device, &machine);
@@ -209,7 +205,7 @@ tide_status tide_player_step(tide_player *player, const tide_play *play)
 {
     tide_status status = imitate(player, play);
     if (status == TIDE_OK)
-        status = step_play(player);
+        status = step_play(player, play);
     return status == TIDE_OK ? TIDE_OK : failed(player, status);
 }
 

@@ -20,7 +20,8 @@
 
 typedef struct tide_player tide_player;
 
-/* Make a player of a description; options->device is a null device. Statuses of tide_pool_create. */
+/* Make a player of a description; options->device is a null device. Sets the CPU kernels' thread count, as
+ * tide_pool_create does, and has its statuses. */
 TIDE_NODISCARD tide_status tide_player_create(const tide_pool_options *options, tide_description *description,
                                               tide_player **player);
 /* Make a player that has a pool's packing, budgets, placement and prefetch, so its plan, too. The pool must
@@ -44,7 +45,8 @@ typedef struct tide_play {
      * and after all ops, and at the begin and end of each op */
     const double *times_ns;
     bool times_all;
-    bool (*go_on)(void *context); /* asked before each step, ends the play with STATE; NULL: play on */
+    /* asked by tide_player_play before each step, ends the play with STATE; NULL: play on */
+    bool (*go_on)(void *context);
     void *context;
 } tide_play;
 

@@ -1458,6 +1458,91 @@ static void a_step_tells_of_all_its_flops(void **state)
     }
 }
 
+/* --- kernels that the decoder tells of, and those of a step --- */
+
+enum { LAUNCHES_MAX = 512 };
+
+typedef struct launches {
+    uint32_t count, training_ops;
+    struct {
+        const char *label;
+        double flops, bytes;
+        int64_t told, run; /* how many times in a step */
+    } kinds[LAUNCHES_MAX];
+} launches;
+
+static int64_t *launches_of(launches *all, const char *label, double flops, double bytes, bool told)
+{
+    uint32_t i = 0;
+    while (i < all->count &&
+           (all->kinds[i].label != label || all->kinds[i].flops != flops || all->kinds[i].bytes != bytes))
+        i++;
+    if (i == all->count) {
+        assert_true(all->count < LAUNCHES_MAX);
+        all->kinds[all->count].label = label;
+        all->kinds[all->count].flops = flops;
+        all->kinds[all->count++].bytes = bytes;
+    }
+    return told ? &all->kinds[i].told : &all->kinds[i].run;
+}
+
+static void told_while_described(void *context, tide_op op, const char *label, double flops, double bytes,
+                                 uint32_t times)
+{
+    launches *all = context;
+    if (op < all->training_ops)
+        *launches_of(all, label, flops, bytes, true) += times;
+}
+
+static void run_in_a_step(void *context, const tide_observed *command)
+{
+    static const char *const of_pool[] = {"zero", "zero loss", "gradient rounding", "gradient norm",
+                                          "norm", "write",     "norm to host"};
+    bool is_models = command->stream == TIDE_STREAM_COMPUTE && !command->is_wait;
+    for (size_t i = 0; i < sizeof of_pool / sizeof of_pool[0]; i++)
+        is_models = is_models && strcmp(command->label, of_pool[i]) != 0;
+    if (is_models)
+        ++*launches_of(context, command->label, command->flops, command->bytes, false);
+}
+
+/* Predictions stand on what the decoder tells; the step's launches are what it must tell. */
+static void a_described_model_tells_of_all_launches_of_a_step(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gpt2-nano", "llama-nano"};
+    static const char *const frozen[][2] = {{"*ln_*", "*norm*"}, {"*wte*", "*embed*"}, {"*.0.*", "*.0.*"}};
+    for (uint32_t round = 0; round < 24; round++) {
+        tide_trainer_options options = nano_options(models[round % 2]);
+        options.pool.device = "null";
+        options.batch_tokens = (round % 3 + 1) * 2 * options.seq_len;
+        options.recompute = round % 4 < 2 ? TIDE_RECOMPUTE_NONE : TIDE_RECOMPUTE_ALL;
+        options.dtype = (tide_dtype)(round % 3);
+        options.freeze = &frozen[round / 2 % 3][round % 2];
+        options.freeze_count = round >= 12;
+        tide_trainer_draft draft;
+        tide_trainer *trainer;
+        static launches all;
+        all = (launches){.training_ops = UINT32_MAX};
+        assert_ok(tide_trainer_draft_make(&options, NULL, NULL, &draft));
+        all.training_ops = tide_decoder_training_ops(draft.model);
+        tide_trainer_draft_destroy(&draft);
+        assert_ok(tide_trainer_draft_make(&options, told_while_described, &all, &draft));
+        tide_trainer_draft_destroy(&draft);
+        assert_ok(tide_trainer_create(&options, &trainer));
+        tide_pool_watch(tide_trainer_pool(trainer), run_in_a_step, &all);
+        assert_ok(tide_trainer_step(trainer, NULL));
+        assert_ok(tide_pool_drain(tide_trainer_pool(trainer)));
+        tide_pool_watch(tide_trainer_pool(trainer), NULL, NULL);
+        for (uint32_t i = 0; i < all.count; i++)
+            if (all.kinds[i].told != all.kinds[i].run)
+                fail_msg("round %u: %s of %g flops, %g bytes: told %lld times, run %lld times", round,
+                         all.kinds[i].label, all.kinds[i].flops, all.kinds[i].bytes,
+                         (long long)all.kinds[i].told, (long long)all.kinds[i].run);
+        assert_true(all.count > 10);
+        tide_trainer_destroy(trainer);
+    }
+}
+
 static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
 {
     (void)state;
@@ -1586,6 +1671,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_search_stops_when_it_is_told_to),
         cmocka_unit_test(where_nothing_fits_the_runs_own_message_says_so),
         cmocka_unit_test(a_step_tells_of_all_its_flops),
+        cmocka_unit_test(a_described_model_tells_of_all_launches_of_a_step),
         cmocka_unit_test(a_microbenchmark_measures_all_that_a_run_launches),
         cmocka_unit_test(streams_keep_a_part_of_their_speed),
         cmocka_unit_test(published_tables_are_what_the_accounting_says),

@@ -119,6 +119,8 @@ static void open_session(null_session *it, const step_null_options *options)
     step_ok(tide_trainer_draft_make(&wanted, NULL, NULL, &it->draft), "null device");
     tide_description *description = tide_decoder_description(it->draft.model);
     const uint32_t ops = tide_decoder_training_ops(it->draft.model);
+    if (ops > STEP_OPS_MAX)
+        bench_die("%u ops, at most %d have a time", ops, STEP_OPS_MAX);
     step_ok(tide_player_create(&it->draft.options.pool, description, &it->player), "null device");
     step_ok(tide_player_script(description, ops, options->clips, &it->script), "null device");
     for (tide_op op = 0; op < ops; op++)

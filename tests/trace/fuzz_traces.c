@@ -1,6 +1,7 @@
 /* Reads damaged and hostile traces. The reader must either accept a trace, and then its accounts, names, plot
  * and picture can be made, the picture is JSON, and the run can be played for advice; or refuse it with a
- * message of one line that names the file and the line in it, and set nothing. FUZZ_ROUNDS=1000000 in the environment runs more rounds. */
+ * message of one line that names the file and the line in it, and set nothing. FUZZ_ROUNDS=1000000 in the
+ * environment runs more rounds. */
 #include "src/trace/trace_model.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"

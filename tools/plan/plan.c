@@ -65,18 +65,12 @@ static tide_status performance(const tide_trainer_options *options, const tide_m
     return TIDE_OK;
 }
 
-static bool goes_on(void *context)
-{
-    (void)context;
-    return !tide_stop_wanted();
-}
-
 static void advise(const planning *run, tide_plan *plan)
 {
-    const tide_performance_how how = {.go_on = goes_on};
+    const tide_performance_how how = {.go_on = tide_stop_not_wanted};
     if (plan->fits) {
-        plan->free_batch = tide_advise_free_batch(&run->options, plan->profile, NULL, &plan->performance);
-        plan->has_free_batch = true;
+        plan->free_batch = tide_advise_free_batch(&run->options, plan->profile, &how, &plan->performance);
+        plan->has_free_batch = !tide_stop_wanted();
         plan->proposal_count = tide_advise_trainer(&run->options, plan->profile, &how, &plan->performance,
                                                    false, plan->proposals);
     } else {

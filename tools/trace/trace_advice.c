@@ -1,6 +1,5 @@
 #include "tools/trace/trace_advice.h"
 
-#include "base/clock.h"
 #include "src/pool/player.h"
 #include "tools/trace/trace_slow.h"
 
@@ -8,9 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EQUAL_STEPS = 4, SCRIPT_MAX = 1 << 22, SLOTS_MAX = 1 << 20, PARTS_MAX = 1 << 22 };
+enum {
+    EQUAL_STEPS = 4,
+    LINES_MOST = 1000000,
+    SCRIPT_MAX = 1 << 22,
+    SLOTS_MAX = 1 << 20,
+    PARTS_MAX = 1 << 22
+};
 
-static const double understood_part = 0.15, worth_part = 0.03, seconds_most = 3;
+static const double understood_part = 0.15, worth_part = 0.03;
 
 /* A recorded run as the player takes it. */
 typedef struct recorded {
@@ -24,7 +29,7 @@ typedef struct recorded {
     uint64_t full_device_bytes, tokens;
     uint32_t device_updates;
     bool knows_host, knows_device; /* does the trace say how fast the optimizer is there? */
-    double deadline;               /* in seconds of the monotonic clock */
+    uint64_t lines_played;
 } recorded;
 
 /* The traced pass of the last steady step. */
@@ -178,7 +183,8 @@ static tide_status run_describe(recorded *run)
         status = describe(run, model->region_bytes - plan.region_bytes);
     if (status == TIDE_OK)
         status = tide_pool_plan_make(options, run->description, &plan);
-    run->full_device_bytes = plan.full_device_bytes;
+    if (status == TIDE_OK)
+        run->full_device_bytes = plan.full_device_bytes;
     return status;
 }
 
@@ -286,14 +292,15 @@ static void machine_read(recorded *run)
     for (uint64_t i = 0; i < run->model->event_count; i++) {
         const tide_trace_event *event = &run->model->events[i];
         const double ns = (double)(event->end_ns - event->begin_ns);
+        if (!tide_trace_is_steady(steps, event))
+            continue;
         if (event->kind == TIDE_TRACE_COPY) {
             copied[event->tier] += (double)event->bytes;
             copy_seconds[event->tier] += 1e-9 * ns;
         } else if (event->kind == TIDE_TRACE_MAP && event->map != TIDE_TRACE_REMAPPED) {
             map_ns[event->map == TIDE_TRACE_UNMAPPED] += ns;
             maps[event->map == TIDE_TRACE_UNMAPPED]++;
-        } else if (event->kind == TIDE_TRACE_UPDATE && event->piece == 0 &&
-                   tide_trace_is_steady(steps, event)) /* a chunk is updated in pieces */
+        } else if (event->kind == TIDE_TRACE_UPDATE && event->piece == 0) /* a chunk is updated in pieces */
             updated[event->tier] += update_bytes(run->model, event->chunk);
     }
     for (uint32_t i = steps->steady; i < steps->steady_end; i++) {
@@ -310,7 +317,8 @@ static void machine_read(recorded *run)
         per_second(updated[TIDE_TIER_DEVICE], update_seconds[TIDE_TIER_DEVICE]);
     machine->machine.map_ns = maps[0] > 0 ? (uint64_t)(map_ns[0] / maps[0] + 0.5) : 0;
     machine->machine.unmap_ns = maps[1] > 0 ? (uint64_t)(map_ns[1] / maps[1] + 0.5) : machine->machine.map_ns;
-    /* Where nothing was updated, the trace of a null device still says the machine's speed. */
+    /* Where nothing was updated, the trace of a null device still says the machine's speed. AdamW is bound by
+     * memory, so on the device memory's rate stands for it. */
     if (update_seconds[TIDE_TIER_HOST] == 0)
         machine->machine.host_bytes_per_second = run->model->machine.host_bytes_per_second;
     if (update_seconds[TIDE_TIER_DEVICE] == 0)
@@ -321,20 +329,21 @@ static void machine_read(recorded *run)
 
 /* ---- playing ---- */
 
-static bool is_in_time(void *context)
+static bool may_play_on(void *context)
 {
-    const recorded *run = context;
-    return tide_clock_seconds() < run->deadline;
+    recorded *run = context;
+    run->lines_played += run->script.length;
+    return run->lines_played <= LINES_MOST;
 }
 
-/* Plays the run with these options; 0: it is not possible, or takes too long. */
+/* Plays the run with these options; 0: it is not possible, or LINES_MOST were played. */
 static double play(recorded *run, const tide_pool_options *options)
 {
     const tide_play play = {.script = &run->script,
                             .machine = &run->machine,
                             .times_ns = run->times_ns,
                             .times_all = true,
-                            .go_on = is_in_time,
+                            .go_on = may_play_on,
                             .context = run};
     tide_player *player = NULL;
     tide_pool_counters step = {.seconds = 0};
@@ -383,10 +392,24 @@ static double measured_seconds(const tide_trace_steps *steps)
     return sum / (steps->steady_end - steps->steady);
 }
 
-/* Would the run do the same work with more memory? Else blocks that it computed again would be kept. */
+/* Would the run do the same work with more memory or other chunks? Else blocks that it computed again might
+ * be kept. */
 static bool work_would_stay(const tide_trace_model *model)
 {
     return !setting_is(model, "recompute", "auto") || setting_is(model, "recomputed-blocks", "0");
+}
+
+/* The memory of the device that the run could have used at most; 0: no limit is known. */
+static uint64_t device_available(const tide_trace_model *model)
+{
+    const char *bytes = tide_trace_model_setting(model, "device-available");
+    return bytes != NULL ? strtoull(bytes, NULL, 10) : 0;
+}
+
+/* Traces of older programs do not say how much memory the GPU has. */
+static bool knows_available(const tide_trace_model *model)
+{
+    return tide_trace_model_setting(model, "device-available") != NULL || strcmp(model->device, "host") == 0;
 }
 
 static bool advise(recorded *run, tide_proposal *best)
@@ -395,7 +418,8 @@ static bool advise(recorded *run, tide_proposal *best)
     tide_proposal found[TIDE_PROPOSALS];
     if (as_it_was <= 0 || fabs(as_it_was - measured) > understood_part * measured)
         return false;
-    tide_advised advised = {.changes = 1u << TIDE_CHANGE_CHUNK_SIZE | 1u << TIDE_CHANGE_PREFETCH,
+    tide_advised advised = {.changes = 1u << TIDE_CHANGE_PREFETCH,
+                            .gpu_bytes = device_available(run->model),
                             .chunk_bytes = run->options.chunk_bytes,
                             .device_memory_bytes = run->options.device_memory_bytes,
                             .full_device_bytes = run->full_device_bytes,
@@ -406,6 +430,8 @@ static bool advise(recorded *run, tide_proposal *best)
                             .predict = predict,
                             .context = run};
     if (work_would_stay(run->model))
+        advised.changes |= 1u << TIDE_CHANGE_CHUNK_SIZE;
+    if (work_would_stay(run->model) && knows_available(run->model))
         advised.changes |= 1u << TIDE_CHANGE_DEVICE_MEMORY;
     if (run->knows_host && run->knows_device)
         advised.changes |= 1u << TIDE_CHANGE_PLACEMENT;
@@ -418,7 +444,7 @@ static bool advise(recorded *run, tide_proposal *best)
 bool tide_trace_advise(const tide_trace_steps *steps, tide_proposal *best)
 {
     const tide_trace_model *model = steps->model;
-    recorded run = {.steps = steps, .model = model, .deadline = tide_clock_seconds() + seconds_most};
+    recorded run = {.steps = steps, .model = model};
     if (steps->count == 0 || model->ranks > 1 || model->op_count == 0 || model->param_count == 0 ||
         !is_plausible(model))
         return false;

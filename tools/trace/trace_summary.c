@@ -457,7 +457,8 @@ static void advice_print(const tide_trace_steps *steps)
         return;
     tide_proposal_what(&best, NULL, what);
     tide_proposal_option(&best, NULL, option);
-    tide_text_add(&line, "advice: %s, %s: about %+.0f%% tokens/s", what, option, 100 * best.gain);
+    tide_text_add(&line, "advice: %s%s%s: about %+.0f%% tokens/s", what, option[0] != '\0' ? ", " : "",
+                  option, 100 * best.gain);
     line_print(&line);
 }
 

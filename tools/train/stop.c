@@ -77,6 +77,12 @@ bool tide_stop_wanted(void)
     return end_seen != 0;
 }
 
+bool tide_stop_not_wanted(void *unused)
+{
+    (void)unused;
+    return !tide_stop_wanted();
+}
+
 unsigned tide_stop_count(void)
 {
     return (unsigned)end_count;

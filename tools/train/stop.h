@@ -19,6 +19,7 @@
 void tide_stop_install(void);
 
 bool tide_stop_wanted(void);
+bool tide_stop_not_wanted(void *unused); /* a `go_on` of predictions */
 const char *tide_stop_name(void); /* name of the first signal that asked for the end, "SIGINT", if one did */
 unsigned tide_stop_count(void);   /* signals so far that asked for the end */
 

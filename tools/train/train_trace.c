@@ -71,6 +71,7 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add_count(list, "recomputed-blocks", plan->recomputed_blocks);
     add_switch(list, "prefetch", from->prefetch);
     add(list, "optimizer", placements[from->placement]);
+    add_count(list, "device-available", plan->device_available_bytes); /* 0: no limit */
     add_count(list, "threads", from->threads);
     add_switch(list, "checks", from->checks);
     add_count(list, "delays", from->delays);

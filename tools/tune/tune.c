@@ -263,12 +263,6 @@ static tide_status plot(const tuning *run)
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
-static bool is_not_stopped(void *context)
-{
-    (void)context;
-    return !tide_stop_wanted();
-}
-
 /* Predicts, for the best choice, the changes that are faster but alter the training's results. */
 static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSALS])
 {
@@ -276,8 +270,8 @@ static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSA
     tide_trainer_options options = run->options;
     tide_choice_apply(&best->choice, &options);
     return tide_advise_trainer(&options, &run->machine.profile,
-                               &(tide_performance_how){.go_on = is_not_stopped}, &best->performance, true,
-                               others);
+                               &(tide_performance_how){.go_on = tide_stop_not_wanted}, &best->performance,
+                               true, others);
 }
 
 /* Reports that the search ended before it found a choice that fits. */
