@@ -156,8 +156,8 @@ typedef struct tide_trainer_draft {
     tide_decoder *model;          /* owned; has no pool */
 } tide_trainer_draft;
 
-/* Plan a run without making it. Sets the CPU kernels' thread count. `seen` may be NULL (decoder.h). Statuses and messages of tide_trainer_create
- * without data. On failure nothing is left to destroy. */
+/* Plan a run without making it. Sets the CPU kernels' thread count. `seen` may be NULL (decoder.h). Statuses
+ * and messages of tide_trainer_create without data. On failure nothing is left to destroy. */
 TIDE_NODISCARD tide_status tide_trainer_draft_make(const tide_trainer_options *options,
                                                    tide_decoder_seen seen, void *seen_context,
                                                    tide_trainer_draft *draft);

@@ -1505,7 +1505,7 @@ static void run_in_a_step(void *context, const tide_observed *command)
         ++*launches_of(context, command->label, command->flops, command->bytes, false);
 }
 
-/* Predictions stand on what the decoder tells; the step's launches are what it must tell. */
+/* Predictions use the launches that the decoder tells, so these must be a real step's launches. */
 static void a_described_model_tells_of_all_launches_of_a_step(void **state)
 {
     (void)state;
