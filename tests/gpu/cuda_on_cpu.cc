@@ -159,6 +159,12 @@ void caller_resume(machine *m)
     cuda_on_cpu_context_switch(&m->running->at, &m->caller, false);
 }
 
+/* The texts are literals, and nearly always the same one. */
+bool is_same_text(const char *a, const char *b)
+{
+    return a == b || strcmp(a, b) == 0;
+}
+
 bool waits_elsewhere(const thread_record *a, const thread_record *b)
 {
     return a->state != b->state || a->site.line != b->site.line;
@@ -396,7 +402,7 @@ void cuda_on_cpu_barrier(cuda_on_cpu_site site)
     const thread_record *first = m->at_barrier > 0 ? &m->thread[m->first_at_barrier] : NULL;
     if (!first)
         m->first_at_barrier = cuda_on_cpu_now.index;
-    else if (first->site.line != site.line || strcmp(first->site.file, site.file) != 0)
+    else if (first->site.line != site.line || !is_same_text(first->site.file, site.file))
         cuda_on_cpu_fail(site, "comes to this barrier but thread (%u, %u, %u) waits at the one in line %d",
                          first->index.x, first->index.y, first->index.z, first->site.line);
     m->at_barrier++;
@@ -416,7 +422,7 @@ const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *wha
     warp_record *warp = &m->warp[warp_index];
     assert(bytes <= CUDA_ON_CPU_EXCHANGE_MAX_BYTES);
     const thread_record *first = warp->arrived > 0 ? &m->thread[warp->first] : NULL;
-    if (first && (first->site.line != site.line || warp->bytes != bytes || strcmp(first->what, what) != 0))
+    if (first && (first->site.line != site.line || warp->bytes != bytes || !is_same_text(first->what, what)))
         cuda_on_cpu_fail(site, "comes to %s but thread (%u, %u, %u) of its warp waits at %s in line %d", what,
                          first->index.x, first->index.y, first->index.z, first->what, first->site.line);
     if (!first) {
@@ -424,7 +430,9 @@ const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *wha
         warp->bytes = bytes;
     }
     char *gifts = warp->gifts[warp->exchanges % 2];
-    if (bytes)
+    if (bytes == sizeof(float)) /* nearly always; the compiler then copies without a call */
+        memcpy(gifts + thread % LANES * sizeof(float), mine, sizeof(float));
+    else if (bytes)
         memcpy(gifts + thread % LANES * bytes, mine, bytes);
     if (++warp->arrived < LANES) {
         thread_wait(m, AT_EXCHANGE, what, site);
