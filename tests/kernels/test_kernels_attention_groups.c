@@ -85,9 +85,13 @@ static void assert_same_part(const attention_case *a, const attention_case *b, i
 static void check_layouts(const tide_kernels *kernels, tide_dtype dtype)
 {
     const attention_shape elsewhere[] = {{2, 70, 4, 2, 64, 8, true, NULL}, {2, 70, 4, 2, 64, 1, false, NULL}};
+    if (!case_is_taken(0, dtype) && !case_is_taken(1, dtype))
+        return;
     attention_case dense = case_make((attention_shape){2, 70, 4, 2, 64, 0, false, NULL}, dtype, 1.0);
     run_both(kernels, &dense);
     for (size_t s = 0; s < sizeof elsewhere / sizeof elsewhere[0]; s++) {
+        if (!case_is_taken(s, dtype))
+            continue;
         attention_case c = case_make(elsewhere[s], dtype, 1.0);
         lay_values(&dense, &c);
         run_both(kernels, &c);
