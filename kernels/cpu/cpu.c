@@ -9,12 +9,19 @@
 #include <cpuid.h>
 #endif
 
-#if defined(__x86_64__)
+/* The build option cpu_variants defines TIDE_CPU_PORTABLE_ONLY. */
+#if defined(__x86_64__) && !defined(TIDE_CPU_PORTABLE_ONLY)
+#define HAVE_X86_VARIANTS 1
+#else
+#define HAVE_X86_VARIANTS 0
+#endif
+
+#if HAVE_X86_VARIANTS
 extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
 #endif
 extern const tide_cpu_variant tide_cpu_variant_portable;
 
-#if defined(__x86_64__)
+#if HAVE_X86_VARIANTS
 /* Whether the processor converts fp16 (F16C); __builtin_cpu_supports of clang 14 does not know this name. */
 static bool has_f16c(void)
 {
@@ -25,7 +32,7 @@ static bool has_f16c(void)
 
 const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
 {
-#if defined(__x86_64__)
+#if HAVE_X86_VARIANTS
     /* The compiler's support library finds out once which instructions the processor has and whether the
      * operating system saves their registers. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
