@@ -49,10 +49,12 @@ configure() { # LABEL OPTIONS...
     label=$1; shift
     say "$label: building"
     tide_build_folder "$build/$label" || return 1
-    if [ -f "$build/$label/build.ninja" ]; then verb=configure; else verb=setup; fi
+    # Only --reconfigure knows options that are newer than the folder.
+    if [ -f "$build/$label/build.ninja" ]; then verb="setup --reconfigure"; else verb=setup; fi
     # Without debug information builds are faster; the sanitizers' configurations add the line numbers for
     # reports. Test programs that compute little themselves are not optimised (tools/dev/check_builds.sh
     # compiles them as the rest), which saves half a minute of a processor's time in full and in sanitize.
+    # shellcheck disable=SC2086 # words are meant to split
     meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Dtests_optimization=0 -Ddebug=false "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
