@@ -195,7 +195,7 @@ def check_scripts(ran, tap):
     while texts:
         text = texts.pop()
         for name in scripts:
-            called = rf'(\btools|\$\(dirname "\$0"\))(/dev(/gpu)?)?/{re.escape(name)}\b|(?m:^import {re.escape(Path(name).stem)}$)'
+            called = rf'(\btools|\$\(dirname "\$0"\))(/dev(/gpu)?)?/{re.escape(name)}\b|(?m:^(import {re.escape(Path(name).stem)}$|from {re.escape(Path(name).stem)} import ))'
             if name not in reached and re.search(called, text):
                 reached.add(name)
                 if name != Path(__file__).name:  # this script names others in its wrong commands
