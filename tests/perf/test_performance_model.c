@@ -1133,6 +1133,34 @@ static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
     assert_true(bound[TIDE_RESOURCE_COMPUTE] && bound[TIDE_RESOURCE_HOST_ADAM]);
 }
 
+/* A prediction that asks for at least so many tokens a second plays every run that reaches them, with the same
+ * result, and leaves out runs whose kernels are too slow for them. */
+static void only_runs_that_are_too_slow_are_not_played(void **state)
+{
+    (void)state;
+    static const double flops[] = {1e10, 3e11, 1e15}, links[] = {0, 1e9, 20e9};
+    uint32_t left_out = 0;
+    for (int i = 0; i < 9; i++) {
+        const tide_machine_profile profile = machine_of(flops[i % 3], links[i / 3], 10e9);
+        tide_trainer_options options = nano_options(i % 2 == 0 ? "gpt2-nano" : "llama-nano");
+        options.pool.device_memory_bytes = 64 * MIB;
+        const tide_performance whole = performance_of(&options, &profile);
+        const double reached = whole.tokens_per_second;
+        for (int step = 0; step < 3; step++) {
+            static const double parts[] = {1 - 1e-9, 1.01, HUGE_VAL};
+            const tide_performance_how how = {.tokens_per_second_least = parts[step] * reached};
+            tide_performance part;
+            assert_ok(tide_performance_make(&options, &profile, &how, &part));
+            assert_true(step > 0 || part.steps_played > 0);
+            assert_true(step < 2 || part.steps_played == 0);
+            left_out += step == 1 && part.steps_played == 0;
+            assert_true(part.step.seconds == (part.steps_played > 0 ? whole.step.seconds : 0));
+            assert_true(part.plan.pool.device_memory_bytes == whole.plan.pool.device_memory_bytes);
+        }
+    }
+    assert_true(left_out > 0 && left_out < 9); /* the bound is near the step where compute bounds it */
+}
+
 static void more_device_memory_slows_nothing(void **state)
 {
     (void)state;
@@ -1664,6 +1692,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_is_that_of_the_trainer_itself),
         cmocka_unit_test(what_fits_when_it_recomputes_is_never_refused),
         cmocka_unit_test(no_step_is_shorter_than_what_it_keeps_busy),
+        cmocka_unit_test(only_runs_that_are_too_slow_are_not_played),
         cmocka_unit_test(more_device_memory_slows_nothing),
         cmocka_unit_test(twice_the_flops_halve_what_is_resident),
         cmocka_unit_test(the_search_finds_the_best_that_it_can_reach),
