@@ -1133,8 +1133,8 @@ static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
     assert_true(bound[TIDE_RESOURCE_COMPUTE] && bound[TIDE_RESOURCE_HOST_ADAM]);
 }
 
-/* A prediction that asks for at least so many tokens a second plays every run that reaches them, with the same
- * result, and leaves out runs whose kernels are too slow for them. */
+/* A prediction that asks for at least so many tokens a second plays every run that reaches them, with the
+ * same result, and leaves out runs whose kernels are too slow for them. */
 static void only_runs_that_are_too_slow_are_not_played(void **state)
 {
     (void)state;
