@@ -226,6 +226,23 @@ def advice_is_not_guessed(bench):
     other, _ = record(bench, "other", "6GiB")
     text = bench.summary(other).stdout.decode()
     bench.ok("more device memory" not in text, "no advice on memory that changes what is recomputed", text)
+    tight, _ = record(bench, "tight", "2GiB", "--recompute", "none")
+    tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}",
+                            tight.read_text()))
+    text = bench.summary(tight).stdout.decode()
+    bench.ok("a step took" in text and "advice" not in text, "no advice on steps that can't be played again", text)
+
+
+def advice_knows_the_gpus_memory(bench):
+    """More memory than the card has is no option of a run."""
+    trace = bench.folder / "card.trace"
+    model = "--model llama-3.1-8b --seq-len 256 --batch-tokens 512 --recompute all".split()
+    machine = "--device null --machine rtx3090 --ram 160GiB --steps 6 --eval-every 0 --sample 0".split()
+    subprocess.run([bench.program, "train", *model, *machine, "--trace", trace],
+                   check=True, capture_output=True, timeout=120)
+    text = bench.summary(trace).stdout.decode()
+    bench.ok(re.search(r"^advice: 8 GiB more device memory, on a larger GPU: about \+\d+% tokens/s$", text, re.M),
+             "memory that the GPU lacks is advised as another GPU, not as an option", text)
 
 
 def main():
@@ -233,7 +250,8 @@ def main():
         bench = Bench(sys.argv[1], folder)
         for part_of_test in (time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
                              partly_full_chunks_count_whole, terminals_are_spared, empty_traces,
-                             what_is_no_trace, other_subcommands, advice_is_true, advice_is_not_guessed):
+                             what_is_no_trace, other_subcommands, advice_is_true, advice_is_not_guessed,
+                             advice_knows_the_gpus_memory):
             part_of_test(bench)
         return bench.tap.done()
 

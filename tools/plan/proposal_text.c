@@ -29,11 +29,9 @@ void tide_proposal_what(const tide_proposal *proposal, const tide_model_config *
         snprintf(text, bytes, "no clipping: updates run during backward");
         break;
     case TIDE_CHANGE_DEVICE_MEMORY:
-        if (is_faster)
-            snprintf(text, bytes, "%s more device memory", tide_size_format(proposal->more_bytes, size));
-        else
-            snprintf(text, bytes, "a device budget of %s%s", tide_size_format(value, size),
-                     proposal->needs_larger_gpu ? ", on a larger GPU" : "");
+        snprintf(text, bytes, is_faster ? "%s more device memory%s" : "a device budget of %s%s",
+                 tide_size_format(is_faster ? proposal->more_bytes : value, size),
+                 proposal->needs_larger_gpu ? ", on a larger GPU" : "");
         break;
     case TIDE_CHANGE_CHUNK_SIZE:
         snprintf(text, bytes, is_faster ? "chunks of %s" : "smaller chunks", tide_size_format(value, size));
