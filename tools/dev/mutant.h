@@ -13,7 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
+
+long syscall(long number, ...); /* unistd.h would also declare names that a mutated file may use itself */
 
 #define TIDE_MUTANT_SHARED __attribute__((weak, visibility("hidden")))
 
