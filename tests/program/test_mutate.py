@@ -121,7 +121,7 @@ def main():
         if "no libclang" in text:
             print("1..0 # SKIP no libclang for Python (Debian: python3-clang-14)")
             return
-        print("1..8")
+        print("1..9")
         state = json.loads((work / "state.json").read_text()) if status == 0 else {}
         ok(status == 0, "all stages run to their end", text)
         if status:
@@ -168,6 +168,17 @@ def main():
         told = "survived: src/sum.c:11: left out: made = first; "
         ok(none[0] == 0 and some[0] == 1 and some[1].startswith(told),
            "a mutant that was killed before and survives now is lost", (none, some))
+        (tree / "test.c").write_text(TEST.replace("clamp(8) == 7 && clamp(2) == 2", "1"))
+        command.remove("--all-killers")
+        status, text = mutate("--work", Path(folder) / "after", "--after", old)
+        before = json.loads((old / "state.json").read_text())
+        after = json.loads((Path(folder) / "after" / "state.json").read_text())["results"] if status == 0 else {}
+        clamp = range(lines.index("int clamp(int number)") + 1, lines.index("int drain(int number)"))
+        in_clamp = {number for number in after if before["mutants"][number]["line"] in clamp}
+        ok(after.keys() == {number for number, one in before["results"].items() if one["killers"]} and in_clamp and
+           in_clamp == {number for number, one in after.items() if one["verdict"] != "killed"} and
+           all(len(one["killers"]) <= 1 for one in after.values()),
+           "with other tests only the mutants that they no longer kill are lost", (status, text))
 
 
 main()

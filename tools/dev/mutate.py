@@ -8,6 +8,10 @@ usage: mutate.py --work FOLDER [OPTION ...]   runs all stages, or goes on where 
                                               prints the mutants that were killed in the work folder OLD and
                                               not in this one; exit status 1 if there are any
 
+    --after OLD          only asks whether the mutants that were killed in the work folder OLD still are: each
+                         meets the tests that killed it there first, and one of them is enough. For the same
+                         product with other tests
+
     --count N            mutants (300)
     --seed N             of the draw (1); for the same product the same seed draws the same mutants
     --paths PATH ...     folders or files of the product (base chunk offload src kernels/cpu tools)
@@ -231,8 +235,9 @@ def limits_set():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
 
 
-def record(tests, scratch, size, jobs):
-    known, left_out = {}, {}
+def record(tests, taken, scratch, size, jobs):
+    """`taken` are the tests of another run, which are not run here."""
+    known, left_out = dict(taken), {}
 
     def one(name):
         path = scratch / f"reached-{name}"
@@ -246,14 +251,16 @@ def record(tests, scratch, size, jobs):
         else:
             known[name] = {"seconds": round(seconds, 2), "cases": cases, "reached": reached}
 
-    in_parallel(jobs, one, sorted(tests.all, key=lambda name: -tests.all[name]["timeout"]))
+    in_parallel(jobs, one, sorted(tests.all.keys() - taken.keys(), key=lambda name: -tests.all[name]["timeout"]))
     return known, left_out
 
 
-def mutant_run(tests, known, number, before, budget, end, options):
-    """Runs the tests that reach a mutant, the fastest first, except those that an earlier round tried.
-    Returns its verdict and killers. `budget` is in recorded seconds, as the machine's load changes others."""
-    reach = sorted((about["seconds"], name) for name, about in known.items() if number in about["reached"])
+def mutant_run(tests, known, number, before, first, budget, end, options):
+    """Runs the tests that reach a mutant, those in `first` first, then the fastest first, except those that
+    an earlier round tried. Returns its verdict and killers. `budget` is in recorded seconds, as the machine's
+    load changes others."""
+    reach = [(about["seconds"], name) for name, about in known.items() if number in about["reached"]]
+    reach.sort(key=lambda one: (one[1] not in first, one))
     killers, tried, flaky, complete = {}, list(before.get("tried", [])), list(before.get("flaky", [])), True
     spent, began = sum(known[name]["seconds"] for name in tried), time.monotonic()
 
@@ -274,7 +281,7 @@ def mutant_run(tests, known, number, before, budget, end, options):
         spent += seconds
         if killed:
             killers[name] = killed
-        if len(killers) == 2 and not options.all_killers:
+        if len(killers) == (1 if first else 2) and not options.all_killers:
             break
     if len(killers) == 1:
         name = next(iter(killers))
@@ -386,10 +393,12 @@ def main():
     parser.add_argument("--all-killers", action="store_true")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--lost-since", type=Path)
+    parser.add_argument("--after", type=Path)
     options = parser.parse_args()
     work, tree = options.work.resolve(), options.work.resolve() / "tree"
     build, kept = tree / "build", work / "state.json"
     state = json.loads(kept.read_text()) if kept.exists() else {}
+    old = json.loads((options.after / "state.json").read_text()) if options.after else None
 
     def save(stage, began, **parts):
         state.update(parts)
@@ -425,7 +434,10 @@ def main():
     tests = Tests(build, work / "runs", options.skip)
     if "tests" not in state:
         began = time.monotonic()
-        known, left_out = record(tests, work, max(map(int, state["mutants"])) + 1, options.jobs)
+        if old and old["mutants"] != state["mutants"]:
+            sys.exit(f"mutate.py: {options.after} has other mutants: of another product, or another draw")
+        taken = {name: about for name, about in (old["tests"] if old else {}).items() if name in tests.all}
+        known, left_out = record(tests, taken, work, max(map(int, state["mutants"])) + 1, options.jobs)
         save("record", began, tests=known, left_out=left_out)
         print(f"recorded {len(known)} tests, left out {left_out}", flush=True)
     began, end = time.monotonic(), time.monotonic() + 60 * options.minutes
@@ -434,7 +446,8 @@ def main():
     def one(number):
         if time.monotonic() < end:
             before = state["results"].get(number, {})
-            result = mutant_run(tests, known, int(number), before, budget, end, options)
+            first = old["results"][number]["killers"] if old else ()
+            result = mutant_run(tests, known, int(number), before, first, budget, end, options)
             with tests.lock:
                 nonlocal began
                 state["results"][number] = result
@@ -443,6 +456,8 @@ def main():
             print(f"{number}: {result['verdict']} {result['seconds']} s", list(result["killers"]), flush=True)
 
     budget, order = options.budget, list(state["mutants"])
+    if old:
+        order = [number for number in order if old["results"].get(number, {}).get("killers")]
     random.Random(options.seed).shuffle(order)  # the mutants tried so far are a fair sample at any time
     while time.monotonic() < end:
         left = [number for number in order
