@@ -38,7 +38,6 @@ static void chunk_leave(fixture *it, uint32_t slot, uint32_t chunk)
 
 static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
     fixture_make_ones(&it);
@@ -57,7 +56,6 @@ static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place
 
 static void place_that_is_mapped_anew_shows_the_new_chunk(void **state)
 {
-    (void)state;
     enum { ROUNDS = 100, PLACE = 3 };
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
@@ -83,7 +81,6 @@ static void place_that_is_mapped_anew_shows_the_new_chunk(void **state)
 
 static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **state)
 {
-    (void)state;
     enum { ROUNDS = 48, OTHERS = 3 };
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
@@ -119,7 +116,6 @@ static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **st
  * another round's numbers. */
 static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **state)
 {
-    (void)state;
     enum { ROUNDS = 4 };
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
@@ -158,7 +154,6 @@ static tide_status executor_step_run(void *stream, const void *arguments)
 
 static void functions_of_the_host_executor_run_in_order_between_copies(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
     fixture_make_ones(&it);
@@ -187,7 +182,6 @@ static void functions_of_the_host_executor_run_in_order_between_copies(void **st
 
 static void park_wakes_when_an_event_passes(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     fixture it = fixture_open(&options);
     fixture_make_ones(&it);
@@ -220,7 +214,6 @@ static void gpu_make_dirty(void)
 
 static void region_is_zero_when_it_is_given(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     const tide_work work = {.label = "look"};
     gpu_make_dirty();
@@ -240,7 +233,6 @@ static void region_is_zero_when_it_is_given(void **state)
 
 static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
 {
-    (void)state;
     const struct {
         size_t from, to, bytes;
     } cases[] = {{0, 0, 1}, {3, 1, 5}, {7, 256, 4095}, {1, 77, 100001}};
@@ -270,7 +262,6 @@ static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
 
 static void budgets_are_hard(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     void *address = NULL;
     uint32_t object;
@@ -302,7 +293,6 @@ static uint64_t gpu_free_bytes(void)
  * GRANTED slots. A leak of a slot in each round would shrink it by more. */
 static void steady_state_allocates_nothing(void **state)
 {
-    (void)state;
     enum { ROUNDS = 60, GRANTED = 16 };
     const tide_device_options options = fixture_options();
     tide_memory_usage before[TIDE_TIER_COUNT], after[TIDE_TIER_COUNT];
@@ -377,7 +367,6 @@ static void chain_of_length(fixture *it, uint32_t launches, cudaEvent_t begin, c
 
 static void times_of_commands_are_those_that_cuda_measures(void **state)
 {
-    (void)state;
     static spans seen;
     cudaEvent_t events[CHAINS + 1][2];
     tide_device_statistics statistics;

@@ -67,7 +67,6 @@ static inline void fixture_start(uint64_t seed)
 /* A setup function for cmocka. */
 static inline int fixture_begin(void **state)
 {
-    (void)state;
     fixture_start(1);
     return 0;
 }

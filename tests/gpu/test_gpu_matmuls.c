@@ -179,7 +179,6 @@ static void layer_run(place *it, const layer *of, tide_dtype dtype)
 
 void matmuls_stay_within_their_operands(void **state)
 {
-    (void)state;
 #ifdef TEST_CUDA_ON_CPU
     fake_cublaslt_start();
     fake_cublaslt_enqueue = fake_cudart_enqueue;

@@ -224,7 +224,6 @@ static_assert((int)DEVICE_SLOTS == (int)HOST_SLOTS, "slots of the two tiers are 
 void random_schedule_has_the_contents_of_a_reference_model(void **state)
 {
     static model m;
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         const tide_device_options options = fixture_options();
         fixture_start(seed);

@@ -101,7 +101,6 @@ static void check_adamw(fixture *it, tide_dtype dtype)
 
 void update_through_chunks_has_the_cpus_bits(void **state)
 {
-    (void)state;
     const tide_device_options options = fixture_options();
     for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
         fixture it = fixture_open(&options);

@@ -213,7 +213,6 @@ static void assert_span(const fixture *it, double begin_us, double end_us)
 
 static void end_is_measured_from_the_end_before(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5050);
@@ -234,7 +233,6 @@ static void end_is_measured_from_the_end_before(void **state)
 
 static void nothing_ends_after_it_was_seen_ended(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5900); /* the GPU's clock runs too fast */
@@ -245,7 +243,6 @@ static void nothing_ends_after_it_was_seen_ended(void **state)
 
 static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1500);
     end_next(it, 5001); /* the GPU's clock hardly moves */
@@ -264,7 +261,6 @@ static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
  * after each end: the error of the GPU's clock must not add up. */
 static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
 {
-    (void)state;
     const double speeds[] = {0.99, 1.01};
     for (int s = 0; s < 2; s++) {
         fixture *it = fixture_open();
@@ -286,7 +282,6 @@ static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
 
 static void full_ring_waits_for_the_oldest(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_at(it, 1000);
@@ -305,7 +300,6 @@ static void full_ring_waits_for_the_oldest(void **state)
 /* A run of kernels is observed as one command; the idle time inside is not visible. */
 static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     enqueue_of_run(it, 1010, 1);
     enqueue_of_run(it, 1020, 2);
@@ -327,7 +321,6 @@ static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void
 
 static void only_kernels_that_count_as_the_same_join_a_run(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     const tide_work of_run = {.label = "fetch", .may_coalesce = true},
                     others[] = {{.tag = 1, .may_coalesce = true},
@@ -346,7 +339,6 @@ static void only_kernels_that_count_as_the_same_join_a_run(void **state)
 
 static void run_ends_by_itself_before_it_fills_the_ring(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_of_run(it, 1000, 0);
@@ -360,7 +352,6 @@ static void run_ends_by_itself_before_it_fills_the_ring(void **state)
 
 static void run_that_gets_no_event_is_not_entered(void **state)
 {
-    (void)state;
     fixture *it = fixture_open();
     enqueue_at(it, 1000);
     enqueue_of_run(it, 1010, 0);

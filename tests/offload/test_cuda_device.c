@@ -22,32 +22,9 @@ static fake_cudart_options gpu_small(void)
 
 static int begin(void **state)
 {
-    (void)state;
     const fake_cudart_options gpu = gpu_small();
     fake_cudart_start(&gpu);
     return 0;
-}
-
-static void expect_nothing_left(void)
-{
-    char text[256];
-    if (fake_cudart_live(text, sizeof text) > 0)
-        fail_msg("left on the GPU: %s", text);
-    if (fake_cudart_misuse(text, sizeof text) > 0)
-        fail_msg("CUDA misused: %s", text);
-}
-
-static void expect_words(const char *words)
-{
-    if (strstr(tide_message(), words) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
-}
-
-/* Like fixture_close, but does not restart the fake runtime. */
-static void close_and_look(fixture *it)
-{
-    it->ops->close(it->device);
-    expect_nothing_left();
 }
 
 /* --- open --- */
@@ -64,7 +41,6 @@ static void expect_open_refused(const tide_device_options *options, uint32_t ord
 
 static void options_that_only_the_host_device_has_are_refused_by_name(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.checks.hazard_check = true;
     expect_open_refused(&options, 0, TIDE_ERROR_UNSUPPORTED, "hazard");
@@ -84,7 +60,6 @@ static void options_that_only_the_host_device_has_are_refused_by_name(void **sta
 
 static void gpu_or_chunk_size_that_does_not_exist_is_refused(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     expect_open_refused(&options, 1, TIDE_ERROR_ARGUMENT, "1");
     options.chunk_bytes = CHUNK_BYTES / 2;
@@ -93,7 +68,6 @@ static void gpu_or_chunk_size_that_does_not_exist_is_refused(void **state)
 
 static void machine_without_a_usable_driver_is_told_so(void **state)
 {
-    (void)state;
     const tide_device_options options = options_small();
     fake_cudart_options gpu = gpu_small();
     gpu.driver = 0;
@@ -111,7 +85,6 @@ static void machine_without_a_usable_driver_is_told_so(void **state)
 
 static void gpu_without_virtual_memory_management_is_refused_by_name(void **state)
 {
-    (void)state;
     const tide_device_options options = options_small();
     fake_cudart_options gpu = gpu_small();
     gpu.no_vmm = true;
@@ -128,24 +101,20 @@ static tide_status ask_priority(void *stream, const void *arguments)
     return cudaStreamGetPriority(stream, *priority) == cudaSuccess ? TIDE_OK : TIDE_ERROR_DEVICE;
 }
 
-static void updates_give_way_to_all_other_kernels(void **state)
+static void updates_give_way_to_all_other_kernels(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     const tide_work work = work_of("ask", 0);
     for (tide_stream stream = 0; stream < TIDE_STREAM_HOST; stream++) {
         int priority = 1, *asked = &priority;
-        assert_ok(it.ops->launch(it.device, stream, &work, ask_priority, &asked, sizeof asked));
+        assert_ok(it->ops->launch(it->device, stream, &work, ask_priority, &asked, sizeof asked));
         assert_int_equal(priority, stream == TIDE_STREAM_UPDATE ? 0 : FAKE_CUDART_GREATEST_PRIORITY);
     }
-    close_and_look(&it);
 }
 
 /* --- memory that is not there --- */
 
 static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void **state)
 {
-    (void)state;
     fake_cudart_options gpu = gpu_small();
     gpu.memory_bytes = 3 * CHUNK_BYTES + REGION_BYTES;
     fake_cudart_start(&gpu);
@@ -161,12 +130,11 @@ static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void 
     assert_int_equal(free_bytes, total_bytes);
     assert_ok(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 3));
     assert_ok(it.ops->region_create(it.device, REGION_BYTES, &region));
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
 static void pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing(void **state)
 {
-    (void)state;
     const tide_device_options options = options_small();
     fixture it = {0};
     char text[256], clean[256];
@@ -182,12 +150,11 @@ static void pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing(vo
     (void)fake_cudart_live(text, sizeof text);
     assert_string_equal(text, clean);
     assert_ok(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS));
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
 static void region_is_zero_when_it_is_given_however_late_the_gpu_is(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         fake_cudart_options gpu = gpu_small();
         gpu.delay_seed = seed;
@@ -201,41 +168,35 @@ static void region_is_zero_when_it_is_given_however_late_the_gpu_is(void **state
         assert_ok(it.ops->region_create(it.device, REGION_BYTES, &region));
         for (int i = 0; i < REGION_BYTES; i++)
             assert_int_equal(((const char *)region)[i], 0);
-        close_and_look(&it);
+        fixture_close(&it);
     }
 }
 
 /* --- residency --- */
 
-static void map_that_gets_no_access_leaves_the_place_free(void **state)
+static void map_that_gets_no_access_leaves_the_place_free(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    assert_ok(it.ops->map(it.device, 0, place(&it, 1)));
+    assert_ok(it->ops->map(it->device, 0, place(it, 1)));
     fake_cudart_fail("cuMemSetAccess", 1, cudaErrorUnknown, true);
-    assert_int_equal(it.ops->map(it.device, 1, place(&it, 3)), TIDE_ERROR_DEVICE);
+    assert_int_equal(it->ops->map(it->device, 1, place(it, 3)), TIDE_ERROR_DEVICE);
     expect_words("cuMemSetAccess");
     expect_words("device slot 1");
-    assert_ok(it.ops->failure(it.device));
-    assert_ok(it.ops->map(it.device, 2, place(&it, 3)));
-    assert_ok(it.ops->map(it.device, 1, place(&it, 4)));
-    place(&it, 4)[0] = 7;
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 1)[0], 7);
-    close_and_look(&it);
+    assert_ok(it->ops->failure(it->device));
+    assert_ok(it->ops->map(it->device, 2, place(it, 3)));
+    assert_ok(it->ops->map(it->device, 1, place(it, 4)));
+    place(it, 4)[0] = 7;
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 1)[0], 7);
 }
 
-static void unmap_that_is_refused_changes_nothing(void **state)
+static void unmap_that_is_refused_changes_nothing(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_ok(it->ops->map(it->device, 1, place(it, 3)));
     fake_cudart_fail("cuMemUnmap", 1, cudaErrorUnknown, true);
-    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_DEVICE);
-    place(&it, 3)[0] = 7; /* the slot is still mapped */
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 1)[0], 7);
-    assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
-    assert_ok(it.ops->map(it.device, 0, place(&it, 3)));
-    close_and_look(&it);
+    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 3)), TIDE_ERROR_DEVICE);
+    place(it, 3)[0] = 7; /* the slot is still mapped */
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 1)[0], 7);
+    assert_ok(it->ops->unmap(it->device, 1, place(it, 3)));
+    assert_ok(it->ops->map(it->device, 0, place(it, 3)));
 }
 
 /* --- CUDA calls of a schedule --- */
@@ -272,9 +233,8 @@ static tide_status round_status(fixture *it, uint32_t slot, uint32_t host_slot, 
     return status;
 }
 
-static void steady_state_makes_nothing_and_waits_for_no_stream(void **state)
+static void steady_state_makes_nothing_and_waits_for_no_stream(fixture *it)
 {
-    (void)state;
     static const char *const never[] = {
         "cuMemCreate",
         "cuMemAddressReserve",
@@ -291,20 +251,18 @@ static void steady_state_makes_nothing_and_waits_for_no_stream(void **state)
     };
     enum { NEVER = sizeof never / sizeof never[0] };
     uint64_t before[NEVER];
-    fixture it = fixture_small();
-    memset(own(&it, TIDE_TIER_HOST, 1), 0, CHUNK_BYTES);
-    assert_ok(round_status(&it, 0, 1, 2, 5));
+    memset(own(it, TIDE_TIER_HOST, 1), 0, CHUNK_BYTES);
+    assert_ok(round_status(it, 0, 1, 2, 5));
     for (size_t i = 0; i < NEVER; i++)
         before[i] = fake_cudart_count(never[i]);
     const uint64_t maps = fake_cudart_count("cuMemMap");
     for (int i = 0; i < 100; i++)
-        assert_ok(round_status(&it, (uint32_t)i % DEVICE_SLOTS, 1, (uint32_t)i % RANGE_CHUNKS, 1));
+        assert_ok(round_status(it, (uint32_t)i % DEVICE_SLOTS, 1, (uint32_t)i % RANGE_CHUNKS, 1));
     for (size_t i = 0; i < NEVER; i++)
         if (fake_cudart_count(never[i]) != before[i])
             fail_msg("%s is called in steady state", never[i]);
     assert_int_equal(fake_cudart_count("cuMemMap"), maps + 100);
     assert_int_equal(fake_cudart_count("cudaDeviceSynchronize"), 0);
-    close_and_look(&it);
 }
 
 /* --- the N-th CUDA call fails --- */
@@ -442,7 +400,6 @@ static int name_fails(const char *name, uint64_t count, int error)
 
 static void each_cuda_call_may_fail(void **state)
 {
-    (void)state;
     struct {
         const char *name;
         uint64_t count;
@@ -467,7 +424,6 @@ static void no_memory_is_said_where_cuda_has_none(void **state)
     static const char *const takers[] = {"cuMemCreate", "cudaMalloc", "cudaHostRegister",
                                          "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags"};
     char text[1024];
-    (void)state;
     for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++) {
         begin(state);
         fake_cudart_fail(takers[i], 1, cudaErrorMemoryAllocation, false);
@@ -481,7 +437,6 @@ static void no_memory_is_said_where_cuda_has_none(void **state)
 
 static void each_command_may_fail_while_it_runs_and_the_device_says_so(void **state)
 {
-    (void)state;
     char text[1024];
     int strikes = 0;
     if (life(text, sizeof text) != TIDE_OK)
@@ -501,30 +456,27 @@ static void each_command_may_fail_while_it_runs_and_the_device_says_so(void **st
     assert_true(strikes >= 2 + 3 * LIFE_ROUNDS);
 }
 
-static void failed_gpu_refuses_everything_and_does_not_recover(void **state)
+static void failed_gpu_refuses_everything_and_does_not_recover(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     const tide_work work = work_of("copy", 1);
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorLaunchFailure);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);
-    it.ops->synchronize(it.device);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
+    (void)launch_count(it, TIDE_STREAM_COMPUTE, &ran);
+    it->ops->synchronize(it->device);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
     expect_words("cudaErrorLaunchFailure");
-    assert_int_equal(launch_count(&it, TIDE_STREAM_IN, &ran), TIDE_ERROR_DEVICE);
-    assert_int_equal(launch_count(&it, TIDE_STREAM_HOST, &ran), TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),
+    assert_int_equal(launch_count(it, TIDE_STREAM_IN, &ran), TIDE_ERROR_DEVICE);
+    assert_int_equal(launch_count(it, TIDE_STREAM_HOST, &ran), TIDE_ERROR_DEVICE);
+    assert_int_equal(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),
                      TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->copy_bytes(it.device, TIDE_STREAM_IN, &work, it.region, it.buffer, 1, true),
+    assert_int_equal(it->ops->copy_bytes(it->device, TIDE_STREAM_IN, &work, it->region, it->buffer, 1, true),
                      TIDE_ERROR_DEVICE);
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_IN));
+    assert_int_equal(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE, 0),
                      TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->recover(it.device), TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
+    assert_int_equal(it->ops->recover(it->device), TIDE_ERROR_DEVICE);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
     assert_int_equal(atomic_load(&ran), 0);
-    close_and_look(&it);
 }
 
 static tide_status failing_function(void *stream, const void *arguments)
@@ -535,74 +487,61 @@ static tide_status failing_function(void *stream, const void *arguments)
 
 /* A launcher may have enqueued a part of its work before it failed. So its stream counts as failed, and no
  * other does. */
-static void failed_launcher_fails_its_stream_until_recovery(void **state)
+static void failed_launcher_fails_its_stream_until_recovery(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     const tide_work work = work_of("adam", 1);
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, failing_function, NULL, 0),
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, failing_function, NULL, 0),
                      TIDE_ERROR_NONFINITE);
-    it.ops->synchronize(it.device);
-    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
-    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->recover(it.device));
-    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
-    fixture_close(&it);
+    it->ops->synchronize(it->device);
+    assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
+    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->recover(it->device));
+    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
 }
 
-static void launched_but_not_marked_fails_its_stream_too(void **state)
+static void launched_but_not_marked_fails_its_stream_too(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail("cudaEventRecord", 1, cudaErrorInvalidValue, false);
-    assert_int_equal(launch_count(&it, TIDE_STREAM_UPDATE, &ran), TIDE_ERROR_DEVICE);
-    it.ops->synchronize(it.device);
+    assert_int_equal(launch_count(it, TIDE_STREAM_UPDATE, &ran), TIDE_ERROR_DEVICE);
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
-    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
-    fixture_close(&it);
+    assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
 }
 
-static void failed_function_of_the_host_executor_is_recovered_from(void **state)
+static void failed_function_of_the_host_executor_is_recovered_from(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     const tide_work work = work_of("update", 1);
     atomic_int ran = 0;
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_HOST, &work, failing_function, NULL, 0));
-    it.ops->synchronize(it.device);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
-    assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_NONFINITE);
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_HOST, &work, failing_function, NULL, 0));
+    it->ops->synchronize(it->device);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
+    assert_int_equal(launch_count(it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "update 1 on stream host failed: gradient of wte is not finite");
-    assert_ok(it.ops->recover(it.device));
-    assert_ok(it.ops->failure(it.device));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    assert_ok(launch_count(&it, TIDE_STREAM_HOST, &ran));
-    it.ops->synchronize(it.device);
+    assert_ok(it->ops->recover(it->device));
+    assert_ok(it->ops->failure(it->device));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(launch_count(it, TIDE_STREAM_HOST, &ran));
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 2);
-    close_and_look(&it);
 }
 
-static void call_that_fails_once_is_recovered_from(void **state)
+static void call_that_fails_once_is_recovered_from(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail("cudaLaunchKernel", 1, cudaErrorInvalidValue, false);
-    assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->recover(it.device));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    it.ops->synchronize(it.device);
+    assert_int_equal(launch_count(it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->recover(it->device));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
-    close_and_look(&it);
 }
 
 /* --- wait sites --- */
 
 static void skipped_site_neither_waits_nor_asks(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
@@ -624,7 +563,7 @@ static void skipped_site_neither_waits_nor_asks(void **state)
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.waits[OTHER_SITE], 3);
     atomic_store(&held.open, true);
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
 /* --- times --- */
@@ -690,7 +629,6 @@ static tide_status launch_nap(fixture *it, tide_stream stream, uint32_t tag)
 
 static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_the_kernels(void **state)
 {
-    (void)state;
     static spans seen;
     seen = (spans){.lock = PTHREAD_MUTEX_INITIALIZER};
     tide_device_options options = options_small();
@@ -730,33 +668,29 @@ static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_th
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_COMPUTE], waited_ns);
     assert_int_equal(statistics.busy_ns[TIDE_STREAM_IN], in_ns);
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
-static void commands_are_pending_until_they_have_passed(void **state)
+static void commands_are_pending_until_they_have_passed(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate held = {0};
     atomic_int ran = 0;
     tide_device_statistics statistics;
-    assert_ok(launch_gate(&it, TIDE_STREAM_OUT, &held));
-    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &ran));
-    it.ops->statistics(it.device, &statistics);
+    assert_ok(launch_gate(it, TIDE_STREAM_OUT, &held));
+    assert_ok(launch_count(it, TIDE_STREAM_OUT, &ran));
+    it->ops->statistics(it->device, &statistics);
     assert_int_equal(statistics.pending[TIDE_STREAM_OUT], 2);
     assert_int_equal(statistics.pending[TIDE_STREAM_IN], 0);
     atomic_store(&held.open, true);
-    it.ops->synchronize(it.device);
-    it.ops->statistics(it.device, &statistics);
+    it->ops->synchronize(it->device);
+    it->ops->statistics(it->device, &statistics);
     assert_int_equal(statistics.pending[TIDE_STREAM_OUT], 0);
     assert_int_equal(statistics.commands[TIDE_STREAM_OUT], 2);
-    close_and_look(&it);
 }
 
 /* The commands go around the ring of time stamps many times, while the test never looks. */
 static void thousands_of_commands_are_all_told_of_in_order(void **state)
 {
-    (void)state;
     static spans seen;
     seen = (spans){.lock = PTHREAD_MUTEX_INITIALIZER};
     tide_device_options options = options_small();
@@ -774,7 +708,7 @@ static void thousands_of_commands_are_all_told_of_in_order(void **state)
     assert_int_equal(atomic_load(&ran), 3000);
     assert_int_equal(seen.count, 3000);
     expect_ordered(&seen, TIDE_STREAM_UPDATE, first_ns, it.ops->now_ns(it.device));
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
 static tide_status launch_of_run(fixture *it, uint32_t timer, atomic_int *counter)
@@ -793,77 +727,69 @@ static void expect_records(uint64_t *before, uint64_t more)
 }
 
 /* Each timed event keeps the GPU idle for a moment, so kernels that may coalesce share one. */
-static void kernels_that_coalesce_share_an_event_until_something_needs_one(void **state)
+static void kernels_that_coalesce_share_an_event_until_something_needs_one(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     tide_device_statistics statistics;
     uint64_t records = fake_cudart_count("cudaEventRecord");
     for (int i = 0; i < 10; i++)
-        assert_ok(launch_of_run(&it, 1, &ran));
+        assert_ok(launch_of_run(it, 1, &ran));
     expect_records(&records, 0);
-    assert_ok(launch_of_run(&it, 2, &ran)); /* another timer: a new run begins */
+    assert_ok(launch_of_run(it, 2, &ran)); /* another timer: a new run begins */
     expect_records(&records, 1);
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
     expect_records(&records, 1);
     /* Nothing was enqueued in between. */
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
     expect_records(&records, 0);
-    assert_ok(launch_of_run(&it, 2, &ran));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran)); /* this kernel may not coalesce */
+    assert_ok(launch_of_run(it, 2, &ran));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran)); /* this kernel may not coalesce */
     expect_records(&records, 2);
-    assert_ok(launch_of_run(&it, 2, &ran));
-    it.ops->statistics(it.device, &statistics);
+    assert_ok(launch_of_run(it, 2, &ran));
+    it->ops->statistics(it->device, &statistics);
     expect_records(&records, 1);
-    assert_ok(launch_of_run(&it, 2, &ran));
-    it.ops->synchronize(it.device);
+    assert_ok(launch_of_run(it, 2, &ran));
+    it->ops->synchronize(it->device);
     expect_records(&records, 1);
-    it.ops->statistics(it.device, &statistics);
+    it->ops->statistics(it->device, &statistics);
     expect_records(&records, 0);
     assert_int_equal(statistics.commands[TIDE_STREAM_COMPUTE], 15);
     assert_int_equal(statistics.pending[TIDE_STREAM_COMPUTE], 0);
     assert_int_equal(atomic_load(&ran), 15);
-    close_and_look(&it);
 }
 
-static void event_behind_a_run_waits_for_all_of_it(void **state)
+static void event_behind_a_run_waits_for_all_of_it(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate held = {0};
     atomic_int ran = 0;
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &held));
-    assert_ok(launch_of_run(&it, 1, &ran));
-    assert_ok(launch_of_run(&it, 1, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_false(is_done(&it, it.events[0]));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &held));
+    assert_ok(launch_of_run(it, 1, &ran));
+    assert_ok(launch_of_run(it, 1, &ran));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_false(is_done(it, it->events[0]));
     atomic_store(&held.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
     assert_int_equal(atomic_load(&ran), 2);
-    close_and_look(&it);
 }
 
 /* The launches returned OK already, so event_record reports the failure; after recover the stream works
  * again. */
-static void run_that_gets_no_event_fails_the_record_until_recovery(void **state)
+static void run_that_gets_no_event_fails_the_record_until_recovery(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail("cudaEventRecord", 1, cudaErrorInvalidValue, false);
-    assert_ok(launch_of_run(&it, 1, &ran));
-    assert_ok(launch_of_run(&it, 1, &ran));
-    assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE), TIDE_ERROR_DEVICE);
-    assert_int_equal(launch_of_run(&it, 1, &ran), TIDE_ERROR_DEVICE);
-    it.ops->synchronize(it.device);
-    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
+    assert_ok(launch_of_run(it, 1, &ran));
+    assert_ok(launch_of_run(it, 1, &ran));
+    assert_int_equal(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE),
+                     TIDE_ERROR_DEVICE);
+    assert_int_equal(launch_of_run(it, 1, &ran), TIDE_ERROR_DEVICE);
+    it->ops->synchronize(it->device);
+    assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_COMPUTE));
     assert_int_equal(atomic_load(&ran), 2);
-    assert_ok(it.ops->recover(it.device));
-    assert_ok(launch_of_run(&it, 1, &ran));
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->failure(it.device));
-    close_and_look(&it);
+    assert_ok(it->ops->recover(it->device));
+    assert_ok(launch_of_run(it, 1, &ran));
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->failure(it->device));
 }
 
 /* --- many GPUs, many threads --- */
@@ -897,7 +823,6 @@ static void *client_main(void *argument)
 
 static void any_thread_reaches_the_devices_own_gpu(void **state)
 {
-    (void)state;
     enum { CLIENTS = 3 };
     fake_cudart_options gpu = gpu_small();
     gpu.gpus = 2;
@@ -920,7 +845,7 @@ static void any_thread_reaches_the_devices_own_gpu(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(clients[i].status, TIDE_OK);
     }
-    close_and_look(&it);
+    fixture_close(&it);
 }
 
 /* --- random schedules against a reference model of contents --- */
@@ -1015,7 +940,6 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
 
 static void random_schedules_under_delays_have_the_contents_of_a_reference_model(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 12; seed += test_thin(4)) {
         fake_cudart_options gpu = gpu_small();
         gpu.delay_seed = seed;
@@ -1031,11 +955,18 @@ static void random_schedules_under_delays_have_the_contents_of_a_reference_model
             assert_memory_equal(own(&it, TIDE_TIER_DEVICE, slot), m.device[slot], sizeof m.device[slot]);
         for (uint32_t slot = 0; slot < HOST_SLOTS; slot++)
             assert_memory_equal(own(&it, TIDE_TIER_HOST, slot), m.host[slot], sizeof m.host[slot]);
-        close_and_look(&it);
+        fixture_close(&it);
     }
 }
 
 #define gpu_test(name) cmocka_unit_test_setup(name, begin)
+#define gpu_device_test(name)                                                                                \
+    {                                                                                                        \
+#name, device_case_run, begin, NULL, &(device_case)                                                  \
+        {                                                                                                    \
+            name                                                                                             \
+        }                                                                                                    \
+    }
 
 int main(void)
 {
@@ -1044,28 +975,28 @@ int main(void)
         gpu_test(gpu_or_chunk_size_that_does_not_exist_is_refused),
         gpu_test(machine_without_a_usable_driver_is_told_so),
         gpu_test(gpu_without_virtual_memory_management_is_refused_by_name),
-        gpu_test(updates_give_way_to_all_other_kernels),
+        gpu_device_test(updates_give_way_to_all_other_kernels),
         gpu_test(device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit),
         gpu_test(pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing),
         gpu_test(region_is_zero_when_it_is_given_however_late_the_gpu_is),
-        gpu_test(map_that_gets_no_access_leaves_the_place_free),
-        gpu_test(unmap_that_is_refused_changes_nothing),
-        gpu_test(steady_state_makes_nothing_and_waits_for_no_stream),
+        gpu_device_test(map_that_gets_no_access_leaves_the_place_free),
+        gpu_device_test(unmap_that_is_refused_changes_nothing),
+        gpu_device_test(steady_state_makes_nothing_and_waits_for_no_stream),
         gpu_test(each_cuda_call_may_fail),
         gpu_test(no_memory_is_said_where_cuda_has_none),
         gpu_test(each_command_may_fail_while_it_runs_and_the_device_says_so),
-        gpu_test(failed_gpu_refuses_everything_and_does_not_recover),
-        gpu_test(failed_launcher_fails_its_stream_until_recovery),
-        gpu_test(launched_but_not_marked_fails_its_stream_too),
-        gpu_test(failed_function_of_the_host_executor_is_recovered_from),
-        gpu_test(call_that_fails_once_is_recovered_from),
+        gpu_device_test(failed_gpu_refuses_everything_and_does_not_recover),
+        gpu_device_test(failed_launcher_fails_its_stream_until_recovery),
+        gpu_device_test(launched_but_not_marked_fails_its_stream_too),
+        gpu_device_test(failed_function_of_the_host_executor_is_recovered_from),
+        gpu_device_test(call_that_fails_once_is_recovered_from),
         gpu_test(skipped_site_neither_waits_nor_asks),
         gpu_test(observer_is_told_times_that_follow_each_other_and_last_as_long_as_the_kernels),
-        gpu_test(commands_are_pending_until_they_have_passed),
+        gpu_device_test(commands_are_pending_until_they_have_passed),
         gpu_test(thousands_of_commands_are_all_told_of_in_order),
-        gpu_test(kernels_that_coalesce_share_an_event_until_something_needs_one),
-        gpu_test(event_behind_a_run_waits_for_all_of_it),
-        gpu_test(run_that_gets_no_event_fails_the_record_until_recovery),
+        gpu_device_test(kernels_that_coalesce_share_an_event_until_something_needs_one),
+        gpu_device_test(event_behind_a_run_waits_for_all_of_it),
+        gpu_device_test(run_that_gets_no_event_fails_the_record_until_recovery),
         gpu_test(any_thread_reaches_the_devices_own_gpu),
         gpu_test(random_schedules_under_delays_have_the_contents_of_a_reference_model),
     };

@@ -15,7 +15,6 @@
 
 static void another_librarys_choice_of_gpu_does_not_last(void **state)
 {
-    (void)state;
     fake_cudart_options gpu = fake_cudart_defaults();
     gpu.gpus = 2;
     gpu.gpu = 0;
@@ -32,48 +31,39 @@ static void another_librarys_choice_of_gpu_does_not_last(void **state)
     fixture_close(&it); /* fails the test if a call went to the other GPU */
 }
 
-static void gpu_that_is_current_is_not_set_again(void **state)
+static void gpu_that_is_current_is_not_set_again(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     const uint64_t before = fake_cudart_count("cudaSetDevice");
     for (int i = 0; i < 10; i++)
-        assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+        assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
     assert_int_equal(fake_cudart_count("cudaSetDevice"), before);
-    it.ops->synchronize(it.device);
-    fixture_close(&it);
+    it->ops->synchronize(it->device);
 }
 
-static void asking_for_a_failure_asks_no_stream(void **state)
+static void asking_for_a_failure_asks_no_stream(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate held = {0};
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &held));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &held));
     const uint64_t before = fake_cudart_count(NULL);
     for (int i = 0; i < 10; i++)
-        assert_ok(it.ops->failure(it.device));
+        assert_ok(it->ops->failure(it->device));
     assert_int_equal(fake_cudart_count(NULL), before);
     atomic_store(&held.open, true);
-    it.ops->synchronize(it.device);
-    fixture_close(&it);
+    it->ops->synchronize(it->device);
 }
 
-static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state)
+static void caller_that_only_launches_meets_the_failure_of_a_kernel(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* this call may report the failure already */
+    (void)launch_count(it, TIDE_STREAM_COMPUTE, &ran); /* this call may report the failure already */
     /* Waits until the stream has run the failing command. */
     for (int current; cudaGetDevice(&current) == cudaSuccess;)
         (void)usleep(100);
-    assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
-    it.ops->synchronize(it.device);
-    fixture_close(&it);
+    assert_int_equal(launch_count(it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
+    it->ops->synchronize(it->device);
 }
 
 /* Returns non-NULL if park has set the thread's timer slack to 1 ns, so that its sleeps end in time.
@@ -87,33 +77,27 @@ static void *park_once(void *context)
     return prctl(PR_GET_TIMERSLACK) == 1 ? it : NULL;
 }
 
-static void thread_that_parks_sleeps_sharply(void **state)
+static void thread_that_parks_sleeps_sharply(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     pthread_t thread;
     void *sharp = NULL;
     assert_int_equal(prctl(PR_SET_TIMERSLACK, 50000ul), 0); /* a new thread inherits this value */
-    assert_int_equal(pthread_create(&thread, NULL, park_once, &it), 0);
+    assert_int_equal(pthread_create(&thread, NULL, park_once, it), 0);
     assert_int_equal(pthread_join(thread, &sharp), 0);
-    assert_ptr_equal(sharp, &it);
-    fixture_close(&it);
+    assert_ptr_equal(sharp, it);
 }
 
 /* cudaEventSynchronize would spin, or need an interrupt for every event. */
-static void thread_that_waits_for_an_event_sleeps_between_looks(void **state)
+static void thread_that_waits_for_an_event_sleeps_between_looks(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
     const uint64_t before = fake_cudart_count("cudaEventSynchronize");
     for (int i = 0; i < 300; i++)
-        assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+        assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
     assert_int_equal(atomic_load(&ran), 300);
     assert_int_equal(fake_cudart_count("cudaEventSynchronize"), before);
-    fixture_close(&it);
 }
 
 static atomic_int threads_wanted;
@@ -127,7 +111,6 @@ static void threads_note(int count)
  * number of threads. */
 static void host_executor_sets_its_threads_by_the_function_that_it_is_given(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.threads = 3;
     options.threads_set = threads_note;
@@ -140,7 +123,6 @@ static void host_executor_sets_its_threads_by_the_function_that_it_is_given(void
 /* The caller's and the engine's threads need a processor each; else a step waits for them while Adam runs. */
 static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take(void **state)
 {
-    (void)state;
     /* Number of processors, size of Adam's team. */
     const uint32_t teams[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {16, 14}};
     for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
@@ -161,20 +143,17 @@ static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take
     fixture_close(&it);
 }
 
-static void forked_child_has_no_host_slots(void **state)
+static void forked_child_has_no_host_slots(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     unsigned char pages[CHUNK_BYTES / 4096];
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)
-        _exit(mincore(own(&it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages) != 0 && errno == ENOMEM ? 0 : 1);
+        _exit(mincore(own(it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages) != 0 && errno == ENOMEM ? 0 : 1);
     int ended = -1;
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_int_equal(ended, 0);
-    assert_int_equal(mincore(own(&it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages), 0);
-    fixture_close(&it);
+    assert_int_equal(mincore(own(it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages), 0);
 }
 
 /* --- a machine whose memory grows, or does not grow --- */
@@ -233,12 +212,6 @@ static void slow_sleep_until(void *context, uint64_t ns)
     (void)sched_yield();
 }
 
-static void expect_words(const char *words)
-{
-    if (strstr(tide_message(), words) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
-}
-
 /* Pins host slots of three pieces with three threads, one piece each, on the simulated machine. */
 static tide_status pin_on(slow_machine *machine, fixture *it)
 {
@@ -261,7 +234,6 @@ static tide_status pin_on(slow_machine *machine, fixture *it)
  * number of threads. */
 static void as_many_threads_unpin_host_slots_as_pinned_them(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
     fixture it = {0};
     assert_ok(pin_on(&machine, &it));
@@ -284,7 +256,6 @@ static void expect_all_undone(fixture *it)
 
 static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = 1000000000, .limit_bytes = UINT64_MAX};
     fixture it = {0};
     tide_device_statistics statistics;
@@ -322,7 +293,6 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 /* Without a call before the first piece, the program would time only the pieces after it. */
 static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
     told it = {.first_bytes = UINT64_MAX};
     tide_device_options options = options_small();
@@ -342,7 +312,6 @@ static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_
 
 static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX};
     fixture it = {0};
     assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
@@ -354,7 +323,6 @@ static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_sta
 
 static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
     fixture it = {0};
     fake_cudart_options two_pieces = fake_cudart_defaults();
@@ -370,7 +338,6 @@ static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
 
 static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = 0, .limit_bytes = pinned_bytes - 1};
     fixture it = {0};
     assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
@@ -382,7 +349,6 @@ static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned
 
 static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .is_whole = true};
     fixture it = {0};
     assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
@@ -396,7 +362,6 @@ static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_p
  * so they would wait for ever. */
 static void who_waits_for_room_stops_when_another_piece_could_not_be_registered(void **state)
 {
-    (void)state;
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .time_stands = true};
     fixture it = {0};
     fake_cudart_fail("cudaHostRegister", 1, cudaErrorMemoryAllocation, true);
@@ -409,14 +374,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_librarys_choice_of_gpu_does_not_last),
-        cmocka_unit_test(gpu_that_is_current_is_not_set_again),
-        cmocka_unit_test(asking_for_a_failure_asks_no_stream),
-        cmocka_unit_test(caller_that_only_launches_meets_the_failure_of_a_kernel),
-        cmocka_unit_test(thread_that_parks_sleeps_sharply),
-        cmocka_unit_test(thread_that_waits_for_an_event_sleeps_between_looks),
+        device_test(gpu_that_is_current_is_not_set_again),
+        device_test(asking_for_a_failure_asks_no_stream),
+        device_test(caller_that_only_launches_meets_the_failure_of_a_kernel),
+        device_test(thread_that_parks_sleeps_sharply),
+        device_test(thread_that_waits_for_an_event_sleeps_between_looks),
         cmocka_unit_test(host_executor_sets_its_threads_by_the_function_that_it_is_given),
         cmocka_unit_test(adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take),
-        cmocka_unit_test(forked_child_has_no_host_slots),
+        device_test(forked_child_has_no_host_slots),
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
         cmocka_unit_test(progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last),
         cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),

@@ -149,7 +149,6 @@ static tide_status pin(fake *it, uint64_t wanted_bytes)
 
 static void what_is_there_is_given_at_once_and_looked_at_step_by_step(void **state)
 {
-    (void)state;
     fake it = fake_of(16 * GIB, 16 * GIB);
     assert_ok(pin(&it, 12 * GIB));
     assert_int_equal(it.used_bytes, 12 * GIB);
@@ -159,7 +158,6 @@ static void what_is_there_is_given_at_once_and_looked_at_step_by_step(void **sta
 
 static void control_groups_limit_refuses_at_once(void **state)
 {
-    (void)state;
     fake it = fake_of(16 * GIB, 16 * GIB);
     it.limit_bytes = 4 * GIB;
     assert_int_equal(pin(&it, 4 * GIB - margin_bytes + 1), TIDE_ERROR_NO_MEMORY);
@@ -173,7 +171,6 @@ static void control_groups_limit_refuses_at_once(void **state)
 static void
 machine_whose_memory_is_all_in_use_refuses_at_once_what_does_not_fit_beside_the_margin(void **state)
 {
-    (void)state;
     fake it = fake_of(2 * GIB, 2 * GIB);
     it.knows_most = true;
     assert_int_equal(pin(&it, 2 * GIB - margin_bytes + 1), TIDE_ERROR_NO_MEMORY);
@@ -191,7 +188,6 @@ machine_whose_memory_is_all_in_use_refuses_at_once_what_does_not_fit_beside_the_
 
 static void machine_that_does_not_grow_is_given_up_with_what_would_do_and_others_keep_theirs(void **state)
 {
-    (void)state;
     fake it = fake_of(2 * GIB, 2 * GIB);
     it.used_bytes = GIB;
     assert_int_equal(pin(&it, 8 * GIB), TIDE_ERROR_NO_MEMORY);
@@ -209,7 +205,6 @@ static void machine_that_does_not_grow_is_given_up_with_what_would_do_and_others
 
 static void machine_that_grows_when_more_is_used_is_not_waited_for(void **state)
 {
-    (void)state;
     static const uint64_t growths[] = {8 * MIB, 128 * MIB, GIB};
     for (size_t i = 0; i < sizeof growths / sizeof growths[0]; i++) {
         fake it = fake_of(4 * GIB, 110 * GIB);
@@ -226,7 +221,6 @@ static void machine_that_grows_when_more_is_used_is_not_waited_for(void **state)
 
 static void machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows(void **state)
 {
-    (void)state;
     fake it = fake_of(4 * GIB, 64 * GIB);
     it.late_ns = 4 * second_ns;
     assert_ok(pin(&it, 40 * GIB));
@@ -242,7 +236,6 @@ static void machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows
 static void
 machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_control_groups(void **state)
 {
-    (void)state;
     const struct {
         uint64_t total_bytes, most_bytes, limit_bytes;
         bool knows_most;
@@ -268,7 +261,6 @@ machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_contro
 
 static void what_is_given_and_not_touched_yet_is_given_once(void **state)
 {
-    (void)state;
     fake it = fake_of(GIB, GIB);
     const tide_free_memory_machine machine = machine_of(&it);
     tide_free_memory memory;
@@ -318,7 +310,6 @@ static int crowd_fill(fake *it, uint64_t each_bytes)
 
 static void many_threads_share_what_there_is(void **state)
 {
-    (void)state;
     fake grows = fake_of(4 * GIB, 40 * GIB);
     grows.at_once_bytes = 128 * MIB;
     assert_int_equal(crowd_fill(&grows, 4 * GIB), 0);
@@ -330,7 +321,6 @@ static void many_threads_share_what_there_is(void **state)
 
 static void stopped_room_gives_nothing_any_more(void **state)
 {
-    (void)state;
     fake it = fake_of(GIB, GIB);
     const tide_free_memory_machine machine = machine_of(&it);
     tide_free_memory memory;
@@ -344,7 +334,6 @@ static void stopped_room_gives_nothing_any_more(void **state)
 
 static void this_machine_says_what_it_has(void **state)
 {
-    (void)state;
     const tide_free_memory_machine *machine = tide_free_memory_machine_system();
     const uint64_t available_bytes = machine->available_bytes(machine->context);
     assert_true(available_bytes > 0 && available_bytes <= machine->limit_bytes(machine->context));

@@ -31,166 +31,141 @@ static tide_status silent_kernel(void *stream, const void *arguments)
     return TIDE_ERROR_DEVICE;
 }
 
-static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
+static void failed_kernel_makes_the_device_fail_until_it_recovers(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("check", 4);
     gate hold = {0};
     atomic_int ran = 0;
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->failure(it.device));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &hold));
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->failure(it->device));
     atomic_store(&hold.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
 
-    assert_int_equal(launch_count(&it, TIDE_STREAM_IN, &ran), TIDE_ERROR_NONFINITE);
+    assert_int_equal(launch_count(it, TIDE_STREAM_IN, &ran), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "check 4 on stream compute failed: gradient of wte is not finite");
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_IN));
+    assert_int_equal(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE, 0),
                      TIDE_ERROR_NONFINITE);
-    assert_int_equal(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),
+    assert_int_equal(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),
                      TIDE_ERROR_NONFINITE);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
 
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->recover(it.device));
-    assert_ok(it.ops->failure(it.device));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->recover(it->device));
+    assert_ok(it->ops->failure(it->device));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
-    fixture_close(&it);
 }
 
 /* A kernel of another stream may fail between a launch and its record. The event still waits for the
  * running kernel. */
-static void what_was_enqueued_before_a_failure_can_be_recorded_behind_it(void **state)
+static void what_was_enqueued_before_a_failure_can_be_recorded_behind_it(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("check", 4);
     gate hold = {0};
-    assert_ok(launch_gate(&it, TIDE_STREAM_HOST, &hold));
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
-    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_HOST));
-    assert_false(is_done(&it, it.events[1]));
+    assert_ok(launch_gate(it, TIDE_STREAM_HOST, &hold));
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
+    assert_ok(it->ops->event_record(it->device, it->events[1], TIDE_STREAM_HOST));
+    assert_false(is_done(it, it->events[1]));
     atomic_store(&hold.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->recover(it.device));
-    fixture_close(&it);
+    assert_ok(it->ops->event_wait(it->device, it->events[1], SITE));
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->recover(it->device));
 }
 
-static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on(void **state)
+static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("check", 4), evict = work_of("evict", 4);
     gate hold = {0};
     atomic_int skipped = 0, other = 0;
-    memset(own(&it, TIDE_TIER_DEVICE, 1), 6, CHUNK_BYTES);
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &skipped));
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_COMPUTE, &evict, TIDE_TIER_HOST, 3, 1, CHUNK_BYTES));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[0], SITE, 0));
-    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &other));
-    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
+    memset(own(it, TIDE_TIER_DEVICE, 1), 6, CHUNK_BYTES);
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &hold));
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &skipped));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_COMPUTE, &evict, TIDE_TIER_HOST, 3, 1, CHUNK_BYTES));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_OUT, it->events[0], SITE, 0));
+    assert_ok(launch_count(it, TIDE_STREAM_OUT, &other));
+    assert_ok(it->ops->event_record(it->device, it->events[1], TIDE_STREAM_OUT));
     atomic_store(&hold.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
+    assert_ok(it->ops->event_wait(it->device, it->events[1], SITE));
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
     assert_int_equal(atomic_load(&skipped), 0);
     assert_int_equal(atomic_load(&other), 1);
-    assert_int_equal(own(&it, TIDE_TIER_HOST, 3)[CHUNK_BYTES - 1], 6);
-    fixture_close(&it);
+    assert_int_equal(own(it, TIDE_TIER_HOST, 3)[CHUNK_BYTES - 1], 6);
 }
 
-static void failed_kernel_of_an_op_names_it(void **state)
+static void failed_kernel_of_an_op_names_it(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("loss", 4);
     work.op = "head";
-    (void)it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL,
-                         0); /* on a GPU the launch itself may fail */
-    it.ops->synchronize(it.device);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
+    (void)it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL,
+                          0); /* on a GPU the launch itself may fail */
+    it->ops->synchronize(it->device);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "kernel loss of op head failed: gradient of wte is not finite");
-    fixture_close(&it);
 }
 
-static void kernel_that_fails_without_a_word_is_named(void **state)
+static void kernel_that_fails_without_a_word_is_named(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("mute", 6);
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0));
-    it.ops->synchronize(it.device);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0));
+    it->ops->synchronize(it->device);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
     assert_string_equal(tide_message(), "mute 6 on stream update failed: device");
-    fixture_close(&it);
 }
 
-static void failed_kernel_fails_its_stream_alone_until_recovery(void **state)
+static void failed_kernel_fails_its_stream_alone_until_recovery(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("mute", 6);
-    (void)it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0);
-    it.ops->synchronize(it.device);
-    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
-    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->recover(it.device));
-    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
-    fixture_close(&it);
+    (void)it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0);
+    it->ops->synchronize(it->device);
+    assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
+    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->recover(it->device));
+    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
 }
 
-static void recovery_while_commands_run_is_refused(void **state)
+static void recovery_while_commands_run_is_refused(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate hold = {0};
-    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &hold));
-    assert_int_equal(it.ops->recover(it.device), TIDE_ERROR_STATE);
+    assert_ok(launch_gate(it, TIDE_STREAM_IN, &hold));
+    assert_int_equal(it->ops->recover(it->device), TIDE_ERROR_STATE);
     atomic_store(&hold.open, true);
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->recover(it.device));
-    fixture_close(&it);
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->recover(it->device));
 }
 
 /* --- missing waits --- */
 
-static void missing_wait_is_named_and_the_command_not_run(void **state)
+static void missing_wait_is_named_and_the_command_not_run(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work fetch = work_of("fetch", 7), compute = work_on("block forward", 3, &writes_slot_1);
-    store_arguments store = {(int *)(void *)own(&it, TIDE_TIER_DEVICE, 1), 5};
-    *(int *)(void *)own(&it, TIDE_TIER_HOST, 0) = 4;
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
+    store_arguments store = {(int *)(void *)own(it, TIDE_TIER_DEVICE, 1), 5};
+    *(int *)(void *)own(it, TIDE_TIER_HOST, 0) = 4;
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
     /* The event was never recorded, so the wait orders nothing. */
-    it.ops->event_wait(it.device, it.events[7], SITE);
+    it->ops->event_wait(it->device, it->events[7], SITE);
     assert_int_equal(
-        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, store_kernel, &store, sizeof store),
+        it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, store_kernel, &store, sizeof store),
         TIDE_ERROR_HAZARD);
     assert_string_equal(tide_message(),
                         "hazard: block forward 3 on stream compute writes device slot 1 without "
                         "being ordered after fetch 7 on stream in, which wrote it");
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     assert_int_not_equal(*store.memory, 5);
-    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_HAZARD);
+    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_HAZARD);
     assert_non_null(strstr(tide_message(), "fetch 7 on stream in"));
-    fixture_close(&it);
 }
 
 static void skipped_wait_site_is_found_by_the_checker(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
@@ -210,7 +185,6 @@ static void skipped_wait_site_is_found_by_the_checker(void **state)
 
 static void skipped_query_says_done_and_unmapping_in_use_is_found(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.checks.skip_wait_site = OTHER_SITE;
     fixture it = fixture_open(&options);
@@ -234,27 +208,24 @@ static void skipped_query_says_done_and_unmapping_in_use_is_found(void **state)
     fixture_close(&it);
 }
 
-static void unmapping_waits_for_the_eviction_too(void **state)
+static void unmapping_waits_for_the_eviction_too(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work compute = work_on("compute", 3, &writes_slot_1), evict = work_of("evict", 3);
     atomic_int ran = 0, *counter = &ran;
-    assert_ok(it.ops->map(it.device, 1, place(&it, 2)));
+    assert_ok(it->ops->map(it->device, 1, place(it, 2)));
     assert_ok(
-        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
-    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 2)), TIDE_ERROR_HAZARD);
+        it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
+    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 2)), TIDE_ERROR_HAZARD);
     assert_non_null(strstr(tide_message(), "evict 3 on stream out, which read it"));
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->recover(it.device));
-    if (it.ops->remap != NULL) {
-        assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
-        assert_int_equal(it.ops->remap(it.device, 1, place(&it, 2), place(&it, 4)), TIDE_ERROR_HAZARD);
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->recover(it->device));
+    if (it->ops->remap != NULL) {
+        assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
+        assert_int_equal(it->ops->remap(it->device, 1, place(it, 2), place(it, 4)), TIDE_ERROR_HAZARD);
     }
-    fixture_close(&it);
 }
 
 static void *synchronize_main(void *argument)
@@ -264,44 +235,39 @@ static void *synchronize_main(void *argument)
     return it->ops->recover(it->device) == TIDE_OK ? NULL : it;
 }
 
-static void recovery_orders_every_thread_after_what_was(void **state)
+static void recovery_orders_every_thread_after_what_was(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work fetch = work_of("fetch", 7), compute = work_on("compute", 3, &writes_slot_1);
     atomic_int ran = 0, *counter = &ran;
     pthread_t thread;
     void *failed;
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
     assert_int_equal(
-        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter),
+        it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter),
         TIDE_ERROR_HAZARD);
-    assert_int_equal(pthread_create(&thread, NULL, synchronize_main, &it), 0);
+    assert_int_equal(pthread_create(&thread, NULL, synchronize_main, it), 0);
     assert_int_equal(pthread_join(thread, &failed), 0);
     assert_null(failed);
     assert_ok(
-        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
-    fixture_close(&it);
+        it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
+    it->ops->synchronize(it->device);
 }
 
-static void host_thread_that_reads_too_early_is_found(void **state)
+static void host_thread_that_reads_too_early_is_found(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work evict = work_of("evict", 2);
     tide_access read = tide_reads(TIDE_OBJECT_HOST_SLOT, 3);
     tide_work look = work_on("checkpoint", 0, &read);
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 3, 0, CHUNK_BYTES));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_OUT));
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
-    assert_ok(it.ops->host_touch(it.device, &look));
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 3, 0, CHUNK_BYTES));
-    it.ops->synchronize(it.device);
-    assert_ok(it.ops->host_touch(it.device, &look));
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 4, 0, CHUNK_BYTES));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 3, 0, CHUNK_BYTES));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_OUT));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
+    assert_ok(it->ops->host_touch(it->device, &look));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 3, 0, CHUNK_BYTES));
+    it->ops->synchronize(it->device);
+    assert_ok(it->ops->host_touch(it->device, &look));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 4, 0, CHUNK_BYTES));
     read.index = 4;
-    assert_int_equal(it.ops->host_touch(it.device, &look), TIDE_ERROR_HAZARD);
-    fixture_close(&it);
+    assert_int_equal(it->ops->host_touch(it->device, &look), TIDE_ERROR_HAZARD);
 }
 
 /* --- uses of memory that is not mapped --- */
@@ -423,7 +389,6 @@ static void crash_says(crash_step crash, const char *words, const char *end)
 
 static void use_of_a_chunk_that_is_not_there_ends_the_process_with_its_description(void **state)
 {
-    (void)state;
     const char *unmapped = "range 0, chunk place 5 + 100 bytes, not mapped: ";
     crash_says(touch_unmapped, unmapped, "\n");
     crash_says(touch_after_unmap, unmapped, "\n");
@@ -433,13 +398,11 @@ static void use_of_a_chunk_that_is_not_there_ends_the_process_with_its_descripti
 
 static void faults_elsewhere_are_none_of_our_business(void **state)
 {
-    (void)state;
     crash_says(touch_elsewhere, NULL, NULL);
 }
 
 static void handler_there_before_is_there_again_afterwards(void **state)
 {
-    (void)state;
     struct sigaction before, during, after;
     tide_device_options options = options_small();
     options.checks.fault_handler = true;
@@ -635,7 +598,6 @@ static int open_files(void)
 
 static void each_injected_fault_fails_its_call_once(void **state)
 {
-    (void)state;
     int files_before = open_files();
     int expected_step = 0, countdown = 1;
     for (;; countdown++) {
@@ -652,7 +614,6 @@ static void each_injected_fault_fails_its_call_once(void **state)
 
 static void faults_count_only_what_the_mask_names(void **state)
 {
-    (void)state;
     assert_string_equal(life_run(1, TIDE_FAULT_MAP), "map");
     assert_string_equal(life_run(2, TIDE_FAULT_MAP), "unmap");
     assert_string_equal(life_run(2, TIDE_FAULT_COPY), "stage");
@@ -662,7 +623,6 @@ static void faults_count_only_what_the_mask_names(void **state)
 
 static void null_device_fails_alike(void **state)
 {
-    (void)state;
     open_device = tide_device_null_open;
     each_injected_fault_fails_its_call_once(state);
     open_device = device_open;
@@ -696,13 +656,11 @@ static void system_fails(uint32_t mask, int at_least)
 
 static void each_malloc_may_fail(void **state)
 {
-    (void)state;
     system_fails(INTERPOSE_MALLOC, 8);
 }
 
 static void each_mmap_may_fail(void **state)
 {
-    (void)state;
 #ifdef TEST_ON_CUDA
     /* Host slots and the buffer; the driver's own mappings can't fail here. */
     system_fails(INTERPOSE_MMAP, 2);
@@ -715,19 +673,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #ifndef TEST_ON_CUDA
-        cmocka_unit_test(failed_kernel_makes_the_device_fail_until_it_recovers),
-        cmocka_unit_test(what_was_enqueued_before_a_failure_can_be_recorded_behind_it),
-        cmocka_unit_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
-        cmocka_unit_test(failed_kernel_of_an_op_names_it),
-        cmocka_unit_test(kernel_that_fails_without_a_word_is_named),
-        cmocka_unit_test(failed_kernel_fails_its_stream_alone_until_recovery),
-        cmocka_unit_test(recovery_while_commands_run_is_refused),
-        cmocka_unit_test(missing_wait_is_named_and_the_command_not_run),
+        device_test(failed_kernel_makes_the_device_fail_until_it_recovers),
+        device_test(what_was_enqueued_before_a_failure_can_be_recorded_behind_it),
+        device_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
+        device_test(failed_kernel_of_an_op_names_it),
+        device_test(kernel_that_fails_without_a_word_is_named),
+        device_test(failed_kernel_fails_its_stream_alone_until_recovery),
+        device_test(recovery_while_commands_run_is_refused),
+        device_test(missing_wait_is_named_and_the_command_not_run),
         cmocka_unit_test(skipped_wait_site_is_found_by_the_checker),
         cmocka_unit_test(skipped_query_says_done_and_unmapping_in_use_is_found),
-        cmocka_unit_test(unmapping_waits_for_the_eviction_too),
-        cmocka_unit_test(recovery_orders_every_thread_after_what_was),
-        cmocka_unit_test(host_thread_that_reads_too_early_is_found),
+        device_test(unmapping_waits_for_the_eviction_too),
+        device_test(recovery_orders_every_thread_after_what_was),
+        device_test(host_thread_that_reads_too_early_is_found),
         cmocka_unit_test(use_of_a_chunk_that_is_not_there_ends_the_process_with_its_description),
         cmocka_unit_test(faults_elsewhere_are_none_of_our_business),
         cmocka_unit_test(handler_there_before_is_there_again_afterwards),

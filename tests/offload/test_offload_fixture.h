@@ -101,18 +101,51 @@ static inline fixture fixture_small(void)
     return fixture_open(&options);
 }
 
-static inline void fixture_close(fixture *it)
-{
-    it->ops->close(it->device);
 #ifdef TEST_ON_CUDA
+static inline void expect_nothing_left(void)
+{
     char text[256];
     if (fake_cudart_live(text, sizeof text) > 0)
         fail_msg("left on the GPU: %s", text);
     if (fake_cudart_misuse(text, sizeof text) > 0)
         fail_msg("CUDA misused: %s", text);
+}
+#endif
+
+static inline void fixture_close(fixture *it)
+{
+    it->ops->close(it->device);
+#ifdef TEST_ON_CUDA
+    expect_nothing_left();
     const fake_cudart_options options = fake_cudart_defaults();
     fake_cudart_start(&options); /* restarts the fake runtime without failures */
 #endif
+}
+
+/* device_test(name) is the case `name(fixture *)`, for which a small device is opened and closed. The case
+ * must wait for commands that use its variables. */
+typedef struct device_case {
+    void (*run)(fixture *it);
+} device_case;
+
+static inline void device_case_run(void **state)
+{
+    fixture it = fixture_small();
+    ((const device_case *)*state)->run(&it);
+    fixture_close(&it);
+}
+#define device_test(name)                                                                                    \
+    {                                                                                                        \
+#name, device_case_run, NULL, NULL, &(device_case)                                                   \
+        {                                                                                                    \
+            name                                                                                             \
+        }                                                                                                    \
+    }
+
+static inline void expect_words(const char *words)
+{
+    if (strstr(tide_message(), words) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
 }
 
 static inline char *place(const fixture *it, uint32_t chunk)

@@ -37,7 +37,6 @@ static void expect_refused(tide_device_options options, const char *words)
 
 static void options_out_of_range_are_refused(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.chunk_bytes = 3 << 18;
     expect_refused(options, "chunk size of 786432 bytes");
@@ -65,23 +64,19 @@ static void options_out_of_range_are_refused(void **state)
 
 /* --- memory and budgets --- */
 
-static void both_budgets_can_be_filled_to_the_last_byte(void **state)
+static void both_budgets_can_be_filled_to_the_last_byte(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_memory_usage usage;
-    it.ops->usage(it.device, TIDE_TIER_DEVICE, &usage);
+    it->ops->usage(it->device, TIDE_TIER_DEVICE, &usage);
     assert_int_equal(usage.used_bytes, usage.budget_bytes);
     assert_int_equal(usage.peak_bytes, DEVICE_SLOTS * CHUNK_BYTES + REGION_BYTES);
-    it.ops->usage(it.device, TIDE_TIER_HOST, &usage);
+    it->ops->usage(it->device, TIDE_TIER_HOST, &usage);
     assert_int_equal(usage.used_bytes, usage.budget_bytes);
     assert_int_equal(usage.allocations, 2);
-    fixture_close(&it);
 }
 
 static void one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     fixture it = {0};
     void *address = NULL;
@@ -107,20 +102,16 @@ static void one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace(void **s
     fixture_close(&it);
 }
 
-static void what_exists_once_cannot_be_made_twice(void **state)
+static void what_exists_once_cannot_be_made_twice(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     void *address;
-    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 0), TIDE_ERROR_STATE);
-    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_HOST, 0), TIDE_ERROR_STATE);
-    assert_int_equal(it.ops->region_create(it.device, 0, &address), TIDE_ERROR_STATE);
-    fixture_close(&it);
+    assert_int_equal(it->ops->slots_create(it->device, TIDE_TIER_DEVICE, 0), TIDE_ERROR_STATE);
+    assert_int_equal(it->ops->slots_create(it->device, TIDE_TIER_HOST, 0), TIDE_ERROR_STATE);
+    assert_int_equal(it->ops->region_create(it->device, 0, &address), TIDE_ERROR_STATE);
 }
 
 static void memory_the_machine_does_not_have_is_refused_before_it_is_touched(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.chunk_bytes = 1 << 30;
     options.device_memory_bytes = options.host_memory_bytes = UINT64_C(1) << 50;
@@ -134,94 +125,79 @@ static void memory_the_machine_does_not_have_is_refused_before_it_is_touched(voi
     device->ops->close(device);
 }
 
-static void memory_begins_aligned_and_zeroed(void **state)
+static void memory_begins_aligned_and_zeroed(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    assert_int_equal((uintptr_t)it.region % TIDE_ALIGNMENT_BYTES, 0);
-    assert_int_equal((uintptr_t)it.buffer % TIDE_ALIGNMENT_BYTES, 0);
-    assert_int_equal((uintptr_t)it.range % CHUNK_BYTES, 0);
+    assert_int_equal((uintptr_t)it->region % TIDE_ALIGNMENT_BYTES, 0);
+    assert_int_equal((uintptr_t)it->buffer % TIDE_ALIGNMENT_BYTES, 0);
+    assert_int_equal((uintptr_t)it->range % CHUNK_BYTES, 0);
     for (int i = 0; i < REGION_BYTES; i++)
-        assert_int_equal(it.region[i], 0);
+        assert_int_equal(it->region[i], 0);
     for (int i = 0; i < BUFFER_BYTES; i++)
-        assert_int_equal(it.buffer[i], 0);
-    fixture_close(&it);
+        assert_int_equal(it->buffer[i], 0);
 }
 
-static void ranges_are_whole_chunks_and_parts_lie_inside_the_region(void **state)
+static void ranges_are_whole_chunks_and_parts_lie_inside_the_region(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     void *address = NULL;
     uint32_t object, other;
-    assert_int_equal(it.ops->reserve(it.device, CHUNK_BYTES + 4096, &address), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->reserve(it.device, 0, &address), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->reserve(it->device, CHUNK_BYTES + 4096, &address), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->reserve(it->device, 0, &address), TIDE_ERROR_ARGUMENT);
     assert_null(address);
-    assert_int_equal(it.ops->region_object(it.device, "x", 1, REGION_BYTES, &object), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->region_object(it.device, "x", UINT64_MAX, 2, &object), TIDE_ERROR_ARGUMENT);
-    assert_ok(it.ops->region_object(it.device, "x", REGION_BYTES - 1, 1, &object));
-    assert_ok(it.ops->region_object(it.device, "y", REGION_BYTES - 1, 1, &other));
+    assert_int_equal(it->ops->region_object(it->device, "x", 1, REGION_BYTES, &object), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->region_object(it->device, "x", UINT64_MAX, 2, &object), TIDE_ERROR_ARGUMENT);
+    assert_ok(it->ops->region_object(it->device, "x", REGION_BYTES - 1, 1, &object));
+    assert_ok(it->ops->region_object(it->device, "y", REGION_BYTES - 1, 1, &other));
     assert_int_equal(other, object + 1);
-    fixture_close(&it);
 }
 
 /* --- places --- */
 
-static void slot_has_one_content_at_its_own_place_and_the_chunks(void **state)
+static void slot_has_one_content_at_its_own_place_and_the_chunks(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    memset(own(&it, TIDE_TIER_DEVICE, 1), 0, CHUNK_BYTES);
-    memset(own(&it, TIDE_TIER_DEVICE, 2), 7, CHUNK_BYTES);
-    assert_ok(it.ops->map(it.device, 2, place(&it, 5)));
-    assert_int_equal(place(&it, 5)[0], 7);
-    assert_int_equal(place(&it, 5)[CHUNK_BYTES - 1], 7);
-    place(&it, 5)[10] = 8;
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 2)[10], 8);
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 1)[10], 0);
-    assert_ok(it.ops->unmap(it.device, 2, place(&it, 5)));
-    assert_ok(it.ops->map(it.device, 2, place(&it, 0)));
-    assert_int_equal(place(&it, 0)[10], 8);
-    fixture_close(&it);
+    memset(own(it, TIDE_TIER_DEVICE, 1), 0, CHUNK_BYTES);
+    memset(own(it, TIDE_TIER_DEVICE, 2), 7, CHUNK_BYTES);
+    assert_ok(it->ops->map(it->device, 2, place(it, 5)));
+    assert_int_equal(place(it, 5)[0], 7);
+    assert_int_equal(place(it, 5)[CHUNK_BYTES - 1], 7);
+    place(it, 5)[10] = 8;
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 2)[10], 8);
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 1)[10], 0);
+    assert_ok(it->ops->unmap(it->device, 2, place(it, 5)));
+    assert_ok(it->ops->map(it->device, 2, place(it, 0)));
+    assert_int_equal(place(it, 0)[10], 8);
 }
 
-static void misplacing_is_refused(void **state)
+static void misplacing_is_refused(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
-    assert_int_equal(it.ops->map(it.device, 1, place(&it, 4)), TIDE_ERROR_ARGUMENT);
+    assert_ok(it->ops->map(it->device, 1, place(it, 3)));
+    assert_int_equal(it->ops->map(it->device, 1, place(it, 4)), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "device slot 1 is mapped at"));
-    assert_int_equal(it.ops->map(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->map(it->device, 2, place(it, 3)), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "holds device slot 1 already"));
-    assert_int_equal(it.ops->map(it.device, 2, place(&it, 2) + 4096), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->map(it.device, 2, place(&it, RANGE_CHUNKS)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->map(it.device, 2, it.range - CHUNK_BYTES), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->map(it.device, 2, NULL), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->map(it.device, DEVICE_SLOTS, place(&it, 2)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 2)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->unmap(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
-    assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
-    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
-    fixture_close(&it);
+    assert_int_equal(it->ops->map(it->device, 2, place(it, 2) + 4096), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->map(it->device, 2, place(it, RANGE_CHUNKS)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->map(it->device, 2, it->range - CHUNK_BYTES), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->map(it->device, 2, NULL), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->map(it->device, DEVICE_SLOTS, place(it, 2)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 2)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->unmap(it->device, 2, place(it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_ok(it->ops->unmap(it->device, 1, place(it, 3)));
+    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 3)), TIDE_ERROR_ARGUMENT);
 }
 
-static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(void **state)
+static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_device_statistics statistics;
     for (int i = 0; i < 3; i++) {
-        assert_ok(it.ops->map(it.device, 1, place(&it, 2)));
-        assert_int_equal(it.ops->map(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+        assert_ok(it->ops->map(it->device, 1, place(it, 2)));
+        assert_int_equal(it->ops->map(it->device, 1, place(it, 3)), TIDE_ERROR_ARGUMENT);
         if (i < 2)
-            assert_ok(it.ops->unmap(it.device, 1, place(&it, 2)));
+            assert_ok(it->ops->unmap(it->device, 1, place(it, 2)));
     }
-    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
-    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 3)), TIDE_ERROR_ARGUMENT);
+    it->ops->statistics(it->device, &statistics);
     assert_int_equal(statistics.maps, 3);
     assert_int_equal(statistics.unmaps, 2);
-    fixture_close(&it);
 }
 
 static tide_status lose(tide_device *device, uint32_t slot, void *place)
@@ -234,7 +210,6 @@ static tide_status lose(tide_device *device, uint32_t slot, void *place)
  * reports it. */
 static void a_lost_place_fails_the_device_for_good(void **state)
 {
-    (void)state;
     for (int mapping = 0; mapping <= 1; mapping++) {
         fixture it = fixture_small();
         tide_account *account = tide_account_of(it.device);
@@ -267,7 +242,6 @@ static bool is_accessible(const char *address)
 /* The test runs both with mremap and without it, as on systems that can't move such mappings. */
 static void a_slot_goes_from_place_to_place_in_one_call(void **state)
 {
-    (void)state;
     for (int moves = 1; moves >= 0; moves--) {
         fixture it = fixture_small();
         tide_host_device_of(it.device)->memory.moves &= moves != 0;
@@ -286,63 +260,54 @@ static void a_slot_goes_from_place_to_place_in_one_call(void **state)
     }
 }
 
-static void a_slot_that_cannot_go_elsewhere_stays(void **state)
+static void a_slot_that_cannot_go_elsewhere_stays(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
-    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
-    assert_ok(it.ops->map(it.device, 2, place(&it, 4)));
-    memset(place(&it, 3), 7, CHUNK_BYTES);
-    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 4)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 3)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 5), place(&it, 6)), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->remap(it.device, 3, place(&it, 3), place(&it, 5)), TIDE_ERROR_ARGUMENT);
-    it.ops->set_fault(it.device, TIDE_FAULT_MAP, 1);
-    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 5)), TIDE_ERROR_DEVICE);
-    assert_int_equal(place(&it, 3)[10], 7);
-    assert_false(is_accessible(place(&it, 5)));
-    assert_ok(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 5)));
-    assert_int_equal(place(&it, 5)[10], 7);
-    fixture_close(&it);
+    assert_ok(it->ops->map(it->device, 1, place(it, 3)));
+    assert_ok(it->ops->map(it->device, 2, place(it, 4)));
+    memset(place(it, 3), 7, CHUNK_BYTES);
+    assert_int_equal(it->ops->remap(it->device, 1, place(it, 3), place(it, 4)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->remap(it->device, 1, place(it, 3), place(it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->remap(it->device, 1, place(it, 5), place(it, 6)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->remap(it->device, 3, place(it, 3), place(it, 5)), TIDE_ERROR_ARGUMENT);
+    it->ops->set_fault(it->device, TIDE_FAULT_MAP, 1);
+    assert_int_equal(it->ops->remap(it->device, 1, place(it, 3), place(it, 5)), TIDE_ERROR_DEVICE);
+    assert_int_equal(place(it, 3)[10], 7);
+    assert_false(is_accessible(place(it, 5)));
+    assert_ok(it->ops->remap(it->device, 1, place(it, 3), place(it, 5)));
+    assert_int_equal(place(it, 5)[10], 7);
 }
 
-static void guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone(void **state)
+static void guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate late = {0};
-    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &late));
-    assert_ok(it.ops->guard(it.device, TIDE_STREAM_COMPUTE, place(&it, 3), false));
-    assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
-    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_ok(it->ops->map(it->device, 1, place(it, 3)));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &late));
+    assert_ok(it->ops->guard(it->device, TIDE_STREAM_COMPUTE, place(it, 3), false));
+    assert_ok(it->ops->unmap(it->device, 1, place(it, 3)));
+    assert_ok(it->ops->map(it->device, 1, place(it, 3)));
     atomic_store(&late.open, true);
-    it.ops->synchronize(it.device);
-    place(&it, 3)[0] = 1; /* faults if the guard took effect */
-    assert_int_equal(it.ops->guard(it.device, TIDE_STREAM_COMPUTE, place(&it, 4), false),
+    it->ops->synchronize(it->device);
+    place(it, 3)[0] = 1; /* faults if the guard took effect */
+    assert_int_equal(it->ops->guard(it->device, TIDE_STREAM_COMPUTE, place(it, 4), false),
                      TIDE_ERROR_ARGUMENT);
-    fixture_close(&it);
 }
 #endif
 
 /* --- launches --- */
 
-static void launch_returns_before_its_kernel_has_started(void **state)
+static void launch_returns_before_its_kernel_has_started(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate first = {0}, second = {0};
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &first));
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &second));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &first));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &second));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
     assert_false(atomic_load(&second.began)); /* the first kernel holds the stream */
-    assert_false(is_done(&it, it.events[0]));
+    assert_false(is_done(it, it->events[0]));
     atomic_store(&first.open, true);
     atomic_store(&second.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
     assert_true(atomic_load(&second.began));
-    assert_true(is_done(&it, it.events[0]));
-    fixture_close(&it);
+    assert_true(is_done(it, it->events[0]));
 }
 
 typedef struct wide_arguments {
@@ -360,10 +325,8 @@ static tide_status sum_kernel_work(const wide_arguments *it)
 }
 TEST_KERNEL(sum_kernel, wide_arguments)
 
-static void arguments_are_copied_and_aligned(void **state)
+static void arguments_are_copied_and_aligned(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate hold = {0};
     unsigned sum = 0;
     wide_arguments arguments;
@@ -371,43 +334,38 @@ static void arguments_are_copied_and_aligned(void **state)
     assert_int_equal(sizeof arguments, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
     memset(arguments.bytes, 1, sizeof arguments.bytes);
     arguments.sum = &sum;
-    assert_ok(launch_gate(&it, TIDE_STREAM_UPDATE, &hold));
-    assert_ok(it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, sum_kernel, &arguments, sizeof arguments));
+    assert_ok(launch_gate(it, TIDE_STREAM_UPDATE, &hold));
+    assert_ok(
+        it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, sum_kernel, &arguments, sizeof arguments));
     memset(&arguments, 0xee, sizeof arguments);
     atomic_store(&hold.open, true);
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     assert_int_equal(sum, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - 16);
-    fixture_close(&it);
 }
 
-static void launches_that_cannot_be_meant_are_refused(void **state)
+static void launches_that_cannot_be_meant_are_refused(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     char bytes[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES + 1] = {0};
     tide_work work = work_of("w", 3), nameless = {0};
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, count_kernel, bytes, sizeof bytes),
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_IN, &work, count_kernel, bytes, sizeof bytes),
                      TIDE_ERROR_ARGUMENT);
     assert_string_equal(tide_message(), "w 3 has 257 bytes of arguments, more than 256");
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, NULL, bytes, 1), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &nameless, count_kernel, bytes, 1),
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_IN, &work, NULL, bytes, 1), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_IN, &nameless, count_kernel, bytes, 1),
                      TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_COUNT, &work, count_kernel, bytes, 1),
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_COUNT, &work, count_kernel, bytes, 1),
                      TIDE_ERROR_ARGUMENT);
 #ifndef TEST_ON_CUDA /* only the checker looks at accesses */
     tide_access nowhere = tide_reads(TIDE_OBJECT_DEVICE_SLOT, DEVICE_SLOTS);
     work = work_on("w", 3, &nowhere);
-    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, count_kernel, NULL, 0),
+    assert_int_equal(it->ops->launch(it->device, TIDE_STREAM_IN, &work, count_kernel, NULL, 0),
                      TIDE_ERROR_ARGUMENT);
 #endif
-    assert_ok(it.ops->failure(it.device));
-    fixture_close(&it);
+    assert_ok(it->ops->failure(it->device));
 }
 
-static void commands_of_a_stream_run_in_order(void **state)
+static void commands_of_a_stream_run_in_order(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         int memory = 1;
         unsigned expected = 1;
@@ -415,13 +373,12 @@ static void commands_of_a_stream_run_in_order(void **state)
             store_arguments arguments = {&memory, i};
             tide_work work = work_of("mix", (uint32_t)i);
             expected = 3 * expected + (unsigned)i;
-            assert_ok(it.ops->launch(it.device, (tide_stream)stream, &work, mix_kernel, &arguments,
-                                     sizeof arguments));
+            assert_ok(it->ops->launch(it->device, (tide_stream)stream, &work, mix_kernel, &arguments,
+                                      sizeof arguments));
         }
-        it.ops->synchronize(it.device);
+        it->ops->synchronize(it->device);
         assert_int_equal((unsigned)memory, expected);
     }
-    fixture_close(&it);
 }
 
 typedef struct flood {
@@ -443,15 +400,13 @@ static void *flood_main(void *argument)
     return NULL;
 }
 
-static void full_ring_makes_the_caller_wait_and_goes_on(void **state)
+static void full_ring_makes_the_caller_wait_and_goes_on(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate hold = {0};
     atomic_int ran = 0;
-    flood all = {&it, &ran, 0};
+    flood all = {it, &ran, 0};
     pthread_t thread;
-    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
+    assert_ok(launch_gate(it, TIDE_STREAM_COMPUTE, &hold));
     assert_int_equal(pthread_create(&thread, NULL, flood_main, &all), 0);
     int before = -1;
     while (atomic_load(&all.launched) != before || before == 0) {
@@ -462,9 +417,8 @@ static void full_ring_makes_the_caller_wait_and_goes_on(void **state)
     assert_int_equal(atomic_load(&ran), 0);
     atomic_store(&hold.open, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), FLOOD_LAUNCHES);
-    fixture_close(&it);
 }
 
 typedef struct capacity_waiter {
@@ -496,7 +450,6 @@ static void fill_until_no_capacity(fixture *it, tide_stream stream, atomic_int *
 
 static void capacity_is_told_and_waited_for(void **state)
 {
-    (void)state;
     for (tide_stream stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         fixture it = fixture_small();
         gate hold = {0};
@@ -521,36 +474,31 @@ static void capacity_is_told_and_waited_for(void **state)
 
 /* --- copies --- */
 
-static void copies_move_the_first_bytes_of_a_slot_both_ways(void **state)
+static void copies_move_the_first_bytes_of_a_slot_both_ways(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("copy", 0);
-    memset(own(&it, TIDE_TIER_HOST, 4), 5, CHUNK_BYTES);
-    memset(own(&it, TIDE_TIER_DEVICE, 3), 0, CHUNK_BYTES);
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 3, 4, 1000));
-    it.ops->synchronize(it.device);
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 3)[999], 5);
-    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 3)[1000], 0);
-    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, 0, 3, CHUNK_BYTES));
-    it.ops->synchronize(it.device);
-    assert_int_equal(own(&it, TIDE_TIER_HOST, 0)[999], 5);
-    assert_int_equal(own(&it, TIDE_TIER_HOST, 0)[1000], 0);
+    memset(own(it, TIDE_TIER_HOST, 4), 5, CHUNK_BYTES);
+    memset(own(it, TIDE_TIER_DEVICE, 3), 0, CHUNK_BYTES);
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 3, 4, 1000));
+    it->ops->synchronize(it->device);
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 3)[999], 5);
+    assert_int_equal(own(it, TIDE_TIER_DEVICE, 3)[1000], 0);
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, 0, 3, CHUNK_BYTES));
+    it->ops->synchronize(it->device);
+    assert_int_equal(own(it, TIDE_TIER_HOST, 0)[999], 5);
+    assert_int_equal(own(it, TIDE_TIER_HOST, 0)[1000], 0);
     tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    it->ops->statistics(it->device, &statistics);
     assert_int_equal(statistics.h2d_bytes, 1000);
     assert_int_equal(statistics.d2h_bytes, CHUNK_BYTES);
     assert_int_equal(statistics.commands[TIDE_STREAM_IN], 1);
-    fixture_close(&it);
 }
 
-static void copies_outside_slots_region_and_buffers_are_refused(void **state)
+static void copies_outside_slots_region_and_buffers_are_refused(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     tide_work work = work_of("copy", 0);
-    const tide_device_ops *ops = it.ops;
-    tide_device *device = it.device;
+    const tide_device_ops *ops = it->ops;
+    tide_device *device = it->device;
     assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, DEVICE_SLOTS, 0, 1),
                      TIDE_ERROR_ARGUMENT);
     assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, HOST_SLOTS, 1),
@@ -558,21 +506,20 @@ static void copies_outside_slots_region_and_buffers_are_refused(void **state)
     assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES + 1),
                      TIDE_ERROR_ARGUMENT);
     assert_int_equal(
-        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region + 1, it.buffer, REGION_BYTES, true),
+        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it->region + 1, it->buffer, REGION_BYTES, true),
         TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "not inside the region"));
     assert_int_equal(
-        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region, it.buffer, BUFFER_BYTES + 1, true),
+        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it->region, it->buffer, BUFFER_BYTES + 1, true),
         TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "not inside a host buffer"));
-    assert_int_equal(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region, it.buffer, 1, false),
+    assert_int_equal(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it->region, it->buffer, 1, false),
                      TIDE_ERROR_ARGUMENT);
-    it.buffer[0] = 9;
-    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region + 5, it.buffer, 2, true));
-    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.buffer + 7, it.region + 5, 1, false));
+    it->buffer[0] = 9;
+    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it->region + 5, it->buffer, 2, true));
+    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it->buffer + 7, it->region + 5, 1, false));
     ops->synchronize(device);
-    assert_int_equal(it.buffer[7], 9);
-    fixture_close(&it);
+    assert_int_equal(it->buffer[7], 9);
 }
 
 #ifndef TEST_ON_CUDA /* a GPU's link has its own rate */
@@ -603,7 +550,6 @@ static uint64_t copies_least_ns(fixture *it, int count, uint64_t enough_ns)
 
 static void link_carries_its_rate_each_way(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.link_bytes_per_second = 10.0 * CHUNK_BYTES; /* 100 ms per chunk */
     fixture it = fixture_open(&options);
@@ -619,7 +565,6 @@ static void link_carries_its_rate_each_way(void **state)
 /* The link's thread wakes up 5 ms late on average; each copy takes 10 ms. */
 static void link_goes_on_while_its_sender_sleeps_in(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.link_bytes_per_second = 100.0 * CHUNK_BYTES;
     options.checks.delay_seed = 1;
@@ -649,7 +594,6 @@ static uint64_t held_copy_ns(fixture *it, tide_stream gated)
 
 static void link_does_not_begin_what_a_wait_or_a_kernel_holds_back(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.link_bytes_per_second = 20.0 * CHUNK_BYTES;
     fixture it = fixture_open(&options);
@@ -662,28 +606,25 @@ static void link_does_not_begin_what_a_wait_or_a_kernel_holds_back(void **state)
 
 /* --- events --- */
 
-static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state)
+static void wait_captures_the_latest_record_at_the_time_of_the_call(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate in = {0}, out = {0};
     atomic_int ran = 0;
-    tide_event event = it.events[0];
-    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
-    assert_ok(launch_gate(&it, TIDE_STREAM_OUT, &out));
-    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, event, SITE, 0));
+    tide_event event = it->events[0];
+    assert_ok(launch_gate(it, TIDE_STREAM_IN, &in));
+    assert_ok(launch_gate(it, TIDE_STREAM_OUT, &out));
+    assert_ok(it->ops->event_record(it->device, event, TIDE_STREAM_IN));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, event, SITE, 0));
     /* This record does not concern the wait. */
-    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_OUT));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->event_record(it->device, event, TIDE_STREAM_OUT));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(it->ops->event_record(it->device, it->events[1], TIDE_STREAM_COMPUTE));
     atomic_store(&in.open, true);
-    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
+    assert_ok(it->ops->event_wait(it->device, it->events[1], SITE));
     assert_int_equal(atomic_load(&ran), 1);
-    assert_false(is_done(&it, event)); /* a query sees the new record, and the out stream is still held */
+    assert_false(is_done(it, event)); /* a query sees the new record, and the out stream is still held */
     atomic_store(&out.open, true);
-    assert_ok(it.ops->event_wait(it.device, event, SITE));
-    fixture_close(&it);
+    assert_ok(it->ops->event_wait(it->device, event, SITE));
 }
 
 enum { LINKS = 6 };
@@ -709,17 +650,15 @@ static void *chain_waiter_main(void *argument)
     return NULL;
 }
 
-static void whoever_waits_for_a_moment_wakes_at_it(void **state)
+static void whoever_waits_for_a_moment_wakes_at_it(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     static chain all;
     chain_waiter waiters[LINKS];
     pthread_t threads[LINKS];
-    all = (chain){.it = &it};
+    all = (chain){.it = it};
     for (int i = 0; i < LINKS; i++) {
-        assert_ok(launch_gate(&it, TIDE_STREAM_IN, &all.gates[i]));
-        assert_ok(it.ops->event_record(it.device, it.events[i], TIDE_STREAM_IN));
+        assert_ok(launch_gate(it, TIDE_STREAM_IN, &all.gates[i]));
+        assert_ok(it->ops->event_record(it->device, it->events[i], TIDE_STREAM_IN));
     }
     for (int i = LINKS - 1; i >= 0; i--) { /* the waiter of the last event waits first */
         waiters[i] = (chain_waiter){&all, i};
@@ -733,74 +672,62 @@ static void whoever_waits_for_a_moment_wakes_at_it(void **state)
         deadline.tv_sec += 20;
         assert_int_equal(pthread_timedjoin_np(threads[i], NULL, &deadline), 0);
     }
-    fixture_close(&it);
 }
 
-static void wait_for_an_event_holds_the_stream(void **state)
+static void wait_for_an_event_holds_the_stream(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     gate in = {0};
     atomic_int ran = 0;
-    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE, 0));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(launch_gate(it, TIDE_STREAM_IN, &in));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_IN));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, it->events[0], OTHER_SITE, 0));
+    assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran));
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
     assert_int_equal(atomic_load(&ran), 0);
     atomic_store(&in.open, true);
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
     tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    it->ops->statistics(it->device, &statistics);
     assert_true(statistics.wait_ns[TIDE_STREAM_COMPUTE] > 0);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_IN], 0);
     assert_int_equal(statistics.waits[OTHER_SITE], 1);
     assert_int_equal(statistics.waits[SITE], 0);
-    fixture_close(&it);
 }
 
-static void event_never_recorded_means_no_wait(void **state)
+static void event_never_recorded_means_no_wait(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
-    assert_true(is_done(&it, it.events[3]));
-    assert_ok(it.ops->event_wait(it.device, it.events[3], SITE));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[3], SITE, 0));
-    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &ran));
-    it.ops->synchronize(it.device);
+    assert_true(is_done(it, it->events[3]));
+    assert_ok(it->ops->event_wait(it->device, it->events[3], SITE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_OUT, it->events[3], SITE, 0));
+    assert_ok(launch_count(it, TIDE_STREAM_OUT, &ran));
+    it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
-    fixture_close(&it);
 }
 
-static void no_stream_waits_for_the_host_executor(void **state)
+static void no_stream_waits_for_the_host_executor(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     atomic_int ran = 0;
-    assert_ok(launch_count(&it, TIDE_STREAM_HOST, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+    assert_ok(launch_count(it, TIDE_STREAM_HOST, &ran));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_HOST));
+    assert_int_equal(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE, 0),
                      TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE, 0),
+    assert_int_equal(it->ops->stream_wait(it->device, TIDE_STREAM_HOST, it->events[1], SITE, 0),
                      TIDE_ERROR_ARGUMENT);
-    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
     assert_int_equal(atomic_load(&ran), 1);
-    fixture_close(&it);
 }
 
-static void waits_name_a_site_and_an_event_that_exist(void **state)
+static void waits_name_a_site_and_an_event_that_exist(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     bool done;
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], 0, 0), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->event_query(it.device, it.events[0], TIDE_WAIT_SITE_COUNT, &done),
+    assert_int_equal(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], 0, 0),
                      TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->event_wait(it.device, 0, SITE), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->event_record(it.device, 99, TIDE_STREAM_IN), TIDE_ERROR_ARGUMENT);
-    fixture_close(&it);
+    assert_int_equal(it->ops->event_query(it->device, it->events[0], TIDE_WAIT_SITE_COUNT, &done),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->event_wait(it->device, 0, SITE), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it->ops->event_record(it->device, 99, TIDE_STREAM_IN), TIDE_ERROR_ARGUMENT);
 }
 
 /* --- sleep --- */
@@ -813,29 +740,26 @@ static void *ring_main(void *argument)
     return NULL;
 }
 
-static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
+static void park_ends_with_a_ring_a_completion_or_at_once(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     pthread_t thread;
-    uint64_t ticket = it.ops->doorbell(it.device);
-    assert_int_equal(pthread_create(&thread, NULL, ring_main, &it), 0);
-    assert_ok(it.ops->park(it.device, ticket, true));
+    uint64_t ticket = it->ops->doorbell(it->device);
+    assert_int_equal(pthread_create(&thread, NULL, ring_main, it), 0);
+    assert_ok(it->ops->park(it->device, ticket, true));
     assert_int_equal(pthread_join(thread, NULL), 0);
     /* The thread has rung the doorbell since the ticket was taken, so park returns at once. */
-    assert_ok(it.ops->park(it.device, ticket, true));
+    assert_ok(it->ops->park(it->device, ticket, true));
 
     atomic_int ran = 0;
-    ticket = it.ops->doorbell(it.device);
-    assert_ok(launch_count(&it, TIDE_STREAM_IN, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->park(it.device, ticket, true));
+    ticket = it->ops->doorbell(it->device);
+    assert_ok(launch_count(it, TIDE_STREAM_IN, &ran));
+    assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_IN));
+    assert_ok(it->ops->park(it->device, ticket, true));
     assert_int_equal(atomic_load(&ran), 1);
 
-    ticket = it.ops->doorbell(it.device); /* the event below is complete as soon as it is recorded */
-    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
-    assert_ok(it.ops->park(it.device, ticket, true));
-    fixture_close(&it);
+    ticket = it->ops->doorbell(it->device); /* the event below is complete as soon as it is recorded */
+    assert_ok(it->ops->event_record(it->device, it->events[1], TIDE_STREAM_OUT));
+    assert_ok(it->ops->park(it->device, ticket, true));
 }
 
 static tide_status failing_kernel_work(const int *unused)
@@ -865,36 +789,33 @@ static sleeper sleeper_of(fixture *it)
     return (sleeper){.it = it, .ticket = it->ops->doorbell(it->device), .status = TIDE_ERROR_INTERNAL};
 }
 
-static void who_parks_without_events_is_woken_by_rings_and_failures_alone(void **state)
+static void who_parks_without_events_is_woken_by_rings_and_failures_alone(fixture *it)
 {
-    (void)state;
-    fixture it = fixture_small();
     pthread_t thread;
     atomic_int ran = 0;
-    sleeper me = sleeper_of(&it);
+    sleeper me = sleeper_of(it);
     assert_int_equal(pthread_create(&thread, NULL, sleep_until_rung, &me), 0);
     for (int i = 0; i < 50; i++) {
-        assert_ok(launch_count(&it, TIDE_STREAM_IN, &ran));
-        assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-        assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+        assert_ok(launch_count(it, TIDE_STREAM_IN, &ran));
+        assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_IN));
+        assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
         assert_false(me.woken);
     }
-    it.ops->ring(it.device);
+    it->ops->ring(it->device);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(me.status);
 
-    sleeper other = sleeper_of(&it);
+    sleeper other = sleeper_of(it);
     assert_int_equal(pthread_create(&thread, NULL, sleep_until_rung, &other), 0);
     const tide_work work = work_of("fails", 0);
     const int unused = 0;
     const tide_status launched =
-        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, &unused, sizeof unused);
+        it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, &unused, sizeof unused);
     /* On a GPU the launch may return the failure. */
-    assert_true(launched == TIDE_OK || it.device->ops->kind[0] == 'c');
+    assert_true(launched == TIDE_OK || it->device->ops->kind[0] == 'c');
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(other.status);
-    assert_int_not_equal(it.ops->failure(it.device), TIDE_OK);
-    fixture_close(&it);
+    assert_int_not_equal(it->ops->failure(it->device), TIDE_OK);
 }
 
 /* --- observer --- */
@@ -916,7 +837,6 @@ static void observer(void *context, const tide_observed *command)
 
 static void observer_sees_commands_and_waits(void **state)
 {
-    (void)state;
     seen observed = {0};
     gate hold = {0};
     atomic_int ran = 0;
@@ -996,7 +916,6 @@ static unsigned rounds_run(uint64_t delay_seed, uint32_t delay_max_us)
 
 static void delays_change_nothing_in_results(void **state)
 {
-    (void)state;
     unsigned expected = rounds_run(0, 0);
     assert_int_not_equal(expected, 0);
     for (uint64_t seed = 1; seed <= 6; seed++)
@@ -1005,7 +924,6 @@ static void delays_change_nothing_in_results(void **state)
 
 static void steady_state_allocates_nothing(void **state)
 {
-    (void)state;
     if (!interpose_active()) {
         print_message(INTERPOSE_SKIPPED);
         skip();
@@ -1066,7 +984,6 @@ static char *fill_mappings(void)
 
 static void at_the_limit_of_mappings_a_call_may_fail_and_nothing_is_lost(void **state)
 {
-    (void)state;
     const long allowed = mappings_allowed();
     if (!interpose_active() || allowed <= 0 || allowed > PAGES_MAX / 4) {
         print_message("skipped: a sanitizer needs mappings of its own, or the limit (%ld) is far\n", allowed);
@@ -1129,7 +1046,6 @@ static void *client_main(void *argument)
 
 static void operations_may_be_called_from_any_thread(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
 #ifndef TEST_ON_CUDA
     options.checks.delay_seed = 11;
@@ -1160,7 +1076,6 @@ static tide_status threads_kernel(void *stream, const void *arguments)
 
 static void kernels_get_the_number_of_threads_that_was_asked_for(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     options.threads = 3;
     fixture it = fixture_open(&options);
@@ -1190,7 +1105,6 @@ static void *exempt_main(void *argument)
 
 static void interposer_counts_all_threads_but_the_exempt(void **state)
 {
-    (void)state;
     if (!interpose_active()) {
         print_message(INTERPOSE_SKIPPED);
         skip();
@@ -1214,7 +1128,6 @@ static void interposer_counts_all_threads_but_the_exempt(void **state)
 
 static void closing_waits_for_all_commands(void **state)
 {
-    (void)state;
     fixture it = fixture_small();
     atomic_int ran = 0;
     for (int i = 0; i < 100; i++)
@@ -1229,44 +1142,44 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_out_of_range_are_refused),
-        cmocka_unit_test(both_budgets_can_be_filled_to_the_last_byte),
+        device_test(both_budgets_can_be_filled_to_the_last_byte),
         cmocka_unit_test(one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace),
-        cmocka_unit_test(what_exists_once_cannot_be_made_twice),
+        device_test(what_exists_once_cannot_be_made_twice),
         cmocka_unit_test(memory_the_machine_does_not_have_is_refused_before_it_is_touched),
-        cmocka_unit_test(memory_begins_aligned_and_zeroed),
-        cmocka_unit_test(ranges_are_whole_chunks_and_parts_lie_inside_the_region),
-        cmocka_unit_test(slot_has_one_content_at_its_own_place_and_the_chunks),
-        cmocka_unit_test(misplacing_is_refused),
-        cmocka_unit_test(a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not),
+        device_test(memory_begins_aligned_and_zeroed),
+        device_test(ranges_are_whole_chunks_and_parts_lie_inside_the_region),
+        device_test(slot_has_one_content_at_its_own_place_and_the_chunks),
+        device_test(misplacing_is_refused),
+        device_test(a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not),
         cmocka_unit_test(a_lost_place_fails_the_device_for_good),
 #ifndef TEST_ON_CUDA
         cmocka_unit_test(a_slot_goes_from_place_to_place_in_one_call),
-        cmocka_unit_test(a_slot_that_cannot_go_elsewhere_stays),
+        device_test(a_slot_that_cannot_go_elsewhere_stays),
 #endif
 #ifndef TEST_ON_CUDA
-        cmocka_unit_test(guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone),
+        device_test(guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone),
 #endif
-        cmocka_unit_test(launch_returns_before_its_kernel_has_started),
-        cmocka_unit_test(arguments_are_copied_and_aligned),
-        cmocka_unit_test(launches_that_cannot_be_meant_are_refused),
-        cmocka_unit_test(commands_of_a_stream_run_in_order),
-        cmocka_unit_test(full_ring_makes_the_caller_wait_and_goes_on),
+        device_test(launch_returns_before_its_kernel_has_started),
+        device_test(arguments_are_copied_and_aligned),
+        device_test(launches_that_cannot_be_meant_are_refused),
+        device_test(commands_of_a_stream_run_in_order),
+        device_test(full_ring_makes_the_caller_wait_and_goes_on),
         cmocka_unit_test(capacity_is_told_and_waited_for),
-        cmocka_unit_test(copies_move_the_first_bytes_of_a_slot_both_ways),
-        cmocka_unit_test(copies_outside_slots_region_and_buffers_are_refused),
+        device_test(copies_move_the_first_bytes_of_a_slot_both_ways),
+        device_test(copies_outside_slots_region_and_buffers_are_refused),
 #ifndef TEST_ON_CUDA
         cmocka_unit_test(link_carries_its_rate_each_way),
         cmocka_unit_test(link_goes_on_while_its_sender_sleeps_in),
         cmocka_unit_test(link_does_not_begin_what_a_wait_or_a_kernel_holds_back),
 #endif
-        cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
-        cmocka_unit_test(whoever_waits_for_a_moment_wakes_at_it),
-        cmocka_unit_test(wait_for_an_event_holds_the_stream),
-        cmocka_unit_test(event_never_recorded_means_no_wait),
-        cmocka_unit_test(no_stream_waits_for_the_host_executor),
-        cmocka_unit_test(waits_name_a_site_and_an_event_that_exist),
-        cmocka_unit_test(park_ends_with_a_ring_a_completion_or_at_once),
-        cmocka_unit_test(who_parks_without_events_is_woken_by_rings_and_failures_alone),
+        device_test(wait_captures_the_latest_record_at_the_time_of_the_call),
+        device_test(whoever_waits_for_a_moment_wakes_at_it),
+        device_test(wait_for_an_event_holds_the_stream),
+        device_test(event_never_recorded_means_no_wait),
+        device_test(no_stream_waits_for_the_host_executor),
+        device_test(waits_name_a_site_and_an_event_that_exist),
+        device_test(park_ends_with_a_ring_a_completion_or_at_once),
+        device_test(who_parks_without_events_is_woken_by_rings_and_failures_alone),
         cmocka_unit_test(observer_sees_commands_and_waits),
         cmocka_unit_test(delays_change_nothing_in_results),
         cmocka_unit_test(steady_state_allocates_nothing),

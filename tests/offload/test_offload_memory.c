@@ -30,7 +30,6 @@ static size_t pages_present(void *address, size_t bytes)
 
 static void extent_is_present_aligned_zeroed_and_exact(void **state)
 {
-    (void)state;
     void *address;
     size_t bytes = 70 * MIB + 4096; /* enough for three threads' pieces, and no multiple of a huge page */
     assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, &(tide_first_touch){.threads = 4}, &address));
@@ -62,7 +61,6 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 
 static void touching_tells_from_nothing_to_all_one_call_at_a_time(void **state)
 {
-    (void)state;
     void *address;
     const size_t bytes = 200 * MIB;
     told it = {.in_order = true};
@@ -79,7 +77,6 @@ static void touching_tells_from_nothing_to_all_one_call_at_a_time(void **state)
  * error instead. */
 static void touching_what_is_not_there_is_a_status(void **state)
 {
-    (void)state;
 #ifdef MADV_POPULATE_WRITE
     const size_t bytes = 100 * MIB;
     const int file = memfd_create("half", MFD_CLOEXEC);
@@ -102,7 +99,6 @@ static void touching_what_is_not_there_is_a_status(void **state)
 
 static void reserved_addresses_hold_no_memory(void **state)
 {
-    (void)state;
     void *address = NULL;
     assert_ok(tide_host_extent_reserve(UINT64_C(1) << 36, 1 << 30, &address));
     assert_int_equal((uintptr_t)address % (1 << 30), 0);
@@ -112,7 +108,6 @@ static void reserved_addresses_hold_no_memory(void **state)
 
 static void host_slots_lie_one_after_the_other(void **state)
 {
-    (void)state;
     tide_host_slots slots = {0};
     assert_ok(tide_host_slots_create(&slots, 5, 256 * KIB, &(tide_first_touch){.threads = 2}));
     char *first = tide_host_slots_address(&slots, 0), *last = tide_host_slots_address(&slots, 4);
@@ -134,7 +129,6 @@ static size_t buffer_bytes(int i)
 
 static void buffers_of_all_sizes_are_zeroed_apart_and_kept(void **state)
 {
-    (void)state;
     tide_host_arena *arena;
     char *buffers[BUFFERS];
     assert_ok(tide_host_arena_create(NULL, &arena));
@@ -157,7 +151,6 @@ static void buffers_of_all_sizes_are_zeroed_apart_and_kept(void **state)
 
 static void buffer_freed_and_made_again_is_zeroed(void **state)
 {
-    (void)state;
     tide_host_arena *arena;
     void *address;
     assert_ok(tide_host_arena_create(NULL, &arena));
@@ -183,7 +176,6 @@ static uint64_t address_space_bytes(void)
 
 static void arenas_give_their_memory_back(void **state)
 {
-    (void)state;
     uint64_t settled_bytes = 0;
     for (int round = 0; round < 30; round++) {
         tide_host_arena *arena;
@@ -227,7 +219,6 @@ static void unpin(void *context, void *address, uint64_t bytes)
 
 static void pinned_buffers_are_pinned_page_for_page_and_no_more(void **state)
 {
-    (void)state;
     pins it = {0};
     const tide_host_pinning pinning = {.pin = pin, .unpin = unpin, .context = &it, .node = TIDE_NODE_NEAREST};
     tide_host_arena *arena;
@@ -250,7 +241,6 @@ static void pinned_buffers_are_pinned_page_for_page_and_no_more(void **state)
 
 static void buffer_that_cannot_be_pinned_is_not_kept(void **state)
 {
-    (void)state;
     uint64_t settled_bytes = 0;
     pins it = {0};
     const tide_host_pinning pinning = {.pin = pin, .unpin = unpin, .context = &it, .node = TIDE_NODE_NEAREST};
@@ -274,7 +264,6 @@ static void buffer_that_cannot_be_pinned_is_not_kept(void **state)
 
 static void arena_is_jemallocs_when_the_process_has_it(void **state)
 {
-    (void)state;
     tide_host_arena *arena;
     assert_ok(tide_host_arena_create(NULL, &arena));
     assert_int_equal(tide_host_arena_uses_jemalloc(arena), TEST_WITH_JEMALLOC);
@@ -283,7 +272,6 @@ static void arena_is_jemallocs_when_the_process_has_it(void **state)
 
 static void topology_agrees_with_the_system(void **state)
 {
-    (void)state;
     tide_topology topology;
     assert_ok(tide_topology_read(&topology));
     assert_int_equal(topology.memory_bytes / MIB,
@@ -309,7 +297,6 @@ static void topology_agrees_with_the_system(void **state)
 
 static void binding_is_never_in_the_way(void **state)
 {
-    (void)state;
     void *address;
     assert_ok(tide_host_extent_reserve(MIB, 4096, &address));
     tide_topology topology;
@@ -325,7 +312,6 @@ static void binding_is_never_in_the_way(void **state)
 
 static void pci_device_that_the_system_does_not_know_is_near_to_nothing(void **state)
 {
-    (void)state;
     assert_int_equal(tide_topology_pci_node("ffff:ff:1f.7"), TIDE_NODE_NEAREST);
     assert_int_equal(tide_topology_pci_node(""), TIDE_NODE_NEAREST);
 }

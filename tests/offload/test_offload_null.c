@@ -98,7 +98,6 @@ static void assert_span(const span_log *log, int n, tide_stream stream, const ch
 
 static void kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     launch(&it, TIDE_STREAM_COMPUTE, "arithmetic", 7e6, 1e6);
@@ -118,7 +117,6 @@ static void kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes(void **s
 
 static void rate_of_zero_is_no_limit(void **state)
 {
-    (void)state;
     tide_device_options options = options_small();
     fixture it = {0};
     assert_ok(tide_device_null_open(&options, &it.device));
@@ -133,7 +131,6 @@ static void rate_of_zero_is_no_limit(void **state)
 
 static void what_would_last_longer_than_there_is_time_lasts_to_its_end(void **state)
 {
-    (void)state;
     fixture it = null_fixture(NULL);
     for (int i = 0; i < 3; i++)
         launch(&it, TIDE_STREAM_COMPUTE, "endless", 1e300, 0);
@@ -144,7 +141,6 @@ static void what_would_last_longer_than_there_is_time_lasts_to_its_end(void **st
 
 static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     tide_device_options machine = options_null(NULL);
@@ -177,7 +173,6 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
  */
 static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     assert_ok(it.ops->map(it.device, 0, place(&it, 0)));
@@ -214,7 +209,6 @@ static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
 
 static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     launch(&it, TIDE_STREAM_IN, "short", 2e6, 0);
@@ -231,7 +225,6 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
 
 static void no_stream_waits_for_the_host_executor(void **state)
 {
-    (void)state;
     fixture it = null_fixture(NULL);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
     assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
@@ -245,7 +238,6 @@ static void no_stream_waits_for_the_host_executor(void **state)
 
 static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void **state)
 {
-    (void)state;
     fixture it = null_fixture(NULL);
     launch(&it, TIDE_STREAM_COMPUTE, "long", 9e6, 0);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
@@ -280,7 +272,6 @@ static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void 
 
 static void commands_after_a_pause_begin_now(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     for (int i = 0; i < 3; i++) {
@@ -297,7 +288,6 @@ static void commands_after_a_pause_begin_now(void **state)
 
 static void budgets_and_misplacing_are_refused_as_on_the_host_device(void **state)
 {
-    (void)state;
     fixture it = null_fixture(NULL);
     void *address;
     uint32_t object;
@@ -322,7 +312,6 @@ static void budgets_and_misplacing_are_refused_as_on_the_host_device(void **stat
 
 static void a_hundred_thousand_chunks_cost_little(void **state)
 {
-    (void)state;
     enum { MANY = 100000 };
     tide_device_options options = options_null(NULL);
     options.device_memory_bytes = options.host_memory_bytes = UINT64_C(1) << 40;
@@ -355,7 +344,6 @@ static void a_hundred_thousand_chunks_cost_little(void **state)
  */
 static void streams_go_as_fast_as_what_runs_beside_them_lets_them(void **state)
 {
-    (void)state;
     static tide_slowdowns slowdowns;
     const unsigned both = 1u << TIDE_STREAM_COMPUTE | 1u << TIDE_STREAM_IN;
     slowdowns.of[TIDE_STREAM_COMPUTE][both] = slowdowns.of[TIDE_STREAM_IN][both] = 0.5;
@@ -390,7 +378,6 @@ static double time_of(void *context, tide_stream stream, const tide_work *work, 
 
 static void kernels_last_what_is_known_of_them(void **state)
 {
-    (void)state;
     span_log log = {0};
     fixture it = null_fixture(&log);
     tide_device_options machine = options_null(NULL);
@@ -411,7 +398,6 @@ static void kernels_last_what_is_known_of_them(void **state)
  * end of the command before it in its stream, plus its duration. */
 static void ends_are_those_that_are_worked_out_at_once(void **state)
 {
-    (void)state;
     enum { EVENTS = 4, STEPS = 20000, STREAMS = TIDE_STREAM_HOST };
     fixture it = null_fixture(NULL);
     uint64_t tail_ms[STREAMS] = {0}, ends_ms[EVENTS] = {0}, now = 0, random = 5;
