@@ -124,8 +124,7 @@ static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void 
     size_t free_bytes, total_bytes;
     assert_ok(device_open(&options, &it.device));
     it.ops = it.device->ops;
-    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 4), TIDE_ERROR_NO_MEMORY);
-    expect_words("3 of 4");
+    assert_fails(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 4), TIDE_ERROR_NO_MEMORY, "3 of 4");
     assert_int_equal(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
     assert_int_equal(free_bytes, total_bytes);
     assert_ok(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 3));
@@ -142,8 +141,8 @@ static void pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing(vo
     it.ops = it.device->ops;
     (void)fake_cudart_live(clean, sizeof clean);
     fake_cudart_fail("cudaHostRegister", 1, cudaErrorMemoryAllocation, false);
-    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS), TIDE_ERROR_NO_MEMORY);
-    expect_words("0 of 12582912 bytes");
+    assert_fails(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS), TIDE_ERROR_NO_MEMORY,
+                 "0 of 12582912 bytes");
     expect_words("limit of locked memory");
     expect_words("available");
     expect_words("the GPU 67108864 free");
@@ -178,8 +177,7 @@ static void map_that_gets_no_access_leaves_the_place_free(fixture *it)
 {
     assert_ok(it->ops->map(it->device, 0, place(it, 1)));
     fake_cudart_fail("cuMemSetAccess", 1, cudaErrorUnknown, true);
-    assert_int_equal(it->ops->map(it->device, 1, place(it, 3)), TIDE_ERROR_DEVICE);
-    expect_words("cuMemSetAccess");
+    assert_fails(it->ops->map(it->device, 1, place(it, 3)), TIDE_ERROR_DEVICE, "cuMemSetAccess");
     expect_words("device slot 1");
     assert_ok(it->ops->failure(it->device));
     assert_ok(it->ops->map(it->device, 2, place(it, 3)));
@@ -463,8 +461,7 @@ static void failed_gpu_refuses_everything_and_does_not_recover(fixture *it)
     fake_cudart_fail_command(1, cudaErrorLaunchFailure);
     (void)launch_count(it, TIDE_STREAM_COMPUTE, &ran);
     it->ops->synchronize(it->device);
-    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
-    expect_words("cudaErrorLaunchFailure");
+    assert_fails(it->ops->failure(it->device), TIDE_ERROR_DEVICE, "cudaErrorLaunchFailure");
     assert_int_equal(launch_count(it, TIDE_STREAM_IN, &ran), TIDE_ERROR_DEVICE);
     assert_int_equal(launch_count(it, TIDE_STREAM_HOST, &ran), TIDE_ERROR_DEVICE);
     assert_int_equal(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),

@@ -314,8 +314,8 @@ static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_sta
 {
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX};
     fixture it = {0};
-    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words(
+    assert_fails(
+        pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
         "of 201326592 bytes were pinned, then: host slots: of 201326592 bytes wanted 67108864 were touched");
     expect_words("a host budget of 67108864 bytes would do");
     expect_all_undone(&it);
@@ -329,8 +329,8 @@ static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
     two_pieces.pinned_bytes = 2 * piece_bytes;
     fake_cudart_start(&two_pieces);
     fake_cudart_fail("cudaHostUnregister", 2, cudaErrorUnknown, false);
-    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words("134217728 of 201326592 bytes were pinned, then: ");
+    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
+                 "134217728 of 201326592 bytes were pinned, then: ");
     expect_words(" (then, undoing it, cudaHostUnregister: cudaErrorUnknown)");
     assert_int_equal(fake_cudart_count("cudaHostUnregister"), 2);
     fixture_close(&it);
@@ -340,8 +340,7 @@ static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned
 {
     slow_machine machine = {.grows_ns = 0, .limit_bytes = pinned_bytes - 1};
     fixture it = {0};
-    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words("201326591 available");
+    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY, "201326591 available");
     assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
     assert_int_equal(machine.looks, 1);
     expect_all_undone(&it);
@@ -351,8 +350,8 @@ static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_p
 {
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .is_whole = true};
     fixture it = {0};
-    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words("the machine has 134217728 available and 0 that it does not use yet");
+    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
+                 "the machine has 134217728 available and 0 that it does not use yet");
     assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
     assert_int_equal(machine.looks, 1);
     expect_all_undone(&it);
@@ -365,8 +364,8 @@ static void who_waits_for_room_stops_when_another_piece_could_not_be_registered(
     slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .time_stands = true};
     fixture it = {0};
     fake_cudart_fail("cudaHostRegister", 1, cudaErrorMemoryAllocation, true);
-    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words("0 of 201326592 bytes were pinned, then: host slots: 67108864 bytes could not be pinned");
+    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
+                 "0 of 201326592 bytes were pinned, then: host slots: 67108864 bytes could not be pinned");
     fixture_close(&it);
 }
 

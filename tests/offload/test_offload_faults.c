@@ -160,8 +160,7 @@ static void missing_wait_is_named_and_the_command_not_run(fixture *it)
                         "being ordered after fetch 7 on stream in, which wrote it");
     it->ops->synchronize(it->device);
     assert_int_not_equal(*store.memory, 5);
-    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_HAZARD);
-    assert_non_null(strstr(tide_message(), "fetch 7 on stream in"));
+    assert_fails(it->ops->failure(it->device), TIDE_ERROR_HAZARD, "fetch 7 on stream in");
 }
 
 static void skipped_wait_site_is_found_by_the_checker(void **state)
@@ -218,8 +217,8 @@ static void unmapping_waits_for_the_eviction_too(fixture *it)
     assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_COMPUTE));
     assert_ok(it->ops->event_wait(it->device, it->events[0], SITE));
     assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
-    assert_int_equal(it->ops->unmap(it->device, 1, place(it, 2)), TIDE_ERROR_HAZARD);
-    assert_non_null(strstr(tide_message(), "evict 3 on stream out, which read it"));
+    assert_fails(it->ops->unmap(it->device, 1, place(it, 2)), TIDE_ERROR_HAZARD,
+                 "evict 3 on stream out, which read it");
     it->ops->synchronize(it->device);
     assert_ok(it->ops->recover(it->device));
     if (it->ops->remap != NULL) {

@@ -142,12 +142,6 @@ static inline void device_case_run(void **state)
         }                                                                                                    \
     }
 
-static inline void expect_words(const char *words)
-{
-    if (strstr(tide_message(), words) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
-}
-
 static inline char *place(const fixture *it, uint32_t chunk)
 {
     return it->range + (size_t)chunk * CHUNK_BYTES;
