@@ -2,17 +2,12 @@
  * yet. The tests write the system's files into a folder and read them there. */
 #include "offload/cgroup.h"
 #include "offload/topology.h"
+#include "tests/support/assert_ok.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char root[] = "/tmp/test_cgroup_XXXXXX";
 
@@ -34,7 +29,6 @@ static void write_file(const char *path, const char *text)
 
 static int make_root(void **state)
 {
-    (void)state;
     (void)snprintf(root, sizeof root, "/tmp/test_cgroup_XXXXXX");
     return mkdtemp(root) != NULL ? 0 : -1;
 }
@@ -42,7 +36,6 @@ static int make_root(void **state)
 static int remove_root(void **state)
 {
     char command[64];
-    (void)state;
     (void)snprintf(command, sizeof command, "rm -r %s", root);
     return system(command);
 }
@@ -57,68 +50,60 @@ static void group_v2(const char *group, const char *max, const char *current, co
     }
 }
 
-static void without_groups_nothing_is_limited(void **state)
-{
-    (void)state;
-    assert_true(tide_cgroup_available_bytes(root) == UINT64_MAX);
-    write_file("/proc/self/cgroup", "0::/\n");
-    assert_true(tide_cgroup_available_bytes(root) == UINT64_MAX);
-}
+/* Groups of version 2, of which the process is in the last one of its path. */
+static const struct {
+    const char *name, *path;
+    struct {
+        const char *group, *max, *current, *stat;
+    } groups[3];
+    uint64_t available_bytes;
+} cases[] = {
+    {"no groups", NULL, {{0}}, UINT64_MAX},
+    {"the top group has no files", "0::/\n", {{0}}, UINT64_MAX},
+    {"the limit less what is used is left",
+     "0::/job\n",
+     {{"/job", "1000000\n", "300000\n", "anon 200000\nfile 100000\n"}},
+     700000},
+    {"idle file pages count as free",
+     "0::/job\n",
+     {{"/job", "1000000\n", "300000\n", "anon 1\nworkingset_inactive_file 7\ninactive_file 100000\n"}},
+     800000},
+    {"max is no limit", "0::/job\n", {{"/job", "max\n", "300000\n", "inactive_file 0\n"}}, UINT64_MAX},
+    {"every group above holds too",
+     "0::/user/job/step\n",
+     {{"/user/job/step", "max\n", "10\n", "inactive_file 0\n"},
+      {"/user/job", "5000\n", "1000\n", "inactive_file 0\n"},
+      {"/user", "4000\n", "2500\n", "inactive_file 500\n"}},
+     2000},
+    /* A container without a cgroup namespace sees the path of its group but only the top group's files. */
+    {"a group that is not there leaves the top",
+     "0::/docker/1f\n",
+     {{"", "9000\n", "2000\n", "inactive_file 0\n"}},
+     7000},
+    {"more used than allowed leaves nothing",
+     "0::/job\n",
+     {{"/job", "1000\n", "3000\n", "inactive_file 5\n"}},
+     0},
+};
 
-static void limit_less_what_is_used_is_left(void **state)
+static void least_of_what_the_groups_leave_is_available(void **state)
 {
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/job\n");
-    group_v2("/job", "1000000\n", "300000\n", "anon 200000\nfile 100000\n");
-    assert_int_equal(tide_cgroup_available_bytes(root), 700000);
-}
-
-static void idle_file_pages_count_as_free(void **state)
-{
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/job\n");
-    group_v2("/job", "1000000\n", "300000\n", "anon 1\nworkingset_inactive_file 7\ninactive_file 100000\n");
-    assert_int_equal(tide_cgroup_available_bytes(root), 800000);
-}
-
-static void the_word_max_is_no_limit(void **state)
-{
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/job\n");
-    group_v2("/job", "max\n", "300000\n", "inactive_file 0\n");
-    assert_true(tide_cgroup_available_bytes(root) == UINT64_MAX);
-}
-
-static void every_group_above_holds_too(void **state)
-{
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/user/job/step\n");
-    group_v2("/user/job/step", "max\n", "10\n", "inactive_file 0\n");
-    group_v2("/user/job", "5000\n", "1000\n", "inactive_file 0\n");
-    group_v2("/user", "4000\n", "2500\n", "inactive_file 500\n");
-    assert_int_equal(tide_cgroup_available_bytes(root), 2000);
-}
-
-/* A container without a cgroup namespace sees the path of its group but only the top group's files. */
-static void group_that_is_not_there_leaves_the_top(void **state)
-{
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/docker/1f\n");
-    group_v2("", "9000\n", "2000\n", "inactive_file 0\n");
-    assert_int_equal(tide_cgroup_available_bytes(root), 7000);
-}
-
-static void more_used_than_allowed_leaves_nothing(void **state)
-{
-    (void)state;
-    write_file("/proc/self/cgroup", "0::/job\n");
-    group_v2("/job", "1000\n", "3000\n", "inactive_file 5\n");
-    assert_int_equal(tide_cgroup_available_bytes(root), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(make_root(state), 0);
+        if (cases[i].path != NULL)
+            write_file("/proc/self/cgroup", cases[i].path);
+        for (int k = 0; k < 3 && cases[i].groups[k].group != NULL; k++)
+            group_v2(cases[i].groups[k].group, cases[i].groups[k].max, cases[i].groups[k].current,
+                     cases[i].groups[k].stat);
+        const uint64_t bytes = tide_cgroup_available_bytes(root);
+        if (bytes != cases[i].available_bytes)
+            fail_msg("%s: %llu bytes", cases[i].name, (unsigned long long)bytes);
+        assert_int_equal(remove_root(state), 0);
+    }
 }
 
 static void version_1_has_files_of_its_own(void **state)
 {
-    (void)state;
     write_file("/proc/self/cgroup", "9:name=systemd:/other\n4:memory:/docker/1f\n0::/\n");
     write_file("/sys/fs/cgroup/memory/docker/1f/memory.limit_in_bytes", "8000\n");
     write_file("/sys/fs/cgroup/memory/docker/1f/memory.usage_in_bytes", "3000\n");
@@ -132,7 +117,6 @@ static void version_1_has_files_of_its_own(void **state)
 
 static void what_the_machine_has_and_does_not_count_yet_is_dormant(void **state)
 {
-    (void)state;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), present = (4000 + 1000000) * page_bytes;
     char meminfo[64];
     assert_int_equal(tide_topology_dormant_bytes(root), 0); /* no files, so nothing is known */
@@ -155,13 +139,7 @@ static void what_the_machine_has_and_does_not_count_yet_is_dormant(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        in_a_root(without_groups_nothing_is_limited),
-        in_a_root(limit_less_what_is_used_is_left),
-        in_a_root(idle_file_pages_count_as_free),
-        in_a_root(the_word_max_is_no_limit),
-        in_a_root(every_group_above_holds_too),
-        in_a_root(group_that_is_not_there_leaves_the_top),
-        in_a_root(more_used_than_allowed_leaves_nothing),
+        cmocka_unit_test(least_of_what_the_groups_leave_is_available),
         in_a_root(version_1_has_files_of_its_own),
         in_a_root(what_the_machine_has_and_does_not_count_yet_is_dormant),
     };

@@ -1,20 +1,14 @@
 /* The module's interface (kernels/cuda/module.c) on a fake CUDA runtime: which GPUs and hosts it accepts,
  * and its messages for the others. The CUDA device and cuBLASLt have tests of their own; here they are
  * fakes that count calls. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "kernels/cuda/launchers.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/module.h"
 #include "tests/gpu/fake_cudart.h"
+#include "tests/support/assert_ok.h"
 
 #include <cuda_runtime_api.h>
+#include <stdio.h>
 
 const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version);
 
@@ -102,7 +96,6 @@ static void assert_refused(const tide_module *module, uint32_t ordinal, tide_sta
 
 static void another_version_is_not_served(void **state)
 {
-    (void)state;
     assert_null(tide_cuda_module(&host, TIDE_MODULE_VERSION + 1));
     const tide_module *module = module_on(two_gpus());
     assert_int_equal(module->version, TIDE_MODULE_VERSION);
@@ -113,7 +106,6 @@ static void another_version_is_not_served(void **state)
 
 static void a_machine_without_a_driver_is_told_so(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     uint32_t count = 12345;
     options.driver = 0;
@@ -126,7 +118,6 @@ static void a_machine_without_a_driver_is_told_so(void **state)
 
 static void a_driver_too_old_is_named_with_what_is_needed(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     uint32_t count;
     options.driver = 11040;
@@ -136,7 +127,6 @@ static void a_driver_too_old_is_named_with_what_is_needed(void **state)
 
 static void no_gpu_at_all_is_a_count_of_none(void **state)
 {
-    (void)state;
     fake_cudart_options options = fake_cudart_defaults();
     tide_gpu gpu;
     uint32_t count = 12345;
@@ -150,7 +140,6 @@ static void no_gpu_at_all_is_a_count_of_none(void **state)
 
 static void a_gpu_is_described_without_a_context(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     tide_gpu gpu;
     options.memory_bytes = UINT64_C(3) << 30;
@@ -169,7 +158,6 @@ static void a_gpu_is_described_without_a_context(void **state)
 
 static void a_gpu_without_vmm_is_listed_and_refused_by_name(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     tide_gpu gpu;
     options.no_vmm = true;
@@ -183,7 +171,6 @@ static void a_gpu_without_vmm_is_listed_and_refused_by_name(void **state)
 
 static void a_driver_without_a_call_is_refused_by_the_calls_name(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     tide_gpu gpu;
     options.missing_symbol = "cuMemSetAccess";
@@ -195,7 +182,6 @@ static void a_driver_without_a_call_is_refused_by_the_calls_name(void **state)
 
 static void a_look_up_that_fails_is_no_missing_call(void **state)
 {
-    (void)state;
     tide_gpu gpu;
     const tide_module *module = module_on(two_gpus());
     fake_cudart_fail("cudaGetDriverEntryPointByVersion", 3, cudaErrorUnknown, true);
@@ -206,7 +192,6 @@ static void a_look_up_that_fails_is_no_missing_call(void **state)
 /* This test is built with code for "sm_75 sm_89 ptx_100". */
 static void a_gpu_that_no_code_runs_on_is_refused_with_what_there_is(void **state)
 {
-    (void)state;
     static const struct {
         int capability;
         bool runs;
@@ -228,7 +213,6 @@ static void a_gpu_that_no_code_runs_on_is_refused_with_what_there_is(void **stat
 /* The N-th call fails, for N = 1, 2, 3... until a run has no fault and succeeds. */
 static void every_failing_call_is_reported_and_a_later_try_succeeds(void **state)
 {
-    (void)state;
     uint64_t calls = 0;
     for (bool failed = true; failed; calls++) {
         const tide_module *module = module_on(two_gpus());
@@ -247,7 +231,6 @@ static void every_failing_call_is_reported_and_a_later_try_succeeds(void **state
 
 static void what_is_available_leaves_the_reserve(void **state)
 {
-    (void)state;
     fake_cudart_options options = two_gpus();
     const tide_kernels *kernels = NULL;
     uint64_t available = 0;
@@ -264,7 +247,6 @@ static void what_is_available_leaves_the_reserve(void **state)
 
 static void a_process_keeps_to_its_gpu(void **state)
 {
-    (void)state;
     const tide_module *module = module_on(two_gpus());
     assert_int_equal(module->prepare(1, NULL, NULL), TIDE_OK);
     assert_int_equal(matmul_opens, 0);
@@ -273,7 +255,6 @@ static void a_process_keeps_to_its_gpu(void **state)
 
 static void opening_prepares_and_gives_the_device(void **state)
 {
-    (void)state;
     const tide_module *module = module_on(two_gpus());
     const tide_device_options options = {.chunk_bytes = 2 << 20};
     tide_device *device = NULL;
