@@ -2,49 +2,18 @@
  * results, and each kind of mistake is an error that names its thread. */
 #include "tests/gpu/test_cuda_on_cpu.h"
 #include "tests/gpu/cuda_on_cpu.h"
+#include "tests/support/assert_ok.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 enum { THREADS = 256 };
-
-static void assert_ok(tide_status status)
-{
-    if (status != TIDE_OK)
-        fail_msg("%s: %s", tide_status_name(status), tide_message());
-}
-
-/* Checks that the mistake ends the launch with an error whose message has both words, and that the next
- * launch works. */
-static void assert_found(test_mistake mistake, const char *first, const char *second)
-{
-    uint32_t out[THREADS], sum, ones[THREADS];
-    for (unsigned seed = 0; seed < 6; seed++) {
-        cuda_on_cpu_seed = seed;
-        assert_int_equal(test_wrong(mistake, out), TIDE_ERROR_DEVICE);
-        if (!strstr(tide_message(), first) || !strstr(tide_message(), second))
-            fail_msg("\"%s\" and \"%s\" expected in: %s", first, second, tide_message());
-        for (unsigned i = 0; i < THREADS; i++)
-            ones[i] = 1;
-        assert_ok(test_sum(ones, &sum, 1));
-        assert_int_equal(sum, THREADS);
-    }
-    cuda_on_cpu_seed = 0;
-}
 
 static void every_thread_runs_once_and_knows_where_it_is(void **state)
 {
     enum { BLOCKS = 2 * 3 * 2, BLOCK = 5 * 3 * 2 };
     uint32_t out[BLOCKS * BLOCK];
-    (void)state;
     memset(out, 0xff, sizeof out);
     assert_ok(test_where(out, (unsigned[]){2, 3, 2}, (unsigned[]){5, 3, 2}));
     for (uint32_t i = 0; i < BLOCKS * BLOCK; i++)
@@ -57,10 +26,9 @@ static void a_launch_of_an_impossible_shape_is_refused(void **state)
                                          {1, 1, 1, 32, 33, 1},  {1, 1, 1, 1, 1, 65}, {1, 65536, 1, 1, 1, 1},
                                          {1, 1, 65536, 1, 1, 1}};
     uint32_t out;
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        assert_int_equal(test_where(&out, shapes[i], shapes[i] + 3), TIDE_ERROR_DEVICE);
-        assert_non_null(strstr(tide_message(), "where: invalid configuration"));
+        assert_fails(test_where(&out, shapes[i], shapes[i] + 3), TIDE_ERROR_DEVICE,
+                     "where: invalid configuration");
     }
 }
 
@@ -68,7 +36,6 @@ static void a_sum_through_shared_memory_with_barriers_is_right(void **state)
 {
     enum { BLOCKS = 7 };
     static uint32_t in[BLOCKS * THREADS], out[BLOCKS], expected[BLOCKS];
-    (void)state;
     for (uint32_t i = 0; i < BLOCKS * THREADS; i++)
         expected[i / THREADS] += in[i] = i * 2654435761u;
     assert_ok(test_sum(in, out, BLOCKS));
@@ -79,7 +46,6 @@ static void a_sum_of_floats_has_the_same_bits_in_every_order(void **state)
 {
     enum { BLOCKS = 7 };
     static float in[BLOCKS * THREADS], first[BLOCKS], out[BLOCKS];
-    (void)state;
     for (uint32_t i = 0; i < BLOCKS * THREADS; i++)
         in[i] = 1.0f / (float)(i + 3);
     assert_ok(test_sum_float(in, first, BLOCKS));
@@ -93,11 +59,9 @@ static void a_sum_of_floats_has_the_same_bits_in_every_order(void **state)
 static void a_missing_barrier_is_a_race(void **state)
 {
     uint32_t in[THREADS] = {0}, out;
-    (void)state;
     for (cuda_on_cpu_seed = 0; cuda_on_cpu_seed < 9; cuda_on_cpu_seed++) {
-        assert_int_equal(test_sum_without_barriers(in, &out), TIDE_ERROR_DEVICE);
-        assert_non_null(strstr(tide_message(), "race: "));
-        assert_non_null(strstr(tide_message(), "partial["));
+        assert_fails(test_sum_without_barriers(in, &out), TIDE_ERROR_DEVICE, "race: ");
+        expect_words("partial[");
     }
     cuda_on_cpu_seed = 0;
 }
@@ -105,7 +69,6 @@ static void a_missing_barrier_is_a_race(void **state)
 static void shuffles_and_votes_give_what_cuda_says(void **state)
 {
     static uint32_t out[4][TEST_SHUFFLES][32];
-    (void)state;
     assert_ok(test_shuffles(&out[0][0][0], 4 * 32));
     for (uint32_t warp = 0; warp < 4; warp++)
         for (uint32_t lane = 0; lane < 32; lane++) {
@@ -127,21 +90,17 @@ static void shuffles_and_votes_give_what_cuda_says(void **state)
 static void a_shuffle_in_a_warp_that_is_not_full_is_found(void **state)
 {
     static uint32_t out[2 * TEST_SHUFFLES * 32];
-    (void)state;
-    assert_int_equal(test_shuffles(out, 40), TIDE_ERROR_DEVICE);
-    assert_non_null(strstr(tide_message(), "in a warp of 8 threads"));
+    assert_fails(test_shuffles(out, 40), TIDE_ERROR_DEVICE, "in a warp of 8 threads");
 }
 
 static void syncwarp_orders_shared_memory_within_a_warp(void **state)
 {
     uint32_t out[THREADS];
-    (void)state;
     for (cuda_on_cpu_seed = 0; cuda_on_cpu_seed < 9; cuda_on_cpu_seed++) {
         assert_ok(test_warp_order(out, 1));
         for (uint32_t i = 0; i < THREADS; i++)
             assert_int_equal(out[i], 2 + i / 32);
-        assert_int_equal(test_warp_order(out, 0), TIDE_ERROR_DEVICE);
-        assert_non_null(strstr(tide_message(), "race: "));
+        assert_fails(test_warp_order(out, 0), TIDE_ERROR_DEVICE, "race: ");
     }
     cuda_on_cpu_seed = 0;
 }
@@ -151,7 +110,6 @@ static void atomics_count_in_shared_and_in_global_memory(void **state)
     enum { BLOCKS = 3 };
     static uint32_t in[BLOCKS * THREADS];
     uint32_t counts[4] = {0}, expected[4] = {0}, largest = 0, expected_largest = 0;
-    (void)state;
     for (uint32_t i = 0; i < BLOCKS * THREADS; i++) {
         in[i] = i * 7919 % 1009;
         expected[in[i] % 4]++;
@@ -165,7 +123,6 @@ static void atomics_count_in_shared_and_in_global_memory(void **state)
 static void vectors_go_through_shared_memory(void **state)
 {
     _Alignas(16) uint32_t in[128], out[128];
-    (void)state;
     for (uint32_t i = 0; i < 128; i++)
         in[i] = i;
     assert_ok(test_vectors(in, out, 0));
@@ -176,17 +133,13 @@ static void vectors_go_through_shared_memory(void **state)
 static void a_vector_that_is_not_aligned_or_beyond_the_end_is_found(void **state)
 {
     _Alignas(16) uint32_t in[128] = {0}, out[128];
-    (void)state;
-    assert_int_equal(test_vectors(in, out, 1), TIDE_ERROR_DEVICE);
-    assert_non_null(strstr(tide_message(), "not aligned"));
-    assert_int_equal(test_vectors(in, out, 4), TIDE_ERROR_DEVICE);
-    assert_non_null(strstr(tide_message(), "tile[131] of 128 elements is out of range"));
+    assert_fails(test_vectors(in, out, 1), TIDE_ERROR_DEVICE, "not aligned");
+    assert_fails(test_vectors(in, out, 4), TIDE_ERROR_DEVICE, "tile[131] of 128 elements is out of range");
 }
 
 static void shared_memory_is_poisoned_when_a_block_begins(void **state)
 {
     uint32_t out[3];
-    (void)state;
     assert_ok(test_poison(out, 3));
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(out[i], 0xffffffffu);
@@ -199,7 +152,6 @@ static void the_order_of_threads_changes_with_blocks_and_barriers(void **state)
     enum { BLOCKS = 30, N = TEST_ORDER_THREADS };
     static uint32_t out[BLOCKS * 2 * N];
     uint32_t next = 0, forwards = 0, backwards = 0, changes = 0;
-    (void)state;
     assert_ok(test_order(out, &next, BLOCKS));
     assert_int_equal(next, BLOCKS * 2 * N);
     for (uint32_t half = 0; half < 2 * BLOCKS; half++) {
@@ -217,83 +169,41 @@ static void the_order_of_threads_changes_with_blocks_and_barriers(void **state)
     assert_in_range(changes, 10, BLOCKS);
 }
 
-static void a_thread_that_returns_before_a_barrier_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_RETURNS_BEFORE_BARRIER,
-                 "wrong: block (2, 0, 0), thread (0, 0, 0), test_cuda_on_cpu_kernels.cc:",
-                 "waits at barrier but thread (77, 0, 0) has returned");
-}
+/* A mistake and two parts of the message about it. */
+static const struct {
+    test_mistake mistake;
+    const char *first, *second;
+} mistakes[] = {
+    {TEST_RETURNS_BEFORE_BARRIER, "wrong: block (2, 0, 0), thread (0, 0, 0), test_cuda_on_cpu_kernels.cc:",
+     "waits at barrier but thread (77, 0, 0) has returned"},
+    {TEST_OTHER_BARRIER, "wrong: block (2, 0, 0), thread (", "waits at the one in line"},
+    {TEST_BARRIER_AGAINST_SHUFFLE, "wrong: block (2, 0, 0), thread (", "thread (77, 0, 0) waits at barrier"},
+    {TEST_LANE_MISSING, "waits at __shfl_xor_sync but thread (77, 0, 0) has returned", "block (2, 0, 0)"},
+    {TEST_OTHER_SHUFFLE, "comes to __shfl_sync but thread (", "of its warp waits at __shfl_sync in line"},
+    {TEST_PARTIAL_MASK, "__shfl_sync with mask 0000ffff", "block (2, 0, 0)"},
+    {TEST_READS_BEYOND, "block (2, 0, 0), thread (77, 0, 0)", "cells[256] of 256 elements is out of range"},
+    {TEST_WRITES_BEFORE, "block (2, 0, 0), thread (77, 0, 0)", "cells[-1] of 256 elements is out of range"},
+    {TEST_TWO_WRITE, "block (2, 0, 0)", "race: writes cells[76] that thread (7"},
+    {TEST_READS_UNORDERED, "block (2, 0, 0)", "s cells[3] that thread ("},
+    {TEST_WRITES_UNORDERED, "block (2, 0, 0)", "s cells[3] that "},
+    {TEST_TOO_MUCH_SHARED, "shared arrays need", "with large, a block has 49152"},
+};
 
-static void threads_at_different_barriers_are_found(void **state)
+static void every_mistake_ends_its_launch_with_an_error_and_the_next_launch_works(void **state)
 {
-    (void)state;
-    assert_found(TEST_OTHER_BARRIER, "wrong: block (2, 0, 0), thread (", "waits at the one in line");
-}
-
-static void a_barrier_against_a_shuffle_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_BARRIER_AGAINST_SHUFFLE, "wrong: block (2, 0, 0), thread (",
-                 "thread (77, 0, 0) waits at barrier");
-}
-
-static void a_lane_missing_in_a_shuffle_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_LANE_MISSING, "waits at __shfl_xor_sync but thread (77, 0, 0) has returned",
-                 "block (2, 0, 0)");
-}
-
-static void lanes_at_different_shuffles_are_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_OTHER_SHUFFLE, "comes to __shfl_sync but thread (",
-                 "of its warp waits at __shfl_sync in line");
-}
-
-static void a_mask_that_is_not_full_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_PARTIAL_MASK, "__shfl_sync with mask 0000ffff", "block (2, 0, 0)");
-}
-
-static void reading_beyond_a_shared_array_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_READS_BEYOND, "block (2, 0, 0), thread (77, 0, 0)",
-                 "cells[256] of 256 elements is out of range");
-}
-
-static void writing_before_a_shared_array_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_WRITES_BEFORE, "block (2, 0, 0), thread (77, 0, 0)",
-                 "cells[-1] of 256 elements is out of range");
-}
-
-static void two_threads_that_write_one_element_are_a_race(void **state)
-{
-    (void)state;
-    assert_found(TEST_TWO_WRITE, "block (2, 0, 0)", "race: writes cells[76] that thread (7");
-}
-
-static void reading_what_another_thread_wrote_is_a_race(void **state)
-{
-    (void)state;
-    assert_found(TEST_READS_UNORDERED, "block (2, 0, 0)", "s cells[3] that thread (");
-}
-
-static void writing_what_others_read_is_a_race(void **state)
-{
-    (void)state;
-    assert_found(TEST_WRITES_UNORDERED, "block (2, 0, 0)", "s cells[3] that ");
-}
-
-static void more_shared_memory_than_a_block_has_is_found(void **state)
-{
-    (void)state;
-    assert_found(TEST_TOO_MUCH_SHARED, "shared arrays need", "with large, a block has 49152");
+    uint32_t out[THREADS], sum, ones[THREADS];
+    for (unsigned i = 0; i < THREADS; i++)
+        ones[i] = 1;
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++)
+        for (cuda_on_cpu_seed = 0; cuda_on_cpu_seed < 6; cuda_on_cpu_seed++) {
+            if (test_wrong(mistakes[i].mistake, out) != TIDE_ERROR_DEVICE)
+                fail_msg("not found: %s", mistakes[i].first);
+            expect_words(mistakes[i].first);
+            expect_words(mistakes[i].second);
+            assert_ok(test_sum(ones, &sum, 1));
+            assert_int_equal(sum, THREADS);
+        }
+    cuda_on_cpu_seed = 0;
 }
 
 /* ---- launches passed to cuda_on_cpu_enqueue ---- */
@@ -337,7 +247,6 @@ static void launches_that_are_handed_over_run_on_other_threads_at_the_same_time(
     enum { BLOCKS = 200 };
     static uint32_t in[2][BLOCKS * THREADS], out[2][BLOCKS];
     pthread_t threads[2];
-    (void)state;
     handed_count = 0;
     cuda_on_cpu_enqueue = keep;
     for (uint32_t i = 0; i < BLOCKS * THREADS; i++) {
@@ -361,11 +270,9 @@ static void launches_that_are_handed_over_run_on_other_threads_at_the_same_time(
 static void a_launch_that_is_not_taken_fails(void **state)
 {
     uint32_t in[THREADS] = {0}, out = 0;
-    (void)state;
     handed_count = 0;
     cuda_on_cpu_enqueue = keep_and_fail;
-    assert_int_equal(test_sum(in, &out, 1), TIDE_ERROR_DEVICE);
-    assert_non_null(strstr(tide_message(), "719"));
+    assert_fails(test_sum(in, &out, 1), TIDE_ERROR_DEVICE, "719");
     cuda_on_cpu_enqueue = NULL;
     run_handed(&handed[0]); /* running it destroys it */
 }
@@ -373,7 +280,6 @@ static void a_launch_that_is_not_taken_fails(void **state)
 static void an_error_in_a_launch_that_was_handed_over_is_told(void **state)
 {
     uint32_t out[THREADS];
-    (void)state;
     handed_count = 0;
     cuda_on_cpu_enqueue = keep;
     cuda_on_cpu_failed = note_failure;
@@ -405,7 +311,6 @@ static void a_block_of_256_threads_with_ten_barriers_takes_less_than_a_milliseco
     enum { BLOCKS = 100 };
     uint32_t out[THREADS];
     double least = 1.0;
-    (void)state;
     for (unsigned round = 0; round < 5; round++) {
         const double begin = seconds();
         assert_ok(test_barriers(out, BLOCKS, 10));
@@ -433,18 +338,7 @@ int main(void)
         cmocka_unit_test(a_vector_that_is_not_aligned_or_beyond_the_end_is_found),
         cmocka_unit_test(shared_memory_is_poisoned_when_a_block_begins),
         cmocka_unit_test(the_order_of_threads_changes_with_blocks_and_barriers),
-        cmocka_unit_test(a_thread_that_returns_before_a_barrier_is_found),
-        cmocka_unit_test(threads_at_different_barriers_are_found),
-        cmocka_unit_test(a_barrier_against_a_shuffle_is_found),
-        cmocka_unit_test(a_lane_missing_in_a_shuffle_is_found),
-        cmocka_unit_test(lanes_at_different_shuffles_are_found),
-        cmocka_unit_test(a_mask_that_is_not_full_is_found),
-        cmocka_unit_test(reading_beyond_a_shared_array_is_found),
-        cmocka_unit_test(writing_before_a_shared_array_is_found),
-        cmocka_unit_test(two_threads_that_write_one_element_are_a_race),
-        cmocka_unit_test(reading_what_another_thread_wrote_is_a_race),
-        cmocka_unit_test(writing_what_others_read_is_a_race),
-        cmocka_unit_test(more_shared_memory_than_a_block_has_is_found),
+        cmocka_unit_test(every_mistake_ends_its_launch_with_an_error_and_the_next_launch_works),
         cmocka_unit_test(launches_that_are_handed_over_run_on_other_threads_at_the_same_time),
         cmocka_unit_test(a_launch_that_is_not_taken_fails),
         cmocka_unit_test(an_error_in_a_launch_that_was_handed_over_is_told),

@@ -1,19 +1,14 @@
 /* Tests of the fake CUDA runtime: it keeps CUDA's rules and notices callers that break them. Otherwise a
  * test that passes on the fake would prove little. */
 #include "tests/gpu/fake_cudart.h"
+#include "tests/support/assert_ok.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { UNIT = FAKE_CUDART_GRANULARITY };
 
@@ -45,7 +40,6 @@ static void find(const char *name, void *entry)
 
 static int begin(void **state)
 {
-    (void)state;
     const fake_cudart_options options = fake_cudart_defaults();
     fake_cudart_start(&options);
     find("cuMemAddressReserve", &driver.reserve);
@@ -82,7 +76,6 @@ static char *bytes_at(CUdeviceptr address)
 
 static void mappings_of_one_handle_hold_the_same_bytes(void **state)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
     assert_cuda(driver.reserve(&range, 4 * UNIT, 0, 0, 0));
@@ -105,7 +98,6 @@ static void mappings_of_one_handle_hold_the_same_bytes(void **state)
 
 static void device_memory_has_an_end_and_comes_back(void **state)
 {
-    (void)state;
     fake_cudart_options options = fake_cudart_defaults();
     options.memory_bytes = 2 * UNIT;
     fake_cudart_start(&options);
@@ -126,7 +118,6 @@ static void device_memory_has_an_end_and_comes_back(void **state)
 /* Each line breaks one of the driver's rules. */
 static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
     size_t misuses = 0;
@@ -163,7 +154,6 @@ static void breaches_of_the_drivers_rules_are_refused_and_noted(void **state)
 
 static void what_is_live_is_counted_by_kind(void **state)
 {
-    (void)state;
     char text[256];
     cudaEvent_t events[2];
     cudaStream_t stream;
@@ -226,7 +216,6 @@ static void hold(fixture *it, int stream)
 
 static void copies_run_later_and_in_order(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     hold(&it, 0);
     memset(it.host, 1, 4096);
@@ -244,7 +233,6 @@ static void copies_run_later_and_in_order(void **state)
 
 static void a_wait_captures_the_latest_record_and_none_if_there_is_none(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     assert_cuda(cudaStreamWaitEvent(it.streams[1], it.event, 0));
     assert_cuda(cudaStreamSynchronize(it.streams[1]));
@@ -268,7 +256,6 @@ static int sleep_a_while(void *arguments)
 
 static void times_are_those_of_execution(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     float ms;
     assert_cuda(cudaEventRecord(it.timed[0], it.streams[0]));
@@ -285,7 +272,6 @@ static void times_are_those_of_execution(void **state)
 
 static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     hold(&it, 0);
     assert_cuda(cudaMemcpyAsync(it.device, it.host, 4096, cudaMemcpyHostToDevice, it.streams[0]));
@@ -299,7 +285,6 @@ static void freeing_under_an_enqueued_copy_is_misuse_and_an_illegal_address(void
 
 static void copies_beyond_an_allocation_or_of_pageable_memory_are_misuse(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     char text[256], pageable[16];
     assert_cuda(cudaMemcpyAsync(it.device + 1, it.host, 4096, cudaMemcpyHostToDevice, it.streams[0]));
@@ -313,7 +298,6 @@ static void copies_beyond_an_allocation_or_of_pageable_memory_are_misuse(void **
 
 static void a_command_that_fails_breaks_everything_after_it(void **state)
 {
-    (void)state;
     fixture it = fixture_make();
     memset(it.host, 1, 4096);
     fake_cudart_fail_command(2, cudaErrorLaunchFailure);
@@ -331,7 +315,6 @@ static void a_command_that_fails_breaks_everything_after_it(void **state)
 
 static void the_nth_call_of_a_name_fails_once(void **state)
 {
-    (void)state;
     void *address[3];
     fake_cudart_fail("cudaMalloc", 2, cudaErrorMemoryAllocation, false);
     assert_cuda(cudaMalloc(&address[0], 1));
@@ -346,7 +329,6 @@ static void the_nth_call_of_a_name_fails_once(void **state)
 
 static void another_gpu_than_the_threads_own_is_misuse(void **state)
 {
-    (void)state;
     fake_cudart_options options = fake_cudart_defaults();
     void *address;
     options.gpus = 2;
@@ -363,7 +345,6 @@ static void another_gpu_than_the_threads_own_is_misuse(void **state)
 
 static void no_driver_is_an_insufficient_one(void **state)
 {
-    (void)state;
     fake_cudart_options options = fake_cudart_defaults();
     int count = 7;
     void *entry = &count;
