@@ -48,7 +48,6 @@ extern "C" {
 #define __global__
 #define __device__
 #define __host__
-#define __constant__    const
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
@@ -58,56 +57,16 @@ constexpr int warpSize = 32;
 
 /* ---- vectors ---- */
 
-#define CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                              \
-    struct alignas(bytes) name##1                                                                            \
-    {                                                                                                        \
-        type x;                                                                                              \
-    };                                                                                                       \
-    inline name##1 make_##name##1(type x)                                                                    \
-    {                                                                                                        \
-        return {x};                                                                                          \
-    }
-#define CUDA_ON_CPU_VECTOR_2(name, type, bytes)                                                              \
-    struct alignas(bytes) name##2                                                                            \
-    {                                                                                                        \
-        type x, y;                                                                                           \
-    };                                                                                                       \
-    inline name##2 make_##name##2(type x, type y)                                                            \
-    {                                                                                                        \
-        return {x, y};                                                                                       \
-    }
-#define CUDA_ON_CPU_VECTOR_3(name, type)                                                                     \
-    struct name##3                                                                                           \
-    {                                                                                                        \
-        type x, y, z;                                                                                        \
-    };                                                                                                       \
-    inline name##3 make_##name##3(type x, type y, type z)                                                    \
-    {                                                                                                        \
-        return {x, y, z};                                                                                    \
-    }
-#define CUDA_ON_CPU_VECTOR_4(name, type, bytes)                                                              \
-    struct alignas(bytes) name##4                                                                            \
-    {                                                                                                        \
-        type x, y, z, w;                                                                                     \
-    };                                                                                                       \
-    inline name##4 make_##name##4(type x, type y, type z, type w)                                            \
-    {                                                                                                        \
-        return {x, y, z, w};                                                                                 \
-    }
-#define CUDA_ON_CPU_VECTORS(name, type, bytes)                                                               \
-    CUDA_ON_CPU_VECTOR_1(name, type, bytes)                                                                  \
-    CUDA_ON_CPU_VECTOR_2(name, type, 2 * bytes)                                                              \
-    CUDA_ON_CPU_VECTOR_3(name, type)                                                                         \
-    CUDA_ON_CPU_VECTOR_4(name, type, (4 * bytes > 16 ? 16 : 4 * bytes))
-
-CUDA_ON_CPU_VECTORS(uchar, unsigned char, 1)
-CUDA_ON_CPU_VECTORS(short, short, 2)
-CUDA_ON_CPU_VECTORS(ushort, unsigned short, 2)
-CUDA_ON_CPU_VECTORS(int, int, 4)
-CUDA_ON_CPU_VECTORS(uint, unsigned, 4)
-CUDA_ON_CPU_VECTORS(float, float, 4)
-CUDA_ON_CPU_VECTORS(double, double, 8)
-CUDA_ON_CPU_VECTORS(ulonglong, unsigned long long, 8)
+struct uint3 {
+    unsigned x, y, z;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
 
 struct dim3 {
     unsigned x, y, z;
@@ -368,26 +327,6 @@ template <typename T> struct cuda_on_cpu_element {
     {
         return set((value)(get() + v));
     }
-    template <typename V> const cuda_on_cpu_element &operator-=(V v) const
-    {
-        return set((value)(get() - v));
-    }
-    template <typename V> const cuda_on_cpu_element &operator*=(V v) const
-    {
-        return set((value)(get() * v));
-    }
-    template <typename V> const cuda_on_cpu_element &operator/=(V v) const
-    {
-        return set((value)(get() / v));
-    }
-    template <typename V> const cuda_on_cpu_element &operator|=(V v) const
-    {
-        return set((value)(get() | v));
-    }
-    template <typename V> const cuda_on_cpu_element &operator&=(V v) const
-    {
-        return set((value)(get() & v));
-    }
     cuda_on_cpu_shared<T> operator&() const
     {
         return {array, index};
@@ -411,10 +350,6 @@ template <typename T> struct cuda_on_cpu_shared {
     template <typename I> cuda_on_cpu_shared operator+(I i) const
     {
         return {array, offset + (ptrdiff_t)i};
-    }
-    template <typename I> cuda_on_cpu_shared operator-(I i) const
-    {
-        return {array, offset - (ptrdiff_t)i};
     }
     template <typename I> cuda_on_cpu_shared &operator+=(I i)
     {
