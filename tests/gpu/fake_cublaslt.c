@@ -12,7 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* lock guards all of these */
 static size_t live, misuses;
 static char first_misuse[256];
-static uint64_t countdown, queries_made, matmuls_made, gelus_made, attributes_read;
+static uint64_t countdown, queries_made, matmuls_made, gelus_made;
 static int failure, declines, most_wanted, last_algorithm;
 static bool has_failed, failed_reading;
 static const fake_cublaslt_candidate *offered;
@@ -22,7 +22,7 @@ void fake_cublaslt_start(void)
 {
     pthread_mutex_lock(&lock);
     misuses = 0;
-    countdown = queries_made = matmuls_made = gelus_made = attributes_read = 0;
+    countdown = queries_made = matmuls_made = gelus_made = 0;
     declines = most_wanted = last_algorithm = 0;
     has_failed = failed_reading = false;
     offered = NULL;
@@ -93,11 +93,6 @@ int fake_cublaslt_most_wanted(void)
     return most_wanted;
 }
 
-uint64_t fake_cublaslt_attributes(void)
-{
-    return attributes_read;
-}
-
 int fake_cublaslt_last_algorithm(void)
 {
     return last_algorithm;
@@ -137,7 +132,6 @@ cublasStatus_t fake_cublaslt_enter_reading(void)
     const bool had_failed = has_failed;
     const cublasStatus_t status = fake_cublaslt_enter();
     pthread_mutex_lock(&lock);
-    attributes_read++;
     failed_reading = failed_reading || has_failed != had_failed;
     pthread_mutex_unlock(&lock);
     return status;
@@ -304,13 +298,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
         return put(&wanted->reductions, sizeof wanted->reductions, value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-        return put(&wanted->alignment[0], sizeof wanted->alignment[0], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-        return put(&wanted->alignment[1], sizeof wanted->alignment[1], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-        return put(&wanted->alignment[2], sizeof wanted->alignment[2], value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-        return put(&wanted->alignment[3], sizeof wanted->alignment[3], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: {
+        uint32_t *alignment = &wanted->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+        return put(alignment, sizeof *alignment, value, bytes);
+    }
     default:
         return fake_cublaslt_refuse("a preference that this fake does not know");
     }

@@ -59,10 +59,8 @@ size_t fake_cublaslt_live(void);
 size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
 /* Numbers since the start: queries of the heuristic, matmuls, and matmuls with a GELU epilogue. */
 void fake_cublaslt_counts(uint64_t *queries, uint64_t *matmuls, uint64_t *with_gelu);
-/* Since the start: the most candidates that a query had room for, the number of attributes read from
- * algorithms, and the last product's algorithm. */
+/* Since the start: the most candidates that a query had room for, and the last product's algorithm. */
 int fake_cublaslt_most_wanted(void);
-uint64_t fake_cublaslt_attributes(void);
 int fake_cublaslt_last_algorithm(void);
 
 /* Gets each matmul; if NULL, matmuls run at once. It must call run(closure) once, later, on the stream.

@@ -8,10 +8,15 @@
 #include <string.h>
 #include <time.h>
 
+#define DEFAULTS                                                                                             \
+    {                                                                                                        \
+        .gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20                             \
+    }
+
 fake_state fake = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
-    .options = {.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20},
+    .options = DEFAULTS,
 };
 _Thread_local int fake_last_error;
 /* fake_cudart_start() does not reset it, since it could not reset other threads'. */
@@ -21,7 +26,7 @@ static _Thread_local int current_gpu;
 
 fake_cudart_options fake_cudart_defaults(void)
 {
-    return (fake_cudart_options){.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20};
+    return (fake_cudart_options)DEFAULTS;
 }
 
 void fake_cudart_start(const fake_cudart_options *options)
@@ -290,54 +295,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         prop->major = fake.options.capability / 10;
         prop->minor = fake.options.capability % 10;
         prop->multiProcessorCount = 4;
-        prop->warpSize = 32;
-        prop->maxThreadsPerBlock = 1024;
-        prop->sharedMemPerBlock = 48 << 10;
-        prop->sharedMemPerBlockOptin = 227 << 10;
         prop->pciBusID = 0x1b + device;
-        prop->asyncEngineCount = 2;
-        prop->unifiedAddressing = prop->canMapHostMemory = prop->hostRegisterSupported = 1;
-        prop->canUseHostPointerForRegisteredMem = 1;
     }
-    return fake_leave(call, error);
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
-{
-    fake_call call = fake_enter("cudaDeviceGetAttribute", FAKE_ANY_GPU);
-    cudaError_t error = check_gpu_number(device);
-    int read = 0;
-    switch (attr) {
-    case cudaDevAttrComputeCapabilityMajor:
-        read = fake.options.capability / 10;
-        break;
-    case cudaDevAttrComputeCapabilityMinor:
-        read = fake.options.capability % 10;
-        break;
-    case cudaDevAttrMultiProcessorCount:
-        read = 4;
-        break;
-    case cudaDevAttrPciBusId:
-        read = 0x1b + device;
-        break;
-    case cudaDevAttrPciDeviceId:
-    case cudaDevAttrPciDomainId:
-        read = 0;
-        break;
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-        read = 1;
-        break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        read = 227 << 10;
-        break;
-    default:
-        error = error != cudaSuccess ? error : cudaErrorInvalidValue;
-        break;
-    }
-    if (!call.refused && error == cudaSuccess)
-        *value = read;
     return fake_leave(call, error);
 }
 
@@ -351,12 +310,6 @@ cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device)
     if (!call.refused && error == cudaSuccess)
         (void)snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned)(0x1b + device) & 0xffu);
     return fake_leave(call, error);
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags)
-{
-    fake_call call = fake_enter("cudaSetDeviceFlags", 0);
-    return fake_leave(call, (flags & ~(unsigned)cudaDeviceMask) != 0 ? cudaErrorInvalidValue : cudaSuccess);
 }
 
 cudaError_t cudaDriverGetVersion(int *driverVersion)

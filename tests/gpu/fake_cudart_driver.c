@@ -235,7 +235,7 @@ static bool is_filled_by_whole_mappings(char *place, uint64_t bytes)
     return bytes > 0;
 }
 
-static CUresult give_access(fake_range *range, CUmemAccess_flags flags)
+static void give_access(fake_range *range, CUmemAccess_flags flags)
 {
     const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
     /* The test's machine has no mappings left. */
@@ -243,7 +243,6 @@ static CUresult give_access(fake_range *range, CUmemAccess_flags flags)
         NULL)
         abort();
     range->accessible = true;
-    return CUDA_SUCCESS;
 }
 
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
@@ -259,7 +258,7 @@ static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
         error = refuse("cuMemSetAccess", "the addresses are not those of whole mappings");
     for (uint64_t done = 0; error == CUDA_SUCCESS && done < size;) {
         fake_range *range = fake_range_find(FAKE_MAPPING, place + done, 1);
-        error = give_access(range, desc->flags);
+        give_access(range, desc->flags);
         done += range->bytes;
     }
     return fake_leave_driver(call, error);
@@ -301,30 +300,14 @@ static CUresult memory_unmap(CUdeviceptr ptr, size_t size)
 
 /* --- GPUs --- */
 
-static CUresult device_get(CUdevice *device, int ordinal)
-{
-    fake_call call = fake_enter("cuDeviceGet", FAKE_ANY_GPU);
-    const bool exists = ordinal >= 0 && ordinal < fake.options.gpus;
-    if (!call.refused && exists)
-        *device = ordinal;
-    return fake_leave_driver(call, exists ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
-}
-
 static CUresult device_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     fake_call call = fake_enter("cuDeviceGetAttribute", FAKE_ANY_GPU);
     CUresult error = device >= 0 && device < fake.options.gpus ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    int read = 0;
-    if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
-        read = !fake.options.no_vmm;
-    else if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
-        read = fake.options.capability / 10;
-    else if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
-        read = fake.options.capability % 10;
-    else
+    if (attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
         error = CUDA_ERROR_INVALID_VALUE;
     if (!call.refused && error == CUDA_SUCCESS)
-        *value = read;
+        *value = !fake.options.no_vmm;
     return fake_leave_driver(call, error);
 }
 
@@ -365,10 +348,8 @@ void *fake_driver_entry(const char *symbol)
         {"cuMemUnmap", (entry)memory_unmap},
         {"cuMemSetAccess", (entry)set_access},
         {"cuMemGetAllocationGranularity", (entry)granularity},
-        {"cuDeviceGet", (entry)device_get},
         {"cuDeviceGetAttribute", (entry)device_attribute},
         {"cuGetErrorName", (entry)error_name},
-        {"cuGetErrorString", (entry)error_name},
     };
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if (strcmp(entries[i].name, symbol) == 0) {

@@ -282,16 +282,6 @@ cudaError_t cudaHostUnregister(void *ptr)
     return fake_leave(call, call.refused ? cudaSuccess : host_unregister(ptr));
 }
 
-cudaError_t cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags)
-{
-    fake_call call = fake_enter("cudaHostGetDevicePointer", 0);
-    const bool pinned = fake_range_find(FAKE_REGISTRATION, pHost, 1) != NULL ||
-                        fake_range_find(FAKE_HOST_ALLOCATION, pHost, 1) != NULL;
-    if (!call.refused && pinned)
-        *pDevice = pHost;
-    return fake_leave(call, pinned && flags == 0 ? cudaSuccess : cudaErrorInvalidValue);
-}
-
 /* --- copies and fills --- */
 
 static const char *side_name(bool device)
@@ -393,18 +383,13 @@ void fake_handle_unref(fake_handle *handle)
 
 void fake_memory_destroy(void)
 {
-    while (fake.ranges[FAKE_ALLOCATION] != NULL)
-        allocation_free(fake.ranges[FAKE_ALLOCATION], "start");
-    while (fake.ranges[FAKE_HOST_ALLOCATION] != NULL)
-        allocation_free(fake.ranges[FAKE_HOST_ALLOCATION], "start");
-    while (fake.ranges[FAKE_REGISTRATION] != NULL)
-        fake_range_remove(fake.ranges[FAKE_REGISTRATION], "start");
-    while (fake.ranges[FAKE_MAPPING] != NULL)
-        fake_range_remove(fake.ranges[FAKE_MAPPING], "start");
-    while (fake.ranges[FAKE_RESERVATION] != NULL) {
-        fake_munmap(fake.ranges[FAKE_RESERVATION]->whole, fake.ranges[FAKE_RESERVATION]->whole_bytes);
-        fake_range_remove(fake.ranges[FAKE_RESERVATION], "start");
-    }
+    for (int kind = FAKE_KIND_COUNT; kind-- > 0;) /* a mapping before its reservation */
+        while (fake.ranges[kind] != NULL) {
+            fake_range *range = fake.ranges[kind];
+            if (kind == FAKE_ALLOCATION || kind == FAKE_HOST_ALLOCATION || kind == FAKE_RESERVATION)
+                fake_munmap(range->whole, range->whole_bytes);
+            fake_range_remove(range, "start");
+        }
     while (fake.handles != NULL)
         handle_forget(fake.handles);
     memset(fake.used_bytes, 0, sizeof fake.used_bytes);
