@@ -231,7 +231,6 @@ static int keep_and_fail(void *stream, const char *label, void (*run)(void *clos
 
 static void note_failure(void *stream, const char *message)
 {
-    (void)stream;
     snprintf(failure, sizeof failure, "%s", message);
 }
 

@@ -36,106 +36,94 @@ static void chunk_leave(fixture *it, uint32_t slot, uint32_t chunk)
     assert_ok(it->ops->unmap(it->device, slot, fixture_place(it, chunk)));
 }
 
-static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place(void **state)
+static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place(fixture *it)
 {
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
+    fixture_make_ones(it);
     for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
-        fixture_host_fill(&it, chunk, 1000.0f * (float)chunk);
+        fixture_host_fill(it, chunk, 1000.0f * (float)chunk);
     for (uint32_t i = 0; i < PASSES * RANGE_CHUNKS; i++) {
         if (i >= FEW_SLOTS)
-            chunk_leave(&it, i % FEW_SLOTS, (i - FEW_SLOTS) % RANGE_CHUNKS);
-        chunk_visit(&it, i % FEW_SLOTS, i % RANGE_CHUNKS);
+            chunk_leave(it, i % FEW_SLOTS, (i - FEW_SLOTS) % RANGE_CHUNKS);
+        chunk_visit(it, i % FEW_SLOTS, i % RANGE_CHUNKS);
     }
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
-        fixture_host_expect(&it, chunk, 1000.0f * (float)chunk, PASSES * RANGE_CHUNKS / HOST_SLOTS);
-    fixture_close(&it);
+        fixture_host_expect(it, chunk, 1000.0f * (float)chunk, PASSES * RANGE_CHUNKS / HOST_SLOTS);
 }
 
-static void place_that_is_mapped_anew_shows_the_new_chunk(void **state)
+static void place_that_is_mapped_anew_shows_the_new_chunk(fixture *it)
 {
     enum { ROUNDS = 100, PLACE = 3 };
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
     const tide_work work = {.label = "look"};
-    const tide_copy_args copy = {fixture_place(&it, PLACE), it.region, 4096};
+    const tide_copy_args copy = {fixture_place(it, PLACE), it->region, 4096};
     for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
-        fixture_host_fill(&it, slot, 1000.0f * (float)(slot + 1));
-        fixture_fetch(&it, TIDE_STREAM_COMPUTE, slot, slot);
+        fixture_host_fill(it, slot, 1000.0f * (float)(slot + 1));
+        fixture_fetch(it, TIDE_STREAM_COMPUTE, slot, slot);
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint32_t slot = round * 5 % DEVICE_SLOTS;
-        assert_ok(it.ops->map(it.device, slot, fixture_place(&it, PLACE)));
-        fixture_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        assert_ok(it->ops->map(it->device, slot, fixture_place(it, PLACE)));
+        fixture_launch(it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
         assert_ok(
-            it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.buffer, it.region, 4096, false));
-        fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
-        fixture_wait(&it, 0);
-        assert_memory_equal(it.buffer, fixture_host(&it, slot), 4096);
-        assert_ok(it.ops->unmap(it.device, slot, fixture_place(&it, PLACE)));
+            it->ops->copy_bytes(it->device, TIDE_STREAM_COMPUTE, &work, it->buffer, it->region, 4096, false));
+        fixture_record(it, 0, TIDE_STREAM_COMPUTE);
+        fixture_wait(it, 0);
+        assert_memory_equal(it->buffer, fixture_host(it, slot), 4096);
+        assert_ok(it->ops->unmap(it->device, slot, fixture_place(it, PLACE)));
     }
-    fixture_close(&it);
 }
 
-static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **state)
+static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(fixture *it)
 {
     enum { ROUNDS = 48, OTHERS = 3 };
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
-    const chain busy = fixture_chain(&it, fixture_place(&it, 0));
+    fixture_make_ones(it);
+    const chain busy = fixture_chain(it, fixture_place(it, 0));
     for (uint32_t slot = 0; slot <= OTHERS; slot++) {
-        fixture_host_fill(&it, slot, 100.0f * (float)slot);
-        fixture_fetch(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+        fixture_host_fill(it, slot, 100.0f * (float)slot);
+        fixture_fetch(it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
     }
-    assert_ok(it.ops->map(it.device, 0, fixture_place(&it, 0)));
-    fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    assert_ok(it->ops->map(it->device, 0, fixture_place(it, 0)));
+    fixture_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint32_t slot = 1 + round % OTHERS, chunk = 1 + round % (RANGE_CHUNKS - 1);
-        const tide_add_args add = fixture_add_ones(&it, fixture_place(&it, chunk));
-        assert_ok(it.ops->map(it.device, slot, fixture_place(&it, chunk)));
-        fixture_launch(&it, TIDE_STREAM_UPDATE, tide_kernels_cuda()->add, &add, sizeof add);
-        fixture_record(&it, 1, TIDE_STREAM_UPDATE);
-        fixture_wait(&it, 1);
-        assert_ok(it.ops->unmap(it.device, slot, fixture_place(&it, chunk)));
+        const tide_add_args add = fixture_add_ones(it, fixture_place(it, chunk));
+        assert_ok(it->ops->map(it->device, slot, fixture_place(it, chunk)));
+        fixture_launch(it, TIDE_STREAM_UPDATE, tide_kernels_cuda()->add, &add, sizeof add);
+        fixture_record(it, 1, TIDE_STREAM_UPDATE);
+        fixture_wait(it, 1);
+        assert_ok(it->ops->unmap(it->device, slot, fixture_place(it, chunk)));
     }
     for (uint32_t slot = 0; slot <= OTHERS; slot++)
-        fixture_evict(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
-    it.ops->synchronize(it.device);
-    fixture_host_expect(&it, 0, 0.0f, CHAIN_LAUNCHES);
+        fixture_evict(it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+    it->ops->synchronize(it->device);
+    fixture_host_expect(it, 0, 0.0f, CHAIN_LAUNCHES);
     for (uint32_t slot = 1; slot <= OTHERS; slot++)
-        fixture_host_expect(&it, slot, 100.0f * (float)slot, ROUNDS / OTHERS);
-    fixture_close(&it);
+        fixture_host_expect(it, slot, 100.0f * (float)slot, ROUNDS / OTHERS);
 }
 
 /* --- order --- */
 
 /* The copies and the chain of kernels wait for each other in turn; a command that begins too early gets
  * another round's numbers. */
-static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **state)
+static void stream_that_waits_for_an_event_sees_all_that_was_before_it(fixture *it)
 {
     enum { ROUNDS = 4 };
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
-    assert_ok(it.ops->map(it.device, 2, fixture_place(&it, 5)));
-    const chain busy = fixture_chain(&it, fixture_place(&it, 5));
-    fixture_host_fill(&it, 0, 1.0f);
-    fixture_fetch(&it, TIDE_STREAM_IN, 2, 0);
+    fixture_make_ones(it);
+    assert_ok(it->ops->map(it->device, 2, fixture_place(it, 5)));
+    const chain busy = fixture_chain(it, fixture_place(it, 5));
+    fixture_host_fill(it, 0, 1.0f);
+    fixture_fetch(it, TIDE_STREAM_IN, 2, 0);
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        fixture_order(&it, 0, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
-        fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-        fixture_order(&it, 1, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
-        fixture_evict(&it, TIDE_STREAM_OUT, 1 + round, 2);
-        fixture_order(&it, 2, TIDE_STREAM_OUT, TIDE_STREAM_IN);
-        fixture_fetch(&it, TIDE_STREAM_IN, 2, 1 + round);
+        fixture_order(it, 0, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
+        fixture_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        fixture_order(it, 1, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
+        fixture_evict(it, TIDE_STREAM_OUT, 1 + round, 2);
+        fixture_order(it, 2, TIDE_STREAM_OUT, TIDE_STREAM_IN);
+        fixture_fetch(it, TIDE_STREAM_IN, 2, 1 + round);
     }
-    it.ops->synchronize(it.device);
+    it->ops->synchronize(it->device);
     for (uint32_t round = 0; round < ROUNDS; round++)
-        fixture_host_expect(&it, 1 + round, 1.0f, (float)((round + 1) * CHAIN_LAUNCHES));
-    fixture_close(&it);
+        fixture_host_expect(it, 1 + round, 1.0f, (float)((round + 1) * CHAIN_LAUNCHES));
 }
 
 typedef struct executor_step {
@@ -152,52 +140,46 @@ static tide_status executor_step_run(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-static void functions_of_the_host_executor_run_in_order_between_copies(void **state)
+static void functions_of_the_host_executor_run_in_order_between_copies(fixture *it)
 {
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
-    const chain busy = fixture_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
-    const executor_step twice = {fixture_host(&it, 1), 2.0f, 0.0f},
-                        less = {fixture_host(&it, 1), 1.0f, -8.0f}, half = {fixture_host(&it, 1), 0.5f, 0.0f};
-    fixture_host_fill(&it, 0, 0.0f);
-    fixture_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
-    fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-    fixture_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
-    fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
+    fixture_make_ones(it);
+    const chain busy = fixture_chain(it, it->ops->slot_address(it->device, TIDE_TIER_DEVICE, 0));
+    const executor_step twice = {fixture_host(it, 1), 2.0f, 0.0f}, less = {fixture_host(it, 1), 1.0f, -8.0f},
+                        half = {fixture_host(it, 1), 0.5f, 0.0f};
+    fixture_host_fill(it, 0, 0.0f);
+    fixture_fetch(it, TIDE_STREAM_COMPUTE, 0, 0);
+    fixture_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    fixture_evict(it, TIDE_STREAM_COMPUTE, 1, 0);
+    fixture_record(it, 0, TIDE_STREAM_COMPUTE);
     /* No stream can wait for the host executor, nor the executor for a stream: this thread waits. */
-    fixture_wait(&it, 0);
-    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
-    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
-    fixture_launch(&it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
-    fixture_record(&it, 1, TIDE_STREAM_HOST);
-    fixture_wait(&it, 1);
-    fixture_fetch(&it, TIDE_STREAM_IN, 3, 1);
-    fixture_order(&it, 2, TIDE_STREAM_IN, TIDE_STREAM_OUT);
-    fixture_evict(&it, TIDE_STREAM_OUT, 2, 3);
-    it.ops->synchronize(it.device);
-    fixture_host_expect(&it, 2, -4.0f, CHAIN_LAUNCHES);
-    fixture_close(&it);
+    fixture_wait(it, 0);
+    fixture_launch(it, TIDE_STREAM_HOST, executor_step_run, &twice, sizeof twice);
+    fixture_launch(it, TIDE_STREAM_HOST, executor_step_run, &less, sizeof less);
+    fixture_launch(it, TIDE_STREAM_HOST, executor_step_run, &half, sizeof half);
+    fixture_record(it, 1, TIDE_STREAM_HOST);
+    fixture_wait(it, 1);
+    fixture_fetch(it, TIDE_STREAM_IN, 3, 1);
+    fixture_order(it, 2, TIDE_STREAM_IN, TIDE_STREAM_OUT);
+    fixture_evict(it, TIDE_STREAM_OUT, 2, 3);
+    it->ops->synchronize(it->device);
+    fixture_host_expect(it, 2, -4.0f, CHAIN_LAUNCHES);
 }
 
-static void park_wakes_when_an_event_passes(void **state)
+static void park_wakes_when_an_event_passes(fixture *it)
 {
-    const tide_device_options options = fixture_options();
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
-    const chain busy = fixture_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
+    fixture_make_ones(it);
+    const chain busy = fixture_chain(it, it->ops->slot_address(it->device, TIDE_TIER_DEVICE, 0));
     for (int round = 0; round < 5; round++) {
         bool done = false;
-        fixture_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
-        fixture_record(&it, 0, TIDE_STREAM_COMPUTE);
+        fixture_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        fixture_record(it, 0, TIDE_STREAM_COMPUTE);
         while (!done) {
-            const uint64_t ticket = it.ops->doorbell(it.device);
-            assert_ok(it.ops->event_query(it.device, it.events[0], SITE, &done));
+            const uint64_t ticket = it->ops->doorbell(it->device);
+            assert_ok(it->ops->event_query(it->device, it->events[0], SITE, &done));
             if (!done)
-                assert_ok(it.ops->park(it.device, ticket, true));
+                assert_ok(it->ops->park(it->device, ticket, true));
         }
     }
-    fixture_close(&it);
 }
 
 /* --- the region and the buffers --- */
@@ -231,56 +213,31 @@ static void region_is_zero_when_it_is_given(void **state)
     fixture_close(&it);
 }
 
-static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
+static void bytes_of_a_buffer_reach_the_region_and_return(fixture *it)
 {
     const struct {
         size_t from, to, bytes;
     } cases[] = {{0, 0, 1}, {3, 1, 5}, {7, 256, 4095}, {1, 77, 100001}};
-    const tide_device_options options = fixture_options();
     const tide_work work = {.label = "bytes"};
-    fixture it = fixture_open(&options);
-    char *half = it.buffer + BUFFER_BYTES / 2;
+    char *half = it->buffer + BUFFER_BYTES / 2;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const tide_copy_args copy = {it.region + cases[i].to, it.region + CHUNK_BYTES + cases[i].from,
+        const tide_copy_args copy = {it->region + cases[i].to, it->region + CHUNK_BYTES + cases[i].from,
                                      cases[i].bytes};
         for (int b = 0; b < BUFFER_BYTES / 2; b++)
-            it.buffer[b] = (char)(unsigned char)(7 * b + 1);
+            it->buffer[b] = (char)(unsigned char)(7 * b + 1);
         memset(half, 0, BUFFER_BYTES / 2);
-        assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.region + cases[i].to,
-                                     it.buffer + cases[i].from, cases[i].bytes, true));
-        fixture_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
-        assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, half,
-                                     it.region + CHUNK_BYTES + cases[i].from, cases[i].bytes, false));
-        it.ops->synchronize(it.device);
-        assert_memory_equal(half, it.buffer + cases[i].from, cases[i].bytes);
+        assert_ok(it->ops->copy_bytes(it->device, TIDE_STREAM_COMPUTE, &work, it->region + cases[i].to,
+                                      it->buffer + cases[i].from, cases[i].bytes, true));
+        fixture_launch(it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        assert_ok(it->ops->copy_bytes(it->device, TIDE_STREAM_COMPUTE, &work, half,
+                                      it->region + CHUNK_BYTES + cases[i].from, cases[i].bytes, false));
+        it->ops->synchronize(it->device);
+        assert_memory_equal(half, it->buffer + cases[i].from, cases[i].bytes);
         assert_int_equal(half[cases[i].bytes], 0);
     }
-    fixture_close(&it);
 }
 
-/* --- budgets --- */
-
-static void budgets_are_hard(void **state)
-{
-    const tide_device_options options = fixture_options();
-    void *address = NULL;
-    uint32_t object;
-    tide_device *device;
-    assert_ok(tide_device_cuda_open(&options, 0, &device));
-    const tide_device_ops *ops = device->ops;
-    const uint32_t too_many = DEVICE_SLOTS + REGION_BYTES / CHUNK_BYTES + 1;
-    assert_int_equal(ops->slots_create(device, TIDE_TIER_DEVICE, too_many), TIDE_ERROR_BUDGET);
-    assert_int_equal(ops->slots_create(device, TIDE_TIER_HOST, HOST_SLOTS + 2), TIDE_ERROR_BUDGET);
-    assert_ok(ops->slots_create(device, TIDE_TIER_DEVICE, DEVICE_SLOTS));
-    assert_ok(ops->slots_create(device, TIDE_TIER_HOST, HOST_SLOTS));
-    assert_int_equal(ops->region_create(device, REGION_BYTES + CHUNK_BYTES, &address), TIDE_ERROR_BUDGET);
-    assert_int_equal(ops->buffer_create(device, "batch", BUFFER_BYTES + CHUNK_BYTES, &address, &object),
-                     TIDE_ERROR_BUDGET);
-    assert_null(address);
-    assert_ok(ops->region_create(device, REGION_BYTES, &address));
-    assert_ok(ops->buffer_create(device, "batch", BUFFER_BYTES, &address, &object));
-    ops->close(device);
-}
+/* --- steady state --- */
 
 static uint64_t gpu_free_bytes(void)
 {
@@ -291,29 +248,26 @@ static uint64_t gpu_free_bytes(void)
 
 /* Other processes may use the GPU at the same time, so its free memory may shrink by the size of up to
  * GRANTED slots. A leak of a slot in each round would shrink it by more. */
-static void steady_state_allocates_nothing(void **state)
+static void steady_state_allocates_nothing(fixture *it)
 {
     enum { ROUNDS = 60, GRANTED = 16 };
-    const tide_device_options options = fixture_options();
     tide_memory_usage before[TIDE_TIER_COUNT], after[TIDE_TIER_COUNT];
-    fixture it = fixture_open(&options);
-    fixture_make_ones(&it);
-    chunk_visit(&it, 0, 0);
-    chunk_leave(&it, 0, 0);
+    fixture_make_ones(it);
+    chunk_visit(it, 0, 0);
+    chunk_leave(it, 0, 0);
     const uint64_t free_bytes = gpu_free_bytes();
     for (tide_tier tier = 0; tier < TIDE_TIER_COUNT; tier++)
-        it.ops->usage(it.device, tier, &before[tier]);
+        it->ops->usage(it->device, tier, &before[tier]);
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        chunk_visit(&it, round % FEW_SLOTS, round % RANGE_CHUNKS);
-        chunk_leave(&it, round % FEW_SLOTS, round % RANGE_CHUNKS);
+        chunk_visit(it, round % FEW_SLOTS, round % RANGE_CHUNKS);
+        chunk_leave(it, round % FEW_SLOTS, round % RANGE_CHUNKS);
     }
     for (tide_tier tier = 0; tier < TIDE_TIER_COUNT; tier++) {
-        it.ops->usage(it.device, tier, &after[tier]);
+        it->ops->usage(it->device, tier, &after[tier]);
         assert_int_equal(after[tier].allocations, before[tier].allocations);
         assert_int_equal(after[tier].used_bytes, after[tier].budget_bytes);
     }
     assert_true(gpu_free_bytes() + GRANTED * (uint64_t)CHUNK_BYTES >= free_bytes);
-    fixture_close(&it);
 }
 
 /* --- times --- */
@@ -404,21 +358,35 @@ static void times_of_commands_are_those_that_cuda_measures(void **state)
     fixture_close(&it);
 }
 
+/* A case of a device that is opened and closed around it. */
+typedef struct device_case {
+    void (*run)(fixture *it);
+} device_case;
+
+static void device_case_run(void **state)
+{
+    const tide_device_options options = fixture_options();
+    fixture it = fixture_open(&options);
+    ((const device_case *)*state)->run(&it);
+    fixture_close(&it);
+}
+
 #define gpu_test(name) cmocka_unit_test_setup(name, fixture_begin)
+#define gpu_device_test(name)                                                                                \
+    ((struct CMUnitTest){#name, device_case_run, fixture_begin, NULL, &(device_case){name}})
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        gpu_test(chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place),
-        gpu_test(place_that_is_mapped_anew_shows_the_new_chunk),
-        gpu_test(chunks_are_mapped_and_unmapped_while_kernels_run_on_others),
-        gpu_test(stream_that_waits_for_an_event_sees_all_that_was_before_it),
-        gpu_test(functions_of_the_host_executor_run_in_order_between_copies),
-        gpu_test(park_wakes_when_an_event_passes),
+        gpu_device_test(chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place),
+        gpu_device_test(place_that_is_mapped_anew_shows_the_new_chunk),
+        gpu_device_test(chunks_are_mapped_and_unmapped_while_kernels_run_on_others),
+        gpu_device_test(stream_that_waits_for_an_event_sees_all_that_was_before_it),
+        gpu_device_test(functions_of_the_host_executor_run_in_order_between_copies),
+        gpu_device_test(park_wakes_when_an_event_passes),
         gpu_test(region_is_zero_when_it_is_given),
-        gpu_test(bytes_of_a_buffer_reach_the_region_and_return),
-        gpu_test(budgets_are_hard),
-        gpu_test(steady_state_allocates_nothing),
+        gpu_device_test(bytes_of_a_buffer_reach_the_region_and_return),
+        gpu_device_test(steady_state_allocates_nothing),
         gpu_test(times_of_commands_are_those_that_cuda_measures),
         gpu_test(update_through_chunks_has_the_cpus_bits),
         gpu_test(random_schedule_has_the_contents_of_a_reference_model),

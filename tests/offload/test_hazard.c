@@ -35,13 +35,7 @@ static void hazard_case_run(void **state)
     assert_true(tide_hazard_is_valid(hazard));
     tide_hazard_destroy(hazard);
 }
-#define hazard_test(name)                                                                                    \
-    {                                                                                                        \
-#name, hazard_case_run, NULL, NULL, &(hazard_case)                                                   \
-        {                                                                                                    \
-            name                                                                                             \
-        }                                                                                                    \
-    }
+#define hazard_test(name) ((struct CMUnitTest){#name, hazard_case_run, NULL, NULL, &(hazard_case){name}})
 
 static tide_status command(tide_hazard *hazard, tide_stream stream, tide_hazard_actor host, const char *label,
                            uint32_t tag, tide_access access)

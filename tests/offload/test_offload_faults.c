@@ -19,15 +19,11 @@ static const tide_access writes_slot_1 = {TIDE_OBJECT_DEVICE_SLOT, 1, true};
 
 static tide_status failing_kernel(void *stream, const void *arguments)
 {
-    (void)stream;
-    (void)arguments;
     return tide_fail(TIDE_ERROR_NONFINITE, "gradient of wte is not finite");
 }
 
 static tide_status silent_kernel(void *stream, const void *arguments)
 {
-    (void)stream;
-    (void)arguments;
     return TIDE_ERROR_DEVICE;
 }
 
@@ -101,35 +97,33 @@ static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on
     assert_int_equal(own(it, TIDE_TIER_HOST, 3)[CHUNK_BYTES - 1], 6);
 }
 
-static void failed_kernel_of_an_op_names_it(fixture *it)
+static void failed_kernel_is_named_and_fails_its_stream_alone_until_recovery(fixture *it)
 {
-    tide_work work = work_of("loss", 4);
-    work.op = "head";
-    (void)it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL,
-                          0); /* on a GPU the launch itself may fail */
-    it->ops->synchronize(it->device);
-    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_NONFINITE);
-    assert_string_equal(tide_message(), "kernel loss of op head failed: gradient of wte is not finite");
-}
-
-static void kernel_that_fails_without_a_word_is_named(fixture *it)
-{
-    tide_work work = work_of("mute", 6);
-    assert_ok(it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0));
-    it->ops->synchronize(it->device);
-    assert_int_equal(it->ops->failure(it->device), TIDE_ERROR_DEVICE);
-    assert_string_equal(tide_message(), "mute 6 on stream update failed: device");
-}
-
-static void failed_kernel_fails_its_stream_alone_until_recovery(fixture *it)
-{
-    tide_work work = work_of("mute", 6);
-    (void)it->ops->launch(it->device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0);
-    it->ops->synchronize(it->device);
-    assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
-    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_COMPUTE));
-    assert_ok(it->ops->recover(it->device));
-    assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
+    const struct {
+        tide_kernel kernel;
+        tide_work work;
+        tide_status status;
+        const char *message;
+    } cases[] = {
+        {failing_kernel,
+         {.label = "loss", .tag = 4, .op = "head"},
+         TIDE_ERROR_NONFINITE,
+         "kernel loss of op head failed: gradient of wte is not finite"},
+        {silent_kernel,
+         {.label = "mute", .tag = 6},
+         TIDE_ERROR_DEVICE,
+         "mute 6 on stream update failed: device"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_ok(it->ops->launch(it->device, TIDE_STREAM_UPDATE, &cases[i].work, cases[i].kernel, NULL, 0));
+        it->ops->synchronize(it->device);
+        assert_int_equal(it->ops->failure(it->device), cases[i].status);
+        assert_string_equal(tide_message(), cases[i].message);
+        assert_true(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
+        assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_COMPUTE));
+        assert_ok(it->ops->recover(it->device));
+        assert_false(it->ops->stream_failed(it->device, TIDE_STREAM_UPDATE));
+    }
 }
 
 static void recovery_while_commands_run_is_refused(fixture *it)
@@ -308,7 +302,6 @@ static void touch_guarded(fixture *it)
 
 static tide_status touch_kernel(void *stream, const void *arguments)
 {
-    (void)stream;
     **(volatile char *const *)arguments = 1;
     return TIDE_OK;
 }
@@ -325,7 +318,6 @@ static void touch_in_a_kernel(fixture *it)
 
 static void touch_elsewhere(fixture *it)
 {
-    (void)it;
     char *volatile nowhere = (char *)64;
     *(volatile char *)nowhere = 1;
 }
@@ -675,9 +667,7 @@ int main(void)
         device_test(failed_kernel_makes_the_device_fail_until_it_recovers),
         device_test(what_was_enqueued_before_a_failure_can_be_recorded_behind_it),
         device_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
-        device_test(failed_kernel_of_an_op_names_it),
-        device_test(kernel_that_fails_without_a_word_is_named),
-        device_test(failed_kernel_fails_its_stream_alone_until_recovery),
+        device_test(failed_kernel_is_named_and_fails_its_stream_alone_until_recovery),
         device_test(recovery_while_commands_run_is_refused),
         device_test(missing_wait_is_named_and_the_command_not_run),
         cmocka_unit_test(skipped_wait_site_is_found_by_the_checker),

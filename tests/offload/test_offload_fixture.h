@@ -68,22 +68,30 @@ static inline tide_status device_open(const tide_device_options *options, tide_d
 #endif
 }
 
-/* Creates slots, region, buffer and events that exactly fill both budgets. */
-static inline void fixture_fill(fixture *it)
+/* Creates slots, region, buffer and events that exactly fill both budgets. Stops at the first failure. */
+static inline tide_status fixture_fill_status(fixture *it)
 {
     const tide_device_ops *ops = it->ops;
-    void *address;
-    assert_ok(ops->slots_create(it->device, TIDE_TIER_DEVICE, DEVICE_SLOTS));
-    assert_ok(ops->slots_create(it->device, TIDE_TIER_HOST, HOST_SLOTS));
-    assert_ok(ops->reserve(it->device, RANGE_CHUNKS * CHUNK_BYTES, &address));
-    it->range = address;
-    assert_ok(ops->region_create(it->device, REGION_BYTES, &address));
-    it->region = address;
-    assert_ok(ops->region_object(it->device, "region", 0, REGION_BYTES, &it->region_object));
-    assert_ok(ops->buffer_create(it->device, "batch", BUFFER_BYTES, &address, &it->buffer_object));
-    it->buffer = address;
-    for (size_t i = 0; i < sizeof it->events / sizeof it->events[0]; i++)
-        assert_ok(ops->event_create(it->device, &it->events[i]));
+    tide_status status = ops->slots_create(it->device, TIDE_TIER_DEVICE, DEVICE_SLOTS);
+    if (status == TIDE_OK)
+        status = ops->slots_create(it->device, TIDE_TIER_HOST, HOST_SLOTS);
+    if (status == TIDE_OK)
+        status = ops->reserve(it->device, RANGE_CHUNKS * CHUNK_BYTES, (void **)&it->range);
+    if (status == TIDE_OK)
+        status = ops->region_create(it->device, REGION_BYTES, (void **)&it->region);
+    if (status == TIDE_OK)
+        status = ops->region_object(it->device, "region", 0, REGION_BYTES, &it->region_object);
+    if (status == TIDE_OK)
+        status =
+            ops->buffer_create(it->device, "batch", BUFFER_BYTES, (void **)&it->buffer, &it->buffer_object);
+    for (size_t i = 0; i < sizeof it->events / sizeof it->events[0] && status == TIDE_OK; i++)
+        status = ops->event_create(it->device, &it->events[i]);
+    return status;
+}
+
+static inline void fixture_fill(fixture *it)
+{
+    assert_ok(fixture_fill_status(it));
 }
 
 static inline fixture fixture_open(const tide_device_options *options)
@@ -134,13 +142,7 @@ static inline void device_case_run(void **state)
     ((const device_case *)*state)->run(&it);
     fixture_close(&it);
 }
-#define device_test(name)                                                                                    \
-    {                                                                                                        \
-#name, device_case_run, NULL, NULL, &(device_case)                                                   \
-        {                                                                                                    \
-            name                                                                                             \
-        }                                                                                                    \
-    }
+#define device_test(name) ((struct CMUnitTest){#name, device_case_run, NULL, NULL, &(device_case){name}})
 
 static inline char *place(const fixture *it, uint32_t chunk)
 {
@@ -192,7 +194,6 @@ static inline tide_status work_run(void *stream, tide_status (*work)(const void 
 static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
                                    size_t bytes)
 {
-    (void)stream, (void)bytes;
     return work(arguments);
 }
 #endif

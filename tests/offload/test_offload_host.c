@@ -201,7 +201,6 @@ static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(fi
 
 static tide_status lose(tide_device *device, uint32_t slot, void *place)
 {
-    (void)device, (void)slot, (void)place;
     return tide_fail(TIDE_ERROR_INTERNAL, "the place was lost");
 }
 
@@ -761,7 +760,6 @@ static void park_ends_with_a_ring_a_completion_or_at_once(fixture *it)
 
 static tide_status failing_kernel_work(const int *unused)
 {
-    (void)unused;
     return TIDE_ERROR_INTERNAL;
 }
 TEST_KERNEL(failing_kernel, int)
@@ -1066,7 +1064,6 @@ static void operations_may_be_called_from_any_thread(void **state)
 #if defined(_OPENMP) && !defined(TEST_ON_CUDA)
 static tide_status threads_kernel(void *stream, const void *arguments)
 {
-    (void)stream;
     **(int *const *)arguments = omp_get_max_threads();
     return TIDE_OK;
 }
