@@ -29,8 +29,12 @@ static char *address_of(CUdeviceptr address)
 
 /* --- reservations --- */
 
-static CUresult reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment)
+static CUresult reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment, unsigned long long flags)
 {
+    if (bytes == 0 || !is_whole(bytes))
+        return refuse("cuMemAddressReserve", "the size is not a multiple of the granularity");
+    if ((alignment & (alignment - 1)) != 0 || flags != 0)
+        return refuse("cuMemAddressReserve", "the alignment is no power of two, or there are flags");
     if (alignment < FAKE_CUDART_GRANULARITY)
         alignment = FAKE_CUDART_GRANULARITY;
     const uint64_t whole_bytes = bytes + alignment;
@@ -49,35 +53,26 @@ static CUresult address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                 unsigned long long flags)
 {
     fake_call call = fake_enter("cuMemAddressReserve", 0);
-    CUresult error = CUDA_SUCCESS;
     (void)addr; /* only a wish, which the fake ignores */
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    if (size == 0 || !is_whole(size))
-        error = refuse("cuMemAddressReserve", "the size is not a multiple of the granularity");
-    else if ((alignment & (alignment - 1)) != 0 || flags != 0)
-        error = refuse("cuMemAddressReserve", "the alignment is no power of two, or there are flags");
-    else
-        error = reserve(ptr, size, alignment);
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(call, call.refused ? CUDA_SUCCESS : reserve(ptr, size, alignment, flags));
+}
+
+static CUresult reservation_free(char *address, uint64_t bytes)
+{
+    fake_range *range = fake_range_find(FAKE_RESERVATION, address, 1);
+    if (range == NULL || range->base != address || range->bytes != bytes)
+        return refuse("cuMemAddressFree", "this is not a whole reservation");
+    if (fake_range_overlaps(FAKE_MAPPING, range->base, range->bytes))
+        return refuse("cuMemAddressFree", "something is still mapped there");
+    fake_munmap(range->whole, range->whole_bytes);
+    fake_range_remove(range, "cuMemAddressFree");
+    return CUDA_SUCCESS;
 }
 
 static CUresult address_free(CUdeviceptr ptr, size_t size)
 {
     fake_call call = fake_enter("cuMemAddressFree", FAKE_GIVES_BACK);
-    CUresult error = CUDA_SUCCESS;
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    fake_range *range = fake_range_find(FAKE_RESERVATION, address_of(ptr), 1);
-    if (range == NULL || range->base != address_of(ptr) || range->bytes != size)
-        error = refuse("cuMemAddressFree", "this is not a whole reservation");
-    else if (fake_range_overlaps(FAKE_MAPPING, range->base, range->bytes))
-        error = refuse("cuMemAddressFree", "something is still mapped there");
-    else {
-        fake_munmap(range->whole, range->whole_bytes);
-        fake_range_remove(range, "cuMemAddressFree");
-    }
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(call, call.refused ? CUDA_SUCCESS : reservation_free(address_of(ptr), size));
 }
 
 /* --- handles --- */
@@ -110,8 +105,22 @@ static fake_handle *handle_place(void)
     return used < FAKE_HANDLES_MAX ? &pool[used++] : NULL;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *number, uint64_t bytes, int gpu)
+static bool is_memory_of_a_gpu(const CUmemLocation *location)
 {
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 &&
+           location->id < fake.options.gpus;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *number, uint64_t bytes, const CUmemAllocationProp *prop,
+                       unsigned long long flags)
+{
+    if (fake.options.no_vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (bytes == 0 || !is_whole(bytes) || flags != 0)
+        return refuse("cuMemCreate", "the size is not a multiple of the granularity, or there are flags");
+    if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !is_memory_of_a_gpu(&prop->location))
+        return refuse("cuMemCreate", "these properties are not a GPU's memory");
+    const int gpu = prop->location.id;
     fake_handle *handle = fake_memory_take(gpu, bytes) ? handle_place() : NULL;
     if (handle == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -125,28 +134,11 @@ static CUresult create(CUmemGenericAllocationHandle *number, uint64_t bytes, int
     return CUDA_SUCCESS;
 }
 
-static bool is_memory_of_a_gpu(const CUmemLocation *location)
-{
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 &&
-           location->id < fake.options.gpus;
-}
-
 static CUresult memory_create(CUmemGenericAllocationHandle *handle, size_t size,
                               const CUmemAllocationProp *prop, unsigned long long flags)
 {
     fake_call call = fake_enter("cuMemCreate", 0);
-    CUresult error = CUDA_SUCCESS;
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    if (fake.options.no_vmm)
-        error = CUDA_ERROR_NOT_SUPPORTED;
-    else if (size == 0 || !is_whole(size) || flags != 0)
-        error = refuse("cuMemCreate", "the size is not a multiple of the granularity, or there are flags");
-    else if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !is_memory_of_a_gpu(&prop->location))
-        error = refuse("cuMemCreate", "these properties are not a GPU's memory");
-    else
-        error = create(handle, size, prop->location.id);
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(call, call.refused ? CUDA_SUCCESS : create(handle, size, prop, flags));
 }
 
 static fake_handle *handle_find(CUmemGenericAllocationHandle number)
@@ -157,20 +149,19 @@ static fake_handle *handle_find(CUmemGenericAllocationHandle number)
     return handle;
 }
 
+static CUresult release(fake_handle *handle)
+{
+    if (handle == NULL)
+        return refuse("cuMemRelease", "there is no such handle");
+    handle->released = true;
+    fake_handle_unref(handle);
+    return CUDA_SUCCESS;
+}
+
 static CUresult memory_release(CUmemGenericAllocationHandle number)
 {
     fake_call call = fake_enter("cuMemRelease", FAKE_GIVES_BACK);
-    CUresult error = CUDA_SUCCESS;
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    fake_handle *handle = handle_find(number);
-    if (handle == NULL)
-        error = refuse("cuMemRelease", "there is no such handle");
-    else {
-        handle->released = true;
-        fake_handle_unref(handle);
-    }
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(call, call.refused ? CUDA_SUCCESS : release(handle_find(number)));
 }
 
 static CUresult granularity(size_t *bytes, const CUmemAllocationProp *prop,
@@ -179,19 +170,21 @@ static CUresult granularity(size_t *bytes, const CUmemAllocationProp *prop,
     fake_call call = fake_enter("cuMemGetAllocationGranularity", 0);
     CUresult error = CUDA_SUCCESS;
     (void)option;
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !is_memory_of_a_gpu(&prop->location))
+    if (!call.refused &&
+        (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !is_memory_of_a_gpu(&prop->location)))
         error = refuse("cuMemGetAllocationGranularity", "these properties are not a GPU's memory");
-    else
+    else if (!call.refused)
         *bytes = FAKE_CUDART_GRANULARITY;
     return fake_leave_driver(call, error);
 }
 
 /* --- mappings --- */
 
-static CUresult map(char *place, uint64_t bytes, uint64_t offset_bytes, fake_handle *handle)
+static CUresult map(char *place, uint64_t bytes, uint64_t offset_bytes, fake_handle *handle,
+                    unsigned long long flags)
 {
+    if (flags != 0)
+        return refuse("cuMemMap", "there are flags");
     if (!is_whole((uintptr_t)place) || bytes == 0 || !is_whole(bytes))
         return refuse("cuMemMap", "address or size is not a multiple of the granularity");
     if (offset_bytes != 0)
@@ -214,11 +207,8 @@ static CUresult memory_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGen
                            unsigned long long flags)
 {
     fake_call call = fake_enter("cuMemMap", 0);
-    CUresult error = CUDA_SUCCESS;
-    if (!call.refused)
-        error = flags != 0 ? refuse("cuMemMap", "there are flags")
-                           : map(address_of(ptr), size, offset, handle_find(handle));
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(
+        call, call.refused ? CUDA_SUCCESS : map(address_of(ptr), size, offset, handle_find(handle), flags));
 }
 
 /* Whether whole mappings fill [place, place + bytes) without a gap. Mappings lie at multiples of the
@@ -235,33 +225,31 @@ static bool is_filled_by_whole_mappings(char *place, uint64_t bytes)
     return bytes > 0;
 }
 
-static void give_access(fake_range *range, CUmemAccess_flags flags)
+static CUresult give_access(char *place, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
 {
-    const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
-    /* The test's machine has no mappings left. */
-    if (fake_mmap(range->base, range->bytes, protection, MAP_SHARED | MAP_FIXED, range->handle->memfd) ==
-        NULL)
-        abort();
-    range->accessible = true;
+    if (count != 1 || !is_memory_of_a_gpu(&access->location) ||
+        access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        return refuse("cuMemSetAccess", "this is no access for a GPU");
+    if (!is_filled_by_whole_mappings(place, bytes))
+        return refuse("cuMemSetAccess", "the addresses are not those of whole mappings");
+    const int protection =
+        access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+    for (char *const end = place + bytes; place < end;) {
+        fake_range *range = fake_range_find(FAKE_MAPPING, place, 1);
+        /* The test's machine has no mappings left. */
+        if (fake_mmap(place, range->bytes, protection, MAP_SHARED | MAP_FIXED, range->handle->memfd) == NULL)
+            abort();
+        range->accessible = true;
+        place += range->bytes;
+    }
+    return CUDA_SUCCESS;
 }
 
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
     fake_call call = fake_enter("cuMemSetAccess", 0);
-    CUresult error = CUDA_SUCCESS;
-    char *place = address_of(ptr);
-    if (call.refused)
-        return fake_leave_driver(call, error);
-    if (count != 1 || !is_memory_of_a_gpu(&desc->location) || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
-        error = refuse("cuMemSetAccess", "this is no access for a GPU");
-    else if (!is_filled_by_whole_mappings(place, size))
-        error = refuse("cuMemSetAccess", "the addresses are not those of whole mappings");
-    for (uint64_t done = 0; error == CUDA_SUCCESS && done < size;) {
-        fake_range *range = fake_range_find(FAKE_MAPPING, place + done, 1);
-        give_access(range, desc->flags);
-        done += range->bytes;
-    }
-    return fake_leave_driver(call, error);
+    return fake_leave_driver(call,
+                             call.refused ? CUDA_SUCCESS : give_access(address_of(ptr), size, desc, count));
 }
 
 static void unmap(fake_range *range)
@@ -277,25 +265,26 @@ static void unmap(fake_range *range)
     fake_handle_unref(handle);
 }
 
-static CUresult memory_unmap(CUdeviceptr ptr, size_t size)
+static CUresult unmap_all(char *place, uint64_t bytes)
 {
-    fake_call call = fake_enter("cuMemUnmap", FAKE_GIVES_BACK);
-    CUresult error = CUDA_SUCCESS;
-    char *place = address_of(ptr);
-    if (call.refused)
-        return fake_leave_driver(call, error);
     /* After a sticky error the caller can't know whether its first call unmapped the range, so it may call
      * again. */
     if (fake.sticky != 0 && fake_range_find(FAKE_MAPPING, place, 1) == NULL)
-        return fake_leave_driver(call, error);
-    if (!is_filled_by_whole_mappings(place, size))
-        error = refuse("cuMemUnmap", "the addresses are not those of whole mappings");
-    for (uint64_t done = 0; error == CUDA_SUCCESS && done < size;) {
-        fake_range *range = fake_range_find(FAKE_MAPPING, place + done, 1);
-        done += range->bytes;
+        return CUDA_SUCCESS;
+    if (!is_filled_by_whole_mappings(place, bytes))
+        return refuse("cuMemUnmap", "the addresses are not those of whole mappings");
+    for (char *const end = place + bytes; place < end;) {
+        fake_range *range = fake_range_find(FAKE_MAPPING, place, 1);
+        place += range->bytes;
         unmap(range);
     }
-    return fake_leave_driver(call, error);
+    return CUDA_SUCCESS;
+}
+
+static CUresult memory_unmap(CUdeviceptr ptr, size_t size)
+{
+    fake_call call = fake_enter("cuMemUnmap", FAKE_GIVES_BACK);
+    return fake_leave_driver(call, call.refused ? CUDA_SUCCESS : unmap_all(address_of(ptr), size));
 }
 
 /* --- GPUs --- */

@@ -165,6 +165,19 @@ static void fixture_close(fixture *it)
     free(it);
 }
 
+/* A case of a clock that is opened and closed around it. */
+typedef struct clock_case {
+    void (*run)(fixture *it);
+} clock_case;
+
+static void clock_case_run(void **state)
+{
+    fixture *it = fixture_open();
+    ((const clock_case *)*state)->run(it);
+    fixture_close(it);
+}
+#define clock_test(name) ((struct CMUnitTest){#name, clock_case_run, NULL, NULL, &(clock_case){name}})
+
 static void enqueue_work(fixture *it, double at_us, const tide_work *work)
 {
     uint64_t events = 0;
@@ -206,9 +219,8 @@ static void assert_span(const fixture *it, double begin_us, double end_us)
 
 /* --- tests --- */
 
-static void end_is_measured_from_the_end_before(void **state)
+static void end_is_measured_from_the_end_before(fixture *it)
 {
-    fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5050);
     look_at(it, 1100);
@@ -223,22 +235,18 @@ static void end_is_measured_from_the_end_before(void **state)
     assert_span(it, 1200, 1280);
     assert_int_equal(it->seen, 3);
     assert_in_range(atomic_load(&it->clock.busy_ns), 219998, 220002);
-    fixture_close(it);
 }
 
-static void nothing_ends_after_it_was_seen_ended(void **state)
+static void nothing_ends_after_it_was_seen_ended(fixture *it)
 {
-    fixture *it = fixture_open();
     enqueue_at(it, 1010);
     end_next(it, 5900); /* the GPU's clock runs too fast */
     look_at(it, 1100);
     assert_span(it, 1010, 1100);
-    fixture_close(it);
 }
 
-static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
+static void nothing_ends_before_it_was_enqueued_or_seen_running(fixture *it)
 {
-    fixture *it = fixture_open();
     enqueue_at(it, 1500);
     end_next(it, 5001); /* the GPU's clock hardly moves */
     look_at(it, 1600);
@@ -249,7 +257,6 @@ static void nothing_ends_before_it_was_enqueued_or_seen_running(void **state)
     end_next(it, 5002);
     look_at(it, 1800);
     assert_span(it, 1700, 1750);
-    fixture_close(it);
 }
 
 /* The stream is busy without a gap for ten thousand commands of 100 us. The test looks 2 us before and
@@ -275,9 +282,8 @@ static void another_speed_of_the_gpus_clock_does_not_add_up(void **state)
     }
 }
 
-static void full_ring_waits_for_the_oldest(void **state)
+static void full_ring_waits_for_the_oldest(fixture *it)
 {
-    fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_at(it, 1000);
     assert_int_equal(it->seen, 0);
@@ -289,13 +295,11 @@ static void full_ring_waits_for_the_oldest(void **state)
     tide_cuda_clock_drop(&it->clock);
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 0);
     assert_int_equal(it->seen, 1);
-    fixture_close(it);
 }
 
 /* A run of kernels is observed as one command; the idle time inside is not visible. */
-static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void **state)
+static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(fixture *it)
 {
-    fixture *it = fixture_open();
     enqueue_of_run(it, 1010, 1);
     enqueue_of_run(it, 1020, 2);
     enqueue_of_run(it, 1090, 4);
@@ -311,12 +315,10 @@ static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void
     assert_true(it->flops == 7);
     assert_int_equal(atomic_load(&it->clock.commands), 3);
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 0);
-    fixture_close(it);
 }
 
-static void only_kernels_that_count_as_the_same_join_a_run(void **state)
+static void only_kernels_that_count_as_the_same_join_a_run(fixture *it)
 {
-    fixture *it = fixture_open();
     const tide_work of_run = {.label = "fetch", .may_coalesce = true},
                     others[] = {{.tag = 1, .may_coalesce = true},
                                 {.timer = 1, .may_coalesce = true},
@@ -329,12 +331,10 @@ static void only_kernels_that_count_as_the_same_join_a_run(void **state)
         assert_false(tide_cuda_clock_joins(&it->clock, &others[i]));
     assert_ok(tide_cuda_clock_mark(&it->clock));
     assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* the run has ended */
-    fixture_close(it);
 }
 
-static void run_ends_by_itself_before_it_fills_the_ring(void **state)
+static void run_ends_by_itself_before_it_fills_the_ring(fixture *it)
 {
-    fixture *it = fixture_open();
     for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
         enqueue_of_run(it, 1000, 0);
     gpu_us = 5001;
@@ -342,12 +342,10 @@ static void run_ends_by_itself_before_it_fills_the_ring(void **state)
     assert_int_equal(it->seen, 1);
     assert_in_range(tide_cuda_clock_pending(&it->clock), TIDE_CUDA_RING_ENTRIES / 2,
                     TIDE_CUDA_RING_ENTRIES - 2);
-    fixture_close(it);
 }
 
-static void run_that_gets_no_event_is_not_entered(void **state)
+static void run_that_gets_no_event_is_not_entered(fixture *it)
 {
-    fixture *it = fixture_open();
     enqueue_at(it, 1000);
     enqueue_of_run(it, 1010, 0);
     enqueue_of_run(it, 1020, 0);
@@ -356,21 +354,20 @@ static void run_that_gets_no_event_is_not_entered(void **state)
     record_error = cudaSuccess;
     assert_int_equal(tide_cuda_clock_pending(&it->clock), 1);
     assert_int_equal(tide_cuda_clock_record(&it->clock), 1);
-    fixture_close(it);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(end_is_measured_from_the_end_before),
-        cmocka_unit_test(nothing_ends_after_it_was_seen_ended),
-        cmocka_unit_test(nothing_ends_before_it_was_enqueued_or_seen_running),
+        clock_test(end_is_measured_from_the_end_before),
+        clock_test(nothing_ends_after_it_was_seen_ended),
+        clock_test(nothing_ends_before_it_was_enqueued_or_seen_running),
         cmocka_unit_test(another_speed_of_the_gpus_clock_does_not_add_up),
-        cmocka_unit_test(full_ring_waits_for_the_oldest),
-        cmocka_unit_test(run_is_told_as_one_command_from_its_first_begin_to_its_last_end),
-        cmocka_unit_test(only_kernels_that_count_as_the_same_join_a_run),
-        cmocka_unit_test(run_ends_by_itself_before_it_fills_the_ring),
-        cmocka_unit_test(run_that_gets_no_event_is_not_entered),
+        clock_test(full_ring_waits_for_the_oldest),
+        clock_test(run_is_told_as_one_command_from_its_first_begin_to_its_last_end),
+        clock_test(only_kernels_that_count_as_the_same_join_a_run),
+        clock_test(run_ends_by_itself_before_it_fills_the_ring),
+        clock_test(run_that_gets_no_event_is_not_entered),
     };
     return cmocka_run_group_tests_name("times of a GPU's commands", tests, NULL, NULL);
 }

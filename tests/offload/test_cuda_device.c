@@ -119,11 +119,9 @@ static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void 
     gpu.memory_bytes = 3 * CHUNK_BYTES + REGION_BYTES;
     fake_cudart_start(&gpu);
     const tide_device_options options = options_small();
-    fixture it = {0};
     void *region;
     size_t free_bytes, total_bytes;
-    assert_ok(device_open(&options, &it.device));
-    it.ops = it.device->ops;
+    fixture it = fixture_empty(&options);
     assert_fails(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 4), TIDE_ERROR_NO_MEMORY, "3 of 4");
     assert_int_equal(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
     assert_int_equal(free_bytes, total_bytes);
@@ -135,10 +133,8 @@ static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void 
 static void pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing(void **state)
 {
     const tide_device_options options = options_small();
-    fixture it = {0};
     char text[256], clean[256];
-    assert_ok(device_open(&options, &it.device));
-    it.ops = it.device->ops;
+    fixture it = fixture_empty(&options);
     (void)fake_cudart_live(clean, sizeof clean);
     fake_cudart_fail("cudaHostRegister", 1, cudaErrorMemoryAllocation, false);
     assert_fails(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS), TIDE_ERROR_NO_MEMORY,
@@ -160,10 +156,8 @@ static void region_is_zero_when_it_is_given_however_late_the_gpu_is(void **state
         gpu.delay_max_us = 20000;
         fake_cudart_start(&gpu);
         const tide_device_options options = options_small();
-        fixture it = {0};
         void *region;
-        assert_ok(device_open(&options, &it.device));
-        it.ops = it.device->ops;
+        fixture it = fixture_empty(&options);
         assert_ok(it.ops->region_create(it.device, REGION_BYTES, &region));
         for (int i = 0; i < REGION_BYTES; i++)
             assert_int_equal(((const char *)region)[i], 0);
@@ -528,8 +522,7 @@ static void skipped_site_neither_waits_nor_asks(void **state)
     assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
     assert_int_equal(atomic_load(&ran), 1);
     assert_false(is_done(&it, it.events[0]));
-    tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    const tide_device_statistics statistics = statistics_of(&it);
     assert_int_equal(statistics.waits[OTHER_SITE], 3);
     atomic_store(&held.open, true);
     fixture_close(&it);
@@ -632,8 +625,7 @@ static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_th
     }
     assert_true(napped_until_ns - began_ns >= 4 * 4900000);
     assert_true(waited_ns >= 4900000); /* compute waits at least for the first nap */
-    tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    const tide_device_statistics statistics = statistics_of(&it);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_COMPUTE], waited_ns);
     assert_int_equal(statistics.busy_ns[TIDE_STREAM_IN], in_ns);
     fixture_close(&it);
@@ -643,15 +635,14 @@ static void commands_are_pending_until_they_have_passed(fixture *it)
 {
     gate held = {0};
     atomic_int ran = 0;
-    tide_device_statistics statistics;
     assert_ok(launch_gate(it, TIDE_STREAM_OUT, &held));
     assert_ok(launch_count(it, TIDE_STREAM_OUT, &ran));
-    it->ops->statistics(it->device, &statistics);
+    tide_device_statistics statistics = statistics_of(it);
     assert_int_equal(statistics.pending[TIDE_STREAM_OUT], 2);
     assert_int_equal(statistics.pending[TIDE_STREAM_IN], 0);
     atomic_store(&held.open, true);
     it->ops->synchronize(it->device);
-    it->ops->statistics(it->device, &statistics);
+    statistics = statistics_of(it);
     assert_int_equal(statistics.pending[TIDE_STREAM_OUT], 0);
     assert_int_equal(statistics.commands[TIDE_STREAM_OUT], 2);
 }
@@ -698,7 +689,6 @@ static void expect_records(uint64_t *before, uint64_t more)
 static void kernels_that_coalesce_share_an_event_until_something_needs_one(fixture *it)
 {
     atomic_int ran = 0;
-    tide_device_statistics statistics;
     uint64_t records = fake_cudart_count("cudaEventRecord");
     for (int i = 0; i < 10; i++)
         assert_ok(launch_of_run(it, 1, &ran));
@@ -714,12 +704,12 @@ static void kernels_that_coalesce_share_an_event_until_something_needs_one(fixtu
     assert_ok(launch_count(it, TIDE_STREAM_COMPUTE, &ran)); /* this kernel may not coalesce */
     expect_records(&records, 2);
     assert_ok(launch_of_run(it, 2, &ran));
-    it->ops->statistics(it->device, &statistics);
+    tide_device_statistics statistics = statistics_of(it);
     expect_records(&records, 1);
     assert_ok(launch_of_run(it, 2, &ran));
     it->ops->synchronize(it->device);
     expect_records(&records, 1);
-    it->ops->statistics(it->device, &statistics);
+    statistics = statistics_of(it);
     expect_records(&records, 0);
     assert_int_equal(statistics.commands[TIDE_STREAM_COMPUTE], 15);
     assert_int_equal(statistics.pending[TIDE_STREAM_COMPUTE], 0);

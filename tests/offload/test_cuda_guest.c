@@ -130,7 +130,6 @@ static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take
         assert_int_equal(tide_cuda_executor_threads(7, teams[i][0]), 7);
     }
     tide_device_options options = options_small();
-    tide_device_statistics statistics;
     cpu_set_t processors;
     assert_int_equal(sched_getaffinity(0, sizeof processors, &processors), 0);
     options.threads = 0;
@@ -138,7 +137,7 @@ static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take
     fixture it = fixture_open(&options);
     const int team = (int)tide_cuda_executor_threads(0, (uint32_t)CPU_COUNT(&processors));
     assert_int_equal(atomic_load(&threads_wanted), team);
-    it.ops->statistics(it.device, &statistics);
+    const tide_device_statistics statistics = statistics_of(&it);
     assert_int_equal(statistics.host_threads, team);
     fixture_close(&it);
 }
@@ -158,7 +157,7 @@ static void forked_child_has_no_host_slots(fixture *it)
 
 /* --- a machine whose memory grows, or does not grow --- */
 
-static const uint64_t pinned_bytes = UINT64_C(192) << 20, piece_bytes = UINT64_C(64) << 20;
+enum { PIECE_BYTES = 64 << 20, PINNED_BYTES = 3 * PIECE_BYTES };
 
 /* A simulated machine with memory for one piece of the host slots; later it has memory for all, or never. */
 typedef struct slow_machine {
@@ -185,8 +184,8 @@ static uint64_t slow_available_bytes(void *context)
     slow_machine *it = context;
     const unsigned looks = atomic_fetch_add(&it->looks, 1); /* the first look is before any memory is given */
     if (atomic_load(&it->ns) >= it->grows_ns)
-        return 20 * piece_bytes;
-    return looks < 2 ? 2 * piece_bytes : 0;
+        return UINT64_C(20) * PIECE_BYTES;
+    return looks < 2 ? 2 * PIECE_BYTES : 0;
 }
 
 static uint64_t slow_limit_bytes(void *context)
@@ -218,14 +217,14 @@ static tide_status pin_on(slow_machine *machine, fixture *it)
     const tide_free_memory_machine simulation = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
                                                  slow_now_ns,          slow_sleep_until, machine};
     tide_device_options options = options_small();
-    options.host_memory_bytes = pinned_bytes;
+    options.host_memory_bytes = PINNED_BYTES;
     options.threads = 3;
     if (it->device == NULL)
         assert_ok(device_open(&options, &it->device));
     it->ops = it->device->ops;
     simulated = &simulation;
     const tide_status status =
-        it->ops->slots_create(it->device, TIDE_TIER_HOST, (uint32_t)(pinned_bytes / CHUNK_BYTES));
+        it->ops->slots_create(it->device, TIDE_TIER_HOST, (uint32_t)(PINNED_BYTES / CHUNK_BYTES));
     simulated = NULL;
     return status;
 }
@@ -245,24 +244,14 @@ static void as_many_threads_unpin_host_slots_as_pinned_them(void **state)
     fake_cudart_start(&anew);
 }
 
-/* Checks that nothing stays registered, and that the same call succeeds on a machine with enough memory. */
-static void expect_all_undone(fixture *it)
-{
-    slow_machine enough = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
-    assert_int_equal(fake_cudart_count("cudaHostUnregister"), fake_cudart_count("cudaHostRegister"));
-    assert_ok(pin_on(&enough, it));
-    fixture_close(it);
-}
-
 static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **state)
 {
     slow_machine machine = {.grows_ns = 1000000000, .limit_bytes = UINT64_MAX};
     fixture it = {0};
-    tide_device_statistics statistics;
     assert_ok(pin_on(&machine, &it));
     assert_true(machine.ns >= machine.grows_ns);
-    it.ops->statistics(it.device, &statistics);
-    assert_int_equal(statistics.pinning.bytes, pinned_bytes);
+    const tide_device_statistics statistics = statistics_of(&it);
+    assert_int_equal(statistics.pinning.bytes, PINNED_BYTES);
     assert_int_equal(statistics.pinning.threads, 3);
     assert_true(statistics.pinning.touch_ns > 0 && statistics.pinning.register_ns > 0 &&
                 statistics.pinning.wait_ns > 0);
@@ -297,7 +286,7 @@ static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_
     told it = {.first_bytes = UINT64_MAX};
     tide_device_options options = options_small();
     fixture made = {0};
-    options.host_memory_bytes = pinned_bytes;
+    options.host_memory_bytes = PINNED_BYTES;
     options.threads = 3;
     options.progress = tell;
     options.progress_context = &it;
@@ -305,20 +294,9 @@ static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_
     assert_ok(pin_on(&machine, &made));
     assert_int_equal(it.calls, 1 + 3);
     assert_int_equal(it.first_bytes + it.registered, 0);
-    assert_int_equal(it.last_bytes, pinned_bytes);
-    assert_int_equal(it.total_bytes, pinned_bytes);
+    assert_int_equal(it.last_bytes, PINNED_BYTES);
+    assert_int_equal(it.total_bytes, PINNED_BYTES);
     fixture_close(&made);
-}
-
-static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned(void **state)
-{
-    slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX};
-    fixture it = {0};
-    assert_fails(
-        pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
-        "of 201326592 bytes were pinned, then: host slots: of 201326592 bytes wanted 67108864 were touched");
-    expect_words("a host budget of 67108864 bytes would do");
-    expect_all_undone(&it);
 }
 
 static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
@@ -326,7 +304,7 @@ static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
     slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
     fixture it = {0};
     fake_cudart_options two_pieces = fake_cudart_defaults();
-    two_pieces.pinned_bytes = 2 * piece_bytes;
+    two_pieces.pinned_bytes = 2 * PIECE_BYTES;
     fake_cudart_start(&two_pieces);
     fake_cudart_fail("cudaHostUnregister", 2, cudaErrorUnknown, false);
     assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
@@ -336,25 +314,32 @@ static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
     fixture_close(&it);
 }
 
-static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned(void **state)
+static void machine_without_so_much_refuses_host_slots_and_nothing_stays_pinned(void **state)
 {
-    slow_machine machine = {.grows_ns = 0, .limit_bytes = pinned_bytes - 1};
-    fixture it = {0};
-    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY, "201326591 available");
-    assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
-    assert_int_equal(machine.looks, 1);
-    expect_all_undone(&it);
-}
-
-static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned(void **state)
-{
-    slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .is_whole = true};
-    fixture it = {0};
-    assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY,
-                 "the machine has 134217728 available and 0 that it does not use yet");
-    assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
-    assert_int_equal(machine.looks, 1);
-    expect_all_undone(&it);
+    static const struct {
+        slow_machine machine;
+        const char *words[2];
+        bool at_once; /* at the first look, before anything is pinned */
+    } cases[] = {
+        {{.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX},
+         {"of 201326592 bytes were pinned, then: host slots: of 201326592 bytes wanted 67108864 were touched",
+          "a host budget of 67108864 bytes would do"},
+         false},
+        {{.grows_ns = 0, .limit_bytes = PINNED_BYTES - 1}, {"201326591 available", ""}, true},
+        {{.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .is_whole = true},
+         {"the machine has 134217728 available and 0 that it does not use yet", ""},
+         true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        slow_machine machine = cases[i].machine, enough = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
+        fixture it = {0};
+        assert_fails(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY, cases[i].words[0]);
+        expect_words(cases[i].words[1]);
+        assert_int_equal(fake_cudart_count("cudaHostRegister") == 0 && machine.looks == 1, cases[i].at_once);
+        assert_int_equal(fake_cudart_count("cudaHostUnregister"), fake_cudart_count("cudaHostRegister"));
+        assert_ok(pin_on(&enough, &it)); /* the same call on a machine with enough memory */
+        fixture_close(&it);
+    }
 }
 
 /* Other threads wait for free memory and would give up only after some time; here the clock stands still,
@@ -383,11 +368,9 @@ int main(void)
         device_test(forked_child_has_no_host_slots),
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
         cmocka_unit_test(progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last),
-        cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),
         cmocka_unit_test(as_many_threads_unpin_host_slots_as_pinned_them),
         cmocka_unit_test(unpinning_that_fails_is_told_behind_why_it_was_done),
-        cmocka_unit_test(limit_of_control_groups_refuses_host_slots_before_anything_is_pinned),
-        cmocka_unit_test(machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned),
+        cmocka_unit_test(machine_without_so_much_refuses_host_slots_and_nothing_stays_pinned),
         cmocka_unit_test(who_waits_for_room_stops_when_another_piece_could_not_be_registered),
     };
     return cmocka_run_group_tests_name("the CUDA device as a guest", tests, NULL, NULL);

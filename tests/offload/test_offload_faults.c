@@ -170,8 +170,7 @@ static void skipped_wait_site_is_found_by_the_checker(void **state)
     assert_int_equal(
         it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter),
         TIDE_ERROR_HAZARD);
-    tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    const tide_device_statistics statistics = statistics_of(&it);
     assert_int_equal(statistics.waits[OTHER_SITE], 1);
     fixture_close(&it);
 }

@@ -94,11 +94,18 @@ static inline void fixture_fill(fixture *it)
     assert_ok(fixture_fill_status(it));
 }
 
-static inline fixture fixture_open(const tide_device_options *options)
+/* A device without memory and events. */
+static inline fixture fixture_empty(const tide_device_options *options)
 {
     fixture it = {0};
     assert_ok(device_open(options, &it.device));
     it.ops = it.device->ops;
+    return it;
+}
+
+static inline fixture fixture_open(const tide_device_options *options)
+{
+    fixture it = fixture_empty(options);
     fixture_fill(&it);
     return it;
 }
@@ -264,6 +271,13 @@ static inline tide_status mix_kernel_work(const store_arguments *it)
     return TIDE_OK;
 }
 TEST_KERNEL(mix_kernel, store_arguments)
+
+static inline tide_device_statistics statistics_of(const fixture *it)
+{
+    tide_device_statistics statistics;
+    it->ops->statistics(it->device, &statistics);
+    return statistics;
+}
 
 static inline bool is_done(fixture *it, tide_event event)
 {

@@ -77,12 +77,10 @@ static void both_budgets_can_be_filled_to_the_last_byte(fixture *it)
 static void one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace(void **state)
 {
     tide_device_options options = options_small();
-    fixture it = {0};
     void *address = NULL;
     uint32_t object = 77;
     char words[80];
-    assert_ok(device_open(&options, &it.device));
-    it.ops = it.device->ops;
+    fixture it = fixture_empty(&options);
     assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, DEVICE_SLOTS + 1), TIDE_ERROR_BUDGET);
     (void)snprintf(words, sizeof words, "a budget of %d would do", (DEVICE_SLOTS + 1) * CHUNK_BYTES);
     expect_words(words);
@@ -186,7 +184,6 @@ static void misplacing_is_refused(fixture *it)
 
 static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(fixture *it)
 {
-    tide_device_statistics statistics;
     for (int i = 0; i < 3; i++) {
         assert_ok(it->ops->map(it->device, 1, place(it, 2)));
         assert_int_equal(it->ops->map(it->device, 1, place(it, 3)), TIDE_ERROR_ARGUMENT);
@@ -194,7 +191,7 @@ static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(fi
             assert_ok(it->ops->unmap(it->device, 1, place(it, 2)));
     }
     assert_int_equal(it->ops->unmap(it->device, 1, place(it, 3)), TIDE_ERROR_ARGUMENT);
-    it->ops->statistics(it->device, &statistics);
+    const tide_device_statistics statistics = statistics_of(it);
     assert_int_equal(statistics.maps, 3);
     assert_int_equal(statistics.unmaps, 2);
 }
@@ -485,8 +482,7 @@ static void copies_move_the_first_bytes_of_a_slot_both_ways(fixture *it)
     it->ops->synchronize(it->device);
     assert_int_equal(own(it, TIDE_TIER_HOST, 0)[999], 5);
     assert_int_equal(own(it, TIDE_TIER_HOST, 0)[1000], 0);
-    tide_device_statistics statistics;
-    it->ops->statistics(it->device, &statistics);
+    const tide_device_statistics statistics = statistics_of(it);
     assert_int_equal(statistics.h2d_bytes, 1000);
     assert_int_equal(statistics.d2h_bytes, CHUNK_BYTES);
     assert_int_equal(statistics.commands[TIDE_STREAM_IN], 1);
@@ -551,8 +547,7 @@ static void link_carries_its_rate_each_way(void **state)
     fixture it = fixture_open(&options);
     const uint64_t enough_ns = 590000000; /* with a link shared by both ways: 600 ms */
     assert_in_range(copies_least_ns(&it, 3, enough_ns), 299000000, enough_ns);
-    tide_device_statistics statistics;
-    it.ops->statistics(it.device, &statistics);
+    const tide_device_statistics statistics = statistics_of(&it);
     /* Under load the first copy may begin late. */
     assert_true(statistics.busy_ns[TIDE_STREAM_IN] >= 200000000);
     fixture_close(&it);
@@ -683,8 +678,7 @@ static void wait_for_an_event_holds_the_stream(fixture *it)
     atomic_store(&in.open, true);
     it->ops->synchronize(it->device);
     assert_int_equal(atomic_load(&ran), 1);
-    tide_device_statistics statistics;
-    it->ops->statistics(it->device, &statistics);
+    const tide_device_statistics statistics = statistics_of(it);
     assert_true(statistics.wait_ns[TIDE_STREAM_COMPUTE] > 0);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_IN], 0);
     assert_int_equal(statistics.waits[OTHER_SITE], 1);

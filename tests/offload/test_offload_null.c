@@ -109,8 +109,7 @@ static void kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes(fixture 
     assert_span(0, TIDE_STREAM_COMPUTE, "arithmetic", 0, 7);
     assert_span(1, TIDE_STREAM_COMPUTE, "memory", 7, 10);
     assert_span(0, TIDE_STREAM_HOST, "adam", 0, 4);
-    tide_device_statistics statistics;
-    it->ops->statistics(it->device, &statistics);
+    const tide_device_statistics statistics = statistics_of(it);
     assert_int_equal(statistics.busy_ns[TIDE_STREAM_COMPUTE], 10 * MS);
     assert_int_equal(statistics.commands[TIDE_STREAM_COMPUTE], 2);
 }
@@ -188,8 +187,7 @@ static void fetches_overlap_compute_as_worked_out_by_hand(fixture *it)
     assert_span(0, TIDE_STREAM_OUT, "wait", 1, 8);
     assert_span(1, TIDE_STREAM_OUT, "copy", 8, 10);
     assert_int_equal(seen.count, 7);
-    tide_device_statistics statistics;
-    it->ops->statistics(it->device, &statistics);
+    const tide_device_statistics statistics = statistics_of(it);
     assert_int_equal(statistics.wait_ns[TIDE_STREAM_COMPUTE], 2 * MS);
     assert_int_equal(statistics.waits[SITE], 3);
     assert_int_equal(statistics.h2d_bytes, 2 * CHUNK_BYTES);
