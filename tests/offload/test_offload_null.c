@@ -14,7 +14,7 @@ typedef struct span {
 
 enum { SPANS_MAX = 32 };
 
-/* What the observer was told: the first SPANS_MAX spans. */
+/* The observer keeps the first SPANS_MAX spans. */
 static struct {
     span spans[SPANS_MAX];
     int count;
@@ -253,7 +253,7 @@ static void budgets_misplacing_and_waits_for_the_host_executor_are_refused_as_on
     assert_int_equal(it->ops->copy_bytes(it->device, TIDE_STREAM_IN, &work, it->region, it->region, 1, true),
                      TIDE_ERROR_ARGUMENT);
     assert_ok(it->ops->event_record(it->device, it->events[0], TIDE_STREAM_HOST));
-    for (int event = 0; event < 2; event++) /* what was recorded there, and a wait there */
+    for (int event = 0; event < 2; event++) /* the stream waits for the executor, then the executor waits */
         assert_int_equal(it->ops->stream_wait(it->device, event == 0 ? TIDE_STREAM_IN : TIDE_STREAM_HOST,
                                               it->events[event], SITE, 0),
                          TIDE_ERROR_ARGUMENT);
