@@ -100,15 +100,6 @@ static tide_status watched_unmap(tide_device *device, uint32_t slot, void *place
     return watch.device->unmap(device, slot, place);
 }
 
-static tide_status step_and_settle(pool_fixture *fixture)
-{
-    tide_step_result result;
-    tide_status status = pool_fixture_step(fixture, 1.0F, false);
-    if (status == TIDE_OK)
-        status = tide_step_result_get(fixture->pool, &result);
-    return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
-}
-
 /* Install the wrapper. The engine reads the pointer to the table for each call and is asleep here. */
 static void device_watch(pool_fixture *fixture, tide_device_ops *watched, int countdown)
 {
@@ -135,9 +126,9 @@ static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **s
         pool_fixture fixture;
         tide_device_ops watched;
         assert_ok(pool_fixture_create(&options, &fixture));
-        assert_ok(step_and_settle(&fixture));
+        assert_ok(pool_fixture_step_and_settle(&fixture, 1));
         device_watch(&fixture, &watched, n);
-        tide_status status = step_and_settle(&fixture);
+        tide_status status = pool_fixture_step_and_settle(&fixture, 1);
         if (status == TIDE_OK && atomic_load(&watch.refused)) /* the engine prefetched for the next step */
             status = tide_pool_drain(fixture.pool);
         /* Some of a step's fetches happen before the step begins, while the wrapper is not installed. */

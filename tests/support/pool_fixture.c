@@ -279,6 +279,15 @@ tide_status pool_fixture_step(pool_fixture *fixture, float clip_norm, bool fail_
     return status == TIDE_OK ? tide_step_end(fixture->pool) : status;
 }
 
+tide_status pool_fixture_step_and_settle(pool_fixture *fixture, float clip_norm)
+{
+    tide_step_result result;
+    tide_status status = pool_fixture_step(fixture, clip_norm, false);
+    if (status == TIDE_OK)
+        status = tide_step_result_get(fixture->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(fixture->pool) : status;
+}
+
 tide_status pool_fixture_step_not_finite(pool_fixture *fixture)
 {
     const tide_step_options options = pool_fixture_step_options(1);

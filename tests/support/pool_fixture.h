@@ -44,6 +44,8 @@ tide_status pool_fixture_create(const pool_fixture_options *options, pool_fixtur
 void pool_fixture_destroy(pool_fixture *fixture);
 /* Runs one training step. `fail_kernel`: a kernel of backward reports a failure. */
 tide_status pool_fixture_step(pool_fixture *fixture, float clip_norm, bool fail_kernel);
+/* Runs one training step, gets its result and drains the pool. */
+tide_status pool_fixture_step_and_settle(pool_fixture *fixture, float clip_norm);
 /* Runs all ops of a step that the caller begins and ends. */
 tide_status pool_fixture_ops(pool_fixture *fixture, bool fail_kernel);
 /* Runs one step with clipping whose gradients are not finite, so that the pool skips it. */
