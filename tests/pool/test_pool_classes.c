@@ -170,25 +170,6 @@ static void a_description_takes_nothing_more_once_it_is_planned(void **state)
     tide_description_destroy(description);
 }
 
-static void refuse_when_added(tide_param_class of_class, const char *words)
-{
-    tide_description *description = description_of(TIDE_DTYPE_BF16);
-    assert_int_equal(add_one(description, "p", 10, &of_class), TIDE_ERROR_ARGUMENT);
-    assert_says(words);
-    tide_description_destroy(description);
-}
-
-static void states_that_no_pool_knows_are_refused_when_they_are_added(void **state)
-{
-    (void)state;
-    refuse_when_added((tide_param_class){.state = {4, {64, 64, 64}}}, "4 planes, at most 3");
-    refuse_when_added((tide_param_class){.state = {.bytes = {64, 64}}}, "0 planes has bytes for plane 0");
-    refuse_when_added((tide_param_class){.state = {1, {128, 0, 1}}}, "1 planes has bytes for plane 2");
-    refuse_when_added((tide_param_class){.frozen = true, .state = {0, {0, 128}}}, "for plane 1");
-    refuse_when_added((tide_param_class){.frozen = true, .state = half.state}, "optimizer state");
-    refuse_when_added((tide_param_class){.frozen = true, .decay = true}, "weight decay");
-}
-
 static void refuse(tide_dtype dtype, bool adamw_is, tide_param_class of_class, const char *words)
 {
     tide_description *description = description_of(dtype);
@@ -304,7 +285,6 @@ int main(void)
         cmocka_unit_test(params_share_chunks_with_their_like),
         cmocka_unit_test(nothing_to_train_is_nothing_to_plan),
         cmocka_unit_test(a_description_takes_nothing_more_once_it_is_planned),
-        cmocka_unit_test(states_that_no_pool_knows_are_refused_when_they_are_added),
         cmocka_unit_test(states_that_the_optimizer_does_not_have_are_refused_when_they_are_planned),
         cmocka_unit_test(a_value_that_a_param_has_not_is_named),
         cmocka_unit_test(who_is_frozen_is_not_named_for_what_a_trained_param_did),
