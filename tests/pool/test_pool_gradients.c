@@ -89,19 +89,14 @@ static void add_small_op(fixture *it, const char *name, tide_param param, uint32
     add_op(it, name, TIDE_PASS_BACKWARD, 1, &(tide_use){param, access});
 }
 
-static tide_step_options step_of(float clip_norm)
-{
-    return (tide_step_options){.training = true,
-                               .learning_rate = 0.5F,
-                               .beta1 = 0.9F,
-                               .beta2 = 0.9F,
-                               .epsilon = 1,
-                               .clip_norm = clip_norm};
-}
-
 static void begin(const fixture *it, float clip_norm)
 {
-    const tide_step_options options = step_of(clip_norm);
+    const tide_step_options options = {.training = true,
+                                       .learning_rate = 0.5F,
+                                       .beta1 = 0.9F,
+                                       .beta2 = 0.9F,
+                                       .epsilon = 1,
+                                       .clip_norm = clip_norm};
     assert_ok(tide_step_begin(it->pool, &options));
 }
 
@@ -133,13 +128,6 @@ static double end(const fixture *it)
     assert_ok(tide_step_end(it->pool));
     assert_ok(tide_step_result_get(it->pool, &result));
     return result.gradient_norm;
-}
-
-static float master(const fixture *it, tide_param param)
-{
-    float value;
-    assert_ok(tide_param_get(it->pool, param, TIDE_VALUE_MASTER, 0, 1, &value));
-    return value;
 }
 
 /* --- several ops add to one gradient --- */
@@ -312,54 +300,6 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
 
 /* --- the results of a step --- */
 
-static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
-{
-    (void)state;
-    fixture it = arrange(3);
-    for (uint32_t i = 0; i < 3; i++)
-        add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
-    make_pool(&it);
-    tide_step_result result;
-    begin(&it, 1);
-    for (uint32_t op = 0; op < 3; op++)
-        assert_ok(run(&it, op, 1));
-    assert_ok(tide_step_end(it.pool));
-    assert_ok(tide_step_result_get(it.pool, &result));
-    assert_int_equal(result.zero_gradients, 0);
-    const float before = master(&it, 0);
-    begin(&it, 1);
-    assert_ok(run(&it, 0, INFINITY));
-    assert_ok(tide_step_end(it.pool));
-    assert_ok(tide_step_result_get(it.pool, &result));
-    assert_true(result.skipped && result.gradient_scale == 0);
-    assert_int_equal(result.zero_gradients, 2);
-    assert_true(master(&it, 0) == before);
-    destroy(&it);
-}
-
-static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
-{
-    (void)state;
-    fixture it = arrange(1);
-    add_small_op(&it, "g", 0, GRAD);
-    make_pool(&it);
-    tide_step_result result;
-    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
-    begin(&it, 1);
-    assert_ok(run(&it, 0, 2));
-    assert_true(end(&it) == 2);
-    assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
-    assert_ok(tide_step_end(it.pool));
-    /* a forward-only pass has no result, so this is the last training step's */
-    assert_ok(tide_step_result_get(it.pool, &result));
-    assert_true(result.gradient_norm == 2);
-    begin(&it, 0);
-    assert_ok(run(&it, 0, 3));
-    (void)tide_step_abort(it.pool); /* fails with "poisoned" if the update has begun */
-    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
-    destroy(&it);
-}
-
 static void a_step_is_counted_once_its_norm_is_known(void **state)
 {
     (void)state;
@@ -381,29 +321,6 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
         }
         destroy(&it);
     }
-}
-
-/* A param that got no gradient in the step is updated with a zero gradient: it only decays. */
-static void a_param_without_a_gradient_decays(void **state)
-{
-    (void)state;
-    fixture it = arrange(1);
-    const uint64_t one = 1;
-    const float value = 2;
-    tide_param decays;
-    assert_ok(tide_description_add_param(it.description, "decays", &one, 1,
-                                         &(tide_param_class){.decay = true}, &decays));
-    add_small_op(&it, "g", 0, GRAD);
-    make_pool(&it);
-    assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
-    assert_ok(tide_param_set(it.pool, decays, TIDE_VALUE_MASTER, 0, 1, &value));
-    tide_step_options options = step_of(0);
-    options.weight_decay = 0.5F;
-    assert_ok(tide_step_begin(it.pool, &options));
-    assert_ok(tide_step_end(it.pool));
-    assert_true(master(&it, 0) == 2);
-    assert_true(master(&it, decays) == 2 - 0.5F * 0.5F * 2);
-    destroy(&it);
 }
 
 static void one_description_makes_pool_after_pool(void **state)
@@ -431,10 +348,7 @@ int main(void)
         cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
         cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
         cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),
-        cmocka_unit_test(a_skipped_step_has_its_own_count_of_zero_gradients),
-        cmocka_unit_test(the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up),
         cmocka_unit_test(a_step_is_counted_once_its_norm_is_known),
-        cmocka_unit_test(a_param_without_a_gradient_decays),
         cmocka_unit_test(one_description_makes_pool_after_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
