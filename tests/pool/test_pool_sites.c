@@ -7,17 +7,12 @@
  * unused because another fetch overtook it. The test therefore plays its scenes, short trainings under
  * different budgets and options, with different delays until the checker reports the site.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/pool/internal.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
 
 typedef struct scene {

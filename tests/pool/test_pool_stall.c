@@ -1,12 +1,6 @@
-/* Stalls and their causes. Each test provokes one cause: on the null device, in exact virtual time, and
- * on the host device with real durations, where kernels, optimizer and caller sleep and the link is
- * throttled. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+/* Stalls and their causes: on the null device, in exact virtual time, those that no single cause explains, and
+ * on the host device one cause each with real durations, where kernels, optimizer and caller sleep and the
+ * link is throttled. test_pool_trace has one cause each in virtual time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +61,7 @@ static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **stat
     }
 }
 
-/* --- each cause, in virtual time --- */
+/* --- in virtual time --- */
 
 static void where_nothing_is_slow_nothing_stalls(void **state)
 {
@@ -76,102 +70,6 @@ static void where_nothing_is_slow_nothing_stalls(void **state)
     const tide_pool_counters step = mean_of(&options);
     assert_seconds("nothing", &step, step.stall_seconds, 0);
     assert_seconds("nothing", &step, step.seconds, 2 * LAYERS * 1e-3);
-}
-
-static void a_slow_link_is_link(void **state)
-{
-    (void)state;
-    for (int prefetch = 0; prefetch < 2; prefetch++) {
-        fixture_options options = options_of("null");
-        options.spare_chunks = 1;
-        options.pool.prefetch = prefetch;
-        options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
-        options.pool.machine.link_out_bytes_per_second = 1e15;
-        const tide_pool_counters step = mean_of(&options);
-        assert_only(&step, TIDE_STALL_LINK);
-    }
-}
-
-/* Copies out of the device are slow and copies in take no time, so an op waits for the slot, not for the
- * link. */
-static void a_slot_too_few_is_told(void **state)
-{
-    (void)state;
-    fixture_options options = options_of("null");
-    options.spare_chunks = 0;
-    options.pool.link_bytes_per_second = 1e15;
-    options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
-    const tide_pool_counters step = mean_of(&options);
-    assert_above_all(&step, TIDE_STALL_SLOT, 2 * 2e-3);
-    assert_seconds("slot", &step, step.stall_seconds_by[TIDE_STALL_LINK], 0);
-    assert_seconds("slot", &step, step.stall_seconds_by[TIDE_STALL_MAP], 0);
-}
-
-/* Everything is resident on the device, so ops wait for the updates through events. */
-static void a_slow_optimizer_on_the_device_is_update(void **state)
-{
-    (void)state;
-    for (int clip = 0; clip < 2; clip++) {
-        fixture_options options = options_of("null");
-        options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
-        options.clip_norm = (float)clip;
-        const tide_pool_counters step = mean_of(&options);
-        if (clip)
-            assert_only(&step, TIDE_STALL_UPDATE);
-        else /* updates run during backward and the next step's first op, whose kernels hide most of them */
-            assert_seconds("hidden", &step, step.stall_seconds, step.stall_seconds_by[TIDE_STALL_UPDATE]);
-    }
-}
-
-/* An op's begin waits until the host has updated the op's chunk. */
-static void a_slow_optimizer_on_the_host_is_update(void **state)
-{
-    (void)state;
-    for (int clip = 0; clip < 2; clip++) {
-        fixture_options options = options_of("null");
-        options.clip_norm = (float)clip;
-        options.pool.placement = TIDE_PLACEMENT_HOST;
-        options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 6e-3;
-        const tide_pool_counters step = mean_of(&options);
-        assert_only(&step, TIDE_STALL_UPDATE);
-    }
-}
-
-static void a_slow_norm_is_norm(void **state)
-{
-    (void)state;
-    fixture_options options = options_of("null");
-    options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
-    const tide_pool_counters step = mean_of(&options);
-    assert_only(&step, TIDE_STALL_NORM);
-    assert_seconds("norm", &step, step.stall_seconds, 2e-3);
-}
-
-static void slow_mapping_is_map(void **state)
-{
-    (void)state;
-    fixture_options options = options_of("null");
-    options.spare_chunks = 0;
-    options.pool.machine.map_ns = MS;
-    const tide_pool_counters step = mean_of(&options);
-    assert_only(&step, TIDE_STALL_MAP);
-}
-
-/* The caller sleeps inside the step's ops, which counts, and also between ops and around the step, which
- * doesn't. */
-static void a_caller_that_sleeps_is_caller(void **state)
-{
-    (void)state;
-    fixture_options options = options_of("null");
-    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-    fixture r;
-    fixture_open(&options, &r);
-    r.late_ns = 3 * MS; /* the op's own kernel runs during 1 ms of these */
-    r.away_ns = 20 * MS;
-    const tide_pool_counters step = mean_step(&r);
-    assert_seconds("caller", &step, step.stall_seconds_by[TIDE_STALL_CALLER], 2 * LAYERS * 2e-3);
-    assert_seconds("caller", &step, step.stall_seconds_by[TIDE_STALL_CALLER], step.stall_seconds);
-    fixture_close(&r);
 }
 
 /* Updates of params that the next step does not use end, at the latest, when that step's next gradients come
@@ -375,13 +273,6 @@ int main(void)
         cmocka_unit_test(every_cause_has_its_name),
         cmocka_unit_test(every_nanosecond_of_a_step_is_computing_or_has_its_cause),
         cmocka_unit_test(where_nothing_is_slow_nothing_stalls),
-        cmocka_unit_test(a_slow_link_is_link),
-        cmocka_unit_test(a_slot_too_few_is_told),
-        cmocka_unit_test(a_slow_optimizer_on_the_device_is_update),
-        cmocka_unit_test(a_slow_optimizer_on_the_host_is_update),
-        cmocka_unit_test(a_slow_norm_is_norm),
-        cmocka_unit_test(slow_mapping_is_map),
-        cmocka_unit_test(a_caller_that_sleeps_is_caller),
         cmocka_unit_test(updates_of_what_a_step_does_not_use_are_update),
         cmocka_unit_test(a_drain_within_a_step_is_update),
         cmocka_unit_test(the_time_between_steps_is_nobodys),
