@@ -22,11 +22,13 @@ enum { TEXT_BYTES = 2048, CHUNK_BYTES = 2 << 20 };
 
 /* --- run a function in a child process --- */
 
-typedef void (*body)(char text[TEXT_BYTES]);
+/* `options` of a pool; NULL where the function makes none. */
+typedef void (*body)(const pool_fixture_options *options, char text[TEXT_BYTES]);
 
 /* Run `fn` in a child process that looks for the module in `folder` and whose fake GPU follows `words`.
  * `text` gets what the child wrote, or how it died. */
-static void apart(const char *folder, const char *words, body fn, char text[TEXT_BYTES])
+static void apart(const char *folder, const char *words, body fn, const pool_fixture_options *options,
+                  char text[TEXT_BYTES])
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -37,7 +39,7 @@ static void apart(const char *folder, const char *words, body fn, char text[TEXT
         char said[TEXT_BYTES] = "";
         setenv("TIDEPOOL_MODULES", folder, 1);
         setenv("TIDE_FAKE_GPU", words, 1);
-        fn(said);
+        fn(options, said);
         _exit(write(ends[1], said, strlen(said)) == (ssize_t)strlen(said) ? 0 : 1);
     }
     close(ends[1]);
@@ -53,9 +55,10 @@ static void apart(const char *folder, const char *words, body fn, char text[TEXT
                  WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how), text);
 }
 
-static void on_fake_gpu(const char *words, body fn, char text[TEXT_BYTES])
+static void on_fake_gpu(const char *words, body fn, const pool_fixture_options *options,
+                        char text[TEXT_BYTES])
 {
-    apart(TIDE_FAKE_GPU_FOLDER, words, fn, text);
+    apart(TIDE_FAKE_GPU_FOLDER, words, fn, options, text);
 }
 
 static void said(tide_status status, char text[TEXT_BYTES])
@@ -71,14 +74,16 @@ static void said(tide_status status, char text[TEXT_BYTES])
 
 /* --- the loader --- */
 
-static void open_module(char text[TEXT_BYTES])
+static void open_module(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
+    (void)options;
     const tide_module *module = NULL;
     said(tide_module_cuda(&module), text);
 }
 
-static void open_module_twice(char text[TEXT_BYTES])
+static void open_module_twice(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
+    (void)options;
     const tide_module *module = NULL;
     (void)tide_module_cuda(&module);
     (void)tide_fail(TIDE_ERROR_IO, "something else");
@@ -89,7 +94,7 @@ static void a_module_is_opened_from_the_folder_named(void **state)
 {
     (void)state;
     char text[TEXT_BYTES];
-    on_fake_gpu("", open_module, text);
+    on_fake_gpu("", open_module, NULL, text);
     assert_string_equal(text, "ok: ");
 }
 
@@ -123,7 +128,7 @@ static void a_file_that_is_no_library_is_refused_in_the_linkers_words(void **sta
     (void)state;
     char text[TEXT_BYTES], folder[64];
     make_folder(folder, NULL);
-    apart(folder, "", open_module, text);
+    apart(folder, "", open_module, NULL, text);
     remove_folder(folder);
     assert_says(text, "unsupported: the CUDA module can't be loaded: ");
     assert_says(text, folder);
@@ -138,7 +143,7 @@ static void a_library_without_the_interface_is_refused(void **state)
     assert_non_null(handle);
     assert_int_equal(dlinfo(handle, RTLD_DI_LINKMAP, &other), 0);
     make_folder(folder, other->l_name);
-    apart(folder, "", open_module, text);
+    apart(folder, "", open_module, NULL, text);
     remove_folder(folder);
     assert_int_equal(dlclose(handle), 0);
     assert_says(text, "libtidepool_cuda.so is no module of tidepool");
@@ -155,7 +160,7 @@ static void another_version_or_build_is_refused(void **state)
                  {"ops", "belongs to another build of tidepool"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT_BYTES];
-        on_fake_gpu(cases[i].words, open_module_twice, text);
+        on_fake_gpu(cases[i].words, open_module_twice, NULL, text);
         assert_says(text, "unsupported: " TIDE_FAKE_GPU_FOLDER);
         assert_says(text, cases[i].says);
     }
@@ -176,46 +181,6 @@ static void a_gpus_name_is_cuda_and_a_number(void **state)
 
 /* --- the choice of "auto" --- */
 
-static void choose(char text[TEXT_BYTES])
-{
-    char name[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
-    tide_device_factory_choose(CHUNK_BYTES, name, reason);
-    snprintf(text, TEXT_BYTES, "%s; %s", name, reason);
-}
-
-static void choose_for_small_chunks(char text[TEXT_BYTES])
-{
-    char name[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
-    tide_device_factory_choose(CHUNK_BYTES / 2, name, reason);
-    snprintf(text, TEXT_BYTES, "%s; %s", name, reason);
-}
-
-static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *words;
-        body choose;
-        const char *choice;
-    } cases[] = {
-        {"", choose, "cuda:0; "},
-        {"no-vmm", choose, "cuda:1; "},
-        {"no-driver", choose, "host; no driver on purpose"},
-        {"unprepared", choose, "host; cuda:0 is not ready on purpose"},
-        {"no-gpu", choose, "host; the driver sees no GPU"},
-        {"fail=1", choose, "host; counting failed on purpose"},
-        {"fail=3", choose, "cuda:1; "}, /* the third call counts the GPUs again, for GPU 0 */
-        {"", choose_for_small_chunks, "host; chunks of 1048576 bytes: a GPU takes 2097152 or more"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[TEXT_BYTES];
-        on_fake_gpu(cases[i].words, cases[i].choose, text);
-        assert_string_equal(text, cases[i].choice);
-    }
-}
-
-/* --- the pool on a GPU --- */
-
 static pool_fixture_options gpu_options(void)
 {
     pool_fixture_options options = pool_fixture_options_default();
@@ -226,66 +191,82 @@ static pool_fixture_options gpu_options(void)
     return options;
 }
 
-static void create_small_chunks(char text[TEXT_BYTES])
+static void choose(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
-    pool_fixture fixture;
-    pool_fixture_options options = gpu_options();
-    options.pool.chunk_bytes = CHUNK_BYTES / 2;
-    said(pool_fixture_create(&options, &fixture), text);
+    char name[TIDE_DEVICE_FACTORY_NAME_BYTES], reason[TIDE_DEVICE_FACTORY_REASON_BYTES];
+    tide_device_factory_choose(options->pool.chunk_bytes, name, reason);
+    snprintf(text, TEXT_BYTES, "%s; %s", name, reason);
 }
 
-static void create_gpu_7(char text[TEXT_BYTES])
+static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state)
 {
-    pool_fixture fixture;
-    pool_fixture_options options = gpu_options();
-    options.pool.device = "cuda:7";
-    said(pool_fixture_create(&options, &fixture), text);
+    (void)state;
+    static const struct {
+        const char *words;
+        uint64_t chunk_bytes;
+        const char *choice;
+    } cases[] = {
+        {"", CHUNK_BYTES, "cuda:0; "},
+        {"no-vmm", CHUNK_BYTES, "cuda:1; "},
+        {"no-driver", CHUNK_BYTES, "host; no driver on purpose"},
+        {"unprepared", CHUNK_BYTES, "host; cuda:0 is not ready on purpose"},
+        {"no-gpu", CHUNK_BYTES, "host; the driver sees no GPU"},
+        {"fail=1", CHUNK_BYTES, "host; counting failed on purpose"},
+        {"fail=3", CHUNK_BYTES, "cuda:1; "}, /* the third call counts the GPUs again, for GPU 0 */
+        {"", CHUNK_BYTES / 2, "host; chunks of 1048576 bytes: a GPU takes 2097152 or more"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[TEXT_BYTES];
+        pool_fixture_options options = gpu_options();
+        options.pool.chunk_bytes = cases[i].chunk_bytes;
+        on_fake_gpu(cases[i].words, choose, &options, text);
+        assert_string_equal(text, cases[i].choice);
+    }
 }
 
-static void create_checked(char text[TEXT_BYTES])
-{
-    pool_fixture fixture;
-    pool_fixture_options options = gpu_options();
-    options.pool.checks.hazard_check = true;
-    said(pool_fixture_create(&options, &fixture), text);
-}
+/* --- the pool on a GPU --- */
 
-static void create(char text[TEXT_BYTES])
+static void create(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
     pool_fixture fixture;
-    const pool_fixture_options options = gpu_options();
-    said(pool_fixture_create(&options, &fixture), text);
+    said(pool_fixture_create(options, &fixture), text);
 }
 
 static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
 {
     (void)state;
     static const struct {
-        const char *words;
-        body create;
+        const char *words, *device;
+        uint64_t chunk_bytes;
+        bool checked;
         const char *says;
     } cases[] = {
-        {"", create_small_chunks, "argument: pool: chunk size 1048576 is too small for cuda:0"},
-        {"", create_gpu_7, "argument: device cuda:7: there is no such GPU; the driver sees 2"},
-        {"no-gpu", create, "unsupported: device cuda:0: the driver sees no GPU"},
-        {"no-driver", create, "unsupported: no driver on purpose"},
-        {"no-vmm", create, "unsupported: device cuda:0: Stand-in has no virtual memory management"},
-        {"", create_checked, "unsupported: a GPU can't check on purpose"},
+        {"", "cuda:0", CHUNK_BYTES / 2, false, "argument: pool: chunk size 1048576 is too small for cuda:0"},
+        {"", "cuda:7", CHUNK_BYTES, false,
+         "argument: device cuda:7: there is no such GPU; the driver sees 2"},
+        {"no-gpu", "cuda:0", CHUNK_BYTES, false, "unsupported: device cuda:0: the driver sees no GPU"},
+        {"no-driver", "cuda:0", CHUNK_BYTES, false, "unsupported: no driver on purpose"},
+        {"no-vmm", "cuda:0", CHUNK_BYTES, false,
+         "unsupported: device cuda:0: Stand-in has no virtual memory management"},
+        {"", "cuda:0", CHUNK_BYTES, true, "unsupported: a GPU can't check on purpose"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT_BYTES];
-        on_fake_gpu(cases[i].words, cases[i].create, text);
+        pool_fixture_options options = gpu_options();
+        options.pool.device = cases[i].device;
+        options.pool.chunk_bytes = cases[i].chunk_bytes;
+        options.pool.checks.hazard_check = cases[i].checked;
+        on_fake_gpu(cases[i].words, create, &options, text);
         assert_says(text, cases[i].says);
     }
 }
 
 /* Plan the fixture on this GPU with budgets that the pool chooses. */
-static void plan(char text[TEXT_BYTES])
+static void plan(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
     pool_fixture fixture;
     tide_pool_plan made;
-    const pool_fixture_options options = gpu_options();
-    const tide_status status = pool_fixture_create(&options, &fixture);
+    const tide_status status = pool_fixture_create(options, &fixture);
     if (status != TIDE_OK || tide_pool_plan_get(fixture.pool, &made) != TIDE_OK) {
         said(status, text);
         return;
@@ -296,21 +277,14 @@ static void plan(char text[TEXT_BYTES])
     pool_fixture_destroy(&fixture);
 }
 
-static void plan_with_4_gib(char text[TEXT_BYTES])
-{
-    pool_fixture fixture;
-    pool_fixture_options options = gpu_options();
-    options.pool.device_memory_bytes = UINT64_C(4) << 30;
-    said(pool_fixture_create(&options, &fixture), text);
-}
-
 static void
 a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables(void **state)
 {
     (void)state;
     char text[TEXT_BYTES], words[64];
+    pool_fixture_options options = gpu_options();
     unsigned long long budget, least, full, available;
-    on_fake_gpu("", plan, text);
+    on_fake_gpu("", plan, &options, text);
     assert_int_equal(sscanf(text, "%llu %llu %llu %llu", &budget, &least, &full, &available), 4);
     assert_true(budget == full && least < full);
     const unsigned long long tables = (8ULL << 30) - available; /* the fake GPU has 8 GiB free */
@@ -318,21 +292,22 @@ a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page
 
     const unsigned long long free_bytes = full - CHUNK_BYTES;
     snprintf(words, sizeof words, "memory=%llu", free_bytes);
-    on_fake_gpu(words, plan, text);
+    on_fake_gpu(words, plan, &options, text);
     assert_int_equal(sscanf(text, "%llu", &budget), 1);
     assert_int_equal(budget, free_bytes - tables);
 
     snprintf(words, sizeof words, "memory=%llu", least - 1 + tables);
-    on_fake_gpu(words, plan, text);
+    on_fake_gpu(words, plan, &options, text);
     snprintf(words, sizeof words, "budget: device budget of %llu bytes is too small", least - 1);
     assert_says(text, words);
 
     /* A plan may have a larger budget than the GPU has memory, if the full plan fits. */
+    options.pool.device_memory_bytes = UINT64_C(4) << 30;
     snprintf(words, sizeof words, "memory=%llu", full);
-    on_fake_gpu(words, plan_with_4_gib, text);
+    on_fake_gpu(words, create, &options, text);
     assert_string_equal(text, "ok: ");
     snprintf(words, sizeof words, "memory=%llu", full - 1);
-    on_fake_gpu(words, plan_with_4_gib, text);
+    on_fake_gpu(words, create, &options, text);
     assert_says(text, "budget: device budget of 4294967296 bytes is too large: cuda:0 has ");
 }
 
@@ -379,63 +354,44 @@ static void train(const pool_fixture_options *options, char text[TEXT_BYTES])
     pool_fixture_destroy(&fixture);
 }
 
-static void train_on_the_host(char text[TEXT_BYTES])
-{
-    pool_fixture_options options = gpu_options();
-    options.pool.device = "host";
-    train(&options, text);
-}
-
-static void train_with_everything_resident(char text[TEXT_BYTES])
-{
-    const pool_fixture_options options = gpu_options();
-    train(&options, text);
-}
-
-static void train_with_the_least(char text[TEXT_BYTES])
-{
-    pool_fixture_options options = gpu_options();
-    options.device_share = 0;
-    options.least_host = true;
-    options.pool.predict = true;
-    train(&options, text);
-}
-
-static void train_with_updates_on_the_device(char text[TEXT_BYTES])
-{
-    pool_fixture_options options = gpu_options();
-    options.device_share = 0.5;
-    options.pool.placement = TIDE_PLACEMENT_DEVICE;
-    train(&options, text);
-}
-
 static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(void **state)
 {
     (void)state;
-    static const body cases[] = {train_with_everything_resident, train_with_the_least,
-                                 train_with_updates_on_the_device};
+    static const struct {
+        double device_share;
+        bool least_host, predict;
+        tide_placement placement;
+    } cases[] = {{1, false, false, TIDE_PLACEMENT_AUTO},
+                 {0, true, true, TIDE_PLACEMENT_AUTO},
+                 {0.5, false, false, TIDE_PLACEMENT_DEVICE}};
     char text[TEXT_BYTES], host[TEXT_BYTES];
-    on_fake_gpu("", train_on_the_host, host);
+    pool_fixture_options options = gpu_options();
+    options.pool.device = "host";
+    on_fake_gpu("", train, &options, host);
     assert_true(strchr(host, ':') == NULL); /* numbers, not the message of a failure */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        on_fake_gpu("", cases[i], text);
+        options = gpu_options();
+        options.device_share = cases[i].device_share;
+        options.least_host = cases[i].least_host;
+        options.pool.predict = cases[i].predict;
+        options.pool.placement = cases[i].placement;
+        on_fake_gpu("", train, &options, text);
         assert_string_equal(text, host);
     }
 }
 
 /* Create the pool with a failure armed and, if it failed, once more in the same process. */
-static void create_twice(char text[TEXT_BYTES])
+static void create_twice(const pool_fixture_options *options, char text[TEXT_BYTES])
 {
     pool_fixture fixture;
-    const pool_fixture_options options = gpu_options();
-    const tide_status first = pool_fixture_create(&options, &fixture);
+    const tide_status first = pool_fixture_create(options, &fixture);
     if (first == TIDE_OK) {
         snprintf(text, TEXT_BYTES, "met none");
         pool_fixture_destroy(&fixture);
         return;
     }
     said(first, text);
-    if (pool_fixture_create(&options, &fixture) == TIDE_OK)
+    if (pool_fixture_create(options, &fixture) == TIDE_OK)
         pool_fixture_destroy(&fixture);
     else
         said(TIDE_ERROR_INTERNAL, text);
@@ -445,11 +401,12 @@ static void a_failure_at_any_call_to_the_module_is_told_and_the_same_pool_can_be
 {
     (void)state;
     char text[TEXT_BYTES] = "", words[32];
+    const pool_fixture_options options = gpu_options();
     int n = 0;
     while (strcmp(text, "met none") != 0) {
         assert_true(++n < 100);
         snprintf(words, sizeof words, "fail=%d", n);
-        on_fake_gpu(words, create_twice, text);
+        on_fake_gpu(words, create_twice, &options, text);
         if (strcmp(text, "met none") != 0)
             assert_says(text, "ing failed on purpose");
     }
