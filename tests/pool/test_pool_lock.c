@@ -176,11 +176,26 @@ static void *prober_main(void *argument)
     return NULL;
 }
 
-static bool probes_end(prober *it)
+static pthread_t call_begin(void *(*entry)(void *), void *argument)
 {
-    for (int ms = 0; ms < DEADLINE_MS && atomic_load(&it->found) < PROBES; ms++)
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, entry, argument), 0);
+    sleep_ms(20); /* time for the call to return or to fall asleep */
+    return thread;
+}
+
+/* Can another thread take the lock again and again? Opens the gate afterwards. */
+static bool lock_is_free(tide_pool *pool, gate *held)
+{
+    prober it = {pool, 0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, prober_main, &it), 0);
+    for (int ms = 0; ms < DEADLINE_MS && atomic_load(&it.found) < PROBES; ms++)
         sleep_ms(1);
-    return atomic_load(&it->found) == PROBES;
+    const bool was_free = atomic_load(&it.found) == PROBES;
+    atomic_store(&held->open, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return was_free;
 }
 
 static void check_call(call which, uint32_t pending, bool guard)
@@ -193,18 +208,11 @@ static void check_call(call which, uint32_t pending, bool guard)
     step_up_to(&fixture, which);
     stream_fill(fixture.pool, &held, pending);
     caller calling = {&fixture, which, TIDE_ERROR_INTERNAL};
-    prober probing = {fixture.pool, 0};
-    pthread_t threads[2];
-    assert_int_equal(pthread_create(&threads[0], NULL, caller_main, &calling), 0);
-    sleep_ms(20); /* time for the call to return or to fall asleep */
-    assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
-    const bool lock_was_free = probes_end(&probing);
-    atomic_store(&held.open, true);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    if (!lock_was_free)
+    const pthread_t thread = call_begin(caller_main, &calling);
+    if (!lock_is_free(fixture.pool, &held))
         fail_msg("call %d with %u commands pending: the lock was taken for %d ms", which, pending,
                  DEADLINE_MS);
+    assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(calling.status);
     if (which != STEP_END)
         assert_ok(tide_step_abort(fixture.pool));
@@ -236,13 +244,7 @@ static void norm_is_copied_when_the_stream_has_capacity(void **state)
     stream_fill(fixture.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
     /* enqueues the sum for the norm; less free space is left now than a call needs */
     assert_ok(tide_step_end(fixture.pool));
-    prober probing = {fixture.pool, 0};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
-    const bool lock_was_free = probes_end(&probing);
-    atomic_store(&held.open, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(lock_was_free);
+    assert_true(lock_is_free(fixture.pool, &held));
     tide_step_result result;
     assert_ok(tide_step_result_get(fixture.pool, &result));
     pool_fixture_destroy(&fixture);
@@ -379,16 +381,9 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
     assert_ok(tide_step_begin(row.pool, &step));
     assert_ok(tide_op_begin(row.pool, row.backward));
     stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS);
-    pthread_t threads[2];
-    prober probing = {row.pool, 0};
-    assert_int_equal(pthread_create(&threads[0], NULL, end_main, row.pool), 0);
-    sleep_ms(20); /* time for the call to fall asleep */
-    assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
-    const bool lock_was_free = probes_end(&probing);
-    atomic_store(&held.open, true);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-    assert_true(lock_was_free);
+    const pthread_t thread = call_begin(end_main, row.pool);
+    assert_true(lock_is_free(row.pool, &held));
+    assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(tide_step_abort(row.pool));
     row_destroy(&row);
 }
@@ -417,13 +412,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     atomic_store(&norm_held.open, true);
     while (device->ops->has_capacity(device, TIDE_STREAM_UPDATE, false))
         sleep_ms(1); /* until the engine has filled the stream */
-    prober probing = {row.pool, 0};
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
-    const bool lock_was_free = probes_end(&probing);
-    atomic_store(&held.open, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(lock_was_free);
+    assert_true(lock_is_free(row.pool, &held));
     assert_ok(tide_pool_drain(row.pool));
     row_destroy(&row);
 }
