@@ -74,10 +74,8 @@ static void take_adamw(pool_case *c)
         if (c->model.params[i].of_class.frozen)
             continue;
         for (int j = 0; j < 3; j++)
-            pool_expect(
-                c, "tide_param_get",
-                tide_param_get(c->pool, i, (tide_value)(TIDE_VALUE_MASTER + j), 0, elements, c->buffers[j]),
-                TIDE_OK);
+            pool_expect_ok(c, tide_param_get(c->pool, i, (tide_value)(TIDE_VALUE_MASTER + j), 0, elements,
+                                             c->buffers[j]));
         const uint64_t at = ref_adamw_take(&c->model, i, (const float *const *)c->buffers);
         if (at < elements)
             pool_case_fail(c, "AdamW: element %llu of p%u is %.9g, momentum %.9g, variance %.9g",
@@ -140,8 +138,7 @@ static void set_whole(pool_case *c, tide_param param, tide_value kind)
     const uint64_t elements = c->model.params[param].elements;
     for (uint64_t done = 0; done < elements;) {
         const uint64_t piece = pool_chance(c, 50) ? elements - done : 1 + pool_random(c, elements - done);
-        pool_expect(c, "tide_param_set recovers",
-                    tide_param_set(c->pool, param, kind, done, piece, values + done), TIDE_OK);
+        pool_expect_ok(c, tide_param_set(c->pool, param, kind, done, piece, values + done));
         done += piece;
     }
 }
@@ -158,7 +155,7 @@ static void set_everything(pool_case *c, bool is_poisoned)
             set_whole(c, param, kind);
         }
     }
-    pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, c->model.updates), TIDE_OK);
+    pool_expect_ok(c, tide_update_count_set(c->pool, c->model.updates));
 }
 
 /* --- giving a step up --- */
@@ -208,7 +205,7 @@ static void give_up_pending(pool_case *c)
 {
     const bool skipped = c->model.pending_result.skipped;
     if (c->paired)
-        pool_expect(c, "tide_pool_drain", tide_pool_drain(c->pool), TIDE_OK);
+        pool_expect_ok(c, tide_pool_drain(c->pool));
     else if (!skipped && pool_chance(c, 40))
         pool_await_update(c);
     const tide_status status = tide_step_abort(c->pool);
@@ -240,7 +237,7 @@ static void give_up_pending(pool_case *c)
 static void give_up_settled(pool_case *c)
 {
     if (c->paired && c->updates_may_run)
-        pool_expect(c, "tide_pool_drain", tide_pool_drain(c->pool), TIDE_OK);
+        pool_expect_ok(c, tide_pool_drain(c->pool));
     const bool may_run = c->updates_may_run && !c->paired;
     const tide_status status = tide_step_abort(c->pool);
     c->updates_may_run = false;
@@ -355,8 +352,7 @@ static void get_values(pool_case *c)
     draw_values(c, &param, &first, &count);
     const tide_value kind = (tide_value)pool_random(c, ref_last_value(&c->model, param) + 1);
     before_values(c);
-    pool_expect(c, "tide_param_get", tide_param_get(c->pool, param, kind, first, count, c->buffers[0]),
-                TIDE_OK);
+    pool_expect_ok(c, tide_param_get(c->pool, param, kind, first, count, c->buffers[0]));
     if (c->model.pending)
         pool_settle(c);
     compare_values(c, param, kind, first, count);
@@ -373,8 +369,7 @@ static void set_values(pool_case *c)
     before_values(c);
     for (uint64_t i = 0; i < count; i++) /* a variance is never negative */
         c->buffers[0][i] = fabsf(ref_amount(seed, (uint32_t)i));
-    pool_expect(c, "tide_param_set", tide_param_set(c->pool, param, kind, first, count, c->buffers[0]),
-                TIDE_OK);
+    pool_expect_ok(c, tide_param_set(c->pool, param, kind, first, count, c->buffers[0]));
     pool_settle(c);
     wait_for_kernels(c);
     ref_set(&c->model, param, kind, first, count, c->buffers[0]);
@@ -387,13 +382,13 @@ static void set_count(pool_case *c)
     pool_settle(c);
     if (c->model.skipped_in_row > 0)
         return; /* whether this call resets the count of skipped steps is not specified */
-    pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, updates), TIDE_OK);
+    pool_expect_ok(c, tide_update_count_set(c->pool, updates));
     c->model.updates = updates;
 }
 
 static void drain(pool_case *c)
 {
-    pool_expect(c, "tide_pool_drain", tide_pool_drain(c->pool), TIDE_OK);
+    pool_expect_ok(c, tide_pool_drain(c->pool));
     before_values(c);
     pool_settle(c);
 }
@@ -404,8 +399,7 @@ void pool_check_all(pool_case *c)
     for (uint32_t i = 0; i < c->model.param_count; i++)
         for (tide_value kind = TIDE_VALUE_PARAM; kind <= ref_last_value(&c->model, i); kind++) {
             const uint64_t elements = c->model.params[i].elements;
-            pool_expect(c, "tide_param_get", tide_param_get(c->pool, i, kind, 0, elements, c->buffers[0]),
-                        TIDE_OK);
+            pool_expect_ok(c, tide_param_get(c->pool, i, kind, 0, elements, c->buffers[0]));
             pool_settle(c);
             compare_values(c, i, kind, 0, elements);
             c->hash = hash_bytes(c->hash, c->buffers[0], elements * sizeof(float));
@@ -434,7 +428,7 @@ static void look_at_counters(pool_case *c)
 {
     tide_pool_counters counters;
     uint64_t step;
-    pool_expect(c, "tide_pool_counters_get", tide_pool_counters_get(c->pool, &counters), TIDE_OK);
+    pool_expect_ok(c, tide_pool_counters_get(c->pool, &counters));
     pool_expect_true(c, "the device's budget holds",
                      counters.device_bytes_peak <= c->plan.device_memory_bytes);
     pool_expect_true(c, "the host's budget holds", counters.host_bytes_peak <= c->plan.host_memory_bytes);

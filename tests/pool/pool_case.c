@@ -11,38 +11,8 @@
 enum { KIB = 1024, REGION_BYTES_MOST = 64 * KIB };
 
 uint64_t pool_events[EVENT_COUNT];
-const char *const pool_event_names[EVENT_COUNT] = {"cases",
-                                                   "at the least budgets",
-                                                   "pairs",
-                                                   "frozen params",
-                                                   "cases of several formats",
-                                                   "params without fp32 master",
-                                                   "skips with such",
-                                                   "steps",
-                                                   "forward-only passes",
-                                                   "ops",
-                                                   "tied gradients",
-                                                   "gradients overwritten",
-                                                   "aborts",
-                                                   "aborts inside ops",
-                                                   "late aborts: given up",
-                                                   "taken place",
-                                                   "poisoned",
-                                                   "kernel failures",
-                                                   "skips",
-                                                   "ten in a row",
-                                                   "poisons by an update",
-                                                   "by a norm",
-                                                   "by an abort",
-                                                   "recovers",
-                                                   "refusals: of closed params",
-                                                   "of gradients stuck",
-                                                   "of dead parts",
-                                                   "of step ends",
-                                                   "of budgets",
-                                                   "others",
-                                                   "predictions",
-                                                   "trace events"};
+#define POOL_EVENT_NAME(event, name) name,
+const char *const pool_event_names[EVENT_COUNT] = {POOL_EVENTS(POOL_EVENT_NAME)};
 
 /* --- random numbers --- */
 
@@ -383,35 +353,29 @@ static void describe(pool_case *c)
 {
     char name[16];
     uint32_t number;
-    pool_expect(c, "tide_description_create",
-                tide_description_create(c->model.dtype, c->nonmodel_bytes, &c->description), TIDE_OK);
+    pool_expect_ok(c, tide_description_create(c->model.dtype, c->nonmodel_bytes, &c->description));
     for (uint32_t i = 0; i < c->model.param_count; i++) {
         const uint64_t elements = c->model.params[i].elements, half = elements / 2;
         const uint64_t shapes[2][2] = {{elements, 1}, {2, half}};
         snprintf(name, sizeof name, "p%u", i);
-        pool_expect(c, "tide_description_add_param",
-                    tide_description_add_param(c->description, name, shapes[elements % 2 == 0], 2,
-                                               &c->model.params[i].of_class, &number),
-                    TIDE_OK);
+        pool_expect_ok(c, tide_description_add_param(c->description, name, shapes[elements % 2 == 0], 2,
+                                                     &c->model.params[i].of_class, &number));
     }
     for (uint32_t i = 0; i < c->model.activation_count; i++) {
         const ref_activation *activation = &c->model.activations[i];
         snprintf(name, sizeof name, "c%u", i);
-        pool_expect(c, "tide_description_add_activation",
-                    tide_description_add_activation(c->description, name, activation->parts,
-                                                    activation->part_bytes, &number),
-                    TIDE_OK);
+        pool_expect_ok(c, tide_description_add_activation(c->description, name, activation->parts,
+                                                          activation->part_bytes, &number));
     }
     for (uint32_t i = 0; i < c->model.op_count; i++)
-        pool_expect(c, "tide_description_add_op",
-                    tide_description_add_op(c->description, &c->model.ops[i].description, &number), TIDE_OK);
+        pool_expect_ok(c, tide_description_add_op(c->description, &c->model.ops[i].description, &number));
 }
 
 /* Plans with the case's options. */
 static tide_pool_plan plan(const pool_case *c)
 {
     tide_pool_plan plan;
-    pool_expect(c, "tide_pool_plan_make", tide_pool_plan_make(&c->options, c->description, &plan), TIDE_OK);
+    pool_expect_ok(c, tide_pool_plan_make(&c->options, c->description, &plan));
     return plan;
 }
 
@@ -461,8 +425,8 @@ static void budget(pool_case *c)
 
 static void make_pool(pool_case *c)
 {
-    pool_expect(c, "tide_pool_create", tide_pool_create(&c->options, c->description, &c->pool), TIDE_OK);
-    pool_expect(c, "tide_pool_plan_get", tide_pool_plan_get(c->pool, &c->plan), TIDE_OK);
+    pool_expect_ok(c, tide_pool_create(&c->options, c->description, &c->pool));
+    pool_expect_ok(c, tide_pool_plan_get(c->pool, &c->plan));
     const tide_pool_plan planned = plan(c);
     pool_expect_true(c, "the pool's plan is the one made without it",
                      planned.device_memory_bytes == c->plan.device_memory_bytes &&
@@ -479,8 +443,7 @@ static void set_values(pool_case *c)
         const tide_value kind = c->model.params[i].of_class.frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
         for (uint64_t j = 0; j < elements; j++)
             c->buffers[0][j] = ref_amount(i + 1, (uint32_t)j);
-        pool_expect(c, "tide_param_set", tide_param_set(c->pool, i, kind, 0, elements, c->buffers[0]),
-                    TIDE_OK);
+        pool_expect_ok(c, tide_param_set(c->pool, i, kind, 0, elements, c->buffers[0]));
         ref_set(&c->model, i, kind, 0, elements, c->buffers[0]);
     }
 }

@@ -8,43 +8,44 @@
 
 #include <stdatomic.h>
 
-/* Counts over all cases of one run. The test fails if an event never happened, because it then covered less
- * than it claims. */
-typedef enum pool_event {
-    EVENT_CASES,
-    EVENT_AT_THE_LEAST, /* cases with exactly the least budgets */
-    EVENT_PAIRS,        /* cases played on two pools that must give the same bits */
-    EVENT_FROZEN,       /* frozen params */
-    EVENT_FORMATS,      /* cases in which the optimizer keeps more planes for some params than for others */
-    EVENT_HALF_MASTERS, /* params without an fp32 master */
-    EVENT_HALF_SKIPS,   /* skipped steps of a model with such params */
-    EVENT_STEPS,        /* training steps that ended */
-    EVENT_FORWARD_PASSES,
-    EVENT_OPS,
-    EVENT_TIED_CLOSINGS, /* gradients that several ops added to */
-    EVENT_OVERWRITTEN,   /* gradients that an op overwrote because they were new */
-    EVENT_ABORTS,        /* aborts of open steps */
-    EVENT_ABORTS_IN_OPS,
-    EVENT_LATE_GIVEN_UP, /* aborts after step end that gave the step up */
-    EVENT_LATE_TAKEN,    /* aborts after step end that let the step take place */
-    EVENT_LATE_POISONED, /* aborts after step end that poisoned the pool */
-    EVENT_KERNEL_FAILURES,
-    EVENT_SKIPS,
-    EVENT_TEN_SKIPS,
-    EVENT_POISONED_BY_UPDATE,
-    EVENT_POISONED_BY_NORM,
-    EVENT_POISONED_BY_ABORT,
-    EVENT_RECOVERS,
-    EVENT_REFUSED_CLOSED, /* refused: an op uses a param whose place already holds its gradient */
-    EVENT_REFUSED_STUCK,  /* refused: an op that would leave a gradient waiting for ever */
-    EVENT_REFUSED_DEAD_PARTS,
-    EVENT_REFUSED_STEP_ENDS,
-    EVENT_REFUSED_BUDGETS,
-    EVENT_REFUSED_OTHERS,
-    EVENT_PREDICTIONS,
-    EVENT_TRACED,
-    EVENT_COUNT,
-} pool_event;
+/* What the test counts over all cases of one run, and how it calls that in its output. The test fails if an
+ * event never happened, because it then covered less than it claims. */
+#define POOL_EVENTS(EVENT)                                                                                   \
+    EVENT(CASES, "cases")                                                                                    \
+    EVENT(AT_THE_LEAST, "cases with exactly the least budgets")                                              \
+    EVENT(PAIRS, "cases played on two pools that must give the same bits")                                   \
+    EVENT(FROZEN, "frozen params")                                                                           \
+    EVENT(FORMATS, "cases in which the optimizer keeps more planes for some params than for others")         \
+    EVENT(HALF_MASTERS, "params without an fp32 master")                                                     \
+    EVENT(HALF_SKIPS, "skipped steps of a model with such params")                                           \
+    EVENT(STEPS, "steps")                                                                                    \
+    EVENT(FORWARD_PASSES, "forward-only passes")                                                             \
+    EVENT(OPS, "ops")                                                                                        \
+    EVENT(TIED_CLOSINGS, "gradients that several ops added to")                                              \
+    EVENT(OVERWRITTEN, "gradients that an op overwrote because they were new")                               \
+    EVENT(ABORTS, "aborts of open steps")                                                                    \
+    EVENT(ABORTS_IN_OPS, "aborts inside ops")                                                                \
+    EVENT(LATE_GIVEN_UP, "aborts after step end that gave the step up")                                      \
+    EVENT(LATE_TAKEN, "that let the step take place")                                                        \
+    EVENT(LATE_POISONED, "that poisoned the pool")                                                           \
+    EVENT(KERNEL_FAILURES, "kernel failures")                                                                \
+    EVENT(SKIPS, "skips")                                                                                    \
+    EVENT(TEN_SKIPS, "ten in a row")                                                                         \
+    EVENT(POISONED_BY_UPDATE, "poisons by an update")                                                        \
+    EVENT(POISONED_BY_NORM, "by a norm")                                                                     \
+    EVENT(POISONED_BY_ABORT, "by an abort")                                                                  \
+    EVENT(RECOVERS, "recovers")                                                                              \
+    EVENT(REFUSED_CLOSED, "refusals: of an op with a param whose place already holds its gradient")          \
+    EVENT(REFUSED_STUCK, "of an op that would leave a gradient waiting for ever")                            \
+    EVENT(REFUSED_DEAD_PARTS, "of dead parts")                                                               \
+    EVENT(REFUSED_STEP_ENDS, "of step ends")                                                                 \
+    EVENT(REFUSED_BUDGETS, "of budgets")                                                                     \
+    EVENT(REFUSED_OTHERS, "others")                                                                          \
+    EVENT(PREDICTIONS, "predictions")                                                                        \
+    EVENT(TRACED, "trace events")
+
+#define POOL_EVENT_NUMBER(event, name) EVENT_##event,
+typedef enum pool_event { POOL_EVENTS(POOL_EVENT_NUMBER) EVENT_COUNT } pool_event;
 
 extern uint64_t pool_events[EVENT_COUNT];
 extern const char *const pool_event_names[EVENT_COUNT];
@@ -96,6 +97,7 @@ bool pool_chance(pool_case *c, unsigned percent);
 /* Fail the test with a message that names seed, step and op and says how to play this case alone. */
 void pool_case_fail(const pool_case *c, const char *format, ...) TIDE_PRINTF(2, 3);
 void pool_expect(const pool_case *c, const char *call, tide_status got, tide_status wanted);
+#define pool_expect_ok(c, call) pool_expect(c, #call, call, TIDE_OK)
 void pool_expect_true(const pool_case *c, const char *what, bool is_true);
 
 /* Draw the model from the seed and the machine from seed and variant. Then describe the model, choose

@@ -41,7 +41,7 @@ void pool_region_write(pool_case *c)
     if (c->region_known)
         draw_range(c, &first, &bytes);
     ref_pattern(draw_seed(c), 0, c->region + first, bytes);
-    pool_expect(c, "tide_write", tide_write(c->pool, region + first, c->region + first, bytes), TIDE_OK);
+    pool_expect_ok(c, tide_write(c->pool, region + first, c->region + first, bytes));
     c->region_known = true;
 }
 
@@ -51,7 +51,7 @@ void pool_region_read(pool_case *c)
     const char *region = tide_region(c->pool);
     uint64_t first, bytes;
     draw_range(c, &first, &bytes);
-    pool_expect(c, "tide_read", tide_read(c->pool, target, region + first, bytes), TIDE_OK);
+    pool_expect_ok(c, tide_read(c->pool, target, region + first, bytes));
     c->kernels_may_run = false;
     pool_expect_true(c, "tide_read gives what the region holds",
                      !c->region_known || memcmp(target, c->region + first, bytes) == 0);
@@ -186,7 +186,7 @@ static bool moment(pool_case *c)
     else if (kind < 5)
         pool_region_read(c);
     else if (kind < 6 && c->model.op == REF_NONE)
-        pool_expect(c, "tide_pool_drain between ops", tide_pool_drain(c->pool), TIDE_OK);
+        pool_expect_ok(c, tide_pool_drain(c->pool));
     return true;
 }
 
@@ -282,7 +282,7 @@ static bool take_slice(pool_case *c, uint32_t slice)
             use_parts(c); /* after a refused slice the previous one must still be held */
         return true;
     }
-    pool_expect(c, "tide_op_slice", tide_op_slice(c->pool, slice), TIDE_OK);
+    pool_expect_ok(c, tide_op_slice(c->pool, slice));
     ref_slice(&c->model, slice);
     use_parts(c);
     if (pool_chance(c, 25))
@@ -319,7 +319,7 @@ static bool play_op(pool_case *c, tide_op op)
     const ref_op *played = &c->model.ops[op];
     const uint64_t workspace_bytes = played->description.workspace_bytes;
     const uint32_t seed = draw_seed(c);
-    pool_expect(c, "tide_op_begin", tide_op_begin(c->pool, op), TIDE_OK);
+    pool_expect_ok(c, tide_op_begin(c->pool, op));
     ref_op_begin(&c->model, op);
     pool_events[EVENT_OPS]++;
     c->ops_played++;
@@ -338,7 +338,7 @@ static bool play_op(pool_case *c, tide_op op)
         fill_region(c, NULL, NULL, pool_random(c, 4000));
     /* before tide_op_end, because the updates of this op's gradients may begin before that call returns */
     ref_op_end(&c->model);
-    pool_expect(c, "tide_op_end", tide_op_end(c->pool), TIDE_OK);
+    pool_expect_ok(c, tide_op_end(c->pool));
     return moment(c);
 }
 
@@ -488,7 +488,7 @@ void pool_step(pool_case *c)
         atomic_store(&c->failing_piece, (int)pool_random(c, 3));
         atomic_store(&c->failing_update, c->model.updates + 1);
     }
-    pool_expect(c, "tide_step_end", tide_step_end(c->pool), TIDE_OK);
+    pool_expect_ok(c, tide_step_end(c->pool));
     c->result_known = false;
     c->kernels_may_run = !training;
     c->updates_may_run = c->updates_may_run && !training;
