@@ -8,8 +8,8 @@
 
 #include <stdatomic.h>
 
-/* What the test counts over all cases of one run, and how it calls that in its output. The test fails if an
- * event never happened, because it then covered less than it claims. */
+/* The test counts these events over all cases of one run and prints the counts with these names. It fails if
+ * an event never happened, because it then covered less than it claims. */
 #define POOL_EVENTS(EVENT)                                                                                   \
     EVENT(CASES, "cases")                                                                                    \
     EVENT(AT_THE_LEAST, "cases with exactly the least budgets")                                              \

@@ -1,5 +1,6 @@
 /* The pool on the host device with every check on: delays change no bit, and a budget that is too small is
- * refused. tests/train/test_trainer_matrix.c checks that budgets, chunk sizes and placements change no bit. */
+ * refused. tests/train/test_trainer_matrix.c checks that budgets, chunk sizes and placements change no
+ * bit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

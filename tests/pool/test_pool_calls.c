@@ -1,5 +1,5 @@
-/* Calls that depend on the steps before them: results, counts, and what a failed pool still does. test_pool_misuse
- * has the refusals of wrong arguments. Uses only the public header. */
+/* Calls that depend on the steps before them: results, counts, and the calls that a failed pool still allows.
+ * test_pool_misuse has the refusals of wrong arguments. Uses only the public header. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

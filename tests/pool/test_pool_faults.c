@@ -23,12 +23,12 @@ static void set_fault(pool_fixture *fixture, uint32_t mask, uint64_t countdown)
 /* --- a step that goes wrong --- */
 
 /* A pool after two steps, whose third step goes wrong. The test gives that step up and makes it once more. */
-typedef struct trial {
+typedef struct attempt {
     pool_fixture fixture;
     float clip_norm;
     uint64_t expected;                /* hash of the masters after three good steps */
     float *values[3][FIXTURE_LAYERS]; /* all values before the third step, as a checkpoint would hold them */
-} trial;
+} attempt;
 
 static uint64_t masters_of(pool_fixture *fixture)
 {
@@ -53,9 +53,9 @@ static uint64_t undisturbed(const pool_fixture_options *options, float clip_norm
     return hash;
 }
 
-static void trial_begin(trial *t, const pool_fixture_options *options, float clip_norm, uint64_t expected)
+static void attempt_begin(attempt *t, const pool_fixture_options *options, float clip_norm, uint64_t expected)
 {
-    *t = (trial){.clip_norm = clip_norm, .expected = expected};
+    *t = (attempt){.clip_norm = clip_norm, .expected = expected};
     assert_ok(pool_fixture_create(options, &t->fixture));
     run_steps(&t->fixture, 2, clip_norm);
     for (int kind = 0; kind < 3; kind++) {
@@ -68,7 +68,7 @@ static void trial_begin(trial *t, const pool_fixture_options *options, float cli
 }
 
 /* The abort must poison the pool, which takes no step until all its values are set again. */
-static void trial_recover(trial *t, tide_status aborted)
+static void attempt_recover(attempt *t, tide_status aborted)
 {
     const tide_step_options refused = pool_fixture_step_options(t->clip_norm);
     assert_int_equal(aborted, TIDE_ERROR_STATE);
@@ -83,7 +83,7 @@ static void trial_recover(trial *t, tide_status aborted)
 }
 
 /* Makes the third step unless it has taken place, compares the masters and destroys the pool. */
-static void trial_end(trial *t, const char *what)
+static void attempt_end(attempt *t, const char *what)
 {
     const uint64_t done = tide_update_count(t->fixture.pool) - 2;
     assert_true(done <= 1);
@@ -98,7 +98,7 @@ static void trial_end(trial *t, const char *what)
 }
 
 /* Runs the third step with a fault that hits its end, which the engine meets when the step has ended. */
-static void third_step_fails_late(trial *t, bool drained, uint32_t mask, uint64_t n)
+static void third_step_fails_late(attempt *t, bool drained, uint32_t mask, uint64_t n)
 {
     const tide_step_options third = pool_fixture_step_options(t->clip_norm);
     assert_ok(tide_step_begin(t->fixture.pool, &third));
@@ -120,15 +120,15 @@ static void an_update_that_could_not_be_started_poisons_nothing(void **state)
     for (int placement = TIDE_PLACEMENT_HOST; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
         pool_fixture_options options = pool_fixture_options_default();
         options.pool.placement = (tide_placement)placement;
-        trial t;
+        attempt t;
         tide_step_result result;
-        trial_begin(&t, &options, 1, undisturbed(&options, 1));
+        attempt_begin(&t, &options, 1, undisturbed(&options, 1));
         third_step_fails_late(&t, false, TIDE_FAULT_LAUNCH, NORM_AND_FIRST_UPDATE);
         assert_ok(tide_step_abort(t.fixture.pool));
         /* the step was given up */
         assert_int_equal(tide_step_result_get(t.fixture.pool, &result), TIDE_ERROR_STATE);
         assert_int_equal(tide_update_count(t.fixture.pool), 2);
-        trial_end(&t, "an update not started");
+        attempt_end(&t, "an update not started");
     }
 }
 
@@ -138,16 +138,16 @@ static void a_norm_that_never_arrives_is_undone(void **state)
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
         const pool_fixture_options options = pool_fixture_options_default();
-        trial t;
-        trial_begin(&t, &options, (float)clip, undisturbed(&options, (float)clip));
+        attempt t;
+        attempt_begin(&t, &options, (float)clip, undisturbed(&options, (float)clip));
         third_step_fails_late(&t, true, TIDE_FAULT_COPY, 1);
         const tide_status given_up = tide_step_abort(t.fixture.pool);
         if (given_up != TIDE_OK) { /* without clipping, updates run before the norm is known */
             assert_int_equal(clip, 0);
-            trial_recover(&t, given_up);
+            attempt_recover(&t, given_up);
         }
         assert_int_equal(tide_update_count(t.fixture.pool), 2);
-        trial_end(&t, "a norm that never arrives");
+        attempt_end(&t, "a norm that never arrives");
     }
 }
 
@@ -156,8 +156,8 @@ static void a_norm_that_never_arrives_is_undone(void **state)
 static bool third_step_with_fault(const pool_fixture_options *options, float clip_norm, uint32_t mask,
                                   uint64_t n, uint64_t expected, uint64_t *poisonings)
 {
-    trial t;
-    trial_begin(&t, options, clip_norm, expected);
+    attempt t;
+    attempt_begin(&t, options, clip_norm, expected);
     set_fault(&t.fixture, mask, n);
     const tide_status status = pool_fixture_step_and_settle(&t.fixture, clip_norm);
     set_fault(&t.fixture, 0, 0);
@@ -169,11 +169,11 @@ static bool third_step_with_fault(const pool_fixture_options *options, float cli
         assert_int_equal(tide_pool_drain(t.fixture.pool), status);
         const tide_status aborted = tide_step_abort(t.fixture.pool);
         if (aborted != TIDE_OK) {
-            trial_recover(&t, aborted);
+            attempt_recover(&t, aborted);
             ++*poisonings;
         }
     }
-    trial_end(&t, what); /* a prefetch that fails behind the last update leaves the step in place */
+    attempt_end(&t, what); /* a prefetch that fails behind the last update leaves the step in place */
     return status == TIDE_OK;
 }
 
@@ -289,8 +289,8 @@ static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     const uint64_t expected = undisturbed(&options, 1);
     for (int fails = 0; fails < 2; fails++) {
-        trial t;
-        trial_begin(&t, &options, 1, expected);
+        attempt t;
+        attempt_begin(&t, &options, 1, expected);
         tide_kernels kernels = *t.fixture.pool->context.kernels;
         counted.adamw = kernels.adamw;
         kernels.adamw = counted_adamw;
@@ -301,9 +301,9 @@ static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(
         assert_int_equal(status, fails ? TIDE_ERROR_DEVICE : TIDE_OK);
         if (fails) {
             assert_non_null(strstr(tide_message(), "Adam fell"));
-            trial_recover(&t, tide_step_abort(t.fixture.pool));
+            attempt_recover(&t, tide_step_abort(t.fixture.pool));
         }
-        trial_end(&t, "an update on the device");
+        attempt_end(&t, "an update on the device");
     }
 }
 
@@ -314,17 +314,17 @@ static void without_clipping_it_poisons_and_setting_all_recovers(void **state)
     (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
-    trial t;
+    attempt t;
     const float not_finite = NAN;
     tide_step_result result;
-    trial_begin(&t, &options, 0, undisturbed(&options, 0));
+    attempt_begin(&t, &options, 0, undisturbed(&options, 0));
     assert_ok(tide_param_set(t.fixture.pool, t.fixture.params[3], TIDE_VALUE_MASTER, 5, 1, &not_finite));
     assert_ok(pool_fixture_step(&t.fixture, 0, false));
     assert_int_equal(tide_step_result_get(t.fixture.pool, &result), TIDE_ERROR_NONFINITE);
     assert_non_null(strstr(tide_message(), "step 3"));
     assert_non_null(strstr(tide_message(), "param w"));
-    trial_recover(&t, tide_step_abort(t.fixture.pool));
-    trial_end(&t, "a gradient that is not finite");
+    attempt_recover(&t, tide_step_abort(t.fixture.pool));
+    attempt_end(&t, "a gradient that is not finite");
 }
 
 /* --- the steps that an abort gives up --- */
@@ -366,21 +366,21 @@ static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
             options.pool.placement = TIDE_PLACEMENT_HOST;
             options.pool.link_bytes_per_second = 20e6;
         }
-        trial t;
+        attempt t;
         tide_step_result result;
-        trial_begin(&t, &options, clip, expected);
+        attempt_begin(&t, &options, clip, expected);
         assert_ok(pool_fixture_step(&t.fixture, clip, false));
         if (variant == 4)
             assert_ok(tide_step_result_get(t.fixture.pool, &result));
         if (tide_step_abort(t.fixture.pool) != TIDE_OK) {
             assert_fails(tide_step_result_get(t.fixture.pool, &result), TIDE_ERROR_STATE, "poisoned");
-            trial_recover(&t, tide_step_abort(t.fixture.pool));
+            attempt_recover(&t, tide_step_abort(t.fixture.pool));
         } else if (tide_update_count(t.fixture.pool) == 2) {
             assert_fails(tide_step_result_get(t.fixture.pool, &result), TIDE_ERROR_STATE, "given up");
         } else {
             assert_ok(tide_step_result_get(t.fixture.pool, &result));
         }
-        trial_end(&t, "an abort after step end");
+        attempt_end(&t, "an abort after step end");
     }
 }
 

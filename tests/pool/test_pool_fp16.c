@@ -1,6 +1,7 @@
 /* A pool of fp16 params and with a loss scale: the scale changes no bit of any result, updates wait for the
  * norm, too many skipped steps end the run, and a fault in a skipped step leaves no trace. test_pool_random
- * checks that a skipped step changes nothing, and tests/train/test_trainer_matrix.c the bits under all budgets. */
+ * checks that a skipped step changes nothing, and tests/train/test_trainer_matrix.c that budgets change no
+ * bit. */
 #include <math.h>
 #include <string.h>
 

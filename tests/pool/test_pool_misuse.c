@@ -611,8 +611,8 @@ static void misuse_counters_get(fixture *r)
     assert_int_equal(counters.steps, 77);
 }
 
-/* Calls without a status, or without any effect: on no pool, with a NULL, and, for tide_pool_trace_work, with a
- * begin in the future. */
+/* Calls without a status: on no pool, with a NULL, and, for tide_pool_trace_work, with a begin in the
+ * future. */
 static void misuse_calls_without_status(fixture *r)
 {
     tide_pool_counters counters;

@@ -1,6 +1,6 @@
-/* Stalls and their causes: on the null device, in exact virtual time, those that no single cause explains, and
- * on the host device one cause each with real durations, where kernels, optimizer and caller sleep and the
- * link is throttled. test_pool_trace has one cause each in virtual time. */
+/* Stalls and their causes. On the null device, in exact virtual time, tests add up the causes of whole steps
+ * and mix causes; test_pool_trace provokes each cause alone there. On the host device each test provokes one
+ * cause with real durations: kernels, optimizer and caller sleep and the link is throttled. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The events that options.trace gets, in virtual time. For each cause of a stall the step's counters know it
- * alone, and the event names the chunk, the op and the command that ended the stall. Other tests change the order of ops, give up a step and set
- * values. */
+ * alone, and the event names the chunk, the op and the command that ended the stall. Other tests change the
+ * order of ops, give up a step and set values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
