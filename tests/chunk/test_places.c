@@ -184,6 +184,24 @@ static void a_slot_that_several_chunks_hold_is_found(void **state)
     tide_places_destroy(&p);
 }
 
+/* The command that last used a slot may still be running, and the slot's next user would have to wait for
+ * it. */
+static void a_slot_given_back_last_is_taken_last(void **state)
+{
+    (void)state;
+    tide_places p;
+    create_places(&p);
+    const uint32_t first = tide_places_take(&p, 0, TIDE_TIER_DEVICE);
+    const uint32_t second = tide_places_take(&p, 1, TIDE_TIER_DEVICE);
+    tide_places_release(&p, 1, TIDE_TIER_DEVICE);
+    tide_places_release(&p, 0, TIDE_TIER_DEVICE);
+    const uint32_t third = tide_places_take(&p, 2, TIDE_TIER_DEVICE);
+    assert_true(third != first && third != second);
+    assert_int_equal(tide_places_take(&p, 3, TIDE_TIER_DEVICE), second);
+    assert_int_equal(tide_places_take(&p, 0, TIDE_TIER_DEVICE), first);
+    tide_places_destroy(&p);
+}
+
 /* --- moves --- */
 
 typedef struct fixture {
@@ -404,6 +422,7 @@ int main(void)
         cmocka_unit_test(everybody_is_told_when_a_place_changes),
         cmocka_unit_test(who_is_told_of_a_mark_is_who_minds_it),
         cmocka_unit_test(a_slot_that_several_chunks_hold_is_found),
+        cmocka_unit_test(a_slot_given_back_last_is_taken_last),
         cmocka_unit_test(what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is),
         cmocka_unit_test(a_fetch_that_failed_gives_its_slot_back),
         cmocka_unit_test(an_eviction_with_a_copy_ends_on_the_host_alone),
