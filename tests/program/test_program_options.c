@@ -22,50 +22,24 @@ typedef struct values {
     tide_option_texts words;
 } values;
 
-#define AT(field) offsetof(values, field)
+/* The row of an option whose value goes to `member` of `type`. */
+#define OPTION(type, option, option_kind, member, ...)                                                       \
+    {                                                                                                        \
+        .name = option, .kind = TIDE_OPTION_##option_kind, .offset = offsetof(type, member), __VA_ARGS__     \
+    }
 
 static const tide_option options[] = {
     {.help = "a group"},
-    {.name = "--steps",
-     .kind = TIDE_OPTION_COUNT,
-     .offset = AT(steps),
-     .metavar = "N",
-     .least = 1,
-     .most = 100,
-     .value = "10",
-     .help = "how long"},
-    {.name = "--memory", .kind = TIDE_OPTION_SIZE, .offset = AT(memory), .metavar = "SIZE", .help = "budget"},
-    {.name = "--rate", .kind = TIDE_OPTION_RATE, .offset = AT(rate), .metavar = "SIZE/s", .help = "link"},
-    {.name = "--lr",
-     .kind = TIDE_OPTION_REAL,
-     .offset = AT(lr),
-     .metavar = "X",
-     .value = "6e-4",
-     .help = "rate"},
-    {.name = "--dtype",
-     .kind = TIDE_OPTION_CHOICE,
-     .offset = AT(dtype),
-     .metavar = "bf16|fp32",
-     .value = "fp32",
-     .help = "type"},
-    {.name = "--prefetch",
-     .kind = TIDE_OPTION_SWITCH,
-     .offset = AT(prefetch),
-     .value = "on",
-     .help = "early"},
-    {.name = "--resume", .kind = TIDE_OPTION_FLAG, .offset = AT(resume), .help = "go on"},
-    {.name = "--data",
-     .kind = TIDE_OPTION_TEXT,
-     .offset = AT(data),
-     .metavar = "PATH",
-     .required = true,
-     .help = "text"},
-    {.name = "--word",
-     .kind = TIDE_OPTION_TEXTS,
-     .offset = AT(words),
-     .metavar = "WORD",
-     .value_help = "none",
-     .help = "some"},
+    OPTION(values, "--steps", COUNT, steps, .metavar = "N", .least = 1, .most = 100, .value = "10",
+           .help = "how long"),
+    OPTION(values, "--memory", SIZE, memory, .metavar = "SIZE", .help = "budget"),
+    OPTION(values, "--rate", RATE, rate, .metavar = "SIZE/s", .help = "link"),
+    OPTION(values, "--lr", REAL, lr, .metavar = "X", .value = "6e-4", .help = "rate"),
+    OPTION(values, "--dtype", CHOICE, dtype, .metavar = "bf16|fp32", .value = "fp32", .help = "type"),
+    OPTION(values, "--prefetch", SWITCH, prefetch, .value = "on", .help = "early"),
+    OPTION(values, "--resume", FLAG, resume, .help = "go on"),
+    OPTION(values, "--data", TEXT, data, .metavar = "PATH", .required = true, .help = "text"),
+    OPTION(values, "--word", TEXTS, words, .metavar = "WORD", .value_help = "none", .help = "some"),
 };
 
 static const tide_option_table table = {.command = "test",
@@ -73,14 +47,20 @@ static const tide_option_table table = {.command = "test",
                                         .options = options,
                                         .count = sizeof options / sizeof options[0]};
 
-static tide_status parse(values *result, const char *const *words)
+/* Parses words that end with NULL. */
+static tide_status parse_by(const tide_option_table *by, void *result, const char *const *words)
 {
     char *arguments[16];
     int count = 0;
     for (; words[count] != NULL; count++)
         arguments[count] = (char *)(uintptr_t)words[count];
-    memset(result, 0, sizeof *result);
-    return tide_options_parse(&table, count, arguments, result, NULL);
+    return tide_options_parse(by, count, arguments, result, NULL);
+}
+
+static tide_status parse(values *result, const char *const *words)
+{
+    *result = (values){0};
+    return parse_by(&table, result, words);
 }
 
 #define PARSE(result, ...) parse(result, (const char *const[]){__VA_ARGS__, NULL})
@@ -96,55 +76,44 @@ static void refused(const char *part, const char *const *words)
 
 #define REFUSED(part, ...) refused(part, (const char *const[]){__VA_ARGS__, NULL})
 
+static void assert_size(const char *text, uint64_t bytes)
+{
+    uint64_t read = 0;
+    if (!tide_size_parse(text, &read) || read != bytes)
+        fail_msg("\"%s\" was read as %llu bytes", text, (unsigned long long)read);
+}
+
 static void sizes_are_read_exactly(void **state)
 {
-    static const struct {
-        const char *text;
-        uint64_t bytes;
-    } good[] = {{"0", 0},
-                {"4096", 4096},
-                {"64MiB", 64ull << 20},
-                {"8GiB", 8ull << 30},
-                {"500MB", 500000000},
-                {"1.5KiB", 1536},
-                {"0.1GB", 100000000},
-                {"1tib", 1ull << 40},
-                {"12 kB", 12000},
-                {"7B", 7},
-                {"0.50MiB", 524288}};
-    uint64_t bytes;
     (void)state;
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        assert_true(tide_size_parse(good[i].text, &bytes));
-        assert_int_equal(bytes, good[i].bytes);
-    }
+    assert_size("0", 0);
+    assert_size("4096", 4096);
+    assert_size("8GiB", 8ull << 30);
+    assert_size("500MB", 500000000);
+    assert_size("1.5KiB", 1536);
+    assert_size("0.1GB", 100000000);
+    assert_size("1tib", 1ull << 40);
+    assert_size("12 kB", 12000);
+    assert_size("7B", 7);
+    assert_size("0.50MiB", 524288);
 }
+
+static void assert_no_sizes(const char *const *texts)
+{
+    uint64_t bytes = 77;
+    for (; *texts != NULL; texts++)
+        if (tide_size_parse(*texts, &bytes))
+            fail_msg("\"%s\" was read as %llu bytes", *texts, (unsigned long long)bytes);
+    assert_int_equal(bytes, 77);
+}
+
+#define NO_SIZES(...) assert_no_sizes((const char *const[]){__VA_ARGS__, NULL})
 
 static void what_is_no_size_is_refused_and_changes_nothing(void **state)
 {
-    static const char *const bad[] = {"",
-                                      "MiB",
-                                      "-1",
-                                      "64M",
-                                      "64 MiB x",
-                                      "0x10",
-                                      "1e6",
-                                      "1..5MB",
-                                      "1.5B",
-                                      "0.1",
-                                      "1.5.2",
-                                      "64MiBs",
-                                      ".",
-                                      "9999999TiB",
-                                      "1/s",
-                                      "+4",
-                                      "99999999999999999999"};
-    uint64_t bytes = 77;
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        if (tide_size_parse(bad[i], &bytes))
-            fail_msg("\"%s\" was read as %llu bytes", bad[i], (unsigned long long)bytes);
-    assert_int_equal(bytes, 77);
+    NO_SIZES("", "MiB", "-1", "64M", "64 MiB x", "0x10", "1e6", "1..5MB", "1.5B", "0.1", "1.5.2", "64MiBs",
+             ".", "9999999TiB", "1/s", "+4", "99999999999999999999");
 }
 
 static void sizes_are_written_as_people_and_parsers_want(void **state)
@@ -203,18 +172,9 @@ typedef struct operands {
 } operands;
 
 static const tide_option operand_options[] = {
-    {.name = "FILE",
-     .kind = TIDE_OPTION_TEXT,
-     .operand = true,
-     .required = true,
-     .offset = offsetof(operands, first),
-     .help = "a file"},
-    {.name = "OTHER",
-     .kind = TIDE_OPTION_TEXT,
-     .operand = true,
-     .offset = offsetof(operands, second),
-     .help = "another"},
-    {.name = "--quick", .kind = TIDE_OPTION_FLAG, .offset = offsetof(operands, quick), .help = "hurry"},
+    OPTION(operands, "FILE", TEXT, first, .operand = true, .required = true, .help = "a file"),
+    OPTION(operands, "OTHER", TEXT, second, .operand = true, .help = "another"),
+    OPTION(operands, "--quick", FLAG, quick, .help = "hurry"),
 };
 
 static const tide_option_table operand_table = {.command = "test",
@@ -224,12 +184,8 @@ static const tide_option_table operand_table = {.command = "test",
 
 static tide_status operands_parse(operands *result, const char *const *words)
 {
-    char *arguments[8];
-    int count = 0;
-    for (; words[count] != NULL; count++)
-        arguments[count] = (char *)(uintptr_t)words[count];
     *result = (operands){0};
-    return tide_options_parse(&operand_table, count, arguments, result, NULL);
+    return parse_by(&operand_table, result, words);
 }
 
 #define OPERANDS(result, ...) operands_parse(result, (const char *const[]){__VA_ARGS__, NULL})

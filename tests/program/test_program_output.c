@@ -168,21 +168,6 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     assert_int_equal(count_of(text, "\"skipped\":1}\n"), 1);
 }
 
-static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
-{
-    tide_metrics *metrics = NULL;
-    tide_trainer_report report = {.step = 2};
-    tide_pool_counters counters = {.seconds = 2};
-    (void)state;
-    file_fill("{\"step\":1}\n{\"step\":2,\"lo");
-    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
-    assert_int_equal(tide_metrics_begin(metrics, true, 1), TIDE_OK);
-    assert_string_equal(file_text(), "{\"step\":1}\n");
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
-    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
-    assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"version\":1,", 33), 0);
-}
-
 /* Opens the file `name` as a run does that resumes after `step`, and writes the line of the next step. */
 static void metrics_continue(const char *name, uint64_t step)
 {
@@ -327,15 +312,6 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
     assert_int_equal(strncmp(file_text() + sizeof text - 1, "{\"step\":2,", 10), 0);
 }
 
-static void metrics_that_cannot_be_written_are_refused(void **state)
-{
-    tide_metrics *metrics = NULL;
-    (void)state;
-    assert_int_equal(tide_metrics_open("/nonexistent/metrics", &metrics), TIDE_ERROR_IO);
-    assert_non_null(strstr(tide_message(), "/nonexistent/metrics"));
-    assert_null(metrics);
-}
-
 static void a_file_of_a_run_that_does_not_begin_stays_as_it_was(void **state)
 {
     tide_metrics *metrics = NULL;
@@ -358,13 +334,11 @@ int main(void)
         cmocka_unit_test(what_is_no_utf8_is_replaced),
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
         cmocka_unit_test(a_metrics_line_joins_report_and_counters),
-        cmocka_unit_test(metrics_of_a_killed_run_are_continued_at_a_whole_line),
         cmocka_unit_test(steps_behind_the_checkpoint_are_cut),
         cmocka_unit_test(lines_that_are_no_steps_stay),
         cmocka_unit_test(a_link_still_leads_to_the_file),
         cmocka_unit_test(standard_output_and_pipes_are_left_alone),
         cmocka_unit_test(a_rewrite_that_fails_leaves_the_lines),
-        cmocka_unit_test(metrics_that_cannot_be_written_are_refused),
         cmocka_unit_test(a_file_of_a_run_that_does_not_begin_stays_as_it_was),
     };
     int descriptor = mkstemp(path);

@@ -53,107 +53,101 @@ static tide_trainer_plan partly_frozen_plan(void)
     return plan;
 }
 
-static tide_status report(const tide_trainer_plan *plan, char **text)
+/* A stream into memory, and the text that was written to it. The text stands until the next stream is opened. */
+static char *written;
+
+static FILE *stream_open(void)
 {
-    size_t bytes = 0;
-    FILE *out = open_memstream(text, &bytes);
+    static size_t bytes;
+    free(written);
+    FILE *out = open_memstream(&written, &bytes);
     assert_non_null(out);
-    tide_status status = tide_report_plan(plan, out);
+    return out;
+}
+
+static tide_status report(const tide_trainer_plan *plan)
+{
+    FILE *out = stream_open();
+    const tide_status status = tide_report_plan(plan, out);
     fclose(out);
     return status;
 }
 
+static void assert_written(const char *part)
+{
+    if (strstr(written, part) == NULL)
+        fail_msg("no \"%s\" in:\n%s", part, written);
+}
+
 static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
 {
-    tide_trainer_plan plan = sound_plan();
-    char *text = NULL;
+    const tide_trainer_plan plan = sound_plan();
     (void)state;
-    assert_int_equal(report(&plan, &text), TIDE_OK);
-    assert_non_null(strstr(text, "all spaces"));
-    assert_non_null(strstr(text, "   990 params x 14 bytes + 140 B of padded vocabulary\n"));
-    assert_non_null(strstr(text, "14,548 B")); /* the sum of the spaces */
-    assert_non_null(strstr(text, "224 B"));    /* device: 12000 - 2 x 4096 - 3584 */
-    assert_null(strstr(text, "frozen"));
-    free(text);
+    assert_int_equal(report(&plan), TIDE_OK);
+    assert_written("all spaces");
+    assert_written("   990 params x 14 bytes + 140 B of padded vocabulary\n");
+    assert_written("14,548 B"); /* the sum of the spaces */
+    assert_written("224 B");    /* device: 12000 - 2 x 4096 - 3584 */
+    assert_null(strstr(written, "frozen"));
 }
 
 static void frozen_params_are_named_with_their_count_and_bytes(void **state)
 {
-    tide_trainer_plan plan = partly_frozen_plan();
-    char *text = NULL;
+    const tide_trainer_plan plan = partly_frozen_plan();
     (void)state;
-    assert_int_equal(report(&plan, &text), TIDE_OK);
-    assert_non_null(
-        strstr(text, "   690 params x 14 bytes + 300 frozen x 2 bytes + 140 B of padded vocabulary\n"));
-    assert_non_null(strstr(text, "      trained                                  1,448 B"));
-    assert_non_null(strstr(text, "      frozen                                     600 B        600 B   "
-                                 "2 tensors without gradient and state\n"));
-    free(text);
+    assert_int_equal(report(&plan), TIDE_OK);
+    assert_written("   690 params x 14 bytes + 300 frozen x 2 bytes + 140 B of padded vocabulary\n");
+    assert_written("      trained                                  1,448 B");
+    assert_written("      frozen                                     600 B        600 B   "
+                   "2 tensors without gradient and state\n");
 }
 
 /* Each field in turn is wrong by one byte or slot: the report must notice every one. */
 static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
 {
     tide_trainer_plan plan = partly_frozen_plan();
-    uint64_t *const fields[] = {&plan.params,
-                                &plan.frozen_params,
-                                &plan.trained_bytes,
-                                &plan.frozen_bytes,
-                                &plan.padding_bytes,
-                                &plan.residual_bytes,
-                                &plan.saved_bytes,
-                                &plan.token_bytes,
-                                &plan.loss_bytes,
-                                &plan.logits_bytes,
-                                &plan.pool.nonmodel_bytes,
-                                &plan.pool.workspace_bytes,
-                                &plan.pool.shared_accumulator_bytes,
-                                &plan.pool.scalar_bytes,
-                                &plan.pool.region_bytes,
-                                &plan.pool.model_bytes,
-                                &plan.pool.space_bytes[TIDE_SPACE_PARAM],
-                                &plan.pool.space_bytes[TIDE_SPACE_ACTIVATION]};
+    tide_pool_plan *pool = &plan.pool;
+    uint64_t *const fields[] = {
+        &plan.params,
+        &plan.frozen_params,
+        &plan.trained_bytes,
+        &plan.frozen_bytes,
+        &plan.padding_bytes,
+        &plan.residual_bytes,
+        &plan.saved_bytes,
+        &plan.token_bytes,
+        &plan.loss_bytes,
+        &plan.logits_bytes,
+        &pool->nonmodel_bytes,
+        &pool->workspace_bytes,
+        &pool->shared_accumulator_bytes,
+        &pool->scalar_bytes,
+        &pool->region_bytes,
+        &pool->model_bytes,
+        &pool->space_bytes[TIDE_SPACE_PARAM],
+        &pool->space_bytes[TIDE_SPACE_ACTIVATION], /* the last */
+    };
     (void)state;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        char *text = NULL;
         *fields[i] += 1;
-        if (report(&plan, &text) != TIDE_ERROR_INTERNAL || strstr(tide_message(), "does not add up") == NULL)
+        if (report(&plan) != TIDE_ERROR_INTERNAL || strstr(tide_message(), "does not add up") == NULL)
             fail_msg("field %zu is a byte too large and nobody saw it", i);
         *fields[i] -= 1;
-        free(text);
     }
 }
 
 static void a_budget_that_its_parts_pass_is_refused(void **state)
 {
     tide_trainer_plan plan = sound_plan();
-    char *text = NULL;
     (void)state;
     plan.pool.device_slots = 3;
-    assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
-    free(text);
+    assert_int_equal(report(&plan), TIDE_ERROR_INTERNAL);
     plan = sound_plan();
     plan.pool.host_memory_bytes = 5 * 4096 + 99;
-    assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
-    free(text);
+    assert_int_equal(report(&plan), TIDE_ERROR_INTERNAL);
     plan = sound_plan();
     plan.pool.space_bytes[TIDE_SPACE_STATE] = 4097; /* one byte more than the space's chunk holds */
-    assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
-    free(text);
-}
-
-/* Returns the console's text for steps with these counters. The caller frees it. */
-static char *lines_of(const tide_pool_counters *counters, uint32_t count)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    const tide_pool_plan plan = {.device_memory_bytes = 1};
-    tide_progress progress = {.out = open_memstream(&text, &bytes), .steps = count, .step_tokens = 100};
-    for (uint32_t i = 0; i < count; i++)
-        tide_progress_step(&progress, &(tide_trainer_report){.step = i + 1}, &counters[i]);
-    tide_progress_end(&progress, &plan);
-    fclose(progress.out);
-    return text;
+    assert_int_equal(report(&plan), TIDE_ERROR_INTERNAL);
 }
 
 static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
@@ -164,25 +158,24 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
         {.seconds = 3, .stall_seconds = 0.004, .stall_seconds_by = {0, 0, .004}},
         {.seconds = 1, .stall_seconds = 1, .stall_seconds_by = {.1, .2, .1, .1, .1, .4}},
         {.seconds = 0}};
-    char *text = lines_of(counters, 4);
-    assert_non_null(strstr(text, " stall 13% (update 11, norm 1)  moved"));
-    assert_non_null(strstr(text, " stall 0%  moved"));
-    assert_non_null(
-        strstr(text, " stall 100% (caller 40, slot 20, link 10, update 10, norm 10, map 10)  moved"));
-    assert_non_null(strstr(text,
-                           "5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, slot 4.0, norm 2.2, "
-                           "map 2.1, link 2.0); to the device"));
-    free(text);
+    const tide_pool_plan plan = {.device_memory_bytes = 1};
+    tide_progress progress = {.out = stream_open(), .steps = 4, .step_tokens = 100};
+    for (uint32_t i = 0; i < 4; i++)
+        tide_progress_step(&progress, &(tide_trainer_report){.step = i + 1}, &counters[i]);
+    tide_progress_end(&progress, &plan);
+    fclose(progress.out);
+    assert_written(" stall 13% (update 11, norm 1)  moved");
+    assert_written(" stall 0%  moved");
+    assert_written(" stall 100% (caller 40, slot 20, link 10, update 10, norm 10, map 10)  moved");
+    assert_written("5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, slot 4.0, norm 2.2, "
+                   "map 2.1, link 2.0); to the device");
 }
 
 /* Only work of at least one second gets a line. */
 static void what_takes_long_at_start_gets_a_line_each(void **state)
 {
     (void)state;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
+    FILE *out = stream_open();
     tide_making making;
     tide_making_begin(&making, out);
     tide_making_show(&making, "host slots", 0, 4096);
@@ -194,32 +187,16 @@ static void what_takes_long_at_start_gets_a_line_each(void **state)
     tide_making_end(&making);
     assert_int_equal(fclose(out), 0);
     const char line[] = "made 4 KiB of host slots in ";
-    assert_memory_equal(text, line, sizeof line - 1);
-    assert_string_equal(strchr(text, '\n'), "\n");
-    free(text);
-}
-
-static char *pinning_line(const tide_pinning_times *times)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    tide_report_pinning(times, out);
-    fclose(out);
-    return text;
+    assert_memory_equal(written, line, sizeof line - 1);
+    assert_string_equal(strchr(written, '\n'), "\n");
 }
 
 static void assert_data_line(const tide_data_counts *counts, const char *eval_data, const char *wanted)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
+    FILE *out = stream_open();
     tide_report_data(counts, "book", eval_data, out);
     fclose(out);
-    assert_string_equal(text, wanted);
-    free(text);
+    assert_string_equal(written, wanted);
 }
 
 static void where_validation_comes_from_is_one_line_with_counts(void **state)
@@ -242,6 +219,13 @@ static void where_validation_comes_from_is_one_line_with_counts(void **state)
                      "validation: 1 sequence in other; training: 100 sequences in book, none held out\n");
 }
 
+static void pinning_line(const tide_pinning_times *times)
+{
+    FILE *out = stream_open();
+    tide_report_pinning(times, out);
+    fclose(out);
+}
+
 static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
 {
     (void)state;
@@ -252,18 +236,15 @@ static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
                                 .touch_ns = 128 * second_ns,
                                 .register_ns = 64 * second_ns,
                                 .wait_ns = second_ns};
-    char *text = pinning_line(&times);
-    assert_string_equal(
-        text, "pinned 96 GiB of host memory in 12.34 s with 16 threads (touched at 12 GiB/s, registered at "
-              "24 GiB/s)\n");
-    free(text);
+    pinning_line(&times);
+    assert_string_equal(written,
+                        "pinned 96 GiB of host memory in 12.34 s with 16 threads (touched at 12 GiB/s, "
+                        "registered at 24 GiB/s)\n");
     times.wait_ns = 16 * 2 * second_ns;
-    text = pinning_line(&times);
-    assert_non_null(strstr(text, " GiB/s, waited 2.00 s)\n"));
-    free(text);
-    text = pinning_line(&(tide_pinning_times){0});
-    assert_string_equal(text, "");
-    free(text);
+    pinning_line(&times);
+    assert_written(" GiB/s, waited 2.00 s)\n");
+    pinning_line(&(tide_pinning_times){0});
+    assert_string_equal(written, "");
 }
 
 int main(void)
@@ -278,5 +259,7 @@ int main(void)
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
         cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(written);
+    return failed;
 }
