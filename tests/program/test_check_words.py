@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from test_program import Tap
+
 SCRIPT = Path(sys.argv[1]).resolve()
 TREE = SCRIPT.parents[2]
 folder = tempfile.TemporaryDirectory()
@@ -37,21 +39,8 @@ COMMENTS = [
     "Nobody need ask.", "That no one reads.", "The device is told of it.", "The host is not asked.",
 ]
 WORDS = ["fresh", "tide_use_set_clear", "TIDE_POOL_TARGET_H", "tide_lane", "ROOM"]
-cases = 0
-
-
-def ok(right, what, told=""):
-    global cases
-    cases += 1
-    for line in ([] if right else str(told).splitlines()):
-        print("#", line)
-    print(f"{'' if right else 'not '}ok {cases} - {what}", flush=True)
-
-
-def skip(what, why):
-    global cases
-    cases += 1
-    print(f"ok {cases} - {what} # SKIP {why}", flush=True)
+tap = Tap()
+ok, skip = tap.ok, tap.skip
 
 
 def check(*arguments, script=ROOT / "tools/dev/check_words.py", path=None):
@@ -143,4 +132,4 @@ format_cases(formats)
 state, output, errors = check(script=SCRIPT)
 ok(state == 0, "this tree is within its bounds" + ("" if formats else ", clang-format aside: it is not here"),
    output + errors)
-print(f"1..{cases}")
+tap.done()

@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from test_program import Tap
+
 SCRIPT, BOUNDS, NVCC, *OBJECTS = sys.argv[1:]
 TEXT = """
 Resource usage:
@@ -56,15 +58,8 @@ HERE = Path(folder.name)
 PLACES = dict(os.environ, PATH=os.pathsep.join([os.environ.get("PATH", ""), str(Path(NVCC).parent)]))
 REAL = {name: shutil.which(name, path=os.pathsep.join([PLACES["PATH"], os.environ.get("TIDE_PYPI", "") + "/nvidia/cu13/bin"]))
         for name in ("cuobjdump", "nvdisasm")}
-cases = 0
-
-
-def ok(right, what, told=""):
-    global cases
-    cases += 1
-    for line in ([] if right else str(told).splitlines()):
-        print("#", line)
-    print(f"{'' if right else 'not '}ok {cases} - {what}", flush=True)
+tap = Tap()
+ok, skip = tap.ok, tap.skip
 
 
 def counts(*arguments, path=PLACES["PATH"]):
@@ -149,12 +144,6 @@ def build_case(what):
     ok(status == 0, what, said + error)
 
 
-def skip(what, why):
-    global cases
-    cases += 1
-    print(f"ok {cases} - {what} # SKIP {why}", flush=True)
-
-
 text_cases()
 missing = next((name for name, place in REAL.items() if place is None), None)
 for case, what, needed in [(planted_case, "a narrow store and a local array of a real kernel are seen", NVCC and OBJECTS),
@@ -165,4 +154,4 @@ for case, what, needed in [(planted_case, "a narrow store and a local array of a
         skip(what, f"no {missing}: it is in CUDA's toolkit and on PyPI")
     else:
         case(what)
-print(f"1..{cases}")
+tap.done()

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from test_program import Tap
+
 SCRIPT = Path(sys.argv[1]).resolve()
 # Where a line ends with a comment, the line has one possible mutant, with this fate.
 PRODUCT = """#include <assert.h>
@@ -90,15 +92,7 @@ foreach number : [1, 2, 3, 4]
     c_args: '-DNUMBER=@0@'.format(number)))
 endforeach
 """
-cases = 0
-
-
-def ok(right, what, told=""):
-    global cases
-    cases += 1
-    for line in ([] if right else str(told).splitlines()):
-        print("#", line)
-    print(f"{'' if right else 'not '}ok {cases} - {what}", flush=True)
+ok = Tap().ok
 
 
 def main():

@@ -225,11 +225,7 @@ def data_errors(bench):
     one_line(bench, "no such model", 1, "gpt2-nano", "--model", "gpt5", "--data", bench.text)
     one_line(bench, "vocabulary below a byte's", 2, "vocab", "--model", bench.tiny, "--data", bench.text,
              "--vocab-size", 100)
-    for name, content in (("not JSON", "{"), ("not an object", "[1]"), ("a field is missing", '{"model_type":"gpt2"}'),
-                          ("a field is text", json.dumps({**bench.tiny_config(), "n_layer": "two"})),
-                          ("heads do not divide the width", json.dumps({**bench.tiny_config(), "n_head": 7})),
-                          ("another model type", json.dumps({**bench.tiny_config(), "model_type": "llama"})),
-                          ("a duplicate key", '{"n_layer":1,' + json.dumps(bench.tiny_config())[1:])):
+    for name, content in (("not JSON", "{"), ("a field is missing", '{"model_type":"gpt2"}')):
         bad.write_text(content)
         one_line(bench, "config.json: " + name, 1, "bad.json", "--model", bad, "--data", bench.text)
 
@@ -380,7 +376,7 @@ def section_signals(bench):
     del options[at:at + 2]
     status, said = stop_at(bench, options, "step 5/", signal.SIGTERM)
     bench.tap.ok(status == 0 and "nothing was saved" in said, "without --checkpoint it says that nothing was saved", said)
-    second_signal(bench, signal.SIGINT, signal.SIGTERM)
+    second_signal(bench)
 
 
 def proc(process, file, pattern):
@@ -392,9 +388,9 @@ def proc(process, file, pattern):
     return found.group(1) if found else ""
 
 
-def second_signal(bench, first, second):
-    """Sends the first signal during a step of many seconds and the second one before that step ends: the
-    second one kills the run."""
+def second_signal(bench):
+    """Sends SIGINT during a step of many seconds and SIGTERM before that step ends: the second signal kills the
+    run."""
     process = subprocess.Popen(bench.command("--model", "gpt2-nano", "--data", bench.text, "--steps", 2, "--batch-tokens", 131072, "--threads", 1,
                                              "--recompute", "all",
                                              "--eval-every", 0, "--sample", 0, "--chunk-size", "1MiB"),
@@ -407,12 +403,11 @@ def second_signal(bench, first, second):
     begun = seconds()  # processor time when the trainer is set up and begins to compute
     while seconds() < begun + 0.3:
         time.sleep(0.01)
-    process.send_signal(first)
+    process.send_signal(signal.SIGINT)
     time.sleep(1.5)  # a second signal that comes sooner counts as a repetition of the first one
-    process.send_signal(second)
+    process.send_signal(signal.SIGTERM)
     said, error = process.stdout.read(), MADE.sub("", process.stderr.read())
-    bench.tap.ok(process.wait() == -second and "step 1/" not in said and error == "",
-                 f"{signal.Signals(second).name} after {signal.Signals(first).name} ends it at once", said + error)
+    bench.tap.ok(process.wait() == -signal.SIGTERM and "step 1/" not in said and error == "", "SIGTERM after SIGINT ends it at once", said + error)
 
 
 def section_crashes(bench):
@@ -510,8 +505,6 @@ def wide_shard(bench):
                     4)
     bench.tap.ok(run.status == 0 and re.search(r"unigram entropy 5\.", run.out) and
                  re.search(r"sample of 4 tokens:\n(<\d+>){4}\n", run.out), "a shard of uint32 tokens trains", run)
-    one_line(bench, "a token of 32 bits outside the vocabulary", 1, "outside the vocabulary of 65536", "--model", bench.tiny,
-             "--vocab-size", 65536, "--data", shard)
 
 
 def section_files(bench):
@@ -556,8 +549,8 @@ def prefetch_check(bench):
     # it. So few of the 47 chunks of params can be prefetched, and each slot that they take from a chunk
     # needed sooner costs a copy. Without clipping, nearly all updates end within their own step. 4 GiB hold
     # all 47 chunks, 2 GiB some of them.
-    for options, budget, some, most in ((small, "16MiB", 1, 1.15), (small, "32MiB", 0, 1.15), (large, "3584MiB", 1, 1.01),
-                                        (free, "2GiB", 12, 1.15), (free, "4GiB", 36, 1.15), (free, "8GiB", 36, 1.15)):
+    for options, budget, some, most in ((small, "16MiB", 1, 1.15), (large, "3584MiB", 1, 1.01), (free, "2GiB", 12, 1.15),
+                                        (free, "4GiB", 36, 1.15)):
         options = [*options, "--device-memory", budget]
         (early, prefetches), (late, none) = (settled_bytes(bench, options, prefetch) for prefetch in ("on", "off"))
         name = f"{options[1]}{' without clipping' if '--clip' in options else ''}"

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""`tidepool train --freeze`: refusals, checkpoints' files, and the same or another set of frozen params after a
-resume.
+"""`tidepool train --freeze`: refusals, and the same or another set of frozen params after a resume.
 
 usage: test_program_frozen.py PROGRAM      prints TAP
 """
@@ -22,50 +21,19 @@ def tiny(bench, *options):
             "--sample", 0, "--chunk-size", "256KiB", "--checks", "on", *options]
 
 
-def tensors(path):
-    """Reads a safetensors file and returns the bytes of each tensor by its name."""
-    return {name: content for name, (_, _, content) in file_read(path).items()}
-
-
 def refusals(bench):
     folder, metrics = bench.folder / "refused", bench.folder / "kept"
     metrics.write_text("as it was\n")
     outputs = ["--checkpoint", folder, "--metrics", metrics]
     for name, part, options in (
             ("a pattern that matches nothing", r"freeze h\.2\.\*: no tensor of .* has such a name", ["--freeze", "h.2.*"]),
-            ("one of two matches nothing", r"freeze wte: no tensor", ["--freeze", "wpe.*", "--freeze", "wte"]),
-            ("everything frozen", "freeze: all 28 tensors are frozen", ["--freeze", "*"]),
-            ("everything frozen, by parts", "all 28 tensors are frozen", ["--freeze", "w*", "--freeze", "h.*", "--freeze", "ln_f.*"])):
+            ("everything frozen, by parts", "freeze: all 28 tensors are frozen", ["--freeze", "w*", "--freeze", "h.*", "--freeze", "ln_f.*"])):
         one_line(bench, name, 2, part, *tiny(bench, *options, *outputs))
         one_line(bench, name + ", predicted", 2, part, "--model", bench.tiny, "--device", "null", *MACHINE, *options)
     one_line(bench, "an empty pattern", 2, "--freeze .*must not be empty", *tiny(bench, "--freeze=", *outputs))
     bench.tap.ok(not folder.exists() and metrics.read_text() == "as it was\n", "what is refused leaves nothing and loses nothing")
     run = bench.run("--help")
     bench.tap.ok(re.search(r"--freeze GLOB\s.*\(repeatable\)", run.out, re.DOTALL), "--help tells of --freeze", run)
-
-
-def trains(bench):
-    """Returns the checkpoint folder of a run that trains the last block."""
-    saved = bench.folder / "saved"
-    run = bench.run(*tiny(bench, *LAST, "--checkpoint", saved, "--save-every", 1, "--keep", 0))
-    bench.tap.ok(run.status == 0 and "frozen: tensors named w[tp]e.weight h.0.* ln_f.*\n" in run.out,
-                 "a run that trains the last block says what is frozen", run)
-    return saved
-
-
-def files(bench, saved):
-    first, last = (tensors(saved / f"step-{step}" / "model.safetensors") for step in (1, STEPS))
-    moments = [tensors(saved / f"step-{STEPS}" / f"{name}.safetensors") for name in ("momentum", "variance")]
-    manifest = json.loads((saved / f"step-{STEPS}" / "manifest.json").read_text())
-    trained = [name for name in last if name.startswith("h.1.")]
-    frozen = [name for name in last if name not in trained]
-    bench.tap.ok(len(last) == 28 and len(trained) == 12 and all(list(file) == trained for file in moments),
-                 "the model's file has all params, the moments' files the trained ones", [list(file) for file in moments])
-    bench.tap.ok(manifest["frozen"] == frozen and manifest["version"] == 4, "the manifest names the frozen ones", manifest)
-    bench.tap.ok(all(first[name] == last[name] for name in frozen) and all(first[name] != last[name] for name in trained),
-                 "frozen params stay, the others do not")
-    bench.tap.ok(all(not any(last[name][0::4]) and not any(last[name][1::4]) for name in frozen),
-                 "frozen params are 16-bit values, widened")
 
 
 def resumed(bench, name, saved, options, said):
@@ -100,7 +68,7 @@ def resumes(bench):
     bench.tap.ok(3 in lines and lines[3][0] == whole[3][0] and lines[3][1] > whole[3][1],
                  "none frozen any more: the same loss, the norm of more", lines)
     manifest = json.loads((thaw / "step-4" / "manifest.json").read_text())
-    bench.tap.ok("frozen" not in manifest and len(tensors(thaw / "step-4" / "variance.safetensors")) == 28,
+    bench.tap.ok("frozen" not in manifest and len(file_read(thaw / "step-4" / "variance.safetensors")) == 28,
                  "none frozen any more: a checkpoint like any other", manifest)
 
     none, unfrozen, _ = half_run(bench, "none")
@@ -121,29 +89,16 @@ def trace(bench):
     run = bench.run(*tiny(bench, *LAST, "--trace", path))
     lines = map(json.loads, path.read_text().splitlines()) if run.status == 0 else []
     settings = {line["name"]: line["value"] for line in lines if line.get("table") == "setting"}
-    bench.tap.ok(settings.get("freeze") == "w[tp]e.weight h.0.* ln_f.*", "the trace says what is frozen", run)
-
-
-def moved(bench):
-    """With all but the last block frozen, only that block's gradients are copied from the device. Lower
-    blocks' activations are never copied out, since backward does not need them."""
-    metrics, width = bench.folder / "moved", 768
-    run = bench.run("--model", "gpt2", "--device", "null", *MACHINE, "--steps", 3, "--chunk-size", "4MiB", "--batch-tokens", 4096,
-                    "--device-memory", "300MiB", "--host-memory", "8GiB", "--freeze", "w*", "--freeze", "ln_f.*", "--freeze",
-                    "h.[0-9].*", "--freeze", "h.10.*", "--metrics", metrics)
-    step = json.loads(metrics.read_text().splitlines()[-1]) if run.status == 0 else {"d2h_bytes": 0}
-    bench.tap.ok(step["d2h_bytes"] == 2 * (12 * width * width + 13 * width), "a step moves the trained block's gradients out, and "
-                 f"nothing else: {step['d2h_bytes']} bytes", run)
+    bench.tap.ok("frozen: tensors named w[tp]e.weight h.0.* ln_f.*\n" in run.out and settings.get("freeze") == "w[tp]e.weight h.0.* ln_f.*",
+                 "a run that trains the last block says what is frozen, and so does its trace", run)
 
 
 def main(program):
     bench = Bench(program, False)
     try:
         refusals(bench)
-        files(bench, trains(bench))
         resumes(bench)
         trace(bench)
-        moved(bench)
     finally:
         bench.close()
     bench.tap.done()

@@ -229,7 +229,7 @@ static void lines_that_are_no_steps_stay(void **state)
     memset(noise, 'x', sizeof noise - 1);
     snprintf(text, sizeof text,
              "# mine\n{\"step\":1}\n{\"step\": 7}\n%s\n{\"step\":2}\n\n{\"steps\":9}\n{\"a\":1,\"step\":9}\n"
-             "{\"step\":3}\n{\"step\":4,\"lo",
+             "{\"step\":3}\n{\"st",
              noise);
     snprintf(kept, sizeof kept,
              "# mine\n{\"step\":1}\n%s\n{\"step\":2}\n\n{\"steps\":9}\n{\"a\":1,\"step\":9}\n", noise);

@@ -14,7 +14,8 @@ import subprocess
 import sys
 
 from test_program import MACHINE, Bench, Run, one_line
-from test_program_weights import file_write, llama_config, llama_shapes, encode, values_of
+from test_program_data import shard
+from test_program_weights import folder_write, llama_config, tensors_of
 
 # Errors of a look-up that do not say whether the file exists.
 FAILURES = (errno.EIO, errno.ESTALE, errno.EACCES)
@@ -26,24 +27,9 @@ def tiny(bench, *options, model=None, data=None):
 
 
 def model_make(folder):
-    """Makes a Hugging Face folder: a model of two blocks, and a tokenizer's file."""
-    folder.mkdir()
+    """Makes a Hugging Face folder: a model of two blocks, and a tokenizer's files."""
     config = llama_config("llama")
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text("{}")
-    tensors = {}
-    for name, shape in llama_shapes(config).items():
-        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        tensors[name] = ("F32", shape, encode("F32", values_of(name, count)))
-    file_write(folder / "model.safetensors", tensors)
-
-
-def shards_make(folder):
-    folder.mkdir()
-    for name in ("a.bin", "b.bin"):
-        tokens = [5] * 5000
-        (folder / name).write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) +
-                                    struct.pack(f"<{len(tokens)}H", *tokens))
+    folder_write(folder, config, tensors_of(config, ["F32"]))
 
 
 def content_of(folder):
@@ -63,7 +49,9 @@ def refused(bench, name, parts, *options):
 
 def outputs_are_no_inputs(bench, model, saved):
     shards, linked, hard, beside = (bench.folder / name for name in ("shards", "linked", "hard", "own.trace.step-3"))
-    shards_make(shards)
+    shards.mkdir()
+    for name in ("a.bin", "b.bin"):
+        shard(shards / name, 78)
     linked.symlink_to(bench.text)
     os.link(bench.text, hard)
     beside.write_bytes(bench.text.read_bytes())
