@@ -235,7 +235,8 @@ def families(bench):
         command = Run(export(bench, saved, again))
         bench.tap.ok(command.status == 0 and command.err == "" and contents(again) == contents(out) and
                      f"the model of {saved}/step-2, in " in command.out, f"{name}: tidepool export writes the same bytes", command)
-        bench.tap.ok(kept_files(again) == {**ALONG, "config.json": config_with(model, dtype)}, f"{name}: config.json and the tokenizer go along", command)
+        bench.tap.ok(kept_files(again) == {**ALONG, "config.json": config_with(model, dtype)},
+                     f"{name}: config.json and the tokenizer go along", command)
 
 
 def defaults(bench):
