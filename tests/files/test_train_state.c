@@ -2,6 +2,7 @@
  * model is refused; and GPT-2's state as the first checkpoints have it. */
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/train_state_json.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/same_config.h"
 #include "tests/support/small_model.h"
@@ -26,14 +27,7 @@ static const tide_rope ropes[TIDE_ROPE_KINDS + 1] = {
      .attention_factor = 0.1 + 1,
      .beta_fast = 32.1,
      .beta_slow = 1.1},
-    {.theta = 1e6,
-     .kind = TIDE_ROPE_YARN,
-     .factor = 3,
-     .original_context = 32768,
-     .attention_factor = 0.7,
-     .beta_fast = 32,
-     .beta_slow = 1,
-     .exact = true},
+    YARN(.theta = 1e6, .factor = 3, .original_context = 32768, .attention_factor = 0.7, .exact = true),
 };
 
 enum { FAMILIES = sizeof families / sizeof families[0], ROPES = sizeof ropes / sizeof ropes[0] };
@@ -270,57 +264,47 @@ static void another_model_is_refused_by_its_field(void **unused)
     assert_mismatch(&llama, &linear, "model.rope_type default, this run has linear");
     assert_mismatch(&yarn, &llama3, "model.rope_type yarn, this run has llama3");
 
-    tide_train_state other = llama;
-    other.model.kv_heads = 4;
-    assert_mismatch(&llama, &other, "model.kv_heads 2, this run has 4");
-    other = llama;
-    other.model.head_width = 12;
-    assert_mismatch(&llama, &other, "model.head_width 10, this run has 12");
-    other = llama;
-    other.model.mlp_width = 171;
-    assert_mismatch(&llama, &other, "model.mlp_width 170, this run has 171");
-    other = llama;
-    other.model.tied = false;
-    assert_mismatch(&llama, &other, "model.tied true, this run has false");
-    other = llama;
-    other.model.attention_bias = other.model.output_bias = true;
-    assert_mismatch(&llama, &other, "model.attention_bias false, this run has true");
-    other = llama;
-    other.model.mlp_bias = true;
-    assert_mismatch(&llama, &other, "model.mlp_bias false, this run has true");
-    other = llama;
-    other.model.norm_epsilon = 1e-6;
-    assert_mismatch(&llama, &other, "model.norm_epsilon 1.0000001e-05, this run has 1e-06");
-    other = llama;
-    other.model.rope.theta = 10000;
-    assert_mismatch(&llama, &other, "model.rope_theta 12345.678901234567, this run has 10000");
-    other = linear;
-    other.model.rope.factor = 4;
-    assert_mismatch(&linear, &other, "model.rope_factor 2.1, this run has 4");
-    other = llama3;
-    other.model.rope.low_factor = 1;
-    assert_mismatch(&llama3, &other, "model.rope_low_freq_factor 0.9, this run has 1");
-    other = llama3;
-    other.model.rope.high_factor = 4;
-    assert_mismatch(&llama3, &other, "model.rope_high_freq_factor 4.3, this run has 4");
-    other = llama3;
-    other.model.rope.original_context = 4096;
-    assert_mismatch(&llama3, &other, "model.rope_original_context 8192, this run has 4096");
-    other = yarn;
-    other.model.rope.attention_factor = 1;
-    assert_mismatch(&yarn, &other, "model.rope_attention_factor 1.1, this run has 1");
-    other = yarn;
-    other.model.rope.beta_fast = 32;
-    assert_mismatch(&yarn, &other, "model.rope_beta_fast 32.1, this run has 32");
-    other = yarn;
-    other.model.rope.beta_slow = 1;
-    assert_mismatch(&yarn, &other, "model.rope_beta_slow 1.1, this run has 1");
-    other = yarn;
-    other.model.rope.exact = true;
-    assert_mismatch(&yarn, &other, "model.rope_exact false, this run has true");
-    other = gpt2;
-    other.model.norm_epsilon = 1e-6;
-    assert_mismatch(&gpt2, &other, "model.layer_norm_epsilon 1.0000001e-05, this run has 1e-06");
+    const struct {
+        const tide_train_state *saved;
+        const char *key, *other; /* the value of the run, in JSON */
+        const char *line;        /* the message after the key */
+    } cases[] = {
+        {&gpt2, "model.layers", "4", "3, this run has 4"},
+        {&gpt2, "model.layer_norm_epsilon", "1e-6", "1.0000001e-05, this run has 1e-06"},
+        {&gpt2, "seed", "\"0x0000000000000001\"", "0xfffffffffffffff1, this run has 0x0000000000000001"},
+        {&gpt2, "data_fingerprint", "\"0x8123456789abcdf0\"",
+         "0x8123456789abcdef, this run has 0x8123456789abcdf0"},
+        {&gpt2, "batch_tokens", "8192", "4096, this run has 8192"},
+        {&gpt2, "dtype", "\"fp32\"", "bf16, this run has fp32"},
+        {&llama, "model.kv_heads", "4", "2, this run has 4"},
+        {&llama, "model.head_width", "12", "10, this run has 12"},
+        {&llama, "model.mlp_width", "171", "170, this run has 171"},
+        {&llama, "model.tied", "false", "true, this run has false"},
+        {&llama, "model.attention_bias", "true", "false, this run has true"},
+        {&llama, "model.mlp_bias", "true", "false, this run has true"},
+        {&llama, "model.norm_epsilon", "1e-6", "1.0000001e-05, this run has 1e-06"},
+        {&llama, "model.rope_theta", "1e4", "12345.678901234567, this run has 10000"},
+        {&linear, "model.rope_factor", "4.0", "2.1, this run has 4"},
+        {&llama3, "model.rope_low_freq_factor", "1.0", "0.9, this run has 1"},
+        {&llama3, "model.rope_high_freq_factor", "4.0", "4.3, this run has 4"},
+        {&llama3, "model.rope_original_context", "4096.0", "8192, this run has 4096"},
+        {&yarn, "model.rope_attention_factor", "1.0", "1.1, this run has 1"},
+        {&yarn, "model.rope_beta_fast", "32.0", "32.1, this run has 32"},
+        {&yarn, "model.rope_beta_slow", "1.0", "1.1, this run has 1"},
+        {&yarn, "model.rope_exact", "true", "false, this run has true"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256];
+        tide_train_state other;
+        json_t *object = to_json(cases[i].saved);
+        json_t *value = json_loads(cases[i].other, JSON_DECODE_ANY, NULL);
+        assert_non_null(value);
+        assert_int_equal(json_object_set_new(object, cases[i].key, value), 0);
+        assert_ok(tide_train_state_from_json(object, "other", &other));
+        snprintf(line, sizeof line, "%s %s", cases[i].key, cases[i].line);
+        assert_mismatch(cases[i].saved, &other, line);
+        json_decref(object);
+    }
 }
 
 /* Reads the state with `key` set to `value`, or (NULL) without it, and expects this failure. */
@@ -338,9 +322,16 @@ static void assert_refused(const tide_train_state *state, const char *key, json_
     json_decref(object);
 }
 
-static void assert_malformed(const tide_train_state *state, const char *key, json_t *value, const char *what)
+static void assert_malformed(const tide_train_state *state, const char *key, json_t *value)
 {
-    assert_refused(state, key, value, TIDE_ERROR_CORRUPT, what);
+    char line[256];
+    snprintf(line, sizeof line, "training state field \"%s\" is malformed", key);
+    assert_refused(state, key, value, TIDE_ERROR_CORRUPT, line);
+}
+
+static void assert_no_model(const tide_train_state *state, const char *key, json_t *value)
+{
+    assert_refused(state, key, value, TIDE_ERROR_CORRUPT, "the training state describes no valid model");
 }
 
 static void assert_unknown(const tide_train_state *state, const char *key, json_t *value)
@@ -363,13 +354,12 @@ static void every_key_must_be_there_and_well_formed(void **unused)
         {
             char line[256];
             assert_non_null(value);
-            snprintf(line, sizeof line, "training state field \"%s\" is malformed", key);
-            assert_malformed(&state, key, json_array(), line);
+            assert_malformed(&state, key, json_array());
             if (strcmp(key, "model.family") == 0) /* without a family the state is a GPT-2's */
                 snprintf(line, sizeof line, "training state field \"model.layer_norm_epsilon\" is missing");
             else
                 snprintf(line, sizeof line, "training state field \"%s\" is missing", key);
-            assert_malformed(&state, key, NULL, line);
+            assert_refused(&state, key, NULL, TIDE_ERROR_CORRUPT, line);
         }
         json_decref(object);
     }
@@ -380,21 +370,16 @@ static void what_makes_no_model_is_refused(void **unused)
     (void)unused;
     const tide_train_state llama = state_of("llama", &ropes[0]),
                            scaled = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]);
-    static const char no_model[] = "the training state describes no valid model";
-    assert_malformed(&llama, "model.family", json_string("bert"),
-                     "training state field \"model.family\" is malformed");
-    assert_malformed(&llama, "model.rope_type", json_string("dynamic"),
-                     "training state field \"model.rope_type\" is malformed");
-    assert_malformed(&llama, "model.kv_heads", json_integer(3), no_model);
-    assert_malformed(&llama, "model.head_width", json_integer(9), no_model);
-    assert_malformed(&llama, "model.rope_theta", json_real(0), no_model);
-    assert_malformed(&scaled, "model.rope_factor", json_real(0), no_model);
-    assert_malformed(&scaled, "model.rope_low_freq_factor", json_real(4.3), no_model);
-    assert_malformed(&scaled, "model.rope_original_context", json_real(-1), no_model);
-    assert_malformed(&llama, "model.pad_token_id", json_integer(-1),
-                     "training state field \"model.pad_token_id\" is malformed");
-    assert_malformed(&llama, "model.names_otherwise", json_integer(1),
-                     "training state field \"model.names_otherwise\" is malformed");
+    assert_malformed(&llama, "model.family", json_string("bert"));
+    assert_malformed(&llama, "model.rope_type", json_string("dynamic"));
+    assert_no_model(&llama, "model.kv_heads", json_integer(3));
+    assert_no_model(&llama, "model.head_width", json_integer(9));
+    assert_no_model(&llama, "model.rope_theta", json_real(0));
+    assert_no_model(&scaled, "model.rope_factor", json_real(0));
+    assert_no_model(&scaled, "model.rope_low_freq_factor", json_real(4.3));
+    assert_no_model(&scaled, "model.rope_original_context", json_real(-1));
+    assert_malformed(&llama, "model.pad_token_id", json_integer(-1));
+    assert_malformed(&llama, "model.names_otherwise", json_integer(1));
 }
 
 static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
@@ -459,15 +444,11 @@ static void a_later_field_must_be_well_formed(void **unused)
 {
     (void)unused;
     const tide_train_state state = state_with_all();
-    assert_malformed(&state, "schedule", json_string("step"),
-                     "training state field \"schedule\" is malformed");
-    assert_malformed(&state, "schedule", json_integer(1), "training state field \"schedule\" is malformed");
-    assert_malformed(&state, "decay_steps", json_real(1),
-                     "training state field \"decay_steps\" is malformed");
-    assert_malformed(&state, "data_first_step", json_integer(-1),
-                     "training state field \"data_first_step\" is malformed");
-    assert_malformed(&state, "data_first_step", json_integer(10), /* later than the steps done */
-                     "the training state describes no valid model");
+    assert_malformed(&state, "schedule", json_string("step"));
+    assert_malformed(&state, "schedule", json_integer(1));
+    assert_malformed(&state, "decay_steps", json_real(1));
+    assert_malformed(&state, "data_first_step", json_integer(-1));
+    assert_no_model(&state, "data_first_step", json_integer(10)); /* later than the steps done */
 }
 
 static void another_schedule_is_taken_and_named(void **unused)

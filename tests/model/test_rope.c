@@ -1,6 +1,7 @@
 /* Rotary frequencies and their tables, compared with float64 formulas. */
 #include "src/model/rope.h"
 
+#include "tests/support/same_config.h"
 #include "tests/support/small_model.h"
 
 #include <math.h>
@@ -68,18 +69,8 @@ static void llama3_keeps_short_waves_and_stretches_long_ones(void **unused)
 {
     (void)unused;
     static const tide_rope ropes[] = {
-        {.theta = 500000,
-         .kind = TIDE_ROPE_LLAMA3,
-         .factor = 8,
-         .low_factor = 1,
-         .high_factor = 4,
-         .original_context = 8192},
-        {.theta = 500000,
-         .kind = TIDE_ROPE_LLAMA3,
-         .factor = 32,
-         .low_factor = 1,
-         .high_factor = 4,
-         .original_context = 8192},
+        LLAMA3(.theta = 500000, .factor = 8, .original_context = 8192),
+        LLAMA3(.theta = 500000, .factor = 32, .original_context = 8192),
         {.theta = 10000,
          .kind = TIDE_ROPE_LLAMA3,
          .factor = 3.5,
@@ -139,30 +130,10 @@ static void yarn_ramps_by_dimension_rounded_or_not(void **unused)
 {
     (void)unused;
     static const tide_rope ropes[] = {
-        {.theta = 1e6,
-         .kind = TIDE_ROPE_YARN,
-         .factor = 4,
-         .original_context = 32768,
-         .beta_fast = 32,
-         .beta_slow = 1},
-        {.theta = 150000,
-         .kind = TIDE_ROPE_YARN,
-         .factor = 32,
-         .original_context = 4096,
-         .beta_fast = 32,
-         .beta_slow = 1},
-        {.theta = 10000,
-         .kind = TIDE_ROPE_YARN,
-         .factor = 2,
-         .original_context = 100,
-         .beta_fast = 32,
-         .beta_slow = 1},
-        {.theta = 100,
-         .kind = TIDE_ROPE_YARN,
-         .factor = 2,
-         .original_context = 1e9,
-         .beta_fast = 32,
-         .beta_slow = 1},
+        YARN(.theta = 1e6, .factor = 4, .original_context = 32768),
+        YARN(.theta = 150000, .factor = 32, .original_context = 4096),
+        YARN(.theta = 10000, .factor = 2, .original_context = 100),
+        YARN(.theta = 100, .factor = 2, .original_context = 1e9),
         {.theta = 1e4,
          .kind = TIDE_ROPE_YARN,
          .factor = 9,
@@ -222,19 +193,8 @@ static void a_table_has_the_angles_of_every_position(void **unused)
     static const tide_rope ropes[TIDE_ROPE_KINDS] = {
         {.theta = 10000},
         {.theta = 10000, .kind = TIDE_ROPE_LINEAR, .factor = 4},
-        {.theta = 500000,
-         .kind = TIDE_ROPE_LLAMA3,
-         .factor = 8,
-         .low_factor = 1,
-         .high_factor = 4,
-         .original_context = 8192},
-        {.theta = 1e6,
-         .kind = TIDE_ROPE_YARN,
-         .factor = 4,
-         .original_context = 32768,
-         .beta_fast = 32,
-         .beta_slow = 1,
-         .attention_factor = 1.138629436111989},
+        LLAMA3(.theta = 500000, .factor = 8, .original_context = 8192),
+        YARN(.theta = 1e6, .factor = 4, .original_context = 32768, .attention_factor = 1.138629436111989),
     };
     enum { WIDTH = 12 };
     float *table = malloc((size_t)LONG_POSITIONS * WIDTH * sizeof *table);

@@ -1,4 +1,4 @@
-/* Fails the test unless two configs describe the same model, in all fields but the name. */
+/* Initializers of positions; and assertions that two configs describe the same model, in all fields but the name. */
 #ifndef TIDE_TESTS_SAME_CONFIG_H
 #define TIDE_TESTS_SAME_CONFIG_H
 
@@ -9,6 +9,16 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+/* Initialize a tide_rope of this kind with the factors that most models have. */
+#define LLAMA3(...)                                                                                          \
+    {                                                                                                        \
+        .kind = TIDE_ROPE_LLAMA3, .low_factor = 1, .high_factor = 4, __VA_ARGS__                             \
+    }
+#define YARN(...)                                                                                            \
+    {                                                                                                        \
+        .kind = TIDE_ROPE_YARN, .beta_fast = 32, .beta_slow = 1, __VA_ARGS__                                 \
+    }
 
 #define ASSERT_SAME_FIELD(field)                                                                             \
     do {                                                                                                     \
