@@ -498,38 +498,18 @@ static tide_status load_as_run(const tide_files *files, const tide_train_state *
                                 changes);
 }
 
-static void assert_mismatch(const tide_files *files, const tide_train_state *current, const char *message)
-{
-    value_sink sink = {.step = 2};
-    tide_train_changes changes;
-    assert_int_equal(load_as_run(files, current, &sink, &changes), TIDE_ERROR_MISMATCH);
-    assert_message_has(message);
-    assert_int_equal(sink.pushed, 0);
-}
-
-static void another_model_data_seed_or_batch_is_refused(void **unused)
+/* test_train_state.c has every field. */
+static void another_run_is_refused_before_any_value(void **unused)
 {
     (void)unused;
     fake_files *disk = disk_with_two();
-    const tide_files *files = fake_files_table(disk);
     tide_train_state run = state_at(2);
-    run.model.layers = 12;
-    assert_mismatch(files, &run, "model.layers 6, this run has 12");
-    run = state_at(2);
-    run.model.norm_epsilon = 1e-6;
-    assert_mismatch(files, &run, "model.layer_norm_epsilon 1e-05, this run has 1e-06");
-    run = state_at(2);
+    value_sink sink = {.step = 2};
+    tide_train_changes changes;
     run.seed = 1;
-    assert_mismatch(files, &run, "seed 0xfffffffffffffff1, this run has 0x0000000000000001");
-    run = state_at(2);
-    run.data_fingerprint++;
-    assert_mismatch(files, &run, "data_fingerprint 0x8123456789abcdef, this run has 0x8123456789abcdf0");
-    run = state_at(2);
-    run.batch_tokens = 8192;
-    assert_mismatch(files, &run, "batch_tokens 4096, this run has 8192");
-    run = state_at(2);
-    run.dtype = TIDE_DTYPE_FP32;
-    assert_mismatch(files, &run, "dtype bf16, this run has fp32");
+    assert_int_equal(load_as_run(fake_files_table(disk), &run, &sink, &changes), TIDE_ERROR_MISMATCH);
+    assert_message_has("seed 0xfffffffffffffff1, this run has 0x0000000000000001");
+    assert_int_equal(sink.pushed, 0);
     fake_files_free(disk);
 }
 
@@ -624,28 +604,27 @@ static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 static void other_tensors_are_refused(void **unused)
 {
     (void)unused;
+    tide_checkpoint_tensor turned[3], renamed[3];
+    memcpy(turned, small_tensors, sizeof turned);
+    memcpy(renamed, small_tensors, sizeof renamed);
+    turned[0] = (tide_checkpoint_tensor){"wte.weight", 2, {3, 5}, false};
+    renamed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
+    const struct {
+        tide_checkpoint_tensors model;
+        const char *message;
+    } cases[] = {{{turned, 3}, "wte.weight has shape [5, 3], it must be [3, 5]"},
+                 {{renamed, 3}, "wpe.weight is missing"},
+                 {{small_tensors, 2}, "3 tensors, the model has 2"}};
     fake_files *disk = disk_with_two();
-    tide_train_state state;
-    tide_checkpoint_tensor changed[3];
-    tide_checkpoint_tensors model = {changed, 3};
-    value_sink sink = {.step = 2};
-    memcpy(changed, small_tensors, sizeof changed);
-    changed[0].shape[0] = 3, changed[0].shape[1] = 5;
-    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          NULL, &sink, &state, NULL),
-                     TIDE_ERROR_MISMATCH);
-    assert_message_has("wte.weight has shape [5, 3], it must be [3, 5]");
-    changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
-    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          NULL, &sink, &state, NULL),
-                     TIDE_ERROR_MISMATCH);
-    assert_message_has("wpe.weight is missing");
-    model = (tide_checkpoint_tensors){small_tensors, 2};
-    assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          NULL, &sink, &state, NULL),
-                     TIDE_ERROR_MISMATCH);
-    assert_message_has("3 tensors, the model has 2");
-    assert_int_equal(sink.pushed, 0);
+    for (size_t i = 0; i < 3; i++) {
+        tide_train_state state;
+        value_sink sink = {.step = 2};
+        assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", NULL, &cases[i].model,
+                                              push_values, NULL, &sink, &state, NULL),
+                         TIDE_ERROR_MISMATCH);
+        assert_message_has(cases[i].message);
+        assert_int_equal(sink.pushed, 0);
+    }
     fake_files_free(disk);
 }
 
@@ -665,29 +644,23 @@ static tide_status header_status(const char *text, uint64_t data_bytes, uint64_t
     return status;
 }
 
+#define HEADER(dtype, end_of_b, a)                                                                           \
+    "{\"b\":{\"dtype\":\"" dtype "\",\"shape\":[1,3],\"data_offsets\":[0," end_of_b "]},"                    \
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[" a "]}}"
+
 static void headers_in_any_order_are_read_and_gaps_refused(void **unused)
 {
     (void)unused;
-    static const char backwards[] = "{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
-                                    "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}";
+    static const char backwards[] = HEADER("F32", "12", "12,20");
     const uint64_t data_start = 8 + strlen(backwards);
     uint64_t offsets[2];
     assert_int_equal(header_status(backwards, 20, offsets), TIDE_OK);
     assert_int_equal(offsets[0], data_start + 12);
     assert_int_equal(offsets[1], data_start);
-    assert_int_equal(header_status("{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
-                                   "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]}}",
-                                   24, offsets),
-                     TIDE_ERROR_CORRUPT);
+    assert_int_equal(header_status(HEADER("F32", "12", "16,24"), 24, offsets), TIDE_ERROR_CORRUPT);
     assert_message_has("checkpoint file: a gap of 4 bytes before tensor a at byte 16 of its data");
-    assert_int_equal(header_status("{\"b\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[0,12]},"
-                                   "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
-                                   16, offsets),
-                     TIDE_ERROR_CORRUPT);
-    assert_int_equal(header_status("{\"b\":{\"dtype\":\"BF16\",\"shape\":[1,3],\"data_offsets\":[0,6]},"
-                                   "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[6,14]}}",
-                                   14, offsets),
-                     TIDE_ERROR_UNSUPPORTED);
+    assert_int_equal(header_status(HEADER("F32", "12", "8,16"), 16, offsets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(header_status(HEADER("BF16", "6", "6,14"), 14, offsets), TIDE_ERROR_UNSUPPORTED);
 }
 
 /* ---- checksums ---- */
@@ -752,17 +725,12 @@ static unsigned fail_every_operation(fake_fault fault, const char *reason)
     return refused;
 }
 
-static void every_failing_operation_of_a_save_is_survived(void **unused)
+static void every_failing_operation_of_a_save_and_a_full_disk_are_survived(void **unused)
 {
     (void)unused;
     /* A save creates, writes, syncs and closes four files; makes, syncs and renames a folder; syncs
      * another folder and lists one. */
     assert_true(fail_every_operation(FAKE_FAULT_EIO, "Input/output error") >= 20);
-}
-
-static void a_disk_full_at_any_moment_is_survived(void **unused)
-{
-    (void)unused;
     assert_true(fail_every_operation(FAKE_FAULT_NO_SPACE, "No space left on device") >= 16);
 }
 
@@ -858,48 +826,39 @@ static void every_failing_memory_request_is_reported(void **unused)
     fake_files_free(before);
 }
 
+#define on_disk(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_saved_comes_back, scratch_make, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_tensor_larger_than_the_buffer_comes_back, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test_setup_teardown(all_values_of_a_range_are_asked_for_together, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test_setup_teardown(every_field_of_the_state_comes_back_exactly, scratch_make,
-                                        scratch_remove),
+        on_disk(what_is_saved_comes_back),
+        on_disk(a_tensor_larger_than_the_buffer_comes_back),
+        on_disk(all_values_of_a_range_are_asked_for_together),
+        on_disk(every_field_of_the_state_comes_back_exactly),
         cmocka_unit_test(tensor_files_are_valid_safetensors),
-        cmocka_unit_test_setup_teardown(keep_removes_the_oldest, scratch_make, scratch_remove),
-        cmocka_unit_test_setup_teardown(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed,
-                                        scratch_make, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_killed_process_leaves_a_newest_checkpoint_that_loads, scratch_make,
-                                        scratch_remove),
+        on_disk(keep_removes_the_oldest),
+        on_disk(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed),
+        on_disk(a_killed_process_leaves_a_newest_checkpoint_that_loads),
         cmocka_unit_test(a_step_that_is_not_later_is_refused),
-        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_written_is_refused, scratch_make,
-                                        scratch_remove),
+        on_disk(a_folder_that_cannot_be_written_is_refused),
         cmocka_unit_test(a_callbacks_failure_is_passed_on_and_leaves_no_trace),
         cmocka_unit_test(what_cannot_be_read_back_is_not_written),
-        cmocka_unit_test_setup_teardown(a_folder_that_is_missing_empty_or_full_of_other_things_holds_none,
-                                        scratch_make, scratch_remove),
+        on_disk(a_folder_that_is_missing_empty_or_full_of_other_things_holds_none),
         cmocka_unit_test(steps_are_compared_as_numbers),
         cmocka_unit_test(a_folder_without_a_manifest_is_passed_over_and_may_be_replaced),
         cmocka_unit_test(damage_to_the_newest_is_named_not_passed_over),
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test_setup_teardown(a_file_that_grew_or_is_another_ones_is_refused, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test(another_model_data_seed_or_batch_is_refused),
+        on_disk(a_file_that_grew_or_is_another_ones_is_refused),
+        cmocka_unit_test(another_run_is_refused_before_any_value),
         cmocka_unit_test(changed_hyperparameters_are_taken_and_named),
-        cmocka_unit_test_setup_teardown(a_loss_scale_comes_back_and_a_fixed_one_is_named, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test_setup_teardown(the_manifest_of_another_dtype_has_no_loss_scale, scratch_make,
-                                        scratch_remove),
+        on_disk(a_loss_scale_comes_back_and_a_fixed_one_is_named),
+        on_disk(the_manifest_of_another_dtype_has_no_loss_scale),
         cmocka_unit_test(a_loss_scale_is_valid_with_fp16_alone),
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(headers_in_any_order_are_read_and_gaps_refused),
         cmocka_unit_test(crc32c_matches_its_published_vectors),
-        cmocka_unit_test(every_failing_operation_of_a_save_is_survived),
-        cmocka_unit_test(a_disk_full_at_any_moment_is_survived),
+        cmocka_unit_test(every_failing_operation_of_a_save_and_a_full_disk_are_survived),
         cmocka_unit_test(short_transfers_are_continued),
         cmocka_unit_test(tidying_up_that_fails_is_a_warning_only),
         cmocka_unit_test(every_failing_operation_of_a_load_is_reported),

@@ -17,27 +17,10 @@ static fake_files *disk_with(uint64_t steps)
     return disk;
 }
 
-static void flip(const tide_files *files, const char *path)
+static void flip(fake_files *disk, const char *path)
 {
-    static char content[1 << 16];
-    int handle;
-    uint64_t bytes = 0;
-    size_t done = 0;
-    assert_int_equal(files->open(files->context, path, &handle), 0);
-    assert_int_equal(files->size(files->context, handle, &bytes), 0);
-    while (done < bytes) {
-        size_t part = 0;
-        assert_int_equal(
-            files->read(files->context, handle, done, content + done, (size_t)bytes - done, &part), 0);
-        done += part;
-    }
-    assert_int_equal(files->close(files->context, handle), 0);
-    content[bytes - 1] ^= 1;
-    assert_int_equal(files->remove_file(files->context, path), 0);
-    assert_int_equal(files->create(files->context, path, &handle), 0);
-    for (size_t at = 0; at < bytes; at += done)
-        assert_int_equal(files->write(files->context, handle, content + at, (size_t)bytes - at, &done), 0);
-    assert_int_equal(files->close(files->context, handle), 0);
+    size_t bytes;
+    fake_files_bytes(disk, path, &bytes)[bytes - 1] ^= 1;
 }
 
 static tide_checkpoint_check look(const tide_files *files, const char *path, bool quick)
@@ -71,8 +54,8 @@ static void every_damaged_file_is_told_of(void **unused)
     (void)unused;
     fake_files *disk = disk_with(1);
     const tide_files *files = fake_files_table(disk);
-    flip(files, "ckpt/step-1/model.safetensors");
-    flip(files, "ckpt/step-1/variance.safetensors");
+    flip(disk, "ckpt/step-1/model.safetensors");
+    flip(disk, "ckpt/step-1/variance.safetensors");
     assert_true(look(files, "ckpt/step-1", true).sound);
     const tide_checkpoint_check check = look(files, "ckpt/step-1", false);
     assert_true(check.damaged && !check.sound && check.has_state);
@@ -234,7 +217,7 @@ static void weights_alone_come_back_with_an_optimizer_that_begins_anew(void **un
     assert_true(check.sound && check.weights_only && check.file_count == 2);
     assert_int_equal(tide_checkpoint_bytes(&small_model, true, &bytes), TIDE_OK);
     assert_in_range(bytes, saved.bytes, saved.bytes + 4096);
-    flip(files, "ckpt/step-5/model.safetensors");
+    flip(disk, "ckpt/step-5/model.safetensors");
     assert_int_equal(
         tide_checkpoint_load(files, found.path, NULL, &small_model, push_weights, NULL, &sink, &after, NULL),
         TIDE_ERROR_CORRUPT);
