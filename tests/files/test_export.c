@@ -73,10 +73,10 @@ static void put_checkpoint(fake_files *disk, const tide_model_config *of)
     tide_weight_list_free(&list);
 }
 
-#define SIZES                                                                                                \
-    "\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_embd\": 8, \"n_head\": 2, \"n_positions\": 4, "           \
-    "\"vocab_size\": 11, "                                                                                   \
-    "\"layer_norm_epsilon\": 1e-05"
+#define SIZES_OF(layers, epsilon)                                                                            \
+    "\"model_type\": \"gpt2\", \"n_layer\": " layers ", \"n_embd\": 8, \"n_head\": 2, \"n_positions\": 4, "  \
+    "\"vocab_size\": 11, \"layer_norm_epsilon\": " epsilon
+#define SIZES SIZES_OF("1", "1e-05")
 
 static const char *const sidecars[][2] = {
     {"tokenizer.json", "{\"a\": 1}"},
@@ -126,9 +126,34 @@ static fake_files *disk_new(bool source)
     return disk;
 }
 
+static int disk_make(void **state)
+{
+    *state = disk_new(true);
+    return 0;
+}
+
+static int disk_remove(void **state)
+{
+    fake_files_free(*state);
+    return 0;
+}
+
+#define on_disk(test) cmocka_unit_test_setup_teardown(test, disk_make, disk_remove)
+
 static tide_export export_to(const fake_files *disk, const char *out, tide_weights_dtype dtype)
 {
     return (tide_export){.files = fake_files_table(disk), .out = out, .dtype = dtype};
+}
+
+/* The export of a model in memory, with its source folder. */
+static tide_export export_of(const fake_files *disk)
+{
+    static tide_model_config of;
+    of = model();
+    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
+    to.model = &of;
+    to.source = "hf";
+    return to;
 }
 
 static tide_status export_run(const fake_files *disk)
@@ -273,14 +298,9 @@ static void a_source_that_cant_be_kept_is_refused(void **unused)
          "hf/config.json spells its dtype with escapes"},
         {"{\"n_inner\": 16, " SIZES "}", TIDE_ERROR_UNSUPPORTED, "n_inner"},
         {"{" SIZES, TIDE_ERROR_CORRUPT, "hf/config.json"},
-        {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 8, \"n_head\": 2, \"n_positions\": 4, "
-         "\"vocab_size\": 11, "
-         "\"layer_norm_epsilon\": 1e-05}",
-         TIDE_ERROR_MISMATCH, "hf/config.json is of another model"},
-        {"{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_embd\": 8, \"n_head\": 2, \"n_positions\": 4, "
-         "\"vocab_size\": 11, "
-         "\"layer_norm_epsilon\": 1.0000000000000002e-05}",
-         TIDE_ERROR_MISMATCH, "hf/config.json is of another model"},
+        {"{" SIZES_OF("2", "1e-05") "}", TIDE_ERROR_MISMATCH, "hf/config.json is of another model"},
+        {"{" SIZES_OF("1", "1.0000000000000002e-05") "}", TIDE_ERROR_MISMATCH,
+         "hf/config.json is of another model"},
         {NULL, TIDE_ERROR_IO, "hf/config.json can't be read"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -310,23 +330,20 @@ static void assert_sidecars(fake_files *disk, const char *path, size_t others)
     assert_int_equal(count_in(disk, path), SIDECARS + others);
 }
 
-static void the_tokenizers_files_are_sidecars_and_no_others(void **unused)
+static void the_tokenizers_files_are_sidecars_and_no_others(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     assert_sidecars(disk, "run/tidepool-origin", 1);
     assert_text(disk, "run/tidepool-origin/config.json", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
     assert_ok(export_run(disk));
     assert_sidecars(disk, "out", 2);
     assert_text(disk, "out/config.json", "{" SIZES ", \"torch_dtype\": \"bfloat16\"}\n");
     assert_nothing_left(disk, 3);
-    fake_files_free(disk);
 }
 
-static void a_given_source_counts_before_the_kept_one(void **unused)
+static void a_given_source_counts_before_the_kept_one(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     make_folder(disk, "mine");
     put(disk, "mine/config.json", "{\"dtype\": 1, " SIZES "}");
@@ -334,7 +351,6 @@ static void a_given_source_counts_before_the_kept_one(void **unused)
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     assert_text(disk, "out/config.json", "{\"dtype\": \"float16\", " SIZES "}");
     assert_int_equal(count_in(disk, "out"), 2);
-    fake_files_free(disk);
 }
 
 /* ---- values ---- */
@@ -393,10 +409,9 @@ static void a_folders_names_come_out_again(void **unused)
     }
 }
 
-static void masters_are_rounded_once(void **unused)
+static void masters_are_rounded_once(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     static const char *const outs[] = {"bf16", "f16", "f32"};
     for (tide_weights_dtype dtype = TIDE_WEIGHTS_BF16; dtype < TIDE_WEIGHTS_DTYPES; dtype++) {
         const tide_export to = export_to(disk, outs[dtype], dtype);
@@ -404,7 +419,6 @@ static void masters_are_rounded_once(void **unused)
         assert_values(disk, outs[dtype], dtype);
     }
     assert_nothing_left(disk, 5);
-    fake_files_free(disk);
 }
 
 static void shards_have_an_index(void **unused)
@@ -429,11 +443,10 @@ static tide_status huge(void *context, size_t tensor, uint64_t first, uint64_t c
     return TIDE_OK;
 }
 
-static void values_beyond_fp16_are_refused_and_leave_nothing(void **unused)
+static void values_beyond_fp16_are_refused_and_leave_nothing(void **state)
 {
-    (void)unused;
     const tide_model_config of = model();
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F16);
     to.model = &of;
     to.source = "hf";
@@ -443,7 +456,6 @@ static void values_beyond_fp16_are_refused_and_leave_nothing(void **unused)
     assert_nothing_left(disk, 2);
     most = 65519;
     assert_ok(tide_export_write(&to, huge, &most));
-    fake_files_free(disk);
 }
 
 typedef struct told {
@@ -462,25 +474,22 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
     it->last = total_bytes - done_bytes;
 }
 
-static void progress_is_told_to_the_end(void **unused)
+static void progress_is_told_to_the_end(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     told it = {.last = 1};
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
     to.progress = tell;
     to.progress_context = &it;
     assert_ok(tide_export_checkpoint(&to, "run/step-3"));
     assert_true(it.checksums > 0 && it.weights > 0 && it.last == 0);
-    fake_files_free(disk);
 }
 
 /* ---- refusals ---- */
 
-static void a_name_that_is_taken_is_refused(void **unused)
+static void a_name_that_is_taken_is_refused(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     const tide_model_config of = model();
     make_folder(disk, "empty");
     put(disk, "file", "x");
@@ -498,7 +507,6 @@ static void a_name_that_is_taken_is_refused(void **unused)
     }
     assert_text(disk, "file", "x");
     assert_nothing_left(disk, 4);
-    fake_files_free(disk);
 }
 
 /* Later runs remove these names, or the checkpoint folder in which they lie. */
@@ -553,11 +561,10 @@ static void assert_nothing_left_but(const fake_files *disk, const char *temporar
 }
 
 /* A folder without a lock beside it may be a person's, so it stays. */
-static void others_folders_of_like_names_stay(void **unused)
+static void others_folders_of_like_names_stay(void **state)
 {
-    (void)unused;
     static const char *const others[] = {"out.tmp-1000", "out.tmp-1000-1", "out.tmp-7"};
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     for (size_t i = 0; i < 3; i++) {
         char inside[64];
         snprintf(inside, sizeof inside, "%s/precious", others[i]);
@@ -568,16 +575,6 @@ static void others_folders_of_like_names_stay(void **unused)
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(count_in(disk, others[i]), 1);
     assert_nothing_left(disk, 6);
-    fake_files_free(disk);
-}
-
-static tide_status export_begin_ones(const fake_files *disk, const tide_model_config *of,
-                                     tide_export_place *place)
-{
-    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
-    to.model = of;
-    to.source = "hf";
-    return tide_export_begin(&to, place);
 }
 
 /* However often a run is killed, only its last temporary folder is left, and the next begin removes that. */
@@ -585,10 +582,10 @@ static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
 {
     (void)unused;
     fake_files *disk = disk_new(true);
-    const tide_model_config of = model();
     tide_export_place place;
     for (unsigned kill = 0; kill < 6; kill++) {
-        assert_ok(export_begin_ones(disk, &of, &place));
+        const tide_export to = export_of(disk);
+        assert_ok(tide_export_begin(&to, &place));
         assert_nothing_left_but(disk, place.path);
         fake_files *after = fake_files_after_kill(disk);
         fake_files_free(disk);
@@ -626,10 +623,9 @@ static void what_a_kill_at_any_instant_left_goes(void **unused)
 
 /* On a shared disk a process number means nothing. A lock that is held shows that its owner lives; a lock
  * that is free shows that it is gone, even if a living process has its number now. */
-static void a_lock_tells_the_living_from_the_dead(void **unused)
+static void a_lock_tells_the_living_from_the_dead(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     const tide_files *files = fake_files_table(disk);
     int held, dead;
     assert_int_equal(files->lock(files->context, "out.tmp-7.lock", true, &held), 0);
@@ -644,7 +640,6 @@ static void a_lock_tells_the_living_from_the_dead(void **unused)
     assert_true(fake_files_exists(disk, "out.tmp-7") && fake_files_exists(disk, "out.tmp-7.lock"));
     assert_false(fake_files_exists(disk, "out.tmp-5000") || fake_files_exists(disk, "out.tmp-5000.lock"));
     assert_int_equal(files->close(files->context, held), 0);
-    fake_files_free(disk);
 }
 
 static int no_locks(void *context, const char *path, bool create, int *handle)
@@ -654,10 +649,9 @@ static int no_locks(void *context, const char *path, bool create, int *handle)
 }
 
 /* On a file system without locks the process number decides. */
-static void without_locks_the_number_decides(void **unused)
+static void without_locks_the_number_decides(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     const tide_files *files = fake_files_table(disk);
     tide_files lockless = *files;
     static const char *const names_of[] = {"out.tmp-7", "out.tmp-5000"};
@@ -676,7 +670,6 @@ static void without_locks_the_number_decides(void **unused)
     assert_false(fake_files_exists(disk, "out.tmp-7") || fake_files_exists(disk, "out.tmp-7.lock"));
     assert_true(fake_files_exists(disk, "out.tmp-5000") && fake_files_exists(disk, "out.tmp-5000.lock"));
     assert_nothing_left(disk, 5);
-    fake_files_free(disk);
 }
 
 static tide_status get_ones(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
@@ -687,21 +680,11 @@ static tide_status get_ones(void *context, size_t tensor, uint64_t first, uint64
     return TIDE_OK;
 }
 
-static tide_export export_of(const fake_files *disk, const tide_model_config *of)
-{
-    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
-    to.model = of;
-    to.source = "hf";
-    return to;
-}
-
 /* The sidecar files are copied before training, since the source folder may be gone at its end. */
-static void sidecar_files_are_there_before_the_run(void **unused)
+static void sidecar_files_are_there_before_the_run(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true), *truth = disk_new(true);
-    const tide_model_config of = model();
-    const tide_export to = export_of(disk, &of), whole = export_of(truth, &of);
+    fake_files *disk = *state, *truth = disk_new(true);
+    const tide_export to = export_of(disk), whole = export_of(truth);
     tide_export_place place;
     assert_ok(tide_export_write(&whole, get_ones, NULL));
     assert_ok(tide_export_begin(&to, &place));
@@ -711,7 +694,6 @@ static void sidecar_files_are_there_before_the_run(void **unused)
     assert_ok(tide_export_finish(&to, &place, get_ones, NULL));
     assert_string_equal(place.path, "");
     assert_true(is_same(disk, "out", truth, "out"));
-    fake_files_free(disk);
     fake_files_free(truth);
 }
 
@@ -759,8 +741,7 @@ static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
     (void)unused;
     for (int sharded = 0; sharded < 2; sharded++) {
         fake_files *disk = disk_new(true);
-        const tide_model_config of = model();
-        tide_export to = export_of(disk, &of);
+        tide_export to = export_of(disk);
         to.max_shard_bytes = sharded ? 1200 : 0;
         assert_ok(tide_export_write(&to, get_ones, NULL));
         put(disk, "out/README.md", "mine"); /* files that an export does not write don't matter */
@@ -781,9 +762,8 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
 {
     (void)unused;
     static const char *const files_of[] = {"out/config.json", "out/tokenizer.json", "out/model.safetensors"};
-    const tide_model_config of = model();
     fake_files *before = disk_new(true);
-    tide_export to = export_of(before, &of);
+    tide_export to = export_of(before);
     assert_ok(tide_export_write(&to, get_ones, NULL));
     fake_files *disk = fake_files_clone(before);
     assert_int_equal(export_again(disk, &to, get_twos), TIDE_ERROR_ARGUMENT);
@@ -822,9 +802,8 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
 static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
 {
     (void)unused;
-    const tide_model_config of = model();
     fake_files *before = disk_new(true);
-    tide_export to = export_of(before, &of);
+    tide_export to = export_of(before);
     unsigned failed = 0;
     bool met = true;
     assert_ok(tide_export_write(&to, get_ones, NULL));
@@ -851,9 +830,8 @@ static void what_went_meanwhile_is_made_again(void **unused)
     (void)unused;
     for (int gone = 0; gone < 4; gone++) {
         fake_files *disk = disk_new(true), *truth = disk_new(true);
-        const tide_model_config of = model();
-        const tide_export to = export_of(disk, &of);
-        tide_export whole = export_of(truth, &of);
+        const tide_export to = export_of(disk);
+        tide_export whole = export_of(truth);
         tide_export_place place;
         if (gone & 1)
             whole.source = NULL;
@@ -880,14 +858,12 @@ static int size_of_all(void *context, int handle, uint64_t *bytes)
     return 0;
 }
 
-static void unreadable_sidecar_files_are_refused_before_the_run(void **unused)
+static void unreadable_sidecar_files_are_refused_before_the_run(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
-    const tide_model_config of = model();
+    fake_files *disk = *state;
     tide_files huge_files = *fake_files_table(disk);
     huge_files.size = size_of_all;
-    tide_export to = export_of(disk, &of);
+    tide_export to = export_of(disk);
     tide_export_place place;
     to.files = &huge_files;
     assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
@@ -898,30 +874,24 @@ static void unreadable_sidecar_files_are_refused_before_the_run(void **unused)
     assert_message_has("none/config.json");
     assert_string_equal(place.path, "");
     assert_nothing_left(disk, 2);
-    fake_files_free(disk);
 }
 
-static void an_export_given_up_leaves_nothing(void **unused)
+static void an_export_given_up_leaves_nothing(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
-    const tide_model_config of = model();
-    const tide_export to = export_of(disk, &of);
+    fake_files *disk = *state;
+    const tide_export to = export_of(disk);
     tide_export_place place;
     assert_ok(tide_export_begin(&to, &place));
     tide_export_abandon(to.files, &place);
     assert_string_equal(place.path, "");
     tide_export_abandon(to.files, &place);
     assert_nothing_left(disk, 2);
-    fake_files_free(disk);
 }
 
-static void a_name_taken_meanwhile_costs_no_weights(void **unused)
+static void a_name_taken_meanwhile_costs_no_weights(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true), *truth = disk_new(true);
-    const tide_model_config of = model();
-    const tide_export to = export_of(disk, &of), whole = export_of(truth, &of);
+    fake_files *disk = *state, *truth = disk_new(true);
+    const tide_export to = export_of(disk), whole = export_of(truth);
     tide_export_place place;
     assert_ok(tide_export_write(&whole, get_ones, NULL));
     assert_ok(tide_export_begin(&to, &place));
@@ -930,7 +900,6 @@ static void a_name_taken_meanwhile_costs_no_weights(void **unused)
     assert_message_has("the model is whole in out.tmp-1000: export out: it is there already");
     assert_true(is_same(disk, "out.tmp-1000", truth, "out"));
     assert_int_equal(count_in(disk, "out"), 0);
-    fake_files_free(disk);
     fake_files_free(truth);
 }
 
@@ -942,10 +911,9 @@ static int no_free_space(void *context, const char *path, uint64_t *bytes)
     return 0;
 }
 
-static void places_that_cant_take_it_are_refused(void **unused)
+static void places_that_cant_take_it_are_refused(void **state)
 {
-    (void)unused;
-    fake_files *disk = disk_new(true);
+    fake_files *disk = *state;
     tide_files small = *fake_files_table(disk);
     tide_export to = export_to(disk, "nowhere/out", TIDE_WEIGHTS_BF16);
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_IO);
@@ -966,7 +934,6 @@ static void places_that_cant_take_it_are_refused(void **unused)
     assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_IO);
     assert_message_has("100 are free there");
     assert_nothing_left(disk, 3);
-    fake_files_free(disk);
 }
 
 static void a_damaged_checkpoint_is_refused(void **unused)
@@ -1439,33 +1406,33 @@ int main(void)
         cmocka_unit_test(a_made_config_gives_its_numbers_back),
         cmocka_unit_test(a_sources_config_is_kept_but_for_its_dtype),
         cmocka_unit_test(a_source_that_cant_be_kept_is_refused),
-        cmocka_unit_test(the_tokenizers_files_are_sidecars_and_no_others),
-        cmocka_unit_test(a_given_source_counts_before_the_kept_one),
+        on_disk(the_tokenizers_files_are_sidecars_and_no_others),
+        on_disk(a_given_source_counts_before_the_kept_one),
         cmocka_unit_test(a_folders_names_come_out_again),
-        cmocka_unit_test(masters_are_rounded_once),
+        on_disk(masters_are_rounded_once),
         cmocka_unit_test(shards_have_an_index),
-        cmocka_unit_test(values_beyond_fp16_are_refused_and_leave_nothing),
-        cmocka_unit_test(progress_is_told_to_the_end),
-        cmocka_unit_test(a_name_that_is_taken_is_refused),
-        cmocka_unit_test(places_that_cant_take_it_are_refused),
+        on_disk(values_beyond_fp16_are_refused_and_leave_nothing),
+        on_disk(progress_is_told_to_the_end),
+        on_disk(a_name_that_is_taken_is_refused),
+        on_disk(places_that_cant_take_it_are_refused),
         cmocka_unit_test(a_damaged_checkpoint_is_refused),
         cmocka_unit_test(depths_see_as_far_as_they_say),
         cmocka_unit_test(every_fault_of_an_operation_leaves_all_or_nothing),
         cmocka_unit_test(every_lack_of_memory_leaves_nothing),
         cmocka_unit_test(a_power_cut_leaves_the_folder_whole_or_absent),
-        cmocka_unit_test(others_folders_of_like_names_stay),
+        on_disk(others_folders_of_like_names_stay),
         cmocka_unit_test(what_dead_processes_left_goes_at_the_next_begin),
         cmocka_unit_test(what_a_kill_at_any_instant_left_goes),
-        cmocka_unit_test(a_lock_tells_the_living_from_the_dead),
-        cmocka_unit_test(without_locks_the_number_decides),
+        on_disk(a_lock_tells_the_living_from_the_dead),
+        on_disk(without_locks_the_number_decides),
         cmocka_unit_test(a_folder_that_is_the_same_is_taken_as_done),
         cmocka_unit_test(a_folder_that_differs_is_refused_and_stays),
         cmocka_unit_test(every_fault_of_a_comparison_fails_and_changes_nothing),
-        cmocka_unit_test(sidecar_files_are_there_before_the_run),
+        on_disk(sidecar_files_are_there_before_the_run),
         cmocka_unit_test(what_went_meanwhile_is_made_again),
-        cmocka_unit_test(unreadable_sidecar_files_are_refused_before_the_run),
-        cmocka_unit_test(an_export_given_up_leaves_nothing),
-        cmocka_unit_test(a_name_taken_meanwhile_costs_no_weights),
+        on_disk(unreadable_sidecar_files_are_refused_before_the_run),
+        on_disk(an_export_given_up_leaves_nothing),
+        on_disk(a_name_taken_meanwhile_costs_no_weights),
         cmocka_unit_test(names_that_runs_take_away_are_refused),
         cmocka_unit_test(a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent),
         cmocka_unit_test(another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away),
