@@ -33,33 +33,26 @@ static void assert_refusal(tide_status status)
 /* Configs of every family, with both JSON forms and all kinds of rotary positions. */
 static const char *const sound_configs[] = {
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,\"n_ctx\":128,"
-    "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-"
-    "05,"
+    "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-05,"
     "\"tie_word_embeddings\":true}",
     "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
-    "attention_heads\":8,"
-    "\"num_key_value_heads\":2,\"max_position_embeddings\":128,\"vocab_size\":1000,\"hidden_act\":\"silu\","
-    "\"mlp_bias\":true,"
-    "\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1."
-    "0,"
-    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64}}",
-    "{\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,"
-    "\"num_attention_heads\":8,\"max_position_embeddings\":128,\"vocab_size\":1000,\"sliding_window\":null,"
-    "\"head_dim\":16,"
-    "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}",
+    "attention_heads\":8,\"num_key_value_heads\":2,\"max_position_embeddings\":128,\"vocab_size\":1000,"
+    "\"hidden_act\":\"silu\",\"mlp_bias\":true,\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":"
+    "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_"
+    "embeddings\":64}}",
+    "{\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
+    "attention_heads\":8,\"max_position_embeddings\":128,\"vocab_size\":1000,\"sliding_window\":null,\"head_"
+    "dim\":16,\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}",
     "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
-    "attention_heads\":8,"
-    "\"num_key_value_heads\":4,\"max_position_embeddings\":128,\"vocab_size\":1000,\"use_sliding_window\":"
-    "false,"
-    "\"rope_parameters\":{\"rope_theta\":1000000,\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,"
-    "\"beta_slow\":1.5,"
-    "\"mscale\":1,\"mscale_all_dim\":0.5,\"truncate\":false,\"original_max_position_embeddings\":64}}",
+    "attention_heads\":8,\"num_key_value_heads\":4,\"max_position_embeddings\":128,\"vocab_size\":1000,\"use_"
+    "sliding_window\":false,\"rope_parameters\":{\"rope_theta\":1000000,\"rope_type\":\"yarn\",\"factor\":4."
+    "0,\"beta_fast\":32,\"beta_slow\":1.5,\"mscale\":1,\"mscale_all_dim\":0.5,\"truncate\":false,\"original_"
+    "max_position_embeddings\":64}}",
     "{\"model_type\":\"qwen3\",\"hidden_size\":64,\"intermediate_size\":172,\"num_hidden_layers\":2,\"num_"
-    "attention_heads\":8,"
-    "\"num_key_value_heads\":1,\"head_dim\":16,\"max_position_embeddings\":128,\"vocab_size\":1000,"
-    "\"attention_bias\":true,"
-    "\"layer_types\":[\"full_attention\",\"full_attention\"],\"tie_word_embeddings\":true,"
-    "\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"default\",\"partial_rotary_factor\":1.0}}",
+    "attention_heads\":8,\"num_key_value_heads\":1,\"head_dim\":16,\"max_position_embeddings\":128,\"vocab_"
+    "size\":1000,\"attention_bias\":true,\"layer_types\":[\"full_attention\",\"full_attention\"],\"tie_word_"
+    "embeddings\":true,\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"default\",\"partial_rotary_"
+    "factor\":1.0}}",
 };
 
 enum { SOUND_CONFIGS = sizeof sound_configs / sizeof sound_configs[0] };
@@ -226,19 +219,18 @@ static void checkpoint_headers(void **unused)
 static void weights_headers(void **unused)
 {
     (void)unused;
-    static const char sound[] = "{\"__metadata__\":{\"format\":\"pt\"},"
-                                "\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[0,16]},"
-                                "\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[16,24]},"
-                                "\"c\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}   ";
+    static const char sound[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_"
+        "offsets\":[0,16]},\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[16,24]},\"c\":{"
+        "\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}   ";
     fuzz_headers(sound, sizeof sound - 1, 28, (unsigned[2]){0});
 }
 
 static void weights_indices(void **unused)
 {
     (void)unused;
-    static const char sound[] =
-        "{\"metadata\":{\"total_size\":28},\"weight_map\":{\"a.weight\":\"m-1.safetensors\","
-        "\"b\":\"m-2.safetensors\",\"c\":\"m-1.safetensors\"}}\n";
+    static const char sound[] = "{\"metadata\":{\"total_size\":28},\"weight_map\":{\"a.weight\":\"m-1."
+                                "safetensors\",\"b\":\"m-2.safetensors\",\"c\":\"m-1.safetensors\"}}\n";
     fuzz run;
     unsigned accepted = 0, refused = 0;
     for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {

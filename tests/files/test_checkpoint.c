@@ -187,9 +187,8 @@ static void tensor_files_are_valid_safetensors(void **unused)
     assert_int_equal(header_bytes % 8, 0);
     assert_int_equal(bytes, 8 + header_bytes + SMALL_ELEMENTS * sizeof(float));
     const char *start =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[5,3],"
-        "\"data_offsets\":[0,60]},\"h.0.ln_1.bias\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[60,88]"
-        "}";
+        "{\"__metadata__\":{\"format\":\"pt\"},\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[5,3],\"data_"
+        "offsets\":[0,60]},\"h.0.ln_1.bias\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[60,88]}";
     assert_memory_equal(file + 8, start, strlen(start));
     float value;
     memcpy(&value, file + 8 + header_bytes + 60 + 6 * sizeof value, sizeof value);

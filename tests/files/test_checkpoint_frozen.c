@@ -174,8 +174,8 @@ static void another_set_is_named_in_one_line(void **unused)
     assert_change(disk, &of, "trained -> frozen, moments ignored: 1 param (h.0.attn.c_attn.weight)");
     freeze(&of, false, false, true);
     assert_change(disk, &of,
-                  "frozen -> trained, with zero moments: 2 params (wte.weight, h.0.ln_1.bias); "
-                  "trained -> frozen, moments ignored: 1 param (h.0.attn.c_attn.weight)");
+                  "frozen -> trained, with zero moments: 2 params (wte.weight, h.0.ln_1.bias); trained -> "
+                  "frozen, moments ignored: 1 param (h.0.attn.c_attn.weight)");
     fake_files_free(disk);
     disk = fake_files_new();
     freeze(&of, false, false, false);

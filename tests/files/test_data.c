@@ -22,6 +22,8 @@
 
 enum { SEQ_LEN = 8 };
 
+static int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN]; /* the last batch */
+
 typedef struct scratch {
     char root[64];
     char path[128]; /* the file or folder that a test makes */
@@ -44,6 +46,14 @@ static int scratch_remove(void **state)
     snprintf(command, sizeof command, "rm -r %s", ((scratch *)*state)->root);
     free(*state);
     return system(command);
+}
+
+/* Returns the path of a file in the folder; the next call overwrites it. */
+static const char *path_in(const scratch *at, const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", at->root, name);
+    return path;
 }
 
 static void write_bytes(const char *path, const void *bytes, size_t count)
@@ -85,6 +95,11 @@ static void write_shard(const char *path, uint32_t magic, uint32_t version, uint
 static void write_good_shard(const char *path, size_t count, uint16_t first)
 {
     write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, (uint32_t)count, count, first);
+}
+
+static void write_in(const scratch *at, const char *name, size_t count, uint16_t first)
+{
+    write_good_shard(path_in(at, name), count, first);
 }
 
 /* Writes a shard of uint32 tokens that count up from `first`. */
@@ -138,7 +153,6 @@ static void assert_refused(const char *path, uint32_t vocab_size, tide_status wa
 static void a_text_file_is_one_token_a_byte(void **state)
 {
     const scratch *at = *state;
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     write_text(at->path, 100 * SEQ_LEN + 1);
     tide_data *data = open_data(at->path, 256, 1);
     tide_data_counts counts = tide_data_count(data);
@@ -157,16 +171,10 @@ static void a_text_file_is_one_token_a_byte(void **state)
 static void shards_of_a_folder_are_taken_in_name_order(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
-    snprintf(path, sizeof path, "%s/b.bin", at->root);
-    write_good_shard(path, 10 * SEQ_LEN + 3, 1000);
-    snprintf(path, sizeof path, "%s/a.bin", at->root);
-    write_good_shard(path, 10 * SEQ_LEN + 1, 0);
-    snprintf(path, sizeof path, "%s/aa.bin", at->root);
-    write_good_shard(path, 2, 500); /* too short for a sequence */
-    snprintf(path, sizeof path, "%s/readme.txt", at->root);
-    write_text(path, 10);
+    write_in(at, "b.bin", 10 * SEQ_LEN + 3, 1000);
+    write_in(at, "a.bin", 10 * SEQ_LEN + 1, 0);
+    write_in(at, "aa.bin", 2, 500); /* too short for a sequence */
+    write_text(path_in(at, "readme.txt"), 10);
     tide_data *data = open_data(at->root, 50257, 1);
     tide_data_counts counts = tide_data_count(data);
     assert_int_equal(counts.format, TIDE_DATA_FORMAT_SHARDS);
@@ -178,22 +186,11 @@ static void shards_of_a_folder_are_taken_in_name_order(void **state)
     tide_data_close(data);
 }
 
-static void a_shard_is_known_by_its_magic_whatever_its_name(void **state)
-{
-    const scratch *at = *state;
-    write_good_shard(at->path, 5 * SEQ_LEN + 1, 0);
-    tide_data *data = open_data(at->path, 50257, 1);
-    assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_SHARDS);
-    tide_data_close(data);
-}
-
 /* Such a shard has its own magic, serves vocabularies above 65536, and may stand beside shards of 16 bits
  * in a folder. */
 static void a_shard_may_have_tokens_of_32_bits(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     write_wide_shard(at->path, 7, 20 * SEQ_LEN + 1, 20 * SEQ_LEN + 1, 128000);
     tide_data *data = open_data(at->path, 128256, 1);
     assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_SHARDS);
@@ -204,10 +201,8 @@ static void a_shard_may_have_tokens_of_32_bits(void **state)
         assert_int_equal(targets[i], inputs[i] + 1);
     }
     tide_data_close(data);
-    snprintf(path, sizeof path, "%s/a.bin", at->root);
-    write_wide_shard(path, 7, 10 * SEQ_LEN + 1, 10 * SEQ_LEN + 1, 16777000);
-    snprintf(path, sizeof path, "%s/b.bin", at->root);
-    write_good_shard(path, 10 * SEQ_LEN + 1, 1000);
+    write_wide_shard(path_in(at, "a.bin"), 7, 10 * SEQ_LEN + 1, 10 * SEQ_LEN + 1, 16777000);
+    write_good_shard(path_in(at, "b.bin"), 10 * SEQ_LEN + 1, 1000);
     data = open_data(at->root, 16777216, 1);
     assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
     assert_int_equal(inputs[0], 1000 + 9 * SEQ_LEN);
@@ -222,10 +217,8 @@ static void a_shard_may_have_tokens_of_32_bits(void **state)
 static void a_shard_over_two_gib_is_read_to_its_end(void **state)
 {
     const scratch *at = *state;
-    char path[256];
+    const char *path = path_in(at, "big.bin");
     uint32_t count = 1181116006u;
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
-    snprintf(path, sizeof path, "%s/big.bin", at->root);
     write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, count, 0, 0);
     off_t bytes = TIDE_DATA_SHARD_HEADER_BYTES + 2 * (off_t)count;
     assert_true(bytes > (off_t)2 << 30);
@@ -248,11 +241,9 @@ static void a_shard_over_two_gib_is_read_to_its_end(void **state)
     tide_data_close(data);
 }
 
-static void bad_files_are_refused_with_what_would_be_right(void **state)
+static void texts_and_folders_that_hold_no_tokens_are_refused(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/x.bin", at->root);
     assert_refused(at->path, 256, TIDE_ERROR_IO, "No such file");
     assert_refused(at->root, 256, TIDE_ERROR_CORRUPT, "no *.bin token shards");
     write_text(at->path, 0);
@@ -262,33 +253,40 @@ static void bad_files_are_refused_with_what_would_be_right(void **state)
                    "16 tokens are too few: one training and one validation sequence of 8 tokens need 17");
     write_text(at->path, 2 * SEQ_LEN + 1);
     assert_refused(at->path, 255, TIDE_ERROR_ARGUMENT, "at least 256");
-    write_shard(path, 20240522, 1, 100, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
-                   "magic 20240520 (uint16 tokens) or 20240801 (uint32), this one has 20240522");
-    write_shard(path, TIDE_DATA_SHARD_MAGIC, 2, 100, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
-                   "shard version 2; with magic 20240520 only version 1 (uint16 tokens) is known");
-    write_wide_shard(path, 1, 100, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
-                   "shard version 1; with magic 20240801 only version 7 (uint32 tokens) is known");
-    write_wide_shard(path, 7, 99, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
-                   "the header says 99 tokens, so 1420 bytes, but the file has 1424");
-    write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 101, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
-                   "the header says 101 tokens, so 1226 bytes, but the file has 1224");
-    write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 0, 0, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "the shard is empty");
-    write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 100, 0, 0);
+    unlink(at->path);
+    assert_int_equal(mkfifo(at->path, 0666), 0);
+    assert_refused(at->path, 256, TIDE_ERROR_IO, "neither a file nor a folder");
+}
+
+static void bad_shards_are_refused_with_what_would_be_right(void **state)
+{
+    static const struct {
+        uint32_t magic, version, claimed, count;
+        const char *message;
+    } cases[] = {
+        {20240522, 1, 100, 100, "magic 20240520 (uint16 tokens) or 20240801 (uint32), this one has 20240522"},
+        {TIDE_DATA_SHARD_MAGIC, 2, 100, 100,
+         "shard version 2; with magic 20240520 only version 1 (uint16 tokens) is known"},
+        {TIDE_DATA_WIDE_SHARD_MAGIC, 1, 100, 200,
+         "shard version 1; with magic 20240801 only version 7 (uint32 tokens) is known"},
+        {TIDE_DATA_WIDE_SHARD_MAGIC, 7, 99, 200,
+         "the header says 99 tokens, so 1420 bytes, but the file has 1424"},
+        {TIDE_DATA_SHARD_MAGIC, 1, 101, 100,
+         "the header says 101 tokens, so 1226 bytes, but the file has 1224"},
+        {TIDE_DATA_SHARD_MAGIC, 1, 0, 0, "the shard is empty"},
+    };
+    const scratch *at = *state;
+    const char *path = path_in(at, "x.bin");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_shard(path, cases[i].magic, cases[i].version, cases[i].claimed, cases[i].count, 0);
+        assert_refused(path, 256, TIDE_ERROR_CORRUPT, cases[i].message);
+    }
     assert_int_equal(truncate(path, TIDE_DATA_SHARD_HEADER_BYTES - 1), 0);
     assert_refused(path, 256, TIDE_ERROR_CORRUPT, "1023 bytes are too few for a shard's header of 1024");
     write_text(path, 3);
     assert_refused(path, 256, TIDE_ERROR_CORRUPT,
                    "this one has 131328; if it is tokens without a header, as nanoGPT writes them, say "
                    "--data-format u16 (or u32)");
-    unlink(path);
-    assert_int_equal(mkfifo(path, 0666), 0);
-    assert_refused(path, 256, TIDE_ERROR_IO, "neither a file nor a folder");
 }
 
 static void an_unreadable_file_is_refused(void **state)
@@ -375,7 +373,6 @@ static void tokens_without_a_header_are_read_from_the_first_byte_on(void **state
 {
     const scratch *at = *state;
     static const uint32_t firsts[] = {50000, 128000};
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     for (uint32_t wide = 0; wide < 2; wide++) {
         write_tokens(at->path, wide ? 4 : 2, 20 * SEQ_LEN + 1, firsts[wide]);
         const tide_data_options options = {.path = at->path,
@@ -433,18 +430,10 @@ static void the_fingerprint_covers_the_format(void **state)
 
 /* ---- validation data of its own ---- */
 
-static void write_in(const scratch *at, const char *name, size_t count, uint16_t first)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", at->root, name);
-    write_good_shard(path, count, first);
-}
-
 /* Checks that an epoch has `count` sequences, which begin with tokens `first`, `first` + SEQ_LEN, ...,
  * each once. */
 static void assert_trains(tide_data *data, uint32_t first, uint32_t count)
 {
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     unsigned char seen[256] = {0};
     assert_int_equal(tide_data_count(data).training_sequences, count);
     for (uint32_t step = 0; step < count; step++) {
@@ -465,7 +454,6 @@ static void files_named_val_beside_files_named_train_are_the_validation_data(voi
         {"train_0.bin", "train_1.bin", "valid_0.bin"},
         {"Train_0.bin", "TRAIN_1.bin", "Val_0.bin"},
         {"train.a.bin", "train.b.bin", "dev.bin"}};
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     double nats;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         write_in(at, names[i][0], 40 * SEQ_LEN + 1, 0);
@@ -484,9 +472,7 @@ static void files_named_val_beside_files_named_train_are_the_validation_data(voi
         assert_true(fabs(nats - log(10 * SEQ_LEN)) < 1e-9);
         tide_data_close(data);
         for (int n = 0; n < 3; n++) {
-            char path[256];
-            snprintf(path, sizeof path, "%s/%s", at->root, names[i][n]);
-            unlink(path);
+            unlink(path_in(at, names[i][n]));
         }
     }
 }
@@ -506,7 +492,6 @@ static void one_of_the_two_words_alone_splits_no_folder(void **state)
 static void a_split_folder_must_make_sense(void **state)
 {
     const scratch *at = *state;
-    char path[256];
     write_in(at, "a_train.bin", 40 * SEQ_LEN + 1, 0);
     write_in(at, "a_val.bin", SEQ_LEN, 0);
     assert_refused(at->root, 50257, TIDE_ERROR_CORRUPT,
@@ -517,10 +502,9 @@ static void a_split_folder_must_make_sense(void **state)
                    "no file for training has the 9 tokens of a sequence of 8");
     write_in(at, "a_test.bin", 40 * SEQ_LEN + 1, 0);
     assert_refused(at->root, 50257, TIDE_ERROR_CORRUPT,
-                   "a_test.bin: other files of the folder are called train or val, "
-                   "and this name says neither: rename it or take it away");
-    snprintf(path, sizeof path, "%s/a_test.bin", at->root);
-    unlink(path);
+                   "a_test.bin: other files of the folder are called train or val, and this name says "
+                   "neither: rename it or take it away");
+    unlink(path_in(at, "a_test.bin"));
     write_in(at, "a_train_val.bin", 40 * SEQ_LEN + 1, 0);
     assert_refused(at->root, 50257, TIDE_ERROR_CORRUPT, "a_train_val.bin: other files");
     assert_non_null(strstr(tide_message(), "this name says both"));
@@ -530,7 +514,6 @@ static void validation_data_may_be_named_and_then_all_else_trains(void **state)
 {
     const scratch *at = *state;
     char folder[128], eval[256];
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     snprintf(folder, sizeof folder, "%s/folder", at->root);
     assert_int_equal(mkdir(folder, 0777), 0);
     write_in(at, "a.bin", 40 * SEQ_LEN + 1, 0);
@@ -590,7 +573,6 @@ static void validation_data_is_checked_as_training_data_is(void **state)
  * number. */
 static void batch_sequences(tide_data *data, uint64_t step, uint32_t count, unsigned *sequences)
 {
-    int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN];
     assert_true(count <= 16);
     assert_int_equal(tide_data_batch(data, step, count, inputs, targets), TIDE_OK);
     for (uint32_t i = 0; i < count; i++)
@@ -718,7 +700,6 @@ static void epochs_shuffle_evenly(void **unused)
 static void batches_allocate_nothing(void **state)
 {
     const scratch *at = *state;
-    int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
     tide_data *data = open_numbered(at->path, 100, 1);
     fake_memory_clear();
     for (uint64_t step = 0; step < 100; step++) {
@@ -732,7 +713,6 @@ static void batches_allocate_nothing(void **state)
 static void validation_batches_come_in_order_and_wrap_around(void **state)
 {
     const scratch *at = *state;
-    int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
     tide_data *data = open_numbered(at->path, 60, 1); /* 57 for training, 3 for validation */
     assert_int_equal(tide_data_validation_batch(data, 1, 4, inputs, targets), TIDE_OK);
     static const int32_t wanted[4] = {58, 59, 57, 58};
@@ -746,8 +726,7 @@ static void validation_batches_come_in_order_and_wrap_around(void **state)
 static void a_token_outside_is_refused_at_open_with_its_place(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/x.bin", at->root);
+    const char *path = path_in(at, "x.bin");
     write_good_shard(path, 1000, 0);
     assert_refused(path, 777, TIDE_ERROR_CORRUPT,
                    "token 777 at position 777 is outside the vocabulary of 777");
@@ -760,7 +739,7 @@ static void a_token_outside_that_open_did_not_see_never_leaves_a_batch(void **st
 {
     const scratch *at = *state;
     enum { LENGTH = 1 << 20, COUNT = 300 << 20, AT = COUNT - LENGTH - 1 };
-    static int32_t inputs[LENGTH], targets[LENGTH];
+    static int32_t long_inputs[LENGTH], long_targets[LENGTH];
     double nats;
     write_shard(at->path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, COUNT, 0, 0);
     assert_int_equal(truncate(at->path, TIDE_DATA_SHARD_HEADER_BYTES + 2 * (off_t)COUNT), 0);
@@ -771,8 +750,8 @@ static void a_token_outside_that_open_did_not_see_never_leaves_a_batch(void **st
     const tide_data_options options = {.path = at->path, .vocab_size = 100, .seq_len = LENGTH};
     tide_data *data = open_with(&options);
     assert_int_equal(tide_data_count(data).validation_sequences, 14);
-    assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
-    assert_int_equal(tide_data_validation_batch(data, 13, 1, inputs, targets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_data_batch(data, 0, 1, long_inputs, long_targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 13, 1, long_inputs, long_targets), TIDE_ERROR_CORRUPT);
     assert_non_null(
         strstr(tide_message(), "token 100 at position 313524223 is outside the vocabulary of 100"));
     assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_CORRUPT);
@@ -782,10 +761,8 @@ static void a_token_outside_that_open_did_not_see_never_leaves_a_batch(void **st
 static void a_token_of_32_bits_may_be_outside_any_vocabulary(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    const char *path = path_in(at, "x.bin");
     double nats;
-    snprintf(path, sizeof path, "%s/x.bin", at->root);
     write_wide_shard(path, 7, 100, 100, 70000);
     assert_refused(path, 70050, TIDE_ERROR_CORRUPT,
                    "token 70050 at position 50 is outside the vocabulary of 70050");
@@ -807,7 +784,6 @@ static void a_token_of_32_bits_may_be_outside_any_vocabulary(void **state)
 /* The training batch, the validation batch and the entropy all fail with this message. */
 static void assert_changed(tide_data *data, const char *path, const char *message)
 {
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     double nats;
     for (int call = 0; call < 3; call++) {
         const tide_status status = call == 0   ? tide_data_batch(data, 0, 1, inputs, targets)
@@ -823,10 +799,9 @@ static void assert_changed(tide_data *data, const char *path, const char *messag
 /* Checks that batch 0 still reads the same. */
 static void assert_batch(tide_data *data, const int32_t truth[SEQ_LEN])
 {
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     if (tide_data_batch(data, 0, 1, inputs, targets) != TIDE_OK)
         fail_msg("%s", tide_message());
-    assert_memory_equal(inputs, truth, sizeof inputs);
+    assert_memory_equal(inputs, truth, SEQ_LEN * sizeof truth[0]);
 }
 
 /* Writes the byte until the file's time of modification changes; that clock ticks in milliseconds. */
@@ -846,7 +821,7 @@ static void another_size_is_told_with_both_and_the_old_content_goes_on(void **st
 {
     const scratch *at = *state;
     static const size_t sizes[] = {0, 1, 12, 100, 800, 802, 5000};
-    int32_t truth[SEQ_LEN], targets[SEQ_LEN];
+    int32_t truth[SEQ_LEN];
     char message[128];
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
@@ -865,7 +840,7 @@ static void another_size_is_told_with_both_and_the_old_content_goes_on(void **st
 static void other_content_of_the_same_size_is_refused_and_the_same_content_goes_on(void **state)
 {
     const scratch *at = *state;
-    int32_t truth[SEQ_LEN], targets[SEQ_LEN];
+    int32_t truth[SEQ_LEN];
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
     assert_int_equal(tide_data_batch(data, 0, 1, truth, targets), TIDE_OK);
@@ -903,7 +878,6 @@ static void the_same_content_is_read_again_once_a_change_of_times(void **state)
 static void a_large_file_that_is_written_to_is_refused(void **state)
 {
     const scratch *at = *state;
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     write_text(at->path, 801);
     assert_int_equal(truncate(at->path, 70 << 20), 0); /* a hole behind the text, which takes no disk space */
     tide_data *data = open_data(at->path, 256, 1);
@@ -917,16 +891,13 @@ static void a_large_file_that_is_written_to_is_refused(void **state)
 static void a_changed_shard_of_validation_data_is_seen_when_it_is_read(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     write_in(at, "x_train.bin", 20 * SEQ_LEN + 1, 0);
     write_in(at, "x_val.bin", 20 * SEQ_LEN + 1, 1000);
     tide_data *data = open_data(at->root, 50257, 1);
-    snprintf(path, sizeof path, "%s/x_val.bin", at->root);
-    write_until_seen(path, TIDE_DATA_SHARD_HEADER_BYTES + 100, 7);
+    write_until_seen(path_in(at, "x_val.bin"), TIDE_DATA_SHARD_HEADER_BYTES + 100, 7);
     assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
     assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_ERROR_CORRUPT);
-    assert_non_null(strstr(tide_message(), path));
+    assert_non_null(strstr(tide_message(), path_in(at, "x_val.bin")));
     tide_data_close(data);
 }
 
@@ -934,7 +905,7 @@ static void a_file_that_is_removed_or_replaced_is_read_on_as_it_was(void **state
 {
     const scratch *at = *state;
     char other[256];
-    int32_t truth[SEQ_LEN], targets[SEQ_LEN];
+    int32_t truth[SEQ_LEN];
     double nats;
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
@@ -1002,8 +973,7 @@ static void the_fingerprint_is_the_same_in_every_version(void **state)
 static void the_fingerprint_tells_content_from_place_and_seed(void **state)
 {
     const scratch *at = *state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/copy", at->root);
+    const char *path = path_in(at, "copy");
     write_text(at->path, 1000);
     write_text(path, 1000);
     tide_data *data = open_data(at->path, 256, 1), *copy = open_data(path, 300, 2);
@@ -1082,10 +1052,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_DISK(a_text_file_is_one_token_a_byte),
         ON_DISK(shards_of_a_folder_are_taken_in_name_order),
-        ON_DISK(a_shard_is_known_by_its_magic_whatever_its_name),
         ON_DISK(a_shard_may_have_tokens_of_32_bits),
         ON_DISK(a_shard_over_two_gib_is_read_to_its_end),
-        ON_DISK(bad_files_are_refused_with_what_would_be_right),
+        ON_DISK(texts_and_folders_that_hold_no_tokens_are_refused),
+        ON_DISK(bad_shards_are_refused_with_what_would_be_right),
         ON_DISK(an_unreadable_file_is_refused),
         ON_DISK(no_memory_is_reported),
         ON_DISK(more_shards_than_the_process_may_open_are_refused_and_none_stays_open),

@@ -1254,9 +1254,9 @@ static void what_no_run_has_kept_is_not_replaced(void **unused)
     tide_status (*const keeps[])(const fake_files *) = {keep_new, keep_none};
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(keeps[i](disk), TIDE_ERROR_STATE);
-        assert_string_equal(tide_message(),
-                            "run/tidepool-origin holds model.safetensors, which no run has kept there: "
-                            "move it away");
+        assert_string_equal(
+            tide_message(),
+            "run/tidepool-origin holds model.safetensors, which no run has kept there: move it away");
         assert_text(disk, "run/tidepool-origin/model.safetensors", "weights");
         assert_text(disk, "run/tidepool-origin/tokenizer.json", sidecars[0][1]);
         assert_int_equal(count_in(disk, "run"), 2);

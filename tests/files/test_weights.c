@@ -57,8 +57,8 @@ static void every_value_of_16_bits_is_widened(void **state)
     for (int i = 0; i < 65536; i++)
         data[0][i] = data[1][i] = (uint16_t)i;
     put_single(at->dir,
-               "{\"b\":{\"dtype\":\"BF16\",\"shape\":[256,256],\"data_offsets\":[0,131072]},"
-               "\"h\":{\"dtype\":\"F16\",\"shape\":[65536],\"data_offsets\":[131072,262144]}}",
+               "{\"b\":{\"dtype\":\"BF16\",\"shape\":[256,256],\"data_offsets\":[0,131072]},\"h\":{\"dtype\":"
+               "\"F16\",\"shape\":[65536],\"data_offsets\":[131072,262144]}}",
                data, sizeof data);
     assert_ok(tide_weights_open(at->dir, &names, &weights));
     assert_int_equal(tide_weights_most_dtype(weights), TIDE_WEIGHTS_BF16);
@@ -179,10 +179,10 @@ static void names_may_have_the_prefix_and_ignored_ones_are_passed_over(void **st
     put_single(at->dir,
                "{\"transformer.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
                "\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]},"
-               "\"transformer.head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[32,38]},"
-               "\"a.rotary.inv_freq\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[38,46]},"
-               "\"h.0.mask\":{\"dtype\":\"BOOL\",\"shape\":[1,1,2,1,1],\"data_offsets\":[46,48]},"
-               "\"transformer.h.1.mask\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[48,48]}}",
+               "\"transformer.head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[32,38]},\"a."
+               "rotary.inv_freq\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[38,46]},\"h.0.mask\":{"
+               "\"dtype\":\"BOOL\",\"shape\":[1,1,2,1,1],\"data_offsets\":[46,48]},\"transformer.h.1.mask\":{"
+               "\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[48,48]}}",
                &(struct {
                    small_data data;
                    char rest[10];
@@ -206,8 +206,8 @@ static void names_may_lack_the_prefix(void **state)
         {"model.embed.weight", 2, {2, 3}}, {"model.norm.bias", 1, {4}}, {"head.weight", 2, {3, 1}}};
     static const char *const texts[] = {
         "{" EMBED "," NORM "," HEAD "}",
-        "{\"model.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
-        "\"model.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}," HEAD "}"};
+        "{\"model.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"model.norm."
+        "bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}," HEAD "}"};
     const tide_weights_names names = {.tensors = tensors, .count = 3, .optional_prefix = "model."};
     for (int with = 0; with < 2; with++) {
         tide_weights *weights;
@@ -228,10 +228,9 @@ static void names_with_the_prefix_among_such_without_are_refused(void **state)
                "{" EMBED "," HEAD
                ",\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}",
                NULL, SMALL_BYTES);
-    assert_refused(
-        at->dir, &names, TIDE_ERROR_CORRUPT,
-        "/model.safetensors: tensor transformer.norm.bias has transformer. in front and others have "
-        "none; all must have it or none");
+    assert_refused(at->dir, &names, TIDE_ERROR_CORRUPT,
+                   "/model.safetensors: tensor transformer.norm.bias has transformer. in front and others "
+                   "have none; all must have it or none");
     names.optional_prefix = "a.";
     put_single(at->dir,
                "{\"a.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," HEAD
@@ -277,8 +276,8 @@ static void a_tied_duplicate_must_have_its_tensors_values(void **state)
         tide_weights *weights;
         data.b[COUNT - 1] ^= (uint16_t)differs;
         put_single(at->dir,
-                   "{\"a\":{\"dtype\":\"F32\",\"shape\":[150000],\"data_offsets\":[0,600000]},"
-                   "\"t.b\":{\"dtype\":\"BF16\",\"shape\":[150000],\"data_offsets\":[600000,900000]}}",
+                   "{\"a\":{\"dtype\":\"F32\",\"shape\":[150000],\"data_offsets\":[0,600000]},\"t.b\":{"
+                   "\"dtype\":\"BF16\",\"shape\":[150000],\"data_offsets\":[600000,900000]}}",
                    &data, sizeof data);
         assert_ok(tide_weights_open(at->dir, &names, &weights));
         assert_int_equal(tide_weights_check_duplicate(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
@@ -322,8 +321,8 @@ static void an_index_need_not_name_what_is_ignored(void **state)
     tide_weights *weights;
     put_shards(tide_files_posix(), at->dir);
     put_tensors(tide_files_posix(), at->dir, SHARD_TWO,
-                "{\"head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[0,6]},"
-                "\"a.inv_freq\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[6,8]}}",
+                "{\"head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[0,6]},\"a.inv_freq\":{"
+                "\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[6,8]}}",
                 &(uint16_t[4]){0x0001, 0x7c00, 0xbc00, 0}, 8);
     assert_ok(tide_weights_open(at->dir, &names, &weights));
     assert_small(weights);

@@ -111,10 +111,9 @@ static void a_folder_without_such_weights_is_refused(void **state)
     assert_refused(at->dir, &small, TIDE_ERROR_UNSUPPORTED,
                    ": only llama.gguf is there, convert it to model.safetensors first");
     put_text(at->dir, "consolidated.safetensors", "");
-    assert_refused(
-        at->dir, &small, TIDE_ERROR_UNSUPPORTED,
-        ": consolidated.safetensors is there without model.safetensors.index.json, and it must be that or be "
-        "called model.safetensors");
+    assert_refused(at->dir, &small, TIDE_ERROR_UNSUPPORTED,
+                   ": consolidated.safetensors is there without model.safetensors.index.json, and it must be "
+                   "that or be called model.safetensors");
     snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_refused(at->dir, &small, TIDE_ERROR_IO, "/model.safetensors: can't be opened: Is a directory");
@@ -179,8 +178,8 @@ static void shards_that_are_not_as_the_index_says_are_refused(void **state)
         {"{\"weight_map\":{\"embed.weight\":\"" SHARD_ONE "\",\"head.weight\":\"" SHARD_TWO "\"}}", ONE, TWO,
          32, 6, TIDE_ERROR_CORRUPT, "/" SHARD_ONE ": tensor norm.bias is here, and " INDEX " lacks it"},
         {MAP, ONE,
-         "{\"head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[0,6]},"
-         "\"norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[6,14]}}",
+         "{\"head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[0,6]},\"norm.bias\":{"
+         "\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[6,14]}}",
          32, 14, TIDE_ERROR_CORRUPT,
          "/" SHARD_TWO ": tensor norm.bias is here, and " INDEX " places it in " SHARD_ONE},
         {"{\"weight_map\":{\"embed.weight\":\"" SHARD_ONE "\",\"norm.bias\":\"" SHARD_ONE "\"}}", ONE, TWO,

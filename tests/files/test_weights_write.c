@@ -175,11 +175,10 @@ static void one_file_is_as_safetensors_writes_it(void **unused)
     const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, 2 * SMALL_ELEMENTS);
     assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
     assert_header(disk, "model.safetensors",
-                  "{\"__metadata__\":{\"format\":\"pt\"},"
-                  "\"h.10.bias\":{\"dtype\":\"BF16\",\"shape\":[5],\"data_offsets\":[0,10]},"
-                  "\"h.2.weight\":{\"dtype\":\"BF16\",\"shape\":[2,6],\"data_offsets\":[10,34]},"
-                  "\"ln_f.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[34,40]},"
-                  "\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,4],\"data_offsets\":[40,64]}}");
+                  "{\"__metadata__\":{\"format\":\"pt\"},\"h.10.bias\":{\"dtype\":\"BF16\",\"shape\":[5],"
+                  "\"data_offsets\":[0,10]},\"h.2.weight\":{\"dtype\":\"BF16\",\"shape\":[2,6],\"data_"
+                  "offsets\":[10,34]},\"ln_f.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[34,"
+                  "40]},\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,4],\"data_offsets\":[40,64]}}");
     assert_false(is_there(disk, "model.safetensors.index.json"));
     fake_files_free(disk);
 }
@@ -208,10 +207,10 @@ static void shards_are_as_transformers_deals_them(void **unused)
     assert_non_null(index);
     assert_int_equal(bytes, sizeof wanted - 1);
     assert_memory_equal(index, wanted, bytes);
-    assert_header(disk, "model-00003-of-00003.safetensors",
-                  "{\"__metadata__\":{\"format\":\"pt\"},"
-                  "\"h.10.bias\":{\"dtype\":\"F16\",\"shape\":[5],\"data_offsets\":[0,10]},"
-                  "\"ln_f.bias\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[10,16]}}");
+    assert_header(
+        disk, "model-00003-of-00003.safetensors",
+        "{\"__metadata__\":{\"format\":\"pt\"},\"h.10.bias\":{\"dtype\":\"F16\",\"shape\":[5],\"data_"
+        "offsets\":[0,10]},\"ln_f.bias\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[10,16]}}");
     assert_false(is_there(disk, "model.safetensors"));
     fake_files_free(disk);
 }

@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 static const char good_json[] =
-    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,"
-    "\"n_ctx\":128,\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\","
-    "\"layer_norm_epsilon\":1e-05,\"resid_pdrop\":0.1,\"tie_word_embeddings\":true}";
+    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,\"n_ctx\":128,"
+    "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-05,"
+    "\"resid_pdrop\":0.1,\"tie_word_embeddings\":true}";
 
 static tide_status parse(const char *text, tide_model_config *config)
 {
@@ -114,9 +114,8 @@ static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
 static void absent_fields_are_transformers_defaults(void **unused)
 {
     (void)unused;
-    static const char text[] =
-        "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":1000,"
-        "\"embd_pdrop\":0.0,\"resid_pdrop\":0.25,\"pad_token_id\":7}";
+    static const char text[] = "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_"
+                               "size\":1000,\"embd_pdrop\":0.0,\"resid_pdrop\":0.25,\"pad_token_id\":7}";
     tide_model_config config;
     assert_int_equal(parse(text, &config), TIDE_OK);
     assert_int_equal(config.context, 1024);
