@@ -565,22 +565,6 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
     assert_string_equal(changes.lines[0], "loss_scale_fixed 0 -> 1024");
 }
 
-/* A manifest without fp16 has the same keys as before tidepool knew fp16. */
-static void the_manifest_of_another_dtype_has_no_loss_scale(void **state)
-{
-    const scratch *at = *state;
-    tide_checkpoint_saved saved;
-    char path[sizeof saved.path + 16], text[8192] = "";
-    assert_int_equal(save_small(tide_files_posix(), at->dir, 5, 0, &saved), TIDE_OK);
-    snprintf(path, sizeof path, "%s/manifest.json", saved.path);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    fclose(file);
-    assert_non_null(strstr(text, "\"beta2\""));
-    assert_null(strstr(text, "loss_scale"));
-}
-
 static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 {
     (void)unused;
@@ -852,7 +836,6 @@ int main(void)
         cmocka_unit_test(another_run_is_refused_before_any_value),
         cmocka_unit_test(changed_hyperparameters_are_taken_and_named),
         on_disk(a_loss_scale_comes_back_and_a_fixed_one_is_named),
-        on_disk(the_manifest_of_another_dtype_has_no_loss_scale),
         cmocka_unit_test(a_loss_scale_is_valid_with_fp16_alone),
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(headers_in_any_order_are_read_and_gaps_refused),

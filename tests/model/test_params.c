@@ -24,6 +24,11 @@ static void presets_have_their_published_sizes(void **unused)
         const char *name;
         uint64_t elements;
     } published[] = {
+        {"gpt2", 124439808},
+        {"gpt2-medium", 354823168},
+        {"gpt2-large", 774030080},
+        {"gpt2-xl", 1557611200},
+        {"gpt2-nano", 256 * 256 * 2 + 6 * (12 * 256 * 256 + 13 * 256) + 512},
         {"llama-3.2-1b", 1235814400},
         {"llama-3.1-8b", 8030261248},
         {"llama-3.1-70b", 70553706496},
