@@ -8,6 +8,7 @@
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"
 #include "src/data/random.h"
+#include "tests/files/scratch.h"
 #include "tests/support/fake_memory.h"
 
 #include <fcntl.h>
@@ -16,43 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- a folder on the real disk ---- */
-
-typedef struct scratch {
-    char root[64];
-    char dir[128]; /* root/ckpt, not created */
-} scratch;
-
-static int scratch_make(void **state)
-{
-    scratch *made = calloc(1, sizeof *made);
-    snprintf(made->root, sizeof made->root, "/tmp/tidepool-ckpt-XXXXXX");
-    if (mkdtemp(made->root) == NULL)
-        return -1;
-    snprintf(made->dir, sizeof made->dir, "%s/ckpt", made->root);
-    *state = made;
-    return 0;
-}
-
-static int remove_name(void *visitor, const char *name)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", (const char *)visitor, name);
-    if (unlink(path) == 0)
-        return 0;
-    int error = tide_files_posix()->list(NULL, path, remove_name, path);
-    return error != 0 ? error : rmdir(path);
-}
-
-static int scratch_remove(void **state)
-{
-    scratch *made = *state;
-    int error = tide_files_posix()->list(NULL, made->root, remove_name, made->root);
-    error = error != 0 ? error : rmdir(made->root);
-    free(made);
-    return error;
-}
 
 static fake_files *disk_with_two(void)
 {
@@ -69,9 +33,9 @@ static void what_is_saved_comes_back(void **state)
     const scratch *at = *state;
     tide_checkpoint_saved saved;
     tide_checkpoint_found found;
-    assert_int_equal(save_small(tide_files_posix(), at->dir, 7, 2, &saved), TIDE_OK);
+    assert_int_equal(save_small(tide_files_posix(), at->path, 7, 2, &saved), TIDE_OK);
     assert_string_equal(saved.warning, "");
-    assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
+    assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->path, &found), TIDE_OK);
     assert_true(found.exists);
     assert_int_equal(found.step, 7);
     assert_string_equal(found.path, saved.path);
@@ -87,7 +51,7 @@ static void a_tensor_larger_than_the_buffer_comes_back(void **state)
     tide_train_state saved_state = state_at(step), loaded;
     tide_checkpoint_saved saved;
     value_sink sink = {.step = step};
-    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &saved_state, &model, 0, pull_values,
+    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->path, &saved_state, &model, 0, pull_values,
                                           &step, &saved),
                      TIDE_OK);
     assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, NULL, &model, push_values, NULL,
@@ -143,8 +107,8 @@ static void all_values_of_a_range_are_asked_for_together(void **state)
     asked_range saved_order = {.next = TIDE_VALUE_MASTER}, loaded_order = saved_order;
     tide_train_state saved_state = state_at(3), loaded;
     tide_checkpoint_saved saved;
-    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &saved_state, &model, 0, pull_in_order,
-                                          &saved_order, &saved),
+    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->path, &saved_state, &model, 0,
+                                          pull_in_order, &saved_order, &saved),
                      TIDE_OK);
     assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, NULL, &model, push_in_order, NULL,
                                           &loaded_order, &loaded, NULL),
@@ -159,7 +123,7 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
     const scratch *at = *state;
     tide_checkpoint_saved saved;
     tide_train_state wanted = state_at(5), found;
-    assert_int_equal(save_small(tide_files_posix(), at->dir, 5, 0, &saved), TIDE_OK);
+    assert_int_equal(save_small(tide_files_posix(), at->path, 5, 0, &saved), TIDE_OK);
     assert_int_equal(tide_checkpoint_peek(tide_files_posix(), saved.path, &found), TIDE_OK);
     memset(wanted.model.name, 0, sizeof wanted.model.name);
     memset(found.model.name, 0, sizeof found.model.name);
@@ -202,10 +166,10 @@ static void keep_removes_the_oldest(void **state)
     tide_checkpoint_saved saved;
     char path[256];
     for (uint64_t step = 10; step <= 50; step += 10)
-        assert_int_equal(save_small(tide_files_posix(), at->dir, step, 2, &saved), TIDE_OK);
+        assert_int_equal(save_small(tide_files_posix(), at->path, step, 2, &saved), TIDE_OK);
     assert_int_equal(saved.removed, 1);
     for (unsigned step = 10; step <= 50; step += 10) {
-        snprintf(path, sizeof path, "%s/step-%u", at->dir, step);
+        snprintf(path, sizeof path, "%s/step-%u", at->path, step);
         assert_int_equal(access(path, F_OK) == 0, step >= 40);
     }
 }
@@ -220,11 +184,11 @@ static void another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed(voi
     int child_status;
     assert_int_equal(waitpid(child, &child_status, 0), child);
     assert_int_equal(child_status, 0);
-    snprintf(alive, sizeof alive, "%s/.tmp-4-%d", at->dir, getppid());
-    snprintf(dead, sizeof dead, "%s/.tmp-4-%d", at->dir, child);
-    snprintf(own, sizeof own, "%s/.tmp-4-%d", at->dir, getpid());
-    assert_int_equal(mkdir(at->dir, 0777) | mkdir(alive, 0777) | mkdir(dead, 0777) | mkdir(own, 0777), 0);
-    assert_int_equal(save_small(tide_files_posix(), at->dir, 5, 0, NULL), TIDE_OK);
+    snprintf(alive, sizeof alive, "%s/.tmp-4-%d", at->path, getppid());
+    snprintf(dead, sizeof dead, "%s/.tmp-4-%d", at->path, child);
+    snprintf(own, sizeof own, "%s/.tmp-4-%d", at->path, getpid());
+    assert_int_equal(mkdir(at->path, 0777) | mkdir(alive, 0777) | mkdir(dead, 0777) | mkdir(own, 0777), 0);
+    assert_int_equal(save_small(tide_files_posix(), at->path, 5, 0, NULL), TIDE_OK);
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(own, F_OK), -1);
@@ -262,14 +226,14 @@ static void a_killed_process_leaves_a_newest_checkpoint_that_loads(void **state)
         int status;
         pid_t child = fork();
         if (child == 0)
-            save_for_ever(at->dir);
-        wait_for_a_later_one(child, at->dir, newest);
+            save_for_ever(at->path);
+        wait_for_a_later_one(child, at->path, newest);
         usleep((useconds_t)(tide_random_uniform(round, TIDE_RANDOM_USE_TEST, 2, 0) * 30000));
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
         /* The kill has ended the child, which had not failed before. */
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
+        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->path, &found), TIDE_OK);
         assert_true(found.step > newest);
         newest = found.step;
         assert_true(loads_as(tide_files_posix(), found.path, newest));
@@ -355,12 +319,12 @@ static void a_folder_that_is_missing_empty_or_full_of_other_things_holds_none(vo
 {
     const scratch *at = *state;
     char notes[256];
-    snprintf(notes, sizeof notes, "%s/notes", at->dir);
+    snprintf(notes, sizeof notes, "%s/notes", at->path);
     for (int made = 0; made < 3; made++) {
         tide_checkpoint_found found = {.exists = true};
         if (made > 0)
-            assert_int_equal(mkdir(made == 1 ? at->dir : notes, 0777), 0);
-        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
+            assert_int_equal(mkdir(made == 1 ? at->path : notes, 0777), 0);
+        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->path, &found), TIDE_OK);
         assert_false(found.exists);
     }
 }
@@ -471,7 +435,7 @@ static void a_file_that_grew_or_is_another_ones_is_refused(void **state)
     tide_checkpoint_saved saved;
     char path[TIDE_CHECKPOINT_PATH_BYTES + 64], other[TIDE_CHECKPOINT_PATH_BYTES + 64];
     value_sink sink = {.step = 7};
-    assert_int_equal(save_small(tide_files_posix(), at->dir, 7, 0, &saved), TIDE_OK);
+    assert_int_equal(save_small(tide_files_posix(), at->path, 7, 0, &saved), TIDE_OK);
     snprintf(path, sizeof path, "%s/variance.safetensors", saved.path);
     FILE *file = fopen(path, "ab");
     assert_non_null(file);
@@ -551,7 +515,7 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
     value_sink sink = {.step = 5};
     tide_train_changes changes;
     uint64_t step = 5;
-    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &wanted, &small_model, 0, pull_values,
+    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->path, &wanted, &small_model, 0, pull_values,
                                           &step, &saved),
                      TIDE_OK);
     run.loss_scale = 1, run.loss_scale_good_steps = 0;
@@ -809,33 +773,31 @@ static void every_failing_memory_request_is_reported(void **unused)
     fake_files_free(before);
 }
 
-#define on_disk(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        on_disk(what_is_saved_comes_back),
-        on_disk(a_tensor_larger_than_the_buffer_comes_back),
-        on_disk(all_values_of_a_range_are_asked_for_together),
-        on_disk(every_field_of_the_state_comes_back_exactly),
+        in_scratch(what_is_saved_comes_back),
+        in_scratch(a_tensor_larger_than_the_buffer_comes_back),
+        in_scratch(all_values_of_a_range_are_asked_for_together),
+        in_scratch(every_field_of_the_state_comes_back_exactly),
         cmocka_unit_test(tensor_files_are_valid_safetensors),
-        on_disk(keep_removes_the_oldest),
-        on_disk(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed),
-        on_disk(a_killed_process_leaves_a_newest_checkpoint_that_loads),
+        in_scratch(keep_removes_the_oldest),
+        in_scratch(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed),
+        in_scratch(a_killed_process_leaves_a_newest_checkpoint_that_loads),
         cmocka_unit_test(a_step_that_is_not_later_is_refused),
-        on_disk(a_folder_that_cannot_be_written_is_refused),
+        in_scratch(a_folder_that_cannot_be_written_is_refused),
         cmocka_unit_test(a_callbacks_failure_is_passed_on_and_leaves_no_trace),
         cmocka_unit_test(what_cannot_be_read_back_is_not_written),
-        on_disk(a_folder_that_is_missing_empty_or_full_of_other_things_holds_none),
+        in_scratch(a_folder_that_is_missing_empty_or_full_of_other_things_holds_none),
         cmocka_unit_test(steps_are_compared_as_numbers),
         cmocka_unit_test(a_folder_without_a_manifest_is_passed_over_and_may_be_replaced),
         cmocka_unit_test(damage_to_the_newest_is_named_not_passed_over),
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(every_truncation_is_refused),
-        on_disk(a_file_that_grew_or_is_another_ones_is_refused),
+        in_scratch(a_file_that_grew_or_is_another_ones_is_refused),
         cmocka_unit_test(another_run_is_refused_before_any_value),
         cmocka_unit_test(changed_hyperparameters_are_taken_and_named),
-        on_disk(a_loss_scale_comes_back_and_a_fixed_one_is_named),
+        in_scratch(a_loss_scale_comes_back_and_a_fixed_one_is_named),
         cmocka_unit_test(a_loss_scale_is_valid_with_fp16_alone),
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(headers_in_any_order_are_read_and_gaps_refused),

@@ -4,6 +4,7 @@
 
 #include "src/data/random.h"
 #include "src/data/token_file.h"
+#include "tests/files/scratch.h"
 #include "tests/support/fake_memory.h"
 
 #include <fcntl.h>
@@ -23,30 +24,6 @@
 enum { SEQ_LEN = 8 };
 
 static int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN]; /* the last batch */
-
-typedef struct scratch {
-    char root[64];
-    char path[128]; /* the file or folder that a test makes */
-} scratch;
-
-static int scratch_make(void **state)
-{
-    scratch *made = calloc(1, sizeof *made);
-    snprintf(made->root, sizeof made->root, "/tmp/tidepool-data-XXXXXX");
-    if (mkdtemp(made->root) == NULL)
-        return -1;
-    snprintf(made->path, sizeof made->path, "%s/text", made->root);
-    *state = made;
-    return 0;
-}
-
-static int scratch_remove(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", ((scratch *)*state)->root);
-    free(*state);
-    return system(command);
-}
 
 /* Returns the path of a file in the folder; the next call overwrites it. */
 static const char *path_in(const scratch *at, const char *name)
@@ -1045,49 +1022,47 @@ static void samples_are_shown_in_printable_form(void **unused)
     assert_int_equal(tide_data_byte_token((char)0xff), 255);
 }
 
-#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_DISK(a_text_file_is_one_token_a_byte),
-        ON_DISK(shards_of_a_folder_are_taken_in_name_order),
-        ON_DISK(a_shard_may_have_tokens_of_32_bits),
-        ON_DISK(a_shard_over_two_gib_is_read_to_its_end),
-        ON_DISK(texts_and_folders_that_hold_no_tokens_are_refused),
-        ON_DISK(bad_shards_are_refused_with_what_would_be_right),
-        ON_DISK(an_unreadable_file_is_refused),
-        ON_DISK(no_memory_is_reported),
-        ON_DISK(more_shards_than_the_process_may_open_are_refused_and_none_stays_open),
-        ON_DISK(tokens_without_a_header_are_read_from_the_first_byte_on),
-        ON_DISK(what_can_be_no_tokens_without_a_header_is_refused),
-        ON_DISK(the_fingerprint_covers_the_format),
-        ON_DISK(files_named_val_beside_files_named_train_are_the_validation_data),
-        ON_DISK(one_of_the_two_words_alone_splits_no_folder),
-        ON_DISK(a_split_folder_must_make_sense),
-        ON_DISK(validation_data_may_be_named_and_then_all_else_trains),
-        ON_DISK(validation_data_is_checked_as_training_data_is),
-        ON_DISK(an_epoch_takes_every_training_sequence_once_and_no_other),
-        ON_DISK(the_order_is_a_function_of_seed_and_step_and_differs_by_epoch),
-        ON_DISK(a_batch_may_span_epochs_and_be_larger_than_one),
-        ON_DISK(a_step_beyond_all_numbers_is_refused),
+        in_scratch(a_text_file_is_one_token_a_byte),
+        in_scratch(shards_of_a_folder_are_taken_in_name_order),
+        in_scratch(a_shard_may_have_tokens_of_32_bits),
+        in_scratch(a_shard_over_two_gib_is_read_to_its_end),
+        in_scratch(texts_and_folders_that_hold_no_tokens_are_refused),
+        in_scratch(bad_shards_are_refused_with_what_would_be_right),
+        in_scratch(an_unreadable_file_is_refused),
+        in_scratch(no_memory_is_reported),
+        in_scratch(more_shards_than_the_process_may_open_are_refused_and_none_stays_open),
+        in_scratch(tokens_without_a_header_are_read_from_the_first_byte_on),
+        in_scratch(what_can_be_no_tokens_without_a_header_is_refused),
+        in_scratch(the_fingerprint_covers_the_format),
+        in_scratch(files_named_val_beside_files_named_train_are_the_validation_data),
+        in_scratch(one_of_the_two_words_alone_splits_no_folder),
+        in_scratch(a_split_folder_must_make_sense),
+        in_scratch(validation_data_may_be_named_and_then_all_else_trains),
+        in_scratch(validation_data_is_checked_as_training_data_is),
+        in_scratch(an_epoch_takes_every_training_sequence_once_and_no_other),
+        in_scratch(the_order_is_a_function_of_seed_and_step_and_differs_by_epoch),
+        in_scratch(a_batch_may_span_epochs_and_be_larger_than_one),
+        in_scratch(a_step_beyond_all_numbers_is_refused),
         cmocka_unit_test(a_permutation_of_any_size_is_one),
         cmocka_unit_test(epochs_shuffle_evenly),
-        ON_DISK(batches_allocate_nothing),
-        ON_DISK(validation_batches_come_in_order_and_wrap_around),
-        ON_DISK(a_token_outside_is_refused_at_open_with_its_place),
-        ON_DISK(a_token_outside_that_open_did_not_see_never_leaves_a_batch),
-        ON_DISK(a_token_of_32_bits_may_be_outside_any_vocabulary),
-        ON_DISK(another_size_is_told_with_both_and_the_old_content_goes_on),
-        ON_DISK(other_content_of_the_same_size_is_refused_and_the_same_content_goes_on),
-        ON_DISK(the_same_content_is_read_again_once_a_change_of_times),
-        ON_DISK(a_changed_shard_of_validation_data_is_seen_when_it_is_read),
-        ON_DISK(a_large_file_that_is_written_to_is_refused),
-        ON_DISK(a_file_that_is_removed_or_replaced_is_read_on_as_it_was),
-        ON_DISK(the_fingerprint_is_the_same_in_every_version),
-        ON_DISK(the_fingerprint_tells_content_from_place_and_seed),
-        ON_DISK(the_unigram_entropy_is_that_of_the_validation_targets),
-        ON_DISK(each_token_of_a_large_vocabulary_has_a_counter),
+        in_scratch(batches_allocate_nothing),
+        in_scratch(validation_batches_come_in_order_and_wrap_around),
+        in_scratch(a_token_outside_is_refused_at_open_with_its_place),
+        in_scratch(a_token_outside_that_open_did_not_see_never_leaves_a_batch),
+        in_scratch(a_token_of_32_bits_may_be_outside_any_vocabulary),
+        in_scratch(another_size_is_told_with_both_and_the_old_content_goes_on),
+        in_scratch(other_content_of_the_same_size_is_refused_and_the_same_content_goes_on),
+        in_scratch(the_same_content_is_read_again_once_a_change_of_times),
+        in_scratch(a_changed_shard_of_validation_data_is_seen_when_it_is_read),
+        in_scratch(a_large_file_that_is_written_to_is_refused),
+        in_scratch(a_file_that_is_removed_or_replaced_is_read_on_as_it_was),
+        in_scratch(the_fingerprint_is_the_same_in_every_version),
+        in_scratch(the_fingerprint_tells_content_from_place_and_seed),
+        in_scratch(the_unigram_entropy_is_that_of_the_validation_targets),
+        in_scratch(each_token_of_a_large_vocabulary_has_a_counter),
         cmocka_unit_test(samples_are_shown_in_printable_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

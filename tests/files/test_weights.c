@@ -13,8 +13,8 @@ static void mixed_dtypes_in_one_file_are_read_to_the_bit(void **state)
 {
     const scratch *at = *state;
     tide_weights *weights;
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
     assert_small(weights);
     assert_int_equal(tide_weights_bytes(weights), SMALL_BYTES);
     assert_int_equal(tide_weights_most_dtype(weights), TIDE_WEIGHTS_F32);
@@ -28,8 +28,8 @@ static void shards_are_read_as_the_index_says(void **state)
 {
     const scratch *at = *state;
     tide_weights *weights;
-    put_shards(tide_files_posix(), at->dir);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
+    put_shards(tide_files_posix(), at->root);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
     assert_small(weights);
     assert_int_equal(tide_weights_bytes(weights), SMALL_BYTES);
     tide_weights_close(weights);
@@ -39,9 +39,9 @@ static void one_file_counts_where_an_index_is_there_too(void **state)
 {
     const scratch *at = *state;
     tide_weights *weights;
-    put_text(at->dir, INDEX, "no JSON at all");
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
+    put_text(at->root, INDEX, "no JSON at all");
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
     assert_small(weights);
     tide_weights_close(weights);
 }
@@ -56,11 +56,11 @@ static void every_value_of_16_bits_is_widened(void **state)
     tide_weights *weights;
     for (int i = 0; i < 65536; i++)
         data[0][i] = data[1][i] = (uint16_t)i;
-    put_single(at->dir,
+    put_single(at->root,
                "{\"b\":{\"dtype\":\"BF16\",\"shape\":[256,256],\"data_offsets\":[0,131072]},\"h\":{\"dtype\":"
                "\"F16\",\"shape\":[65536],\"data_offsets\":[131072,262144]}}",
                data, sizeof data);
-    assert_ok(tide_weights_open(at->dir, &names, &weights));
+    assert_ok(tide_weights_open(at->root, &names, &weights));
     assert_int_equal(tide_weights_most_dtype(weights), TIDE_WEIGHTS_BF16);
     get_bits(weights, 0, 0, 65536, bits);
     for (uint32_t i = 0; i < 65536; i++)
@@ -128,8 +128,8 @@ static void ranges_of_a_large_tensor_are_read(const char *dir, const char *dtype
 static void ranges_at_odd_places_are_read_with_one_thread_and_with_several(void **state)
 {
     const scratch *at = *state;
-    ranges_of_a_large_tensor_are_read(at->dir, "BF16", 2);
-    ranges_of_a_large_tensor_are_read(at->dir, "F32", 4);
+    ranges_of_a_large_tensor_are_read(at->root, "BF16", 2);
+    ranges_of_a_large_tensor_are_read(at->root, "F32", 4);
 }
 
 static void a_range_outside_its_tensor_is_refused(void **state)
@@ -137,8 +137,8 @@ static void a_range_outside_its_tensor_is_refused(void **state)
     const scratch *at = *state;
     float values[6];
     tide_weights *weights;
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
     assert_ok(tide_weights_read(weights, 1, 4, 0, NULL));
     assert_int_equal(tide_weights_read(weights, 1, 2, 3, values), TIDE_ERROR_ARGUMENT);
     assert_string_equal(tide_message(), "weights: tensor norm.bias has 4 elements, not 3 from 2 on");
@@ -154,9 +154,9 @@ static void a_file_cut_short_while_it_is_open_is_an_error(void **state)
     char path[128], line[256];
     float values[6];
     tide_weights *weights;
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
-    snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
+    snprintf(path, sizeof path, "%s/model.safetensors", at->root);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(tide_weights_read(weights, 0, 0, 6, values), TIDE_ERROR_CORRUPT);
     snprintf(line, sizeof line, "weights %s: it has become shorter while it was read", path);
@@ -176,7 +176,7 @@ static void names_may_have_the_prefix_and_ignored_ones_are_passed_over(void **st
                                       .ignored = ignored,
                                       .ignored_count = 2};
     tide_weights *weights;
-    put_single(at->dir,
+    put_single(at->root,
                "{\"transformer.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
                "\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]},"
                "\"transformer.head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[32,38]},\"a."
@@ -188,12 +188,12 @@ static void names_may_have_the_prefix_and_ignored_ones_are_passed_over(void **st
                    char rest[10];
                }){small_values, ""},
                48);
-    assert_ok(tide_weights_open(at->dir, &names, &weights));
+    assert_ok(tide_weights_open(at->root, &names, &weights));
     assert_small(weights);
     assert_int_equal(tide_weights_bytes(weights), SMALL_BYTES);
     assert_true(tide_weights_named_otherwise(weights));
     tide_weights_close(weights);
-    assert_refused(at->dir, &small, TIDE_ERROR_MISMATCH,
+    assert_refused(at->root, &small, TIDE_ERROR_MISMATCH,
                    "/model.safetensors: tensor a.rotary.inv_freq is none of the model's 3");
 }
 
@@ -211,8 +211,8 @@ static void names_may_lack_the_prefix(void **state)
     const tide_weights_names names = {.tensors = tensors, .count = 3, .optional_prefix = "model."};
     for (int with = 0; with < 2; with++) {
         tide_weights *weights;
-        put_single(at->dir, texts[with], &small_values, SMALL_BYTES);
-        assert_ok(tide_weights_open(at->dir, &names, &weights));
+        put_single(at->root, texts[with], &small_values, SMALL_BYTES);
+        assert_ok(tide_weights_open(at->root, &names, &weights));
         assert_small(weights);
         assert_int_equal(tide_weights_named_otherwise(weights), !with);
         tide_weights_close(weights);
@@ -224,19 +224,19 @@ static void names_with_the_prefix_among_such_without_are_refused(void **state)
     const scratch *at = *state;
     tide_weights_names names = small;
     names.optional_prefix = "transformer.";
-    put_single(at->dir,
+    put_single(at->root,
                "{" EMBED "," HEAD
                ",\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}",
                NULL, SMALL_BYTES);
-    assert_refused(at->dir, &names, TIDE_ERROR_CORRUPT,
+    assert_refused(at->root, &names, TIDE_ERROR_CORRUPT,
                    "/model.safetensors: tensor transformer.norm.bias has transformer. in front and others "
                    "have none; all must have it or none");
     names.optional_prefix = "a.";
-    put_single(at->dir,
+    put_single(at->root,
                "{\"a.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," HEAD
                "," NORM "}",
                NULL, SMALL_BYTES);
-    assert_refused(at->dir, &names, TIDE_ERROR_CORRUPT,
+    assert_refused(at->root, &names, TIDE_ERROR_CORRUPT,
                    "/model.safetensors: tensor head.weight has no a. in front and others have it; all must "
                    "have it or none");
 }
@@ -246,12 +246,12 @@ static void a_tensor_with_and_without_its_prefix_is_refused(void **state)
     const scratch *at = *state;
     tide_weights_names names = small;
     names.optional_prefix = "transformer.";
-    put_single(at->dir,
+    put_single(at->root,
                "{" EMBED "," NORM "," HEAD
                ",\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[38,46]}}",
                NULL, 46);
     assert_refused(
-        at->dir, &names, TIDE_ERROR_CORRUPT,
+        at->root, &names, TIDE_ERROR_CORRUPT,
         "/model.safetensors: tensor norm.bias is there twice, with and without transformer. in front");
 }
 
@@ -275,16 +275,16 @@ static void a_tied_duplicate_must_have_its_tensors_values(void **state)
     for (int differs = 0; differs < 2; differs++) {
         tide_weights *weights;
         data.b[COUNT - 1] ^= (uint16_t)differs;
-        put_single(at->dir,
+        put_single(at->root,
                    "{\"a\":{\"dtype\":\"F32\",\"shape\":[150000],\"data_offsets\":[0,600000]},\"t.b\":{"
                    "\"dtype\":\"BF16\",\"shape\":[150000],\"data_offsets\":[600000,900000]}}",
                    &data, sizeof data);
-        assert_ok(tide_weights_open(at->dir, &names, &weights));
+        assert_ok(tide_weights_open(at->root, &names, &weights));
         assert_int_equal(tide_weights_check_duplicate(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
         if (differs)
             assert_non_null(strstr(tide_message(), "tensor b has other values than a"));
         char path[256];
-        snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+        snprintf(path, sizeof path, "%s/model.safetensors", at->root);
         assert_int_equal(truncate(path, 700000), 0);
         assert_int_equal(tide_weights_check_duplicate(weights), TIDE_ERROR_CORRUPT);
         tide_weights_close(weights);
@@ -298,17 +298,18 @@ static void a_tied_duplicate_may_be_there_instead_of_its_tensor(void **state)
     tide_weights_names names = small;
     tide_weights *weights;
     names.duplicate = "a.duplicate";
-    put_single(at->dir,
+    put_single(at->root,
                "{\"a.duplicate\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD
                "}",
                &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &names, &weights));
+    assert_ok(tide_weights_open(at->root, &names, &weights));
     assert_small(weights);
     assert_ok(tide_weights_check_duplicate(weights));
     tide_weights_close(weights);
-    put_single(at->dir, "{" NORM "," HEAD ",\"c\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+    put_single(at->root,
+               "{" NORM "," HEAD ",\"c\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
                &small_values, SMALL_BYTES);
-    assert_refused(at->dir, &names, TIDE_ERROR_MISMATCH,
+    assert_refused(at->root, &names, TIDE_ERROR_MISMATCH,
                    "/model.safetensors: tensor c is none of the model's 3");
 }
 
@@ -319,12 +320,12 @@ static void an_index_need_not_name_what_is_ignored(void **state)
     const tide_weights_names names = {
         .tensors = small_tensors, .count = 3, .ignored = ignored, .ignored_count = 1};
     tide_weights *weights;
-    put_shards(tide_files_posix(), at->dir);
-    put_tensors(tide_files_posix(), at->dir, SHARD_TWO,
+    put_shards(tide_files_posix(), at->root);
+    put_tensors(tide_files_posix(), at->root, SHARD_TWO,
                 "{\"head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[0,6]},\"a.inv_freq\":{"
                 "\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[6,8]}}",
                 &(uint16_t[4]){0x0001, 0x7c00, 0xbc00, 0}, 8);
-    assert_ok(tide_weights_open(at->dir, &names, &weights));
+    assert_ok(tide_weights_open(at->root, &names, &weights));
     assert_small(weights);
     tide_weights_close(weights);
 }
@@ -349,7 +350,7 @@ static void names_that_no_model_has_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const tide_weights_names names = {.tensors = cases[i].tensors, .count = cases[i].count};
         tide_weights *weights;
-        assert_int_equal(tide_weights_open(at->dir, &names, &weights), TIDE_ERROR_ARGUMENT);
+        assert_int_equal(tide_weights_open(at->root, &names, &weights), TIDE_ERROR_ARGUMENT);
         assert_string_equal(tide_message(), cases[i].line);
     }
 }
@@ -366,11 +367,11 @@ static void a_file_truncated_at_any_byte_is_refused(void **state)
     const scratch *at = *state;
     char path[128];
     tide_weights *weights;
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    snprintf(path, sizeof path, "%s/model.safetensors", at->root);
     for (off_t bytes = 8 + (off_t)strlen(SMALL) + SMALL_BYTES; bytes-- > 0;) {
         assert_int_equal(truncate(path, bytes), 0);
-        assert_int_equal(tide_weights_open(at->dir, &small, &weights), TIDE_ERROR_CORRUPT);
+        assert_int_equal(tide_weights_open(at->root, &small, &weights), TIDE_ERROR_CORRUPT);
         assert_non_null(strstr(tide_message(), "truncated"));
     }
 }
@@ -389,8 +390,8 @@ static void flipped_bytes_are_refused_or_harmless(void **state)
         for (uint64_t flip = 0; flip <= round % 3; flip++) {
             bytes[draw(round, 2 * flip, 8 + header_bytes)] = (unsigned char)draw(round, 2 * flip + 1, 256);
         }
-        put(tide_files_posix(), at->dir, "model.safetensors", bytes, sizeof bytes);
-        const tide_status status = tide_weights_open(at->dir, &small, &weights);
+        put(tide_files_posix(), at->root, "model.safetensors", bytes, sizeof bytes);
+        const tide_status status = tide_weights_open(at->root, &small, &weights);
         taken += status == TIDE_OK;
         refused += status != TIDE_OK;
         if (status != TIDE_OK) {
@@ -462,15 +463,15 @@ static void every_lack_of_memory_ends_in_its_status(void **state)
         bool met = true;
         if (shards) {
             char path[128];
-            snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+            snprintf(path, sizeof path, "%s/model.safetensors", at->root);
             assert_int_equal(unlink(path), 0);
-            put_shards(tide_files_posix(), at->dir);
+            put_shards(tide_files_posix(), at->root);
         } else {
-            put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
+            put_single(at->root, SMALL, &small_values, SMALL_BYTES);
         }
         for (; met; request++) {
             fake_memory_fail(request);
-            const tide_status status = open_and_read(tide_files_posix(), at->dir);
+            const tide_status status = open_and_read(tide_files_posix(), at->root);
             met = fake_memory_failed();
             const bool in_parser = fake_memory_failed_in_jansson();
             fake_memory_clear();
@@ -489,8 +490,8 @@ static void reading_needs_no_memory(void **state)
     const scratch *at = *state;
     float values[6];
     tide_weights *weights;
-    put_single(at->dir, SMALL, &small_values, SMALL_BYTES);
-    assert_ok(tide_weights_open(at->dir, &small, &weights));
+    put_single(at->root, SMALL, &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->root, &small, &weights));
     fake_memory_fail(0);
     for (size_t i = 0; i < 3; i++)
         assert_ok(tide_weights_read(weights, i, 0, small_tensors[i].shape[0], values));
@@ -502,26 +503,26 @@ static void reading_needs_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        in_folder(mixed_dtypes_in_one_file_are_read_to_the_bit),
-        in_folder(shards_are_read_as_the_index_says),
-        in_folder(one_file_counts_where_an_index_is_there_too),
-        in_folder(every_value_of_16_bits_is_widened),
-        in_folder(ranges_at_odd_places_are_read_with_one_thread_and_with_several),
-        in_folder(a_range_outside_its_tensor_is_refused),
-        in_folder(a_file_cut_short_while_it_is_open_is_an_error),
-        in_folder(names_may_have_the_prefix_and_ignored_ones_are_passed_over),
-        in_folder(names_may_lack_the_prefix),
-        in_folder(names_with_the_prefix_among_such_without_are_refused),
-        in_folder(a_tensor_with_and_without_its_prefix_is_refused),
-        in_folder(a_tied_duplicate_must_have_its_tensors_values),
-        in_folder(a_tied_duplicate_may_be_there_instead_of_its_tensor),
-        in_folder(an_index_need_not_name_what_is_ignored),
-        in_folder(names_that_no_model_has_are_refused),
-        in_folder(a_file_truncated_at_any_byte_is_refused),
-        in_folder(flipped_bytes_are_refused_or_harmless),
+        in_scratch(mixed_dtypes_in_one_file_are_read_to_the_bit),
+        in_scratch(shards_are_read_as_the_index_says),
+        in_scratch(one_file_counts_where_an_index_is_there_too),
+        in_scratch(every_value_of_16_bits_is_widened),
+        in_scratch(ranges_at_odd_places_are_read_with_one_thread_and_with_several),
+        in_scratch(a_range_outside_its_tensor_is_refused),
+        in_scratch(a_file_cut_short_while_it_is_open_is_an_error),
+        in_scratch(names_may_have_the_prefix_and_ignored_ones_are_passed_over),
+        in_scratch(names_may_lack_the_prefix),
+        in_scratch(names_with_the_prefix_among_such_without_are_refused),
+        in_scratch(a_tensor_with_and_without_its_prefix_is_refused),
+        in_scratch(a_tied_duplicate_must_have_its_tensors_values),
+        in_scratch(a_tied_duplicate_may_be_there_instead_of_its_tensor),
+        in_scratch(an_index_need_not_name_what_is_ignored),
+        in_scratch(names_that_no_model_has_are_refused),
+        in_scratch(a_file_truncated_at_any_byte_is_refused),
+        in_scratch(flipped_bytes_are_refused_or_harmless),
         cmocka_unit_test(every_fault_of_a_file_operation_ends_in_a_status),
-        in_folder(every_lack_of_memory_ends_in_its_status),
-        in_folder(reading_needs_no_memory),
+        in_scratch(every_lack_of_memory_ends_in_its_status),
+        in_scratch(reading_needs_no_memory),
     };
     fake_memory_take_jansson();
     return cmocka_run_group_tests(tests, NULL, NULL);

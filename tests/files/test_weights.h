@@ -3,42 +3,13 @@
 #define TIDE_TESTS_TEST_WEIGHTS_H
 
 #include "src/weights/reader.h"
+#include "tests/files/scratch.h"
 #include "tests/support/assert_ok.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- a folder, and files in it ---- */
-
-typedef struct scratch {
-    char dir[64];
-} scratch;
-
-static inline int scratch_make(void **state)
-{
-    scratch *made = calloc(1, sizeof *made);
-    snprintf(made->dir, sizeof made->dir, "/tmp/tidepool-weights-XXXXXX");
-    *state = made;
-    return mkdtemp(made->dir) == NULL;
-}
-
-static inline int remove_name(void *visitor, const char *name)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", (const char *)visitor, name);
-    return remove(path);
-}
-
-static inline int scratch_remove(void **state)
-{
-    scratch *made = *state;
-    int error = tide_files_posix()->list(NULL, made->dir, remove_name, made->dir);
-    error = error != 0 ? error : rmdir(made->dir);
-    free(made);
-    return error;
-}
 
 static inline void put(const tide_files *files, const char *dir, const char *name, const void *bytes,
                        size_t count)
@@ -153,7 +124,5 @@ static inline void assert_refused(const char *dir, const tide_weights_names *nam
     assert_string_equal(tide_status_name(status), tide_status_name(wanted));
     assert_null(weights);
 }
-
-#define in_folder(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
 
 #endif

@@ -72,26 +72,26 @@ static void a_file_that_is_not_sound_or_not_the_models_is_refused(void **state)
         {"{}", 0, TIDE_ERROR_MISMATCH, AT "tensor embed.weight of shape [2, 3] is missing, and 2 others"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        put_single(at->dir, cases[i].header, NULL, cases[i].data_bytes);
-        assert_refused(at->dir, &small, cases[i].status, cases[i].line);
+        put_single(at->root, cases[i].header, NULL, cases[i].data_bytes);
+        assert_refused(at->root, &small, cases[i].status, cases[i].line);
     }
 }
 
 static void a_file_that_is_no_safetensors_file_is_refused(void **state)
 {
     const scratch *at = *state;
-    put_text(at->dir, "model.safetensors", "1234567");
-    assert_refused(at->dir, &small, TIDE_ERROR_CORRUPT, AT "truncated, it has 7 bytes");
-    put_text(at->dir, "model.safetensors",
+    put_text(at->root, "model.safetensors", "1234567");
+    assert_refused(at->root, &small, TIDE_ERROR_CORRUPT, AT "truncated, it has 7 bytes");
+    put_text(at->root, "model.safetensors",
              "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
-    assert_refused(at->dir, &small, TIDE_ERROR_CORRUPT,
+    assert_refused(at->root, &small, TIDE_ERROR_CORRUPT,
                    AT "this is Git LFS's pointer to the file, get the file itself (git lfs pull)");
-    put(tide_files_posix(), at->dir, "model.safetensors", "\x01\xe1\xf5\x05\0\0\0\0{}", 10);
-    assert_refused(at->dir, &small, TIDE_ERROR_CORRUPT,
+    put(tide_files_posix(), at->root, "model.safetensors", "\x01\xe1\xf5\x05\0\0\0\0{}", 10);
+    assert_refused(at->root, &small, TIDE_ERROR_CORRUPT,
                    AT
                    "not a safetensors file, its header would have 100000001 bytes, at most 100000000 may be");
-    put(tide_files_posix(), at->dir, "model.safetensors", "\x03\0\0\0\0\0\0\0{}", 10);
-    assert_refused(at->dir, &small, TIDE_ERROR_CORRUPT,
+    put(tide_files_posix(), at->root, "model.safetensors", "\x03\0\0\0\0\0\0\0{}", 10);
+    assert_refused(at->root, &small, TIDE_ERROR_CORRUPT,
                    AT "truncated, its header needs 3 bytes and there are 2");
 }
 
@@ -99,28 +99,28 @@ static void a_folder_without_such_weights_is_refused(void **state)
 {
     const scratch *at = *state;
     char path[128];
-    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+    assert_refused(at->root, &small, TIDE_ERROR_IO,
                    ": neither model.safetensors nor model.safetensors.index.json is there");
-    put_text(at->dir, "config.json", "{}");
-    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+    put_text(at->root, "config.json", "{}");
+    assert_refused(at->root, &small, TIDE_ERROR_IO,
                    ": neither model.safetensors nor model.safetensors.index.json is there");
-    put_text(at->dir, "pytorch_model.bin", "");
-    assert_refused(at->dir, &small, TIDE_ERROR_UNSUPPORTED,
+    put_text(at->root, "pytorch_model.bin", "");
+    assert_refused(at->root, &small, TIDE_ERROR_UNSUPPORTED,
                    ": only pytorch_model.bin is there, convert it to model.safetensors first");
-    put_text(at->dir, "llama.gguf", "");
-    assert_refused(at->dir, &small, TIDE_ERROR_UNSUPPORTED,
+    put_text(at->root, "llama.gguf", "");
+    assert_refused(at->root, &small, TIDE_ERROR_UNSUPPORTED,
                    ": only llama.gguf is there, convert it to model.safetensors first");
-    put_text(at->dir, "consolidated.safetensors", "");
-    assert_refused(at->dir, &small, TIDE_ERROR_UNSUPPORTED,
+    put_text(at->root, "consolidated.safetensors", "");
+    assert_refused(at->root, &small, TIDE_ERROR_UNSUPPORTED,
                    ": consolidated.safetensors is there without model.safetensors.index.json, and it must be "
                    "that or be called model.safetensors");
-    snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", at->root);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_refused(at->dir, &small, TIDE_ERROR_IO, "/model.safetensors: can't be opened: Is a directory");
+    assert_refused(at->root, &small, TIDE_ERROR_IO, "/model.safetensors: can't be opened: Is a directory");
     assert_refused("/tmp/tidepool-weights-nowhere", &small, TIDE_ERROR_IO,
                    ": can't be opened: No such file or directory");
-    put_text(at->dir, "file", "");
-    snprintf(path, sizeof path, "%s/file", at->dir);
+    put_text(at->root, "file", "");
+    snprintf(path, sizeof path, "%s/file", at->root);
     assert_refused(path, &small, TIDE_ERROR_IO, "/model.safetensors: can't be opened: Not a directory");
 }
 
@@ -128,14 +128,14 @@ static void a_link_that_leads_nowhere_is_refused_as_one(void **state)
 {
     const scratch *at = *state;
     char path[128];
-    put_text(at->dir, "consolidated.safetensors", "");
-    snprintf(path, sizeof path, "%s/" INDEX, at->dir);
+    put_text(at->root, "consolidated.safetensors", "");
+    snprintf(path, sizeof path, "%s/" INDEX, at->root);
     assert_int_equal(symlink("../blobs/gone", path), 0);
-    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+    assert_refused(at->root, &small, TIDE_ERROR_IO,
                    "/" INDEX ": a link that leads nowhere, it must be the file or lead to it");
-    snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", at->root);
     assert_int_equal(symlink("../blobs/gone", path), 0);
-    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+    assert_refused(at->root, &small, TIDE_ERROR_IO,
                    AT "a link that leads nowhere, it must be the file or lead to it");
 }
 
@@ -190,21 +190,21 @@ static void shards_that_are_not_as_the_index_says_are_refused(void **state)
          TIDE_ERROR_MISMATCH, "/" SHARD_TWO ": tensor head.weight has shape [1, 3], it must be [3, 1]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        put_text(at->dir, INDEX, cases[i].index);
-        put_tensors(tide_files_posix(), at->dir, SHARD_ONE, cases[i].one, NULL, cases[i].one_bytes);
-        put_tensors(tide_files_posix(), at->dir, SHARD_TWO, cases[i].two, NULL, cases[i].two_bytes);
-        assert_refused(at->dir, &small, cases[i].status, cases[i].line);
+        put_text(at->root, INDEX, cases[i].index);
+        put_tensors(tide_files_posix(), at->root, SHARD_ONE, cases[i].one, NULL, cases[i].one_bytes);
+        put_tensors(tide_files_posix(), at->root, SHARD_TWO, cases[i].two, NULL, cases[i].two_bytes);
+        assert_refused(at->root, &small, cases[i].status, cases[i].line);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        in_folder(a_file_that_is_not_sound_or_not_the_models_is_refused),
-        in_folder(a_file_that_is_no_safetensors_file_is_refused),
-        in_folder(a_folder_without_such_weights_is_refused),
-        in_folder(a_link_that_leads_nowhere_is_refused_as_one),
-        in_folder(shards_that_are_not_as_the_index_says_are_refused),
+        in_scratch(a_file_that_is_not_sound_or_not_the_models_is_refused),
+        in_scratch(a_file_that_is_no_safetensors_file_is_refused),
+        in_scratch(a_folder_without_such_weights_is_refused),
+        in_scratch(a_link_that_leads_nowhere_is_refused_as_one),
+        in_scratch(shards_that_are_not_as_the_index_says_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
