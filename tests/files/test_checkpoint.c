@@ -551,15 +551,15 @@ static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 static void other_tensors_are_refused(void **unused)
 {
     (void)unused;
-    tide_checkpoint_tensor turned[3], renamed[3];
-    memcpy(turned, small_tensors, sizeof turned);
+    tide_checkpoint_tensor transposed[3], renamed[3];
+    memcpy(transposed, small_tensors, sizeof transposed);
     memcpy(renamed, small_tensors, sizeof renamed);
-    turned[0] = (tide_checkpoint_tensor){"wte.weight", 2, {3, 5}, false};
+    transposed[0] = (tide_checkpoint_tensor){"wte.weight", 2, {3, 5}, false};
     renamed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
     const struct {
         tide_checkpoint_tensors model;
         const char *message;
-    } cases[] = {{{turned, 3}, "wte.weight has shape [5, 3], it must be [3, 5]"},
+    } cases[] = {{{transposed, 3}, "wte.weight has shape [5, 3], it must be [3, 5]"},
                  {{renamed, 3}, "wpe.weight is missing"},
                  {{small_tensors, 2}, "3 tensors, the model has 2"}};
     fake_files *disk = disk_with_two();

@@ -1,4 +1,5 @@
-/* Initializers of positions; and assertions that two configs describe the same model, in all fields but the name. */
+/* Initializers of positions, and assertions that two configs describe the same model, in all fields but the
+ * name. */
 #ifndef TIDE_TESTS_SAME_CONFIG_H
 #define TIDE_TESTS_SAME_CONFIG_H
 
