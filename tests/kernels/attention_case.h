@@ -169,9 +169,7 @@ static inline attention_case case_make(attention_shape s, tide_dtype dtype, doub
 
 static inline void case_free(attention_case *freed)
 {
-    buffer buffers[] = {freed->qk, freed->out, freed->logsumexp, freed->dout, freed->dqkv};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-        buffer_free(buffers[i]);
+    buffers_free(freed->qk, freed->out, freed->logsumexp, freed->dout, freed->dqkv);
     if (freed->shape.v_apart)
         buffer_free(freed->v);
     if (freed->starts.data)
@@ -372,6 +370,98 @@ static inline void case_check_gaps(const attention_case *c)
             assert_int_equal(((const unsigned char *)c->dqkv.data)[i], POISON);
 }
 
+/* Runs forward and backward and compares all results with float64. */
+static inline void case_check_shape(const tide_kernels *kernels, attention_shape s, tide_dtype dtype)
+{
+    attention_case c = case_make(s, dtype, 1.0);
+    case_reference(&c);
+    run_both(kernels, &c);
+    assert_close(c.out, c.y, c.rows * c.width, tolerance_with(3e-6, dtype, 1.0));
+    assert_close(c.logsumexp, c.l, c.rows * c.shape.heads, 3e-6);
+    case_check_gradients(&c, tolerance_with(1e-5, dtype, 4.0));
+    case_check_gaps(&c);
+    case_free(&c);
+}
+
+/* ---- bits ---- */
+
+/* A copy of a case's results. */
+typedef struct attention_results {
+    buffer out, logsumexp, dqkv;
+} attention_results;
+
+static inline attention_results results_copy(const attention_case *c)
+{
+    return (attention_results){buffer_copy(c->out), buffer_copy(c->logsumexp), buffer_copy(c->dqkv)};
+}
+
+static inline void results_free(const attention_results *freed)
+{
+    buffers_free(freed->out, freed->logsumexp, freed->dqkv);
+}
+
+/* Runs the case again and checks that it has these results to the last bit. */
+static inline void case_check_again(const tide_kernels *kernels, const attention_case *c,
+                                    const attention_results *expected)
+{
+    case_forget_results(c);
+    run_both(kernels, c);
+    assert_same_bits(c->out, expected->out);
+    assert_same_bits(c->logsumexp, expected->logsumexp);
+    assert_same_bits(c->dqkv, expected->dqkv);
+}
+
+/* Whether a test spoils the element at `row` and `column` of a tensor that has a column for each head of queries
+ * or, otherwise, for each head of keys. */
+typedef bool case_is_spoilt(const attention_case *c, bool of_queries, size_t row, size_t column);
+
+static inline void case_spoil(const attention_case *c, buffer matrix, attention_part part, bool of_queries,
+                              case_is_spoilt *is_spoilt, double with)
+{
+    for (size_t i = 0; i < c->rows * part.width; i++)
+        if (is_spoilt(c, of_queries, i / part.width, i % part.width))
+            buffer_set(matrix, part_index(part, i), with * ((double)(i * 7 % 3) - 1.0));
+}
+
+static inline void case_check_others(const attention_case *c, buffer after, buffer before,
+                                     attention_part part, bool of_queries, case_is_spoilt *is_spoilt)
+{
+    for (size_t i = 0; i < c->rows * part.width; i++) {
+        const size_t at = part_index(part, i);
+        if (!is_spoilt(c, of_queries, i / part.width, i % part.width) &&
+            !(buffer_get(after, at) == buffer_get(before, at)))
+            fail_msg("head width %zu, row %zu, column %zu: %g, was %g", c->shape.head_width, i / part.width,
+                     i % part.width, buffer_get(after, at), buffer_get(before, at));
+    }
+}
+
+/* Overwrites the spoilt elements of all inputs with 0, `with` and -`with`, and checks that every result
+ * that is not spoilt keeps its bits. */
+static inline void case_check_spoilt(const tide_kernels *kernels, attention_shape s, tide_dtype dtype,
+                                     case_is_spoilt *is_spoilt, double with)
+{
+    attention_case c = case_make(s, dtype, 1.0);
+    const attention_part dense = {0, c.width, c.width};
+    run_both(kernels, &c);
+    const attention_results before = results_copy(&c);
+    for (int tensor = Q; tensor < TENSORS; tensor++)
+        case_spoil(&c, case_matrix(&c, tensor), c.x[tensor], tensor == Q, is_spoilt, with);
+    case_spoil(&c, c.dout, dense, true, is_spoilt, with);
+    case_forget_results(&c);
+    run_both(kernels, &c);
+    case_check_others(&c, c.out, before.out, dense, true, is_spoilt);
+    for (int tensor = Q; tensor < TENSORS; tensor++)
+        case_check_others(&c, c.dqkv, before.dqkv, c.dx[tensor], tensor == Q, is_spoilt);
+    for (size_t i = 0; i < c.rows * s.heads; i++) {
+        const size_t row = i / s.heads, head = i % s.heads;
+        const size_t at = case_index_in_logsumexp(&c, row / s.length, head, row % s.length);
+        if (!is_spoilt(&c, true, row, head * s.head_width))
+            assert_true(buffer_get(c.logsumexp, at) == buffer_get(before.logsumexp, at));
+    }
+    results_free(&before);
+    case_free(&c);
+}
+
 /* ---- finite differences ---- */
 
 /* sum(dout x out) over query heads `first` to `last` - 1 and the rows of sequence b from token `from` on:
@@ -406,26 +496,26 @@ static inline double case_slope(const attention_case *c, int tensor, size_t at)
     return (above - below) / (2 * step);
 }
 
-/* Compares every `stride`-th element of the gradients of q, k and v, counted through all three, with
- * finite differences. */
-static inline void case_check_slopes(const attention_case *c, size_t stride, double tolerance)
+/* Compares every element of the gradients of q, k and v with finite differences. Forward rounds the saved
+ * output, from which backward computes the softmax's mean, to bf16, by up to half of 1/256, or to fp16, by half
+ * of 1/2048. */
+static inline void case_check_slopes(const tide_kernels *kernels, attention_shape s, tide_dtype dtype)
 {
-    const size_t ends[TENSORS] = {c->rows * c->x[Q].width, c->rows * (c->x[Q].width + c->x[K].width),
-                                  c->rows * (c->x[Q].width + 2 * c->x[K].width)};
-    const size_t count = (ends[V] + stride - 1) / stride;
-    double *expected = malloc(count * sizeof *expected);
-    buffer some = buffer_of(count, c->dqkv.dtype);
-    assert_non_null(expected);
-    for (size_t n = 0; n < count; n++) {
-        const size_t i = n * stride;
-        const int tensor = i < ends[Q] ? Q : i < ends[K] ? K : V;
-        const size_t at = i - (tensor == Q ? 0 : ends[tensor - 1]);
-        expected[n] = case_slope(c, tensor, at);
-        buffer_set(some, n, buffer_get(c->dqkv, part_index(c->dx[tensor], at)));
-    }
-    assert_close(some, expected, count, tolerance);
-    buffer_free(some);
+    const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};
+    attention_case c = case_make(s, dtype, 1.0);
+    run_both(kernels, &c);
+    const size_t elements = c.rows * (c.x[Q].width + 2 * c.x[K].width);
+    double *expected = doubles(elements);
+    buffer actual = buffer_of(elements, dtype);
+    for (size_t tensor = Q, n = 0; tensor < TENSORS; tensor++)
+        for (size_t i = 0; i < c.rows * c.x[tensor].width; i++, n++) {
+            expected[n] = case_slope(&c, (int)tensor, i);
+            buffer_set(actual, n, buffer_get(c.dqkv, part_index(c.dx[tensor], i)));
+        }
+    assert_close(actual, expected, elements, tolerance_with(tolerances[dtype], dtype, 4.0));
+    buffer_free(actual);
     free(expected);
+    case_free(&c);
 }
 
 #endif

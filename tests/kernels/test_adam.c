@@ -29,10 +29,7 @@ static adam_state state_copy(const adam_state *from)
 
 static void state_free(adam_state *freed)
 {
-    buffer_free(freed->param);
-    buffer_free(freed->master);
-    buffer_free(freed->momentum);
-    buffer_free(freed->variance);
+    buffers_free(freed->param, freed->master, freed->momentum, freed->variance);
 }
 
 static void assert_states_same_bits(const adam_state *a, const adam_state *b)
@@ -94,7 +91,7 @@ static double model_update(double gradient, double weight, double *m, double *v,
 
 /* The tolerances: each fp32 operation errs by 2^-24, relatively. A moment takes four operations, the step,
  * which is as large as lr, about eight, and the weight's own rounding adds two. */
-static void check_truth(const tide_kernels *kernels, tide_dtype dtype)
+static void an_update_matches_the_float64_model(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 1001 };
     const double unit = ldexp(1.0, -24);
@@ -117,13 +114,8 @@ static void check_truth(const tide_kernels *kernels, tide_dtype dtype)
     }
 }
 
-static void an_update_matches_the_float64_model(void **state)
-{
-    (void)state;
-    for_each_configuration(check_truth);
-}
-
-static void check_param_is_rounded_master(const tide_kernels *kernels, tide_dtype dtype)
+static void the_new_param_is_the_rounded_master_and_restore_makes_it_again(const tide_kernels *kernels,
+                                                                           tide_dtype dtype)
 {
     adam_state state = state_random(777, dtype);
     update(kernels, &state, true, 3);
@@ -141,12 +133,6 @@ static void check_param_is_rounded_master(const tide_kernels *kernels, tide_dtyp
     state_free(&state);
     adam_state freed = before;
     state_free(&freed);
-}
-
-static void the_new_param_is_the_rounded_master_and_restore_makes_it_again(void **state)
-{
-    (void)state;
-    for_each_configuration(check_param_is_rounded_master);
 }
 
 /* Inserts values that instruction sets might treat differently: denormals as inputs and as results,
@@ -225,29 +211,6 @@ static void cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same
         }
 }
 
-static void check_cut(const tide_kernels *kernels, tide_dtype dtype)
-{
-    enum { COUNT = 40000 };
-    /* The cuts make segments of a single param and segments with unaligned ends. */
-    const size_t cuts[] = {0, 1, 2, 67, 68, 20011, 39999, COUNT};
-    enum { SEGMENTS = sizeof cuts / sizeof cuts[0] - 1 };
-    adam_state whole = state_random(COUNT, dtype), cut = state_copy(&whole);
-    update(kernels, &whole, true, 2);
-    tide_adamw_segment segments[SEGMENTS];
-    for (size_t s = 0; s < SEGMENTS; s++)
-        segments[s] = segment_of(&cut, cuts[s], cuts[s + 1], true);
-    run_adamw(kernels, segments, SEGMENTS, 2, dtype);
-    assert_states_same_bits(&cut, &whole);
-    state_free(&whole);
-    state_free(&cut);
-}
-
-static void any_cut_into_segments_gives_the_same_bits(void **state)
-{
-    (void)state;
-    for_each_configuration(check_cut);
-}
-
 /* Checks that elements begin to end - 1 equal those of `updated` and all others those of `before`. */
 static void assert_updated_between(buffer actual, buffer before, buffer updated, size_t begin, size_t end)
 {
@@ -272,7 +235,8 @@ static void check_range(const tide_kernels *kernels, const adam_state *before, c
     state_free(&state);
 }
 
-static void check_ranges(const tide_kernels *kernels, tide_dtype dtype)
+static void an_update_of_any_range_changes_that_range_and_nothing_beside_it(const tide_kernels *kernels,
+                                                                            tide_dtype dtype)
 {
     enum { COUNT = 230 };
     const size_t lengths[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 150};
@@ -285,16 +249,14 @@ static void check_ranges(const tide_kernels *kernels, tide_dtype dtype)
     state_free(&updated);
 }
 
-static void an_update_of_any_range_changes_that_range_and_nothing_beside_it(void **state)
+/* Cuts the params into more segments than a launch of the GPU's kernels takes, of 0 to SIZES - 1 elements and
+ * some of LONG, at any alignment. An update in segments has the bits of one in a single piece, and restore
+ * makes all its params again. */
+static void
+any_cut_into_many_segments_gives_the_same_bits_with_any_number_of_threads(const tide_kernels *kernels,
+                                                                          tide_dtype dtype)
 {
-    (void)state;
-    for_each_configuration(check_ranges);
-}
-
-/* Segments of 0 to SIZES - 1 elements. */
-static void check_many_segments(const tide_kernels *kernels, tide_dtype dtype)
-{
-    enum { SEGMENTS = 400, SIZES = 211, COUNT = SEGMENTS * SIZES };
+    enum { SEGMENTS = 400, SIZES = 211, LONG = 20011, COUNT = SEGMENTS * SIZES + 3 * LONG };
     static tide_adamw_segment segments[SEGMENTS];
     adam_state whole = state_random(COUNT, dtype), begin = state_copy(&whole);
     update(kernels, &whole, true, 2);
@@ -302,23 +264,21 @@ static void check_many_segments(const tide_kernels *kernels, tide_dtype dtype)
         adam_state cut = state_copy(&begin);
         size_t covered = 0;
         for (size_t s = 0; s < SEGMENTS; s++) {
-            const size_t elements = s + 1 < SEGMENTS ? s * 89 % SIZES : COUNT - covered;
+            const size_t usual = s % 150 == 50 ? LONG : s * 89 % SIZES,
+                         elements = s + 1 < SEGMENTS ? usual : COUNT - covered;
             segments[s] = segment_of(&cut, covered, covered + elements, true);
             covered += elements;
         }
         use_threads(threads);
         run_adamw(kernels, segments, SEGMENTS, 2, dtype);
         assert_states_same_bits(&cut, &whole);
+        memset(cut.param.data, POISON, cut.param.bytes);
+        run_restore(kernels, segments, SEGMENTS, dtype);
+        assert_states_same_bits(&cut, &whole);
         state_free(&cut);
     }
     state_free(&whole);
     state_free(&begin);
-}
-
-static void every_element_of_many_segments_is_updated_once_by_any_number_of_threads(void **state)
-{
-    (void)state;
-    for_each_configuration(check_many_segments);
 }
 
 /* A copy of the buffer's bytes that begins `elements` elements into a larger buffer and ends with it. */
@@ -366,7 +326,8 @@ static void check_shift(const tide_kernels *kernels, const adam_state *before, c
 
 /* The arrays of a segment are each shifted by a number of elements of its own: the kernel may assume no
  * alignment beyond an element's. */
-static void check_shifts(const tide_kernels *kernels, tide_dtype dtype)
+static void arrays_that_are_not_aligned_alike_give_the_same_bits(const tide_kernels *kernels,
+                                                                 tide_dtype dtype)
 {
     /* two blocks of the GPU's kernel, or three, depending on the address of the param */
     enum { COUNT = 4094 };
@@ -380,40 +341,7 @@ static void check_shifts(const tide_kernels *kernels, tide_dtype dtype)
     state_free(&updated);
 }
 
-static void arrays_that_are_not_aligned_alike_give_the_same_bits(void **state)
-{
-    (void)state;
-    for_each_configuration(check_shifts);
-}
-
-/* Restores more segments than one launch of the GPU's kernel takes, and checks all of them. */
-static void check_many_restored(const tide_kernels *kernels, tide_dtype dtype)
-{
-    enum { SEGMENTS = 300, SIZES = 37, COUNT = SEGMENTS * SIZES };
-    static tide_adamw_segment segments[SEGMENTS];
-    adam_state expected = state_random(COUNT, dtype);
-    update(kernels, &expected, true, 2);
-    adam_state cut = state_copy(&expected);
-    memset(cut.param.data, POISON, cut.param.bytes);
-    size_t covered = 0;
-    for (size_t s = 0; s < SEGMENTS; s++) {
-        const size_t elements = s + 1 < SEGMENTS ? s * 11 % SIZES : COUNT - covered;
-        segments[s] = segment_of(&cut, covered, covered + elements, true);
-        covered += elements;
-    }
-    run_restore(kernels, segments, SEGMENTS, dtype);
-    assert_states_same_bits(&cut, &expected);
-    state_free(&cut);
-    state_free(&expected);
-}
-
-static void every_element_of_many_segments_is_restored(void **state)
-{
-    (void)state;
-    for_each_configuration(check_many_restored);
-}
-
-static void check_decay_per_segment(const tide_kernels *kernels, tide_dtype dtype)
+static void weight_decay_is_chosen_per_segment(const tide_kernels *kernels, tide_dtype dtype)
 {
     adam_state both = state_random(200, dtype), decayed = state_copy(&both), undecayed = state_copy(&both);
     update(kernels, &decayed, true, 2);
@@ -428,12 +356,6 @@ static void check_decay_per_segment(const tide_kernels *kernels, tide_dtype dtyp
     state_free(&both);
     state_free(&decayed);
     state_free(&undecayed);
-}
-
-static void weight_decay_is_chosen_per_segment(void **state)
-{
-    (void)state;
-    for_each_configuration(check_decay_per_segment);
 }
 
 static void no_segments_is_no_work(void **state)
@@ -455,15 +377,13 @@ static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_update_matches_the_float64_model),
-        cmocka_unit_test(the_new_param_is_the_rounded_master_and_restore_makes_it_again),
+        each_configuration(an_update_matches_the_float64_model),
+        each_configuration(the_new_param_is_the_rounded_master_and_restore_makes_it_again),
         cmocka_unit_test(cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same_bits),
-        cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
-        cmocka_unit_test(an_update_of_any_range_changes_that_range_and_nothing_beside_it),
-        cmocka_unit_test(every_element_of_many_segments_is_updated_once_by_any_number_of_threads),
-        cmocka_unit_test(arrays_that_are_not_aligned_alike_give_the_same_bits),
-        cmocka_unit_test(every_element_of_many_segments_is_restored),
-        cmocka_unit_test(weight_decay_is_chosen_per_segment),
+        each_configuration(an_update_of_any_range_changes_that_range_and_nothing_beside_it),
+        each_configuration(any_cut_into_many_segments_gives_the_same_bits_with_any_number_of_threads),
+        each_configuration(arrays_that_are_not_aligned_alike_give_the_same_bits),
+        each_configuration(weight_decay_is_chosen_per_segment),
         cmocka_unit_test(no_segments_is_no_work),
         cmocka_unit_test(an_update_moves_28_bytes_a_bf16_parameter),
     };

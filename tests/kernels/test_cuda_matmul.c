@@ -1,10 +1,7 @@
 /* The GPU's matmuls (kernels/cuda/matmul.c) on a fake cuBLASLt that computes on the CPU and checks its
  * arguments. Tests what test_kernels_matmul.c can't observe: the queries and calls to the library,
  * alignments, plans, failures. The kernels for GELU and for the cast are the GPU's own, run on the CPU. */
-#include "tests/kernels/test_kernels.h"
-
-#include "kernels/cuda/launchers.h"
-#include "tests/gpu/fake_cublaslt.h"
+#include "tests/kernels/matmul_case.h"
 
 #include <cublasLt.h>
 
@@ -12,19 +9,13 @@ static int begin(void **state)
 {
     (void)state;
     fake_cublaslt_start();
-    return tide_cuda_matmul_open() == TIDE_OK ? 0 : -1;
+    return matmul_open() ? 0 : -1;
 }
 
-/* Runs after every test: checks that no cuBLASLt object is left and that no call broke a rule of the
- * library. */
 static int end(void **state)
 {
-    char text[256];
     (void)state;
-    tide_cuda_matmul_close();
-    if (fake_cublaslt_misuse(text, sizeof text) > 0)
-        print_error("misuse of cuBLASLt: %s\n", text);
-    return fake_cublaslt_misuse(text, sizeof text) == 0 && fake_cublaslt_live() == 0 ? 0 : -1;
+    return matmul_close(0);
 }
 
 static size_t prepared(const tide_matmul_args *args)
@@ -39,62 +30,18 @@ static size_t prepared(const tide_matmul_args *args)
 static const tide_matmul_args small = {.m = 6, .n = 16, .k = 5, .lda = 5, .ldb = 16, .ldc = 16};
 
 /* A dense product of random matrices, none padded or transposed. */
-typedef struct product {
-    tide_matmul_args args;
-    buffer a, b, bias, c, gelu_in, workspace;
-    double *sums; /* [m, n]: the expected product, bias included */
-} product;
-
-static product product_make(size_t m, size_t n, size_t k, tide_dtype in_dtype, tide_dtype out_dtype,
-                            bool has_bias)
+static product dense_product(size_t m, size_t n, size_t k, tide_dtype in_dtype, tide_dtype out_dtype,
+                             bool has_bias)
 {
-    product made = {.args = {.m = m,
-                             .n = n,
-                             .k = k,
-                             .lda = k,
-                             .ldb = n,
-                             .ldc = n,
-                             .in_dtype = in_dtype,
-                             .out_dtype = out_dtype,
-                             .has_bias = has_bias},
-                    .a = buffer_random(m * k, in_dtype, 1.0),
-                    .b = buffer_random(k * n, in_dtype, 1.0),
-                    .bias = buffer_random(n, in_dtype, 1.0),
-                    .c = buffer_of(m * n, out_dtype),
-                    .gelu_in = buffer_random(m * n, out_dtype, 2.0)};
-    made.sums = malloc(m * n * sizeof *made.sums);
-    assert_non_null(made.sums);
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++) {
-            double sum = has_bias ? buffer_get(made.bias, j) : 0.0;
-            for (size_t q = 0; q < k; q++)
-                sum += buffer_get(made.a, i * k + q) * buffer_get(made.b, q * n + j);
-            made.sums[i * n + j] = sum;
-        }
-    made.args.a = made.a.data;
-    made.args.b = made.b.data;
-    made.args.bias = has_bias ? made.bias.data : NULL;
-    made.args.c = made.c.data;
-    return made;
+    return product_make((product_shape){m, n, k},
+                        &(manner){.has_bias = has_bias, .in_dtype = in_dtype, .out_dtype = out_dtype});
 }
 
-static void product_run(product *p)
+static product product_with_gelu(size_t n, tide_dtype dtype)
 {
-    const size_t bytes = prepared(&p->args);
-    p->workspace = buffer_bytes(bytes);
-    p->args.workspace = p->workspace.data;
-    p->args.workspace_bytes = bytes;
-    run_kernel(tide_cuda_matmul, &p->args);
-}
-
-static void product_free(product *freed)
-{
-    buffer buffers[] = {freed->a, freed->b, freed->bias, freed->c, freed->gelu_in};
-    for (size_t i = 0; i < 5; i++)
-        buffer_free(buffers[i]);
-    if (freed->workspace.data)
-        buffer_free(freed->workspace);
-    free(freed->sums);
+    return product_make(
+        (product_shape){11, n, 40},
+        &(manner){.has_bias = true, .in_dtype = dtype, .out_dtype = dtype, .gelu = TIDE_MATMUL_GELU_FORWARD});
 }
 
 static void for_each_dtype(void (*check)(tide_dtype dtype))
@@ -106,9 +53,9 @@ static void for_each_dtype(void (*check)(tide_dtype dtype))
 
 static void check_rounded_once(tide_dtype dtype)
 {
-    product p = product_make(9, 24, 700, dtype, dtype, true);
+    product p = dense_product(9, 24, 700, dtype, dtype, true);
     product_run(&p);
-    assert_close(p.c, p.sums, 9 * 24, 1e-6);
+    assert_close(p.c, p.expected, 9 * 24, 1e-6);
     product_free(&p);
 }
 
@@ -121,7 +68,7 @@ static void a_sum_in_parts_is_rounded_once(void **state)
 static void a_sum_in_parts_has_the_same_bits_at_every_launch(void **state)
 {
     (void)state;
-    product p = product_make(9, 24, 700, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
+    product p = dense_product(9, 24, 700, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     product_run(&p);
     assert_true(p.args.workspace_bytes > 0);
     buffer first = buffer_copy(p.c);
@@ -135,9 +82,9 @@ static void a_sum_in_parts_has_the_same_bits_at_every_launch(void **state)
 
 static void check_widened(tide_dtype dtype)
 {
-    product p = product_make(7, 17, 200, dtype, TIDE_DTYPE_FP32, true);
+    product p = dense_product(7, 17, 200, dtype, TIDE_DTYPE_FP32, true);
     product_run(&p);
-    assert_close(p.c, p.sums, 7 * 17, 1e-6);
+    assert_close(p.c, p.expected, 7 * 17, 1e-6);
     product_free(&p);
 }
 
@@ -153,13 +100,13 @@ static void a_narrow_bias_is_added_to_a_wide_result(void **state)
 static void operands_may_begin_at_any_row(void **state)
 {
     (void)state;
-    product p = product_make(9, 20, 30, TIDE_DTYPE_BF16, TIDE_DTYPE_BF16, false);
+    product p = dense_product(9, 20, 30, TIDE_DTYPE_BF16, TIDE_DTYPE_BF16, false);
     p.args.m = 8;
     p.args.a = (const tide_bf16 *)p.a.data + 30;
     p.args.c = (tide_bf16 *)p.c.data + 20;
     product_run(&p);
     buffer rows = {.data = (tide_bf16 *)p.c.data + 20, .bytes = 8 * 20 * 2, .dtype = TIDE_DTYPE_BF16};
-    assert_close(rows, p.sums + 20, 8 * 20, 1e-6);
+    assert_close(rows, p.expected + 20, 8 * 20, 1e-6);
     product_free(&p);
 }
 
@@ -167,29 +114,22 @@ static void operands_may_begin_at_any_row(void **state)
 
 enum { TAKEN, NOT_SUPPORTED, NONE_FOUND };
 
-static double gelu_of(double x)
-{
-    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-}
-
 /* Where GELU is a kernel of its own, it reads the rounded product, so the reference rounds the product
  * too. */
 static void check_apart(tide_dtype dtype, size_t n, int declined)
 {
     uint64_t queries, matmuls, with_gelu;
-    product p = product_make(11, n, 40, dtype, dtype, true);
-    p.args.gelu = TIDE_MATMUL_GELU_FORWARD;
-    p.args.gelu_in = p.gelu_in.data;
+    product p = product_with_gelu(n, dtype);
     fake_cublaslt_start();
     fake_cublaslt_decline_gelu(declined);
     product_run(&p);
     fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(matmuls, 1);
     assert_int_equal(with_gelu, 0);
-    assert_close(p.gelu_in, p.sums, 11 * n, 1e-6);
+    assert_close(p.gelu_in, p.expected, 11 * n, 1e-6);
     for (size_t i = 0; i < 11 * n; i++)
-        p.sums[i] = gelu_of(buffer_get(p.gelu_in, i));
-    assert_close(p.c, p.sums, 11 * n, 1e-6);
+        p.expected[i] = gelu_of(buffer_get(p.gelu_in, i));
+    assert_close(p.c, p.expected, 11 * n, 1e-6);
     product_free(&p);
     tide_cuda_matmul_close();
     assert_int_equal(tide_cuda_matmul_open(), TIDE_OK);
@@ -219,9 +159,7 @@ static void a_product_takes_gelu_along_where_the_library_does(void **state)
 {
     (void)state;
     uint64_t queries, matmuls, with_gelu;
-    product p = product_make(11, 32, 40, TIDE_DTYPE_BF16, TIDE_DTYPE_BF16, true);
-    p.args.gelu = TIDE_MATMUL_GELU_FORWARD;
-    p.args.gelu_in = p.gelu_in.data;
+    product p = product_with_gelu(32, TIDE_DTYPE_BF16);
     product_run(&p);
     fake_cublaslt_counts(&queries, &matmuls, &with_gelu);
     assert_int_equal(queries, 1);
@@ -235,7 +173,7 @@ static void a_shape_is_prepared_once_and_launches_ask_nothing(void **state)
 {
     (void)state;
     uint64_t queries, matmuls, with_gelu;
-    product p = product_make(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
+    product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     product_run(&p);
     assert_int_equal(prepared(&p.args), p.args.workspace_bytes);
     for (int i = 0; i < 4; i++)
@@ -262,7 +200,7 @@ static void every_shape_keeps_its_own_plan(void **state)
 static void an_unprepared_shape_is_refused_by_name(void **state)
 {
     (void)state;
-    product p = product_make(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
+    product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     tide_matmul_args other = p.args;
     other.transpose_a = true;
     other.lda = 6;
@@ -275,7 +213,7 @@ static void an_unprepared_shape_is_refused_by_name(void **state)
 static void a_workspace_too_small_is_refused(void **state)
 {
     (void)state;
-    product p = product_make(7, 17, 200, TIDE_DTYPE_BF16, TIDE_DTYPE_FP32, true);
+    product p = dense_product(7, 17, 200, TIDE_DTYPE_BF16, TIDE_DTYPE_FP32, true);
     product_run(&p);
     p.args.workspace_bytes--;
     assert_int_equal(tide_cuda_matmul(NULL, &p.args), TIDE_ERROR_ARGUMENT);
@@ -362,7 +300,7 @@ static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
 static void a_failing_launch_says_which_and_the_next_one_runs(void **state)
 {
     (void)state;
-    product p = product_make(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, true);
+    product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, true);
     product_run(&p);
     /* Call 1 sets the pointer to the bias, call 2 multiplies. */
     for (uint64_t call = 1; call <= 2; call++) {
@@ -371,7 +309,7 @@ static void a_failing_launch_says_which_and_the_next_one_runs(void **state)
         assert_non_null(strstr(tide_message(), "6 x 16 x 5"));
         run_kernel(tide_cuda_matmul, &p.args);
     }
-    assert_close(p.c, p.sums, 6 * 16, 1e-6);
+    assert_close(p.c, p.expected, 6 * 16, 1e-6);
     product_free(&p);
 }
 

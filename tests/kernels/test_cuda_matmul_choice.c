@@ -1,11 +1,9 @@
 /* The choice among the candidates that cuBLASLt offers for a product (kernels/cuda/matmul_choice.h). A
  * table of candidates says which are allowed; then plans and matmuls run on a fake cuBLASLt that offers
  * the candidates that the test lists. */
-#include "tests/kernels/test_kernels.h"
+#include "tests/kernels/matmul_case.h"
 
-#include "kernels/cuda/launchers.h"
 #include "kernels/cuda/matmul_plan.h"
-#include "tests/gpu/fake_cublaslt.h"
 
 enum { DECLINED = CUBLAS_STATUS_NOT_SUPPORTED };
 enum {
@@ -60,21 +58,26 @@ static void common_tiles_have_names(void **state)
 
 /* ---- plans ---- */
 
+static cublasLtHandle_t library; /* of the plans that a test makes itself */
+
 static int begin(void **state)
 {
     (void)state;
     fake_cublaslt_start();
-    return tide_cuda_matmul_open() == TIDE_OK ? 0 : -1;
+    return matmul_open() && cublasLtCreate(&library) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
 }
 
 static int end(void **state)
 {
-    char text[256];
     (void)state;
-    tide_cuda_matmul_close();
-    if (fake_cublaslt_misuse(text, sizeof text) > 0)
-        print_error("misuse of cuBLASLt: %s\n", text);
-    return fake_cublaslt_misuse(text, sizeof text) == 0 && fake_cublaslt_live() == 0 ? 0 : -1;
+    return matmul_close(cublasLtDestroy(library) == CUBLAS_STATUS_SUCCESS ? 0 : -1);
+}
+
+static tide_cuda_matmul_plan *plan_of(const tide_matmul_args *args)
+{
+    tide_cuda_matmul_plan *made;
+    assert_int_equal(tide_cuda_matmul_plan_create(library, args, &made), TIDE_OK);
+    return made;
 }
 
 /* The gradient of a small weight: few elements, each a long sum. */
@@ -138,9 +141,7 @@ static outcome gradient_run(size_t rows_further)
     run_kernel(tide_cuda_matmul, &args);
     made.workspace_bytes = args.workspace_bytes;
     made.algorithm = fake_cublaslt_last_algorithm();
-    buffer_free(workspace);
-    buffer_free(b);
-    buffer_free(a);
+    buffers_free(workspace, b, a);
     return made;
 }
 
@@ -171,21 +172,17 @@ static void a_product_runs_the_first_candidate_that_is_allowed(void **state)
 static void a_narrow_product_with_a_bias_is_not_split(void **state)
 {
     static const fake_cublaslt_candidate split_first[] = {{.splits = 4, .reduction = FP32}, {.splits = 1}};
-    cublasLtHandle_t library;
-    tide_cuda_matmul_plan *plan;
     tide_matmul_args shape = gradient;
     (void)state;
     fake_cublaslt_offer(split_first, 2);
     shape.accumulate = false;
-    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
     for (int i = 0; i < 4; i++) {
         shape.has_bias = i & 1;
         shape.out_dtype = i & 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
-        assert_int_equal(tide_cuda_matmul_plan_create(library, &shape, &plan), TIDE_OK);
+        tide_cuda_matmul_plan *plan = plan_of(&shape);
         assert_int_equal(plan->chosen, i == 3);
         tide_cuda_matmul_plan_destroy(plan);
     }
-    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
 /* Prepares a product of this m and n and returns its workspace's bytes. k stays the same, so the same
@@ -248,19 +245,15 @@ static void without_an_answer_that_is_allowed_a_shape_is_refused(void **state)
 static void what_the_library_does_not_tell_is_unknown(void **state)
 {
     fake_cublaslt_candidate silent = answers[FIRST_ALLOWED];
-    cublasLtHandle_t library;
-    tide_cuda_matmul_plan *plan;
     (void)state;
     silent.untold = UINT32_MAX;
     fake_cublaslt_offer(&silent, 1);
-    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
-    assert_int_equal(tide_cuda_matmul_plan_create(library, &gradient, &plan), TIDE_OK);
+    tide_cuda_matmul_plan *plan = plan_of(&gradient);
     const tide_cuda_matmul_candidate *taken = &plan->candidates[plan->chosen];
     const int32_t said[] = {taken->algorithm, taken->tile, taken->stages, taken->splits, taken->reduction};
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
         assert_int_equal(said[i], UNTOLD);
     tide_cuda_matmul_plan_destroy(plan);
-    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
 static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
@@ -289,33 +282,26 @@ static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **sta
 {
     static const fake_cublaslt_candidate any[] = {
         {.algorithm = 16, .splits = 1}, {.algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_64x64, .splits = 1}};
-    cublasLtHandle_t library;
-    tide_cuda_matmul_plan *plan;
     tide_matmul_args up = gradient;
     (void)state;
     up.accumulate = false;
     up.out_dtype = TIDE_DTYPE_BF16;
     up.gelu = TIDE_MATMUL_GELU_FORWARD;
-    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
     for (int i = 0; i < 4; i++) {
         up.has_bias = i & 1;
         fake_cublaslt_offer(&any[i / 2], 1);
-        assert_int_equal(tide_cuda_matmul_plan_create(library, &up, &plan), TIDE_OK);
+        tide_cuda_matmul_plan *plan = plan_of(&up);
         assert_int_equal(plan->gelu_apart, i == 1);
         tide_cuda_matmul_plan_destroy(plan);
     }
-    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
 /* tests/bench/gpu/bench_gpu_candidates.c times the candidates in this way. */
 static void a_plan_can_be_told_to_take_another_candidate(void **state)
 {
     (void)state;
-    cublasLtHandle_t library;
-    tide_cuda_matmul_plan *plan;
     offer_all();
-    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
-    assert_int_equal(tide_cuda_matmul_plan_create(library, &gradient, &plan), TIDE_OK);
+    tide_cuda_matmul_plan *plan = plan_of(&gradient);
     assert_int_equal(plan->candidate_count, TIDE_CUDA_MATMUL_CANDIDATES);
     assert_int_equal(plan->chosen, FIRST_ALLOWED);
     assert_int_equal(plan->candidates[FIRST_ALLOWED].tile, CUBLASLT_MATMUL_TILE_128x256);
@@ -333,10 +319,7 @@ static void a_plan_can_be_told_to_take_another_candidate(void **state)
         assert_int_equal(fake_cublaslt_last_algorithm(), answers[i].algorithm);
     }
     tide_cuda_matmul_plan_destroy(plan);
-    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
-    buffer buffers[] = {a, b, c, workspace};
-    for (size_t i = 0; i < 4; i++)
-        buffer_free(buffers[i]);
+    buffers_free(a, b, c, workspace);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)

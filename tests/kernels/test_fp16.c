@@ -134,10 +134,7 @@ static void check_vectors(const tide_cpu_variant *variant)
         const float up = tide_fp16_to_float((tide_fp16)(i & 0xffffu));
         assert_memory_equal(&up, (const float *)back.data + i, sizeof up);
     }
-    buffer_free(in);
-    buffer_free(out);
-    buffer_free(all);
-    buffer_free(back);
+    buffers_free(in, out, all, back);
 }
 
 static void each_instruction_set_converts_with_the_same_bits(void **state)
@@ -164,8 +161,7 @@ static void bf16_and_fp16_become_one_another_through_fp32(void **state)
             assert_int_equal(((const tide_fp16 *)out.data)[i],
                              fp16_nearest(tide_bf16_to_float((tide_bf16)i)));
     }
-    buffer_free(in);
-    buffer_free(out);
+    buffers_free(in, out);
 }
 
 int main(void)

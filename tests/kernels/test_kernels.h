@@ -112,9 +112,12 @@ static inline void use_threads(int threads)
 
 enum { TEST_DTYPES = (int)TIDE_DTYPE_FP16 + 1, TEST_MOST_THREADS = TEST_ON_CPU ? 3 : 1 };
 
-/* Calls check for every dtype and, on the CPU, for each instruction set with one thread and with three. */
-static inline void for_each_configuration(void (*check)(const tide_kernels *kernels, tide_dtype dtype))
+typedef void kernel_check(const tide_kernels *kernels, tide_dtype dtype);
+
+/* Calls a check for every dtype and, on the CPU, for each instruction set with one thread and with three. */
+static inline void for_each_configuration(void **state)
 {
+    kernel_check *const check = *(kernel_check **)*state;
 #if TEST_ON_CPU
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
         for (int threads = 1; tide_cpu_variant_get(isa) && threads <= TEST_MOST_THREADS; threads += 2) {
@@ -127,6 +130,14 @@ static inline void for_each_configuration(void (*check)(const tide_kernels *kern
         check(test_table(), dtype);
 #endif
 }
+
+static inline struct CMUnitTest kernel_test(const char *name, kernel_check **check)
+{
+    return (struct CMUnitTest){.name = name, .test_func = for_each_configuration, .initial_state = check};
+}
+
+/* A kernel_check as a case of a test: for_each_configuration() calls it. */
+#define each_configuration(check) kernel_test(#check, &(kernel_check *){check})
 
 /* ---- buffers ---- */
 
@@ -168,6 +179,16 @@ static inline void buffer_free(buffer freed)
     buffer_check(freed);
     test_release((char *)freed.data - GUARD_BYTES);
 }
+
+static inline void buffer_array_free(const buffer *freed, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        buffer_free(freed[i]);
+}
+
+/* Frees all buffers that it names. */
+#define buffers_free(...)                                                                                    \
+    buffer_array_free((const buffer[]){__VA_ARGS__}, sizeof((const buffer[]){__VA_ARGS__}) / sizeof(buffer))
 
 static inline double buffer_get(buffer from, size_t i)
 {
@@ -280,6 +301,49 @@ static inline void assert_same_bits(buffer a, buffer b)
 {
     assert_int_equal(a.bytes, b.bytes);
     assert_memory_equal(a.data, b.data, a.bytes);
+}
+
+#if TEST_ON_CPU
+
+/* Calls `run` with one to five threads and checks that the results have the same bits each time. */
+static inline void check_thread_counts(void (*run)(const void *of), const void *of, const buffer *results,
+                                       size_t count)
+{
+    buffer first[8] = {{0}};
+    assert_in_range(count, 1, sizeof first / sizeof first[0]);
+    for (int threads = 1; threads <= 5; threads++) {
+        tide_kernels_cpu_configure(threads);
+        run(of);
+        for (size_t i = 0; i < count; i++) {
+            if (threads == 1)
+                first[i] = buffer_copy(results[i]);
+            assert_same_bits(results[i], first[i]);
+        }
+    }
+    buffer_array_free(first, count);
+}
+
+#endif
+
+/* ---- references in float64 ---- */
+
+static inline double *doubles(size_t count)
+{
+    double *made = calloc(count + 1, sizeof *made);
+    assert_non_null(made);
+    return made;
+}
+
+/* The slope of a function along one of its variables, by a finite difference. */
+static inline double slope_of(double (*function)(const void *of), const void *of, double *variable)
+{
+    const double step = 1e-4, kept = *variable;
+    *variable = kept + step;
+    const double above = function(of);
+    *variable = kept - step;
+    const double below = function(of);
+    *variable = kept;
+    return (above - below) / (2 * step);
 }
 
 #endif

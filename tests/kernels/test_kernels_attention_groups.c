@@ -23,42 +23,17 @@ static const attention_shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void check_shapes(const tide_kernels *kernels, tide_dtype dtype)
+static void heads_that_share_keys_match_float64_forward_and_backward(const tide_kernels *kernels,
+                                                                     tide_dtype dtype)
 {
-    for (size_t s = 0; s < SHAPES; s++) {
-        if (!case_is_taken(s, dtype))
-            continue;
-        attention_case c = case_make(shapes[s], dtype, 1.0);
-        case_reference(&c);
-        run_both(kernels, &c);
-        assert_close(c.out, c.y, c.rows * c.width, tolerance_with(3e-6, dtype, 1.0));
-        assert_close(c.logsumexp, c.l, c.rows * c.shape.heads, 3e-6);
-        case_check_gradients(&c, tolerance_with(1e-5, dtype, 4.0));
-        case_check_gaps(&c);
-        case_free(&c);
-    }
+    for (size_t s = 0; s < SHAPES; s++)
+        if (case_is_taken(s, dtype))
+            case_check_shape(kernels, shapes[s], dtype);
 }
 
-static void heads_that_share_keys_match_float64_forward_and_backward(void **state)
+static void gradients_of_shared_keys_match_finite_differences(const tide_kernels *kernels, tide_dtype dtype)
 {
-    (void)state;
-    for_each_configuration(check_shapes);
-}
-
-static void check_slopes(const tide_kernels *kernels, tide_dtype dtype)
-{
-    attention_case c = case_make((attention_shape){2, 11, 6, 2, 6, 2, true, NULL}, dtype, 1.0);
-    /* Forward rounds the saved output, from which backward computes the softmax's mean. */
-    const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};
-    run_both(kernels, &c);
-    case_check_slopes(&c, 1, tolerance_with(tolerances[dtype], dtype, 4.0));
-    case_free(&c);
-}
-
-static void gradients_of_shared_keys_match_finite_differences(void **state)
-{
-    (void)state;
-    for_each_configuration(check_slopes);
+    case_check_slopes(kernels, (attention_shape){2, 11, 6, 2, 6, 2, true, NULL}, dtype);
 }
 
 /* Copies the values of q, k and v to the places that `to`'s layout gives them. */
@@ -82,7 +57,7 @@ static void assert_same_part(const attention_case *a, const attention_case *b, i
 
 /* Compares the bits of dense tensors with those of the same values in rows with gaps, which begin at any
  * element. */
-static void check_layouts(const tide_kernels *kernels, tide_dtype dtype)
+static void results_do_not_depend_on_where_tensors_lie(const tide_kernels *kernels, tide_dtype dtype)
 {
     const attention_shape elsewhere[] = {{2, 70, 4, 2, 64, 8, true, NULL}, {2, 70, 4, 2, 64, 1, false, NULL}};
     if (!case_is_taken(0, dtype) && !case_is_taken(1, dtype))
@@ -102,12 +77,6 @@ static void check_layouts(const tide_kernels *kernels, tide_dtype dtype)
         case_free(&c);
     }
     case_free(&dense);
-}
-
-static void results_do_not_depend_on_where_tensors_lie(void **state)
-{
-    (void)state;
-    for_each_configuration(check_layouts);
 }
 
 #if !TEST_ON_CPU
@@ -146,9 +115,9 @@ static void heads_wider_than_256_are_refused_on_a_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_that_share_keys_match_float64_forward_and_backward),
-        cmocka_unit_test(gradients_of_shared_keys_match_finite_differences),
-        cmocka_unit_test(results_do_not_depend_on_where_tensors_lie),
+        each_configuration(heads_that_share_keys_match_float64_forward_and_backward),
+        each_configuration(gradients_of_shared_keys_match_finite_differences),
+        each_configuration(results_do_not_depend_on_where_tensors_lie),
 #if !TEST_ON_CPU
         cmocka_unit_test(groups_are_split_where_heads_of_keys_are_few),
         cmocka_unit_test(heads_wider_than_256_are_refused_on_a_gpu),

@@ -1,99 +1,13 @@
 /* Matrix products: the ones of the table of kernels (by oneDNN where the build has it) and the CPU's
  * built-in one. */
-#include "tests/kernels/test_kernels.h"
+#include "tests/kernels/matmul_case.h"
 #include "tests/support/test_thin.h"
-#if defined(TEST_CUDA_ON_CPU)
-#include "tests/gpu/fake_cublaslt.h"
-#endif
-
-typedef struct shape {
-    size_t m, n, k;
-} shape;
 
 /* In the square shape a transposed operand has the same sizes and leading dimension as one that is not. */
-static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},    {24, 24, 24},
-                               {64, 48, 32}, {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
+static const product_shape shapes[] = {{1, 1, 1},      {1, 17, 5},     {7, 1, 3},
+                                       {5, 33, 1},     {24, 24, 24},   {64, 48, 32},
+                                       {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-
-/* The layout of the operands and the treatment of the result. */
-typedef struct manner {
-    bool transpose_a, transpose_b, has_bias, accumulate;
-    tide_dtype in_dtype, out_dtype;
-    size_t padding; /* leading dimensions are this many elements more than a row */
-} manner;
-
-typedef struct product {
-    tide_matmul_args args;
-    buffer a, b, bias, c, workspace;
-    /* [m, ldc]: C after the product, including its padding */
-    double *expected;
-} product;
-
-static double element(buffer matrix, size_t row, size_t column, size_t ld, bool transposed)
-{
-    return buffer_get(matrix, transposed ? column * ld + row : row * ld + column);
-}
-
-static void product_reference(const product *p)
-{
-    const tide_matmul_args *args = &p->args;
-    for (size_t i = 0; i < args->m; i++)
-        for (size_t j = 0; j < args->n; j++) {
-            double sum = args->accumulate ? buffer_get(p->c, i * args->ldc + j) : 0.0;
-            for (size_t q = 0; q < args->k; q++)
-                sum += element(p->a, i, q, args->lda, args->transpose_a) *
-                       element(p->b, q, j, args->ldb, args->transpose_b);
-            p->expected[i * args->ldc + j] = sum + (args->has_bias ? buffer_get(p->bias, j) : 0.0);
-        }
-}
-
-static product product_make(shape s, const manner *how)
-{
-    product made = {.args = {.m = s.m,
-                             .n = s.n,
-                             .k = s.k,
-                             .lda = (how->transpose_a ? s.m : s.k) + how->padding,
-                             .ldb = (how->transpose_b ? s.k : s.n) + how->padding,
-                             .ldc = s.n + how->padding,
-                             .in_dtype = how->in_dtype,
-                             .out_dtype = how->out_dtype,
-                             .transpose_a = how->transpose_a,
-                             .transpose_b = how->transpose_b,
-                             .has_bias = how->has_bias,
-                             .accumulate = how->accumulate}};
-    tide_matmul_args *args = &made.args;
-    made.a = buffer_random((how->transpose_a ? s.k : s.m) * args->lda, how->in_dtype, 1.0);
-    made.b = buffer_random((how->transpose_b ? s.n : s.k) * args->ldb, how->in_dtype, 1.0);
-    made.bias = buffer_random(s.n, how->in_dtype, 1.0);
-    made.c = buffer_of(s.m * args->ldc, how->out_dtype);
-    for (size_t i = 0; i < s.m * args->ldc; i++)
-        if (how->accumulate || i % args->ldc >= s.n)
-            buffer_set(made.c, i, random_value());
-    args->a = made.a.data;
-    args->b = made.b.data;
-    args->bias = how->has_bias ? made.bias.data : NULL;
-    args->c = made.c.data;
-    made.expected = buffer_values(made.c);
-    product_reference(&made);
-    return made;
-}
-
-static void product_give_workspace(product *p, size_t bytes)
-{
-    p->workspace = buffer_bytes(bytes);
-    p->args.workspace = p->workspace.data;
-    p->args.workspace_bytes = bytes;
-}
-
-static void product_free(product *freed)
-{
-    buffer buffers[] = {freed->a, freed->b, freed->bias, freed->c};
-    for (size_t i = 0; i < 4; i++)
-        buffer_free(buffers[i]);
-    if (freed->workspace.data)
-        buffer_free(freed->workspace);
-    free(freed->expected);
-}
 
 /* The tolerance: a sum of k products in fp32 errs by about 2^-24 of its largest partial sum, at worst k
  * times. The products are up to 1, also where they cancel. */
@@ -106,20 +20,16 @@ static void check_result(const product *p)
     assert_close(p->c, p->expected, elements, (2e-7 + 1e-8 * (double)p->args.k) / fmin(largest, 1.0));
 }
 
-static void check_table(shape s, const manner *how)
+static void check_table(product_shape s, const manner *how)
 {
-    const tide_kernels *kernels = test_table();
     product p = product_make(s, how);
-    size_t bytes = 0;
-    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
-    product_give_workspace(&p, bytes);
-    run_kernel(kernels->matmul, &p.args);
+    product_run(&p);
     check_result(&p);
     product_free(&p);
 }
 
 #if TEST_ON_CPU
-static void check_built_in(shape s, const manner *how)
+static void check_built_in(product_shape s, const manner *how)
 {
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++) {
         const tide_cpu_variant *variant = tide_cpu_variant_get(isa);
@@ -137,7 +47,7 @@ static void check_built_in(shape s, const manner *how)
 
 /* Calls check for every shape and manner: those in which GPT-2 multiplies, and more. Under a sanitizer it
  * checks a sixth of them with one thread and another sixth with three. */
-static void for_each_manner(void (*check)(shape s, const manner *how), int threads)
+static void for_each_manner(void (*check)(product_shape s, const manner *how), int threads)
 {
     const size_t thin = test_thin(6);
     const struct {
@@ -191,25 +101,19 @@ static void the_built_in_product_matches_float64_on_every_instruction_set(void *
 static void a_repeated_product_has_the_same_bits(void **state)
 {
     (void)state;
-    const tide_kernels *kernels = test_table();
     const manner how = {.transpose_a = true, .in_dtype = TIDE_DTYPE_BF16, .out_dtype = TIDE_DTYPE_FP32};
     for (int threads = 1; threads <= TEST_MOST_THREADS; threads++) {
         tide_kernels_cpu_configure(threads);
-        product p = product_make((shape){200, 300, 400}, &how);
-        size_t bytes;
-        assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
-        product_give_workspace(&p, bytes);
-        run_kernel(kernels->matmul, &p.args);
+        product p = product_make((product_shape){200, 300, 400}, &how);
+        product_run(&p);
         buffer a = buffer_copy(p.a), b = buffer_copy(p.b), c = buffer_of(200 * 300, TIDE_DTYPE_FP32);
         tide_matmul_args again = p.args;
         again.a = a.data;
         again.b = b.data;
         again.c = c.data;
-        run_kernel(kernels->matmul, &again);
+        run_kernel(test_table()->matmul, &again);
         assert_same_bits(c, p.c);
-        buffer_free(a);
-        buffer_free(b);
-        buffer_free(c);
+        buffers_free(a, b, c);
         product_free(&p);
     }
 }
@@ -219,7 +123,7 @@ static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros
 {
     (void)state;
     const tide_kernels *kernels = test_table();
-    const shape of[] = {{200, 300, 400}, {256, 64, 1500}, {24, 24, 24}, {130, 257, 70}, {1, 17, 5}};
+    const product_shape of[] = {{200, 300, 400}, {256, 64, 1500}, {24, 24, 24}, {130, 257, 70}, {1, 17, 5}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
         for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
             const manner how = {.transpose_a = true, .in_dtype = dtype, .out_dtype = TIDE_DTYPE_FP32};
@@ -245,93 +149,27 @@ static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros
 }
 
 #if TEST_ON_CPU
+static void run_built_in(const void *of)
+{
+    run_kernel(tide_cpu_variant_best()->blocked, &((const product *)of)->args);
+}
+
 static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
 {
     (void)state;
-    const tide_cpu_variant *variant = tide_cpu_variant_best();
     const manner how = {.transpose_b = true, .has_bias = true, .in_dtype = TIDE_DTYPE_BF16};
-    product p = product_make((shape){300, 600, 700}, &how);
-    buffer alone = {0};
-    for (int threads = 1; threads <= 4; threads++) {
-        tide_kernels_cpu_configure(threads);
-        product_give_workspace(&p, variant->blocked_workspace_bytes());
-        run_kernel(variant->blocked, &p.args);
-        if (threads == 1)
-            alone = buffer_copy(p.c);
-        assert_same_bits(p.c, alone);
-        buffer_free(p.workspace);
-    }
-    p.workspace.data = NULL;
-    buffer_free(alone);
+    product p = product_make((product_shape){300, 600, 700}, &how);
+    tide_kernels_cpu_configure(5);
+    product_give_workspace(&p, tide_cpu_variant_best()->blocked_workspace_bytes());
+    check_thread_counts(run_built_in, &p, &p.c, 1);
     product_free(&p);
 }
 
 #endif
 
-/* Compares dX = dY W^T and dW += X^T dY, computed by the kernel, with plain loops in float64. */
-static void the_gradients_of_a_product_are_products(void **state)
-{
-    (void)state;
-    enum { M = 6, N = 5, K = 7 };
-    const tide_kernels *kernels = test_table();
-    buffer x = buffer_random(M * K, 0, 1.0), w = buffer_random(K * N, 0, 1.0),
-           dy = buffer_random(M * N, 0, 1.0);
-    buffer dx = buffer_of(M * K, TIDE_DTYPE_FP32), dw = buffer_random(K * N, TIDE_DTYPE_FP32, 1.0);
-    double *dw_expected = buffer_values(dw), dx_expected[M * K] = {0};
-    for (size_t i = 0; i < M; i++)
-        for (size_t j = 0; j < N; j++)
-            for (size_t q = 0; q < K; q++) {
-                dx_expected[i * K + q] += buffer_get(dy, i * N + j) * buffer_get(w, q * N + j);
-                dw_expected[q * N + j] += buffer_get(dy, i * N + j) * buffer_get(x, i * K + q);
-            }
-    tide_matmul_args matmuls[] = {
-        {.a = dy.data,
-         .b = w.data,
-         .c = dx.data,
-         .m = M,
-         .n = K,
-         .k = N,
-         .lda = N,
-         .ldb = N,
-         .ldc = K,
-         .transpose_b = true},
-        {.a = x.data,
-         .b = dy.data,
-         .c = dw.data,
-         .m = K,
-         .n = N,
-         .k = M,
-         .lda = K,
-         .ldb = N,
-         .ldc = N,
-         .transpose_a = true,
-         .accumulate = true},
-    };
-    for (size_t i = 0; i < 2; i++) {
-        size_t bytes;
-        assert_int_equal(kernels->matmul_prepare(&matmuls[i], &bytes), TIDE_OK);
-        buffer workspace = buffer_bytes(bytes);
-        matmuls[i].workspace = workspace.data;
-        matmuls[i].workspace_bytes = bytes;
-        run_kernel(kernels->matmul, &matmuls[i]);
-        buffer_free(workspace);
-    }
-    assert_close(dx, dx_expected, M * K, 1e-6);
-    assert_close(dw, dw_expected, K * N, 1e-6);
-    free(dw_expected);
-    buffer buffers[] = {x, w, dy, dx, dw};
-    for (size_t i = 0; i < 5; i++)
-        buffer_free(buffers[i]);
-}
-
 /* ---- fused GELU ---- */
 
 #if !TEST_ON_CPU
-static double gelu_of(double x)
-{
-    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
-
 static double gelu_slope(double x)
 {
     const double inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x), t = tanh(inner);
@@ -341,36 +179,29 @@ static double gelu_slope(double x)
 /* A product rounds gelu_in once. GELU may be computed from the rounded product, or the product may be
  * rounded before it is multiplied by the slope (at most 1.13): the tolerance allows a second rounding, of
  * a value as large as the largest. */
-static void check_gelu(shape s, const manner *how, tide_matmul_gelu way)
+static void check_gelu(product_shape s, const manner *how)
 {
-    const tide_kernels *kernels = test_table();
     const size_t elements = s.m * s.n;
     const double rounding = how->out_dtype == TIDE_DTYPE_FP32   ? 2e-6
                             : how->out_dtype == TIDE_DTYPE_BF16 ? 1.5 / 256
                                                                 : 1.5 / 2048;
     product p = product_make(s, how);
-    buffer gelu_in = way == TIDE_MATMUL_GELU_FORWARD ? buffer_of(elements, how->out_dtype)
-                                                     : buffer_random(elements, how->out_dtype, 3.0);
-    size_t bytes = 0;
-    p.args.gelu = way;
-    p.args.gelu_in = gelu_in.data;
-    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
-    product_give_workspace(&p, bytes);
-    run_kernel(kernels->matmul, &p.args);
-    if (way == TIDE_MATMUL_GELU_FORWARD)
-        assert_close(gelu_in, p.expected, elements, 1e-5);
+    product_run(&p);
+    if (how->gelu == TIDE_MATMUL_GELU_FORWARD)
+        assert_close(p.gelu_in, p.expected, elements, 1e-5);
     for (size_t i = 0; i < elements; i++)
-        p.expected[i] = way == TIDE_MATMUL_GELU_FORWARD ? gelu_of(p.expected[i])
-                                                        : p.expected[i] * gelu_slope(buffer_get(gelu_in, i));
+        p.expected[i] = how->gelu == TIDE_MATMUL_GELU_FORWARD
+                            ? gelu_of(p.expected[i])
+                            : p.expected[i] * gelu_slope(buffer_get(p.gelu_in, i));
     assert_close(p.c, p.expected, elements, rounding);
-    buffer_free(gelu_in);
     product_free(&p);
 }
 
 static void gelu_taken_along_matches_float64(void **state)
 {
     (void)state;
-    static const shape gelu_shapes[] = {{1, 8, 1}, {24, 32, 24}, {7, 33, 5}, {130, 264, 70}, {33, 40, 513}};
+    static const product_shape gelu_shapes[] = {
+        {1, 8, 1}, {24, 32, 24}, {7, 33, 5}, {130, 264, 70}, {33, 40, 513}};
     for (size_t s = 0; s < sizeof gelu_shapes / sizeof gelu_shapes[0]; s++)
         for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
             for (unsigned flags = 0; flags < 8; flags++) {
@@ -380,10 +211,12 @@ static void gelu_taken_along_matches_float64(void **state)
                               .transpose_b = flags & 2,
                               .has_bias = flags & 4,
                               .in_dtype = dtype,
-                              .out_dtype = dtype};
-                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_FORWARD);
+                              .out_dtype = dtype,
+                              .gelu = TIDE_MATMUL_GELU_FORWARD};
+                check_gelu(gelu_shapes[s], &how);
                 how.has_bias = false;
-                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_BACKWARD);
+                how.gelu = TIDE_MATMUL_GELU_BACKWARD;
+                check_gelu(gelu_shapes[s], &how);
             }
 }
 #endif
@@ -432,13 +265,10 @@ static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 {
     (void)state;
     const tide_kernels *kernels = tide_kernels_cpu();
-    product p = product_make((shape){9, 9, 9}, &fp32_manner);
-    size_t bytes;
+    product p = product_make((product_shape){9, 9, 9}, &fp32_manner);
     tide_kernels_cpu_configure(2);
     assert_int_equal(kernels->matmul(NULL, &p.args), TIDE_ERROR_STATE);
-    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
-    product_give_workspace(&p, bytes);
-    run_kernel(kernels->matmul, &p.args);
+    product_run(&p);
     check_result(&p);
     tide_kernels_cpu_configure(2);
     assert_int_equal(kernels->matmul(NULL, &p.args), TIDE_ERROR_STATE);
@@ -451,7 +281,7 @@ static void a_workspace_too_small_is_refused(void **state)
 {
     (void)state;
     const tide_cpu_variant *variant = tide_cpu_variant_best();
-    product p = product_make((shape){9, 9, 9}, &fp32_manner);
+    product p = product_make((product_shape){9, 9, 9}, &fp32_manner);
     product_give_workspace(&p, variant->blocked_workspace_bytes() - 1);
     assert_int_equal(variant->blocked(NULL, &p.args), TIDE_ERROR_ARGUMENT);
     product_free(&p);
@@ -477,17 +307,10 @@ static void the_machine_is_described(void **state)
 
 int main(void)
 {
-#if !TEST_ON_CPU
-    if (test_place_is_there() && tide_cuda_matmul_open() != TIDE_OK) {
-        print_error("cuBLASLt: %s\n", tide_message());
-        return 1;
-    }
-#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tables_product_matches_float64),
         cmocka_unit_test(a_repeated_product_has_the_same_bits),
         cmocka_unit_test(a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros),
-        cmocka_unit_test(the_gradients_of_a_product_are_products),
         cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
 #if !TEST_ON_CPU
         cmocka_unit_test(gelu_taken_along_matches_float64),
@@ -503,14 +326,5 @@ int main(void)
         cmocka_unit_test(the_machine_is_described),
 #endif
     };
-    const int failed = RUN_KERNEL_TESTS(tests);
-#if defined(TEST_CUDA_ON_CPU)
-    char text[256];
-    tide_cuda_matmul_close();
-    if (fake_cublaslt_misuse(text, sizeof text) > 0 || fake_cublaslt_live() > 0) {
-        print_error("cuBLASLt: %s, %zu objects live\n", text, fake_cublaslt_live());
-        return 1;
-    }
-#endif
-    return failed;
+    return RUN_MATMUL_TESTS(tests);
 }

@@ -7,11 +7,9 @@
  * And each row of C, summed with random signs s, is compared with A (B s), which needs no product of
  * matrices in float64 and covers every element; a tile that is missing or of other rows makes this sum
  * wrong by a hundred times its rounding. */
+#include "tests/kernels/matmul_case.h"
 #include "tests/kernels/test_kernels_long.h"
 #include "tests/support/test_thin.h"
-#if defined(TEST_CUDA_ON_CPU)
-#include "tests/gpu/fake_cublaslt.h"
-#endif
 
 enum { SAMPLES = 256, CORNERS = 4 };
 
@@ -38,13 +36,6 @@ static void get_row(buffer from, size_t first, size_t count, double *row)
         row[i] = buffer_get(from, first + i);
 }
 
-static double *doubles(size_t count)
-{
-    double *made = calloc(count, sizeof *made);
-    assert_non_null(made);
-    return made;
-}
-
 /* A stored matrix [rows, columns]; the product uses its transpose if `transposed`. */
 typedef struct matrix {
     buffer of;
@@ -55,44 +46,44 @@ typedef struct matrix {
 /* The product of the matrix, or its transpose, with a vector; free() it. */
 static double *times(matrix m, const double *vector)
 {
-    double *product = doubles(m.transposed ? m.columns : m.rows), *row = doubles(m.columns);
+    double *made = doubles(m.transposed ? m.columns : m.rows), *row = doubles(m.columns);
     for (size_t r = 0; r < m.rows; r++) {
         get_row(m.of, r * m.ld, m.columns, row);
         double sum = 0.0;
         for (size_t i = 0; i < m.columns && !m.transposed; i++)
             sum += row[i] * vector[i];
         for (size_t i = 0; i < m.columns && m.transposed; i++)
-            product[i] += row[i] * vector[r];
+            made[i] += row[i] * vector[r];
         if (!m.transposed)
-            product[r] = sum;
+            made[r] = sum;
     }
     free(row);
-    return product;
+    return made;
 }
 
 /* ---- a product ---- */
 
-typedef struct product {
+typedef struct long_product {
     tide_matmul_args args;
     matrix a, b, c;
     size_t rows[SAMPLES], columns[SAMPLES];
     truth elements[SAMPLES];
     /* signs: one for each column of C; sums: of each row of C */
     double *signs, *sums;
-} product;
+} long_product;
 
-static double a_at(const product *p, size_t i, size_t q)
+static double a_at(const long_product *p, size_t i, size_t q)
 {
     return buffer_get(p->a.of, p->a.transposed ? q * p->a.ld + i : i * p->a.ld + q);
 }
 
-static double b_at(const product *p, size_t q, size_t j)
+static double b_at(const long_product *p, size_t q, size_t j)
 {
     return buffer_get(p->b.of, p->b.transposed ? j * p->b.ld + q : q * p->b.ld + j);
 }
 
 /* Chooses the corners, and one element in each stretch of rows, with a column from another stretch. */
-static void choose_places(product *p)
+static void choose_places(long_product *p)
 {
     for (size_t s = 0; s < SAMPLES; s++) {
         p->rows[s] = random_in_stretch(s, SAMPLES, p->args.m);
@@ -105,7 +96,7 @@ static void choose_places(product *p)
 }
 
 /* Sets the expected elements of C; reads C's present ones if the product is added to them. */
-static void expect_elements(product *p)
+static void expect_elements(long_product *p)
 {
     for (size_t s = 0; s < SAMPLES; s++) {
         const size_t i = p->rows[s], j = p->columns[s];
@@ -116,7 +107,7 @@ static void expect_elements(product *p)
     }
 }
 
-static void expect_sums(product *p)
+static void expect_sums(long_product *p)
 {
     p->signs = doubles(p->args.n);
     for (size_t j = 0; j < p->args.n; j++)
@@ -138,9 +129,9 @@ static matrix matrix_make(size_t rows, size_t columns, size_t ld, bool transpose
     return (matrix){buffer_periodic(stored_rows * ld, dtype), stored_rows, stored_columns, ld, transposed};
 }
 
-static void product_make(product *p, const tide_matmul_args *shape)
+static void long_product_make(long_product *p, const tide_matmul_args *shape)
 {
-    *p = (product){.args = *shape};
+    *p = (long_product){.args = *shape};
     p->a = matrix_make(shape->m, shape->k, shape->lda, shape->transpose_a, shape->in_dtype);
     p->b = matrix_make(shape->k, shape->n, shape->ldb, shape->transpose_b, shape->in_dtype);
     p->c = (matrix){.rows = shape->m, .columns = shape->n, .ld = shape->ldc};
@@ -154,16 +145,14 @@ static void product_make(product *p, const tide_matmul_args *shape)
     expect_sums(p);
 }
 
-static void product_free(product *p)
+static void long_product_free(long_product *p)
 {
-    buffer_free(p->a.of);
-    buffer_free(p->b.of);
-    buffer_free(p->c.of);
+    buffers_free(p->a.of, p->b.of, p->c.of);
     free(p->signs);
     free(p->sums);
 }
 
-static void product_run(product *p)
+static void long_product_run(long_product *p)
 {
     size_t bytes = 0;
     assert_int_equal(test_table()->matmul_prepare(&p->args, &bytes), TIDE_OK);
@@ -176,7 +165,7 @@ static void product_run(product *p)
 
 /* ---- its checks ---- */
 
-static void check_elements(const product *p)
+static void check_elements(const long_product *p)
 {
     const size_t beyond = p->c.ld - p->c.columns, bytes = tide_dtype_bytes(p->args.out_dtype);
     for (size_t s = 0; s < SAMPLES; s++) {
@@ -190,7 +179,7 @@ static void check_elements(const product *p)
 
 /* The tolerance: an element errs at random, by its rounding, 0.4 of half a unit in the mean, and by its
  * sum's. A row's error is compared with the root of the elements' squares; four times the mean is allowed. */
-static void check_sums(const product *p)
+static void check_sums(const long_product *p)
 {
     const double tolerance = 4 * (0.5 * half_unit(p->args.out_dtype) + sum_rounding(p->args.k));
     double *row = doubles(p->c.columns);
@@ -208,12 +197,12 @@ static void check_sums(const product *p)
 
 static void check(const tide_matmul_args *shape)
 {
-    product p;
-    product_make(&p, shape);
-    product_run(&p);
+    long_product p;
+    long_product_make(&p, shape);
+    long_product_run(&p);
     check_elements(&p);
     check_sums(&p);
-    product_free(&p);
+    long_product_free(&p);
 }
 
 /* ---- the head ---- */
@@ -345,26 +334,11 @@ static void a_weight_gradient_of_many_rows_is_added_as_in_float64(void **state)
 
 int main(void)
 {
-#if !TEST_ON_CPU
-    if (test_place_is_there() && tide_cuda_matmul_open() != TIDE_OK) {
-        print_error("cuBLASLt: %s\n", tide_message());
-        return 1;
-    }
-#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_heads_logits_are_float64s),
         cmocka_unit_test(the_heads_weight_gradient_is_added_as_in_float64),
         cmocka_unit_test(the_heads_input_gradient_is_float64s),
         cmocka_unit_test(a_weight_gradient_of_many_rows_is_added_as_in_float64),
     };
-    const int failed = RUN_KERNEL_TESTS(tests);
-#if defined(TEST_CUDA_ON_CPU)
-    char text[256];
-    tide_cuda_matmul_close();
-    if (fake_cublaslt_misuse(text, sizeof text) > 0 || fake_cublaslt_live() > 0) {
-        print_error("cuBLASLt: %s, %zu objects live\n", text, fake_cublaslt_live());
-        return 1;
-    }
-#endif
-    return failed;
+    return RUN_MATMUL_TESTS(tests);
 }

@@ -26,8 +26,7 @@ static void check_one(const tide_cpu_variant *variant, buffer in, const tide_dty
     variant->place(&args);
     for (size_t i = 0; i < places; i++) {
         assert_memory_equal(out[i].data, expected[i].data, (MOST + SHIFTS) * tide_dtype_bytes(out_dtypes[i]));
-        buffer_free(out[i]);
-        buffer_free(expected[i]);
+        buffers_free(out[i], expected[i]);
     }
 }
 

@@ -9,11 +9,12 @@ typedef struct shape {
 } shape;
 
 /* One sequence, several, and several of which the last is incomplete; heads that are multiples of a
- * vector, heads whose halves are not, heads of a single pair. */
+ * vector, heads whose halves are not, heads of a single pair;
+ * more rows than the GPU's grid has. */
 static const shape shapes[] = {{1, 1, 1, 2, 0, 0},    {5, 5, 3, 2, 0, 0},     {21, 7, 5, 6, 0, 3},
                                {12, 4, 3, 64, 0, 0},  {30, 9, 2, 64, 64, 64}, {7, 7, 1, 128, 8, 16},
                                {10, 5, 7, 10, 10, 1}, {9, 3, 1, 48, 24, 0},   {64, 32, 1, 16, 0, 40},
-                               {6, 3, 3, 254, 0, 0},  {8, 8, 4, 80, 0, 1}};
+                               {6, 3, 3, 254, 0, 0},  {8, 8, 4, 80, 0, 1},    {66001, 5, 1, 2, 0, 0}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 typedef struct rope_case {
@@ -45,8 +46,7 @@ static rope_case case_make(shape s, tide_dtype dtype)
 
 static void case_free(rope_case *freed)
 {
-    buffer_free(freed->data);
-    buffer_free(freed->table);
+    buffers_free(freed->data, freed->table);
     free(freed->x);
     free(freed->t);
 }
@@ -99,10 +99,11 @@ static void assert_rest_untouched(const rope_case *c)
                 assert_int_equal(((const unsigned char *)c->data.data)[i * element_bytes + byte], POISON);
 }
 
-static void check_turns(const tide_kernels *kernels, tide_dtype dtype, bool backward)
+static void rope_turns_every_head_as_in_float64_and_back(const tide_kernels *kernels, tide_dtype dtype)
 {
-    for (size_t s = 0; s < SHAPES; s++) {
-        rope_case c = case_make(shapes[s], dtype);
+    for (size_t s = 0; s < 2 * SHAPES; s++) {
+        const bool backward = s % 2 == 1;
+        rope_case c = case_make(shapes[s / 2], dtype);
         turn(kernels, &c, backward);
         for (size_t i = 0; i < elements(&c); i++)
             assert_near(c.data, element(&c, i), rotated(&c, i, backward), 1e-6);
@@ -111,86 +112,28 @@ static void check_turns(const tide_kernels *kernels, tide_dtype dtype, bool back
     }
 }
 
-static void check_forward(const tide_kernels *kernels, tide_dtype dtype)
-{
-    check_turns(kernels, dtype, false);
-}
-
-static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
-{
-    check_turns(kernels, dtype, true);
-}
-
-static void rope_turns_every_head_as_in_float64(void **state)
-{
-    (void)state;
-    for_each_configuration(check_forward);
-}
-
-static void backward_turns_the_other_way(void **state)
-{
-    (void)state;
-    for_each_configuration(check_backward);
-}
-
-/* Forward and then backward restore the values up to rounding: each result depends on two intermediate
- * values, each rounded, and is rounded itself. */
-static void check_there_and_back(const tide_kernels *kernels, tide_dtype dtype)
-{
-    for (size_t s = 0; s < SHAPES; s++) {
-        rope_case c = case_make(shapes[s], dtype);
-        turn(kernels, &c, false);
-        turn(kernels, &c, true);
-        for (size_t i = 0; i < elements(&c); i++)
-            assert_near(c.data, element(&c, i), c.x[element(&c, i)], 3.0 * 2.0 * half_unit(dtype) + 1e-6);
-        case_free(&c);
-    }
-}
-
-static void backward_undoes_forward(void **state)
-{
-    (void)state;
-    for_each_configuration(check_there_and_back);
-}
-
-/* At position 0 all angles are zero, so the first token of every sequence keeps its bits. */
-static void check_first_position(const tide_kernels *kernels, tide_dtype dtype)
-{
-    rope_case c = case_make((shape){9, 3, 3, 24, 0, 0}, dtype);
-    turn(kernels, &c, false);
-    for (size_t i = 0; i < elements(&c); i++)
-        if (i / c.row % 3 == 0)
-            assert_true(buffer_get(c.data, i) == c.x[i]);
-    assert_true(buffer_get(c.data, c.row) != c.x[c.row]);
-    case_free(&c);
-}
-
-static void the_first_position_is_not_rotated(void **state)
-{
-    (void)state;
-    for_each_configuration(check_first_position);
-}
-
 #if TEST_ON_CPU
+
+typedef struct threads_case {
+    rope_case rope;
+    buffer before;
+} threads_case;
+
+static void turn_copy(const void *of)
+{
+    const threads_case *c = of;
+    memcpy(c->rope.data.data, c->before.data, c->before.bytes);
+    turn(tide_kernels_cpu(), &c->rope, false);
+}
 
 static void rope_keeps_its_bits_for_any_thread_count(void **state)
 {
     (void)state;
-    const tide_kernels *kernels = tide_kernels_cpu();
-    rope_case c = case_make((shape){301, 100, 5, 42, 0, 7}, TIDE_DTYPE_BF16);
-    const buffer before = buffer_copy(c.data);
-    buffer alone = {0};
-    for (int threads = 1; threads <= 5; threads++) {
-        tide_kernels_cpu_configure(threads);
-        memcpy(c.data.data, before.data, before.bytes);
-        turn(kernels, &c, false);
-        if (threads == 1)
-            alone = buffer_copy(c.data);
-        assert_same_bits(c.data, alone);
-    }
-    buffer_free(before);
-    buffer_free(alone);
-    case_free(&c);
+    threads_case c = {.rope = case_make((shape){301, 100, 5, 42, 0, 7}, TIDE_DTYPE_BF16)};
+    c.before = buffer_copy(c.rope.data);
+    check_thread_counts(turn_copy, &c, &c.rope.data, 1);
+    buffer_free(c.before);
+    case_free(&c.rope);
 }
 
 #endif
@@ -198,10 +141,7 @@ static void rope_keeps_its_bits_for_any_thread_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rope_turns_every_head_as_in_float64),
-        cmocka_unit_test(backward_turns_the_other_way),
-        cmocka_unit_test(backward_undoes_forward),
-        cmocka_unit_test(the_first_position_is_not_rotated),
+        each_configuration(rope_turns_every_head_as_in_float64_and_back),
 #if TEST_ON_CPU
         cmocka_unit_test(rope_keeps_its_bits_for_any_thread_count),
 #endif

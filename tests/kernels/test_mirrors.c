@@ -157,9 +157,7 @@ static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **st
     test_take_back();
     assert_true(buffer_get(sum, 7) == 2.0 * buffer_get(a, 7));
     assert_true(isnan(buffer_get(out, 7)));
-    buffer buffers[] = {a, out, sum};
-    for (size_t i = 0; i < 3; i++)
-        buffer_free(buffers[i]);
+    buffers_free(a, out, sum);
 }
 
 static sigjmp_buf away;
@@ -231,8 +229,7 @@ static void a_kernel_runs_when_its_launcher_has_returned(void **state)
     run_kernel(add_and_look, &(tide_add_args){a.data, a.data, out.data, 100, TIDE_DTYPE_FP32});
     assert_int_equal(host_seen, POISON);
     assert_true(buffer_get(out, 0) == 2.0 * buffer_get(a, 0));
-    buffer_free(a);
-    buffer_free(out);
+    buffers_free(a, out);
 }
 
 #endif
