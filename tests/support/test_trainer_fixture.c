@@ -98,6 +98,13 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
     return options;
 }
 
+tide_trainer *trainer_open(const tide_trainer_options *options)
+{
+    tide_trainer *trainer = NULL;
+    ok(tide_trainer_create(options, &trainer));
+    return trainer;
+}
+
 void track_steps(tide_trainer *trainer, uint64_t until, track *made)
 {
     while (tide_trainer_state(trainer)->step < until) {

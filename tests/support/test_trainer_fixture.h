@@ -21,6 +21,9 @@ void shard_write(const char *path, const int32_t *tokens, uint32_t count);
  * threads on every machine, since needs for memory depend on them. */
 tide_trainer_options small_options(const char *data, tide_dtype dtype);
 
+/* Returns a new trainer. */
+tide_trainer *trainer_open(const tide_trainer_options *options);
+
 /* --- settings that must not change results --- */
 
 typedef enum budget { ALL = 0, LEAST } budget;

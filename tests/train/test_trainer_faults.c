@@ -37,7 +37,7 @@ static void undisturbed(const tide_trainer_options *options, track *made)
 {
     tide_trainer *trainer;
     *made = (track){0};
-    ok(tide_trainer_create(options, &trainer));
+    trainer = trainer_open(options);
     track_steps(trainer, STEPS, made);
     track_values(trainer, made);
     tide_trainer_destroy(trainer);
@@ -68,7 +68,7 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
     tide_trainer_destroy(trainer);
     tide_trainer_options resumed = *options;
     resumed.resume_dir = saved;
-    ok(tide_trainer_create(&resumed, &trainer));
+    trainer = trainer_open(&resumed);
     assert_int_equal(tide_trainer_state(trainer)->step, 1);
     return trainer;
 }
@@ -81,7 +81,7 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
              options->freeze_count);
     tide_trainer *trainer;
     track made = {0};
-    ok(tide_trainer_create(options, &trainer));
+    trainer = trainer_open(options);
     track_steps(trainer, 1, &made);
     ok(tide_trainer_save(trainer, saved, 0, NULL));
     set_fault(trainer, TIDE_FAULT_ANY, n);
@@ -120,18 +120,13 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
     track_free(&truth);
 }
 
-static void faults_of_the_device_change_no_bit_with_clipping(void **state)
+static void faults_of_the_device_change_no_bit_with_and_without_clipping(void **state)
 {
     (void)state;
-    const tide_trainer_options options = tight_options(1);
-    faults_of_the_device_change_no_bit(&options, 20);
-}
-
-static void faults_of_the_device_change_no_bit_without_clipping(void **state)
-{
-    (void)state;
-    const tide_trainer_options options = tight_options(0);
-    faults_of_the_device_change_no_bit(&options, 50);
+    for (int clipped = 0; clipped < 2; clipped++) {
+        const tide_trainer_options options = tight_options(clipped);
+        faults_of_the_device_change_no_bit(&options, clipped ? 20 : 50);
+    }
 }
 
 /* The trained tensors are blocks 1 and 3 and, if the family has them, the position embedding or the head. */
@@ -190,7 +185,7 @@ static void an_evaluation_given_up_leaves_waiting_updates_alone(double clip)
         track made = {0};
         tide_trainer *trainer;
         bool waited = false;
-        ok(tide_trainer_create(&options, &trainer));
+        trainer = trainer_open(&options);
         for (uint64_t step = 1; step <= STEPS; step++) {
             track_steps(trainer, step, &made);
             waited |= updates_wait(trainer);
@@ -205,15 +200,10 @@ static void an_evaluation_given_up_leaves_waiting_updates_alone(double clip)
     track_free(&truth);
 }
 
-static void an_evaluation_given_up_leaves_waiting_updates_alone_with_clipping(void **state)
+static void an_evaluation_given_up_leaves_waiting_updates_alone_with_and_without_clipping(void **state)
 {
     (void)state;
     an_evaluation_given_up_leaves_waiting_updates_alone(1);
-}
-
-static void an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping(void **state)
-{
-    (void)state;
     an_evaluation_given_up_leaves_waiting_updates_alone(0);
 }
 
@@ -227,7 +217,7 @@ static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n,
     tide_trainer *trainer;
     track made = {0};
     double loss;
-    ok(tide_trainer_create(options, &trainer));
+    trainer = trainer_open(options);
     track_steps(trainer, 1, &made);
     ok(tide_trainer_save(trainer, saved, 0, NULL));
     track_steps(trainer, 2, &made);
@@ -261,15 +251,10 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
     track_free(&truth);
 }
 
-static void faults_in_an_evaluation_change_no_bit_with_clipping(void **state)
+static void faults_in_an_evaluation_change_no_bit_with_and_without_clipping(void **state)
 {
     (void)state;
     faults_in_an_evaluation_change_no_bit(1, 1);
-}
-
-static void faults_in_an_evaluation_change_no_bit_without_clipping(void **state)
-{
-    (void)state;
     faults_in_an_evaluation_change_no_bit(0, 6);
 }
 
@@ -315,98 +300,76 @@ static tide_status evaluate(tide_trainer *trainer)
     return tide_trainer_evaluate(trainer, &loss);
 }
 
-/* After step 2 change a token that `action` reads to an invalid one, and back after `action` has failed. */
-static void a_token_that_goes_bad_stops(tide_status (*action)(tide_trainer *), long token)
-{
-    char path[96];
-    const tide_trainer_options options = shard_options(path);
-    track truth, made = {0};
-    undisturbed(&options, &truth);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
-    track_steps(trainer, 2, &made);
-    write_token(path, token, 300);
-    assert_int_equal(action(trainer), TIDE_ERROR_CORRUPT);
-    assert_int_equal(tide_trainer_state(trainer)->step, 2);
-    write_token(path, token, (uint16_t)(token * token % 251));
-    track_steps(trainer, STEPS, &made);
-    track_values(trainer, &made);
-    track_compare(&truth, &made, "after a bad token");
-    track_free(&made);
-    track_free(&truth);
-    tide_trainer_destroy(trainer);
-}
+enum { CUT_SHORT = -1 };
 
-static void a_token_that_goes_bad_stops_the_step_and_nothing_else(void **state)
-{
-    (void)state;
-    a_token_that_goes_bad_stops(step, 40);
-}
-
-static void a_token_that_goes_bad_stops_an_evaluation_and_nothing_else(void **state)
-{
-    (void)state;
-    a_token_that_goes_bad_stops(evaluate, SHARD_TOKENS - 40);
-}
-
-/* After step 2 truncate the data file, and write it again in place after `action` has failed. The trainer
- * can be saved in between. */
-static void a_file_cut_short_stops(tide_status (*action)(tide_trainer *), const char *name)
+/* After step 2 a fault comes into the data file: an invalid token that `action` reads or, with CUT_SHORT, an
+ * end after 2000 bytes. `action` fails and changes nothing; the trainer can be saved, and once the file is
+ * written again in place it goes on to the same bits. */
+static void a_fault_in_the_data_stops(tide_status (*action)(tide_trainer *), long token)
 {
     char path[96], saved[96], sizes[96];
     const tide_trainer_options options = shard_options(path);
     track truth, made = {0};
     undisturbed(&options, &truth);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     track_steps(trainer, 2, &made);
-    assert_int_equal(truncate(path, 2000), 0);
+    if (token == CUT_SHORT)
+        assert_int_equal(truncate(path, 2000), 0);
+    else
+        write_token(path, token, 300);
     assert_int_equal(action(trainer), TIDE_ERROR_CORRUPT);
     snprintf(sizes, sizeof sizes, "tokens.bin: it had %d bytes when it was opened and has 2000 now",
              TIDE_DATA_SHARD_HEADER_BYTES + 2 * SHARD_TOKENS);
-    assert_non_null(strstr(tide_message(), sizes));
+    if (token == CUT_SHORT)
+        assert_non_null(strstr(tide_message(), sizes));
     assert_int_equal(tide_trainer_state(trainer)->step, 2);
-    snprintf(saved, sizeof saved, "%s/cut-%s", folder, name);
+    snprintf(saved, sizeof saved, "%s/data-%ld-%d", folder, token, action == step);
     ok(tide_trainer_save(trainer, saved, 0, NULL));
     tokens_write(path);
     track_steps(trainer, STEPS, &made);
     track_values(trainer, &made);
-    track_compare(&truth, &made, "after a file that was cut short");
+    track_compare(&truth, &made, "after a fault in the data");
     track_free(&made);
     track_free(&truth);
     tide_trainer_destroy(trainer);
 }
 
-static void a_file_cut_short_stops_the_step_and_nothing_else(void **state)
+static void a_token_that_goes_bad_stops_the_step_or_evaluation_and_nothing_else(void **state)
 {
     (void)state;
-    a_file_cut_short_stops(step, "step");
+    a_fault_in_the_data_stops(step, 40);
+    a_fault_in_the_data_stops(evaluate, SHARD_TOKENS - 40);
 }
 
-static void a_file_cut_short_stops_an_evaluation_and_nothing_else(void **state)
+static void a_file_cut_short_stops_the_step_or_evaluation_and_nothing_else(void **state)
 {
     (void)state;
-    a_file_cut_short_stops(evaluate, "evaluation");
+    a_fault_in_the_data_stops(step, CUT_SHORT);
+    a_fault_in_the_data_stops(evaluate, CUT_SHORT);
 }
 
 /* --- gradients --- */
 
-static float master_at(tide_trainer *trainer, const char *name, uint64_t element)
+static tide_param param_of(tide_trainer *trainer, const char *name)
 {
     tide_param param;
-    float value;
     assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description, name,
                                             &param));
-    ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
+    return param;
+}
+
+static float master_at(tide_trainer *trainer, const char *name, uint64_t element)
+{
+    float value;
+    ok(tide_param_get(tide_trainer_pool(trainer), param_of(trainer, name), TIDE_VALUE_MASTER, element, 1,
+                      &value));
     return value;
 }
 
 static void set_master(tide_trainer *trainer, const char *name, uint64_t element, float value)
 {
-    tide_param param;
-    assert_true(tide_description_find_param(tide_pool_packing(tide_trainer_pool(trainer))->description, name,
-                                            &param));
-    ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
+    ok(tide_param_set(tide_trainer_pool(trainer), param_of(trainer, name), TIDE_VALUE_MASTER, element, 1,
+                      &value));
 }
 
 /* A weight of the last norm. If it is not finite, the loss is not finite either. */
@@ -420,8 +383,7 @@ static void a_norm_that_is_not_finite_skips_the_step(void **state)
     (void)state;
     const char *inner = family_word("h.0.mlp.c_fc.weight", "model.layers.0.mlp.gate_proj.weight");
     const tide_trainer_options options = tight_options(1);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     const float before = master_at(trainer, last_norm(), 3), other = master_at(trainer, inner, 7);
     set_master(trainer, last_norm(), 3, INFINITY);
     tide_trainer_report report;
@@ -445,8 +407,7 @@ static void ten_skipped_steps_in_a_row_end_the_run(void **state)
 {
     (void)state;
     const tide_trainer_options options = tight_options(1);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     set_master(trainer, last_norm(), 3, INFINITY);
     for (int step = 1; step < 10; step++)
         ok(tide_trainer_step(trainer, NULL));
@@ -474,8 +435,7 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
     (void)state;
     const tide_trainer_options options = tight_options(0);
     for (int is_late = 0; is_late <= 1; is_late++) {
-        tide_trainer *trainer;
-        ok(tide_trainer_create(&options, &trainer));
+        tide_trainer *trainer = trainer_open(&options);
         set_master(trainer, last_norm(), 3, INFINITY);
         judged_first = is_late ? tide_trainer_pool(trainer) : NULL;
         assert_int_equal(tide_trainer_step(trainer, NULL), TIDE_ERROR_NONFINITE);
@@ -493,17 +453,12 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faults_of_the_device_change_no_bit_with_clipping),
-        cmocka_unit_test(faults_of_the_device_change_no_bit_without_clipping),
+        cmocka_unit_test(faults_of_the_device_change_no_bit_with_and_without_clipping),
         cmocka_unit_test(faults_of_the_device_change_no_bit_with_frozen_params),
-        cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_with_clipping),
-        cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping),
-        cmocka_unit_test(faults_in_an_evaluation_change_no_bit_with_clipping),
-        cmocka_unit_test(faults_in_an_evaluation_change_no_bit_without_clipping),
-        cmocka_unit_test(a_token_that_goes_bad_stops_the_step_and_nothing_else),
-        cmocka_unit_test(a_token_that_goes_bad_stops_an_evaluation_and_nothing_else),
-        cmocka_unit_test(a_file_cut_short_stops_the_step_and_nothing_else),
-        cmocka_unit_test(a_file_cut_short_stops_an_evaluation_and_nothing_else),
+        cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_with_and_without_clipping),
+        cmocka_unit_test(faults_in_an_evaluation_change_no_bit_with_and_without_clipping),
+        cmocka_unit_test(a_token_that_goes_bad_stops_the_step_or_evaluation_and_nothing_else),
+        cmocka_unit_test(a_file_cut_short_stops_the_step_or_evaluation_and_nothing_else),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),

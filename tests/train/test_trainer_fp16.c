@@ -27,13 +27,6 @@ static tide_trainer_options fp16_options(double clip)
     return options;
 }
 
-static tide_trainer *open_trainer(const tide_trainer_options *options)
-{
-    tide_trainer *trainer;
-    ok(tide_trainer_create(options, &trainer));
-    return trainer;
-}
-
 static float last_norm(tide_trainer *trainer, bool set, float value)
 {
     tide_param param;
@@ -70,7 +63,7 @@ static void an_overflow_halves_the_loss_scale_and_moves_no_weight(void **state)
     (void)state;
     for (int clipped = 0; clipped < 2; clipped++) {
         const tide_trainer_options options = fp16_options(clipped);
-        tide_trainer *trainer = open_trainer(&options);
+        tide_trainer *trainer = trainer_open(&options);
         track before = {0}, after = {0};
         assert_true(good_step(trainer).loss_scale == 65536);
         track_values(trainer, &before);
@@ -95,7 +88,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
     const tide_trainer_options first = fp16_options(0);
     tide_trainer_options options = first;
     options.loss_scale = 16777216;
-    tide_trainer *trainer = open_trainer(&options);
+    tide_trainer *trainer = trainer_open(&options);
     char path[96];
     snprintf(path, sizeof path, "%s/too-large", folder);
     tide_trainer_report report;
@@ -106,7 +99,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
 
     options = first; /* the loss scale is dynamic from here on */
     options.resume_dir = path;
-    trainer = open_trainer(&options);
+    trainer = trainer_open(&options);
     assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 1);
     assert_non_null(strstr(tide_trainer_resumed_get(trainer)->changes.lines[0], "loss_scale_fixed"));
     double scale = 16777216;
@@ -120,7 +113,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
     tide_trainer_destroy(trainer);
 
     options.loss_scale = 256; /* fixed, whatever the checkpoint has */
-    trainer = open_trainer(&options);
+    trainer = trainer_open(&options);
     assert_true(tide_trainer_state(trainer)->loss_scale == 256);
     tide_trainer_destroy(trainer);
 }
@@ -129,7 +122,7 @@ static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **
 {
     (void)state;
     const tide_trainer_options options = fp16_options(1);
-    tide_trainer *trainer = open_trainer(&options);
+    tide_trainer *trainer = trainer_open(&options);
     (void)last_norm(trainer, true, INFINITY);
     for (int step = 0; step < 16 + 9; step++) { /* 65536 down to 2, then nine steps at 1 */
         tide_trainer_report report;
@@ -146,7 +139,7 @@ static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
     (void)state;
     tide_trainer_options options = fp16_options(1);
     options.loss_scale = 512;
-    tide_trainer *trainer = open_trainer(&options);
+    tide_trainer *trainer = trainer_open(&options);
     assert_true(good_step(trainer).loss_scale == 512);
     assert_true(overflow(trainer).loss_scale == 512);
     assert_true(good_step(trainer).loss_scale == 512);
@@ -162,7 +155,7 @@ static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
  * end. */
 static tide_train_state run(const tide_trainer_options *options, uint64_t stop, track *made)
 {
-    tide_trainer *trainer = open_trainer(options);
+    tide_trainer *trainer = trainer_open(options);
     char path[96];
     snprintf(path, sizeof path, "%s/stop-%llu", folder, (unsigned long long)stop);
     *made = (track){0};
@@ -175,7 +168,7 @@ static tide_train_state run(const tide_trainer_options *options, uint64_t stop, 
         tide_trainer_destroy(trainer);
         tide_trainer_options resumed = *options;
         resumed.resume_dir = path;
-        trainer = open_trainer(&resumed);
+        trainer = trainer_open(&resumed);
         assert_true(tide_trainer_resumed_get(trainer)->resumed);
         assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 0);
     }
@@ -213,7 +206,7 @@ static void a_run_hardly_depends_on_its_loss_scale(void **state)
     for (int i = 0; i < 2; i++) {
         tide_trainer_options options = fp16_options(1);
         options.loss_scale = i == 0 ? 1024 : 8192;
-        tide_trainer *trainer = open_trainer(&options);
+        tide_trainer *trainer = trainer_open(&options);
         for (int step = 0; step < 3; step++) {
             const tide_trainer_report report = good_step(trainer);
             losses[i][step] = report.loss;

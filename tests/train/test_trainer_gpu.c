@@ -75,8 +75,7 @@ static tide_trainer_options options_on(const char *device)
 static tide_trainer_plan plan_on(const char *device)
 {
     const tide_trainer_options options = options_on(device);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     const tide_trainer_plan plan = *tide_trainer_plan_get(trainer);
     tide_trainer_destroy(trainer);
     return plan;

@@ -299,13 +299,6 @@ static void outcome_free(outcome *of)
     free(of->sample);
 }
 
-static tide_trainer *open_run(const tide_trainer_options *options)
-{
-    tide_trainer *trainer;
-    ok(tide_trainer_create(options, &trainer));
-    return trainer;
-}
-
 static void case_apply(const row *r, tide_trainer_options *options)
 {
     const char *family = factors[FAMILY].levels[r->level[FAMILY]];
@@ -379,7 +372,7 @@ static tide_trainer *move(tide_trainer *trainer, const tide_trainer_options *to)
     tide_trainer_destroy(trainer);
     tide_trainer_options resumed = *to;
     resumed.resume_dir = path;
-    trainer = open_run(&resumed);
+    trainer = trainer_open(&resumed);
     const tide_trainer_resumed *from = tide_trainer_resumed_get(trainer);
     assert_true(from->resumed);
     assert_int_equal(from->from.step, HALF_WAY);
@@ -390,7 +383,7 @@ static tide_trainer *move(tide_trainer *trainer, const tide_trainer_options *to)
 /* Writes the reference's initial values as a folder of weights. */
 static void export_initial_values(const tide_trainer_options *options, const char *path)
 {
-    tide_trainer *trainer = open_run(options);
+    tide_trainer *trainer = trainer_open(options);
     const tide_export to = {
         .files = tide_files_posix(), .out = path, .dtype = TIDE_WEIGHTS_F32, .model = &options->model};
     tide_export_place place;
@@ -453,7 +446,7 @@ static void run(const row *r, const outcome *reference, outcome *made)
         export_initial_values(&reference_options, path);
         first.weights = path;
     }
-    tide_trainer *trainer = open_run(&first);
+    tide_trainer *trainer = trainer_open(&first);
     made->model_bytes = tide_trainer_plan_get(trainer)->pool.model_bytes;
     for (uint64_t step = 1; step <= HALF_WAY; step++) {
         track_steps(trainer, step, &made->steps);
@@ -576,7 +569,7 @@ static void another_seed_gives_other_bits(void **state)
     tide_trainer_options options = options_of(&r, NULL);
     outcome made[2] = {0};
     for (int i = 0; i < 2; i++, options.seed++) {
-        tide_trainer *trainer = open_run(&options);
+        tide_trainer *trainer = trainer_open(&options);
         track_steps(trainer, HALF_WAY, &made[i].steps);
         finish(trainer, &made[i]);
         tide_trainer_destroy(trainer);

@@ -102,8 +102,7 @@ static void between_steps_every_failing_request_is_survived(void **state)
 {
     (void)state;
     const tide_trainer_options options = base_options();
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     ok(tide_trainer_step(trainer, NULL));
     ok(tide_trainer_step(trainer, NULL));
     assert_int_equal(survive(trainer, "step", step), 0); /* a step makes no request */

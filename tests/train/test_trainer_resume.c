@@ -28,8 +28,7 @@ static void save_folder(char path[96])
 
 static void save_after_one_step(const tide_trainer_options *options, const char *path)
 {
-    tide_trainer *trainer;
-    ok(tide_trainer_create(options, &trainer));
+    tide_trainer *trainer = trainer_open(options);
     ok(tide_trainer_step(trainer, NULL));
     ok(tide_trainer_save(trainer, path, 0, NULL));
     tide_trainer_destroy(trainer);
@@ -47,15 +46,14 @@ static void a_save_sweeps_the_optimizers_state_once(void **state)
     char path[96];
     save_folder(path);
     options.model.layers = 12;
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     options.pool.device_memory_bytes = tide_trainer_plan_get(trainer)->pool.full_device_bytes;
     tide_trainer_destroy(trainer);
     options.pool.host_memory_bytes = 0;
-    ok(tide_trainer_create(&options, &trainer));
+    trainer = trainer_open(&options);
     options.pool.host_memory_bytes = tide_trainer_plan_get(trainer)->pool.least_host_bytes;
     tide_trainer_destroy(trainer);
-    ok(tide_trainer_create(&options, &trainer));
+    trainer = trainer_open(&options);
     ok(tide_trainer_step(trainer, NULL));
     ok(tide_pool_drain(tide_trainer_pool(trainer)));
     const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
@@ -79,8 +77,7 @@ static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
     options.lr = 1e-4;
     options.clip = 2;
     options.steps = 50;
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
     assert_int_equal(resumed->changes.count, 4); /* lr, lr_min, clip and steps */
     tide_trainer_report report;
@@ -127,8 +124,7 @@ static void a_folder_without_a_checkpoint_starts_anew(void **state)
     save_folder(path);
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.resume_dir = path;
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     assert_false(tide_trainer_resumed_get(trainer)->resumed);
     assert_int_equal(tide_trainer_state(trainer)->step, 0);
     tide_trainer_destroy(trainer);

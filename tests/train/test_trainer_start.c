@@ -60,8 +60,7 @@ static void a_start_lays_out_twice_and_makes_two_managers(void **state)
 {
     (void)state;
     const tide_trainer_options options = options_of_train();
-    tide_trainer *trainer = NULL;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     tide_trainer_destroy(trainer);
     assert_int_equal(layouts, 2); /* the model in which no block saves its activations; the model that runs */
     assert_int_equal(managers, 2); /* the pool's; that of the pool which predicts its steps */
@@ -74,8 +73,7 @@ static void a_start_without_questions_lays_out_once(void **state)
     tide_trainer_options options = options_of_train();
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.predict = false;
-    tide_trainer *trainer = NULL;
-    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer *trainer = trainer_open(&options);
     tide_trainer_destroy(trainer);
     assert_int_equal(layouts, 1);
     assert_int_equal(managers, 1);

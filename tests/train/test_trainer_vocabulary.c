@@ -21,13 +21,6 @@ enum { VOCABULARY = 257, ROWS = 320, WIDTH = 96, PADDING = (ROWS - VOCABULARY) *
 static const tide_value kinds[] = {TIDE_VALUE_PARAM, TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM,
                                    TIDE_VALUE_VARIANCE};
 
-static tide_trainer *open_run(const tide_trainer_options *options)
-{
-    tide_trainer *trainer;
-    ok(tide_trainer_create(options, &trainer));
-    return trainer;
-}
-
 static tide_param param_of(tide_trainer *trainer, const char *name)
 {
     tide_param param;
@@ -93,7 +86,7 @@ static void run_through_everything(tide_dtype dtype, bool clipped)
     char path[96];
     snprintf(path, sizeof path, "%s/zeros-%d-%d", folder, dtype, clipped);
     tide_trainer_options options = decaying_options(dtype, clipped);
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     track made = {0};
     check_zeros(trainer, "at start");
     track_steps(trainer, 4, &made);
@@ -108,7 +101,7 @@ static void run_through_everything(tide_dtype dtype, bool clipped)
     tide_trainer_destroy(trainer);
 
     options.resume_dir = path;
-    trainer = open_run(&options);
+    trainer = trainer_open(&options);
     check_zeros(trainer, "after resuming");
     track_steps(trainer, 12, &made);
     check_zeros(trainer, "at the end");
@@ -192,7 +185,7 @@ static void run_poisoned(tide_dtype dtype, float value, traces *left)
     char path[96];
     snprintf(path, sizeof path, "%s/poison-%d-%d", folder, dtype, value != 0);
     tide_trainer_options options = decaying_options(dtype, true);
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     float padding[PADDING];
     *left = (traces){0};
     if (value != 0)
@@ -237,7 +230,7 @@ static void files_have_the_vocabularys_rows_and_their_bytes(void **state)
 {
     (void)state;
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     char path[96];
     snprintf(path, sizeof path, "%s/shape", folder);
     tide_checkpoint_saved saved;
@@ -275,7 +268,7 @@ static void a_file_of_padded_rows_is_refused(void **state)
 {
     (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     const size_t count = tide_model_param_count(&options.model);
     tide_model_param *params = calloc(count, sizeof *params);
     tide_checkpoint_tensor *tensors = calloc(count, sizeof *tensors);
@@ -305,7 +298,7 @@ static void the_plan_counts_the_models_params_and_says_what_padding_costs(void *
 {
     (void)state;
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
     assert_int_equal(plan->params, tide_model_element_count(&options.model));
     assert_int_equal(plan->pool.params, plan->params + PADDING);

@@ -104,13 +104,6 @@ static tide_trainer_options options_of(const char *family, tide_dtype dtype, con
     return options;
 }
 
-static tide_trainer *open_run(const tide_trainer_options *options)
-{
-    tide_trainer *trainer = NULL;
-    ok(tide_trainer_create(options, &trainer));
-    return trainer;
-}
-
 /* ---- loaded values ---- */
 
 static tide_weights_dtype file_dtype(tide_dtype dtype)
@@ -186,7 +179,7 @@ static void values_are_those_of_the_files_and_moments_are_zero(void **state)
                 variant_apply(&variants[round % VARIANTS], &options);
                 snprintf(what, sizeof what, "%s, file %u, dtype %zu, variant %u", families[f], file, d,
                          round % VARIANTS);
-                tide_trainer *trainer = open_run(&options);
+                tide_trainer *trainer = trainer_open(&options);
                 assert_false(tide_trainer_resumed_get(trainer)->resumed);
                 assert_int_equal(tide_trainer_state(trainer)->step, 0);
                 assert_values(trainer, file, dtypes[d], what);
@@ -205,7 +198,7 @@ static void frozen_tensors_are_the_files_rounded_once(void **state)
     options.freeze_count = 2;
     for (tide_weights_dtype file = TIDE_WEIGHTS_BF16; file < TIDE_WEIGHTS_DTYPES; file++) {
         options.weights = folder_make(&options.model, file, 0, NOTHING_WRONG);
-        tide_trainer *trainer = open_run(&options);
+        tide_trainer *trainer = trainer_open(&options);
         assert_values(trainer, file, TIDE_DTYPE_BF16, "frozen");
         ok(tide_trainer_step(trainer, NULL));
         tide_trainer_destroy(trainer);
@@ -334,7 +327,7 @@ static void a_checkpoint_to_resume_counts_before_weights(void **state)
     (void)folder_make(&options.model, TIDE_WEIGHTS_F32, 0, NOTHING_WRONG);
     snprintf(saved, sizeof saved, "%s/saved", folder);
     options.resume_dir = saved;
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     assert_values(trainer, TIDE_WEIGHTS_F32, TIDE_DTYPE_BF16, "nothing to resume from");
     ok(tide_trainer_step(trainer, NULL));
     ok(tide_trainer_save(trainer, saved, 0, NULL));
@@ -342,7 +335,7 @@ static void a_checkpoint_to_resume_counts_before_weights(void **state)
     track_values(trainer, &truth);
     tide_trainer_destroy(trainer);
     cut(made_path, 100); /* the resumed trainer must not read the weights */
-    trainer = open_run(&options);
+    trainer = trainer_open(&options);
     assert_true(tide_trainer_resumed_get(trainer)->resumed);
     other.losses[0] = truth.losses[0];
     other.norms[0] = truth.norms[0];
@@ -374,7 +367,7 @@ static void the_null_device_reads_nothing(void **state)
     options.pool.checks.hazard_check = options.pool.checks.guard = false;
     options.pool.machine = (tide_machine){.flops_per_second = 1e12};
     options.pool.link_bytes_per_second = 1e10;
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     const tide_export to = {.files = tide_files_posix(), .out = "/nowhere/out"};
     tide_export_place place = {.path = ""};
     assert_int_equal(tide_trainer_export(trainer, &to, &place), TIDE_ERROR_STATE);
@@ -460,7 +453,7 @@ static void an_import_is_exported_as_it_was(void **state)
         (void)folder_make(&options.model, file, 0, NOTHING_WRONG);
         snprintf(out, sizeof out, "%s/out-%zu", folder, d);
         variant_apply(&variants[1], &options);
-        tide_trainer *trainer = open_run(&options);
+        tide_trainer *trainer = trainer_open(&options);
         export_run(trainer, out, file);
         assert_same_file(made_path, out, "model.safetensors");
         ok(tide_trainer_step(trainer, NULL));
@@ -480,7 +473,7 @@ static void a_trainer_exports_what_its_checkpoint_does(void **state)
     snprintf(one, sizeof one, "%s/one", folder);
     snprintf(other, sizeof other, "%s/other", folder);
     options.clip = 0;
-    tide_trainer *trainer = open_run(&options);
+    tide_trainer *trainer = trainer_open(&options);
     for (int i = 0; i < STEPS; i++)
         ok(tide_trainer_step(trainer, NULL));
     const tide_export again = {.files = tide_files_posix(), .out = other, .dtype = TIDE_WEIGHTS_F32};
