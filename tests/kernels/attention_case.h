@@ -411,8 +411,8 @@ static inline void case_check_again(const tide_kernels *kernels, const attention
     assert_same_bits(c->dqkv, expected->dqkv);
 }
 
-/* Whether a test spoils the element at `row` and `column` of a tensor that has a column for each head of queries
- * or, otherwise, for each head of keys. */
+/* Whether a test spoils the element at `row` and `column` of a tensor that has columns for each head of
+ * queries or, otherwise, for each head of keys. */
 typedef bool case_is_spoilt(const attention_case *c, bool of_queries, size_t row, size_t column);
 
 static inline void case_spoil(const attention_case *c, buffer matrix, attention_part part, bool of_queries,
@@ -497,8 +497,8 @@ static inline double case_slope(const attention_case *c, int tensor, size_t at)
 }
 
 /* Compares every element of the gradients of q, k and v with finite differences. Forward rounds the saved
- * output, from which backward computes the softmax's mean, to bf16, by up to half of 1/256, or to fp16, by half
- * of 1/2048. */
+ * output, from which backward computes the softmax's mean, to bf16, by up to half of 1/256, or to fp16, by
+ * half of 1/2048. */
 static inline void case_check_slopes(const tide_kernels *kernels, attention_shape s, tide_dtype dtype)
 {
     const double tolerances[TEST_DTYPES] = {1e-5, 4e-3, 5e-4};

@@ -21,7 +21,8 @@ static inline bool matmul_open(void)
     return true;
 }
 
-/* Closes the fake library and returns `failed`, or -1 if a call broke a rule of the library or an object is left. */
+/* Closes the fake library and returns `failed`, or -1 if a call broke a rule of the library or an object is
+ * left. */
 static inline int matmul_close(int failed)
 {
 #if defined(TEST_CUDA_ON_CPU)

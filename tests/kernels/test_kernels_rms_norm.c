@@ -215,7 +215,7 @@ static void zeros_stay_zeros_and_large_numbers_become_ones(const tide_kernels *k
 
 /* ---- backward ---- */
 
-/* Runs forward, since backward reads its rstd, then backward; a gradient that is NULL is not asked for. */
+/* Runs forward, since backward reads its rstd, then backward, which makes the gradients that are not NULL. */
 static void run_backward(const tide_kernels *kernels, const norm_case *c, const buffer *din,
                          const buffer *dweight, bool accumulate)
 {

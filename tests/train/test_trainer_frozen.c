@@ -99,8 +99,8 @@ static const float *values_of(const track *from, const tide_trainer *trainer, si
 }
 
 /* The first step of a frozen run must equal that of a run which trains everything, except for the tensors
- * that are not updated: the same loss and the same gradients, but a smaller norm, which is that of the trained
- * tensors' gradients: their first moments / (1 - beta1). Without clipping the norm has no effect. */
+ * that are not updated: the same loss and the same gradients, but a smaller norm, which is that of the
+ * trained tensors' gradients: their first moments / (1 - beta1). Without clipping the norm has no effect. */
 static void the_first_step_is_that_of_all_being_trained_and_its_norm_that_of_what_is(void **state)
 {
     (void)state;
