@@ -51,60 +51,6 @@ static tide_course course_of(const double *seconds, uint32_t count, uint32_t eno
     return course;
 }
 
-/* Makes steps that repeat with this period. */
-static tide_course course_round(uint32_t period, uint32_t count)
-{
-    double seconds[TIDE_COURSE_STEPS_MAX];
-    for (uint32_t i = 0; i < count; i++)
-        seconds[i] = 1 + i % period;
-    return course_of(seconds, count, 4, TIDE_COURSE_STEPS_MAX);
-}
-
-static void steps_that_repeat_have_a_period_once_there_are_enough_of_them(void **state)
-{
-    (void)state;
-    static const uint32_t periods[] = {1, 3, 8}, counts[] = {5, 9, 24};
-    for (size_t i = 0; i < sizeof periods / sizeof periods[0]; i++) {
-        const tide_course early = course_round(periods[i], counts[i] - 1),
-                          course = course_round(periods[i], counts[i]);
-        assert_int_equal(tide_course_period(&early), 0);
-        assert_false(tide_course_is_over(&early));
-        assert_int_equal(tide_course_period(&course), periods[i]);
-        assert_true(tide_course_is_over(&course));
-    }
-    const tide_course long_cycle = course_round(9, TIDE_COURSE_STEPS_MAX);
-    assert_int_equal(tide_course_period(&long_cycle), 0);
-}
-
-static void a_pause_on_the_way_is_no_period(void **state)
-{
-    (void)state;
-    const double pause[] = {9, 8, 7, 5, 5, 5, 5, 3, 3.5};
-    const uint32_t count = sizeof pause / sizeof pause[0];
-    for (uint32_t steps = 1; steps <= count; steps++) {
-        const tide_course course = course_of(pause, steps, 4, TIDE_COURSE_STEPS_MAX);
-        assert_int_equal(tide_course_period(&course), 0);
-    }
-    const double slow[] = {1,      1.0011, 1.0022, 1.0033,
-                           1.0044, 1.0055, 1.0066}; /* each is slower by more than a thousandth */
-    const tide_course creeping = course_of(slow, 7, 4, TIDE_COURSE_STEPS_MAX);
-    assert_int_equal(tide_course_period(&creeping), 0);
-}
-
-static void steps_that_never_repeat_end_where_there_is_no_room(void **state)
-{
-    (void)state;
-    double seconds[TIDE_COURSE_STEPS_MAX];
-    for (uint32_t i = 0; i < TIDE_COURSE_STEPS_MAX; i++)
-        seconds[i] = pow(1.1, i);
-    for (uint32_t most = 1; most <= TIDE_COURSE_STEPS_MAX; most++)
-        for (uint32_t count = 0; count <= most; count++) {
-            const tide_course course = course_of(seconds, count, 4, most);
-            assert_int_equal(tide_course_is_over(&course), count == most);
-            assert_int_equal(tide_course_period(&course), 0);
-        }
-}
-
 static void the_mean_is_of_the_last_cycle(void **state)
 {
     (void)state;
@@ -171,6 +117,8 @@ static uint32_t period_reference(const double *seconds, uint32_t count, uint32_t
     return 0;
 }
 
+/* Some rounds have steps that differ by a little less than a thousandth, which is no difference, others by a
+ * little more. */
 static void a_period_is_what_a_plain_search_finds(void **state)
 {
     (void)state;
@@ -178,18 +126,20 @@ static void a_period_is_what_a_plain_search_finds(void **state)
     uint32_t found[9] = {0};
     for (int round = 0; round < ROUNDS; round++) {
         double seconds[TIDE_COURSE_STEPS_MAX], cycle[9];
-        const uint32_t count = 1 + (uint32_t)draw(TIDE_COURSE_STEPS_MAX), period = 1 + (uint32_t)draw(9),
-                       unsettled = (uint32_t)draw(20), enough = 1 + (uint32_t)draw(8);
+        const uint32_t count = (uint32_t)draw(TIDE_COURSE_STEPS_MAX + 1), period = 1 + (uint32_t)draw(9),
+                       unsettled = (uint32_t)draw(20), enough = 1 + (uint32_t)draw(8),
+                       room = (uint32_t)(draw(2) * draw(TIDE_COURSE_STEPS_MAX + 1 - count));
+        const double jitter = draw(2) == 0 ? 4.5e-4 : 5.5e-4;
         for (uint32_t i = 0; i < period; i++)
             cycle[i] = 1 + (double)draw(3);
         for (uint32_t i = 0; i < count; i++) {
             const bool noisy = i < unsettled || draw(60) == 0;
-            seconds[i] = noisy ? 1 + (double)draw(3) : cycle[i % period] * (1 + 2e-4 * (double)draw(3));
+            seconds[i] = noisy ? 1 + (double)draw(3) : cycle[i % period] * (1 + jitter * (double)draw(3));
         }
-        const tide_course course = course_of(seconds, count, enough, TIDE_COURSE_STEPS_MAX);
+        const tide_course course = course_of(seconds, count, enough, count + room);
         const uint32_t truth = period_reference(seconds, count, enough);
         assert_int_equal(tide_course_period(&course), truth);
-        assert_int_equal(tide_course_is_over(&course), truth != 0 || count == TIDE_COURSE_STEPS_MAX);
+        assert_int_equal(tide_course_is_over(&course), truth != 0 || room == 0);
         found[truth]++;
     }
     for (int period = 0; period <= 8; period++)
@@ -295,25 +245,10 @@ static void assert_same_profile(const tide_machine_profile *a, const tide_machin
     assert_int_equal(a->gpu_bytes, b->gpu_bytes);
     assert_int_equal(a->memory_bytes, b->memory_bytes);
     assert_memory_equal(a->flops_per_second, b->flops_per_second, sizeof a->flops_per_second);
-    const double ours[] = {
-        a->device_bytes_per_second,
-        a->h2d_bytes_per_second,
-        a->d2h_bytes_per_second,
-        a->device_adam_bytes_per_second,
-        a->map_ns,
-        a->unmap_ns,
-        a->launch_ns,
-    };
-    const double theirs[] = {
-        b->device_bytes_per_second,
-        b->h2d_bytes_per_second,
-        b->d2h_bytes_per_second,
-        b->device_adam_bytes_per_second,
-        b->map_ns,
-        b->unmap_ns,
-        b->launch_ns,
-    };
-    assert_memory_equal(ours, theirs, sizeof ours);
+    assert_memory_equal(&a->device_bytes_per_second, &b->device_bytes_per_second,
+                        offsetof(tide_machine_profile, adams) -
+                            offsetof(tide_machine_profile, device_bytes_per_second));
+    assert_memory_equal(&a->map_ns, &b->map_ns, 3 * sizeof a->map_ns);
     assert_int_equal(a->adam_count, b->adam_count);
     for (uint32_t i = 0; i < a->adam_count; i++) {
         assert_int_equal(a->adams[i].threads, b->adams[i].threads);
@@ -443,12 +378,13 @@ static void slowdowns_make(tide_slowdowns *slowdowns)
         }
 }
 
+/* Each text of this profile is as long as any can be, but for the source. */
 static tide_machine_profile profile_made(void)
 {
-    tide_machine_profile profile = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan",
+    tide_machine_profile profile = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan ",
                                     .source = "measured by a test",
                                     .measured = true,
-                                    .device = "cuda:12",
+                                    .device = "cuda:1234567890",
                                     .threads = 3,
                                     .gpu_bytes = 24 * GIB + 1,
                                     .memory_bytes = UINT64_C(1) << 62,
@@ -462,6 +398,7 @@ static tide_machine_profile profile_made(void)
                                     .map_ns = 1. / 3,
                                     .unmap_ns = 2. / 3,
                                     .launch_ns = 5e-324};
+    memset(profile.name + strlen(profile.name), 'x', sizeof profile.name - 1 - strlen(profile.name));
     slowdowns_make(&profile.slowdowns);
     const tide_machine_profile_kernel kernels[] = {
         kernel_of("layer norm", 0, 1e6, 123.25), kernel_of("product", 1e9 / 3, 1e6, 1e5 / 3),
@@ -545,6 +482,8 @@ static json_t *json_made(void)
     return root;
 }
 
+static const char *last_value = ""; /* of value_of */
+
 /* Reading fails with a message that names the file and (unless NULL) `what`, and leaves the profile
  * unchanged. */
 static void refused(const char *what)
@@ -552,10 +491,10 @@ static void refused(const char *what)
     tide_machine_profile profile = profile_made(), before = profile;
     const tide_status status = tide_machine_profile_read(path_of("spoilt.json"), &profile);
     if (status != TIDE_ERROR_CORRUPT)
-        fail_msg("%s: %s", what, tide_status_name(status));
+        fail_msg("%s (%s): %s", what, last_value, tide_status_name(status));
     if (strstr(tide_message(), path_of("spoilt.json")) == NULL ||
         (what && strstr(tide_message(), what) == NULL))
-        fail_msg("%s: %s", what, tide_message());
+        fail_msg("%s (%s): %s", what, last_value, tide_message());
     assert_memory_equal(&profile, &before, sizeof profile);
     tide_machine_profile_destroy(&profile);
 }
@@ -568,81 +507,17 @@ static void refused_json(json_t *root, const char *what)
     refused(what);
 }
 
-/* Sets a field to another value, or removes it (NULL), and expects the refusal. */
-static void refused_field(const char *name, json_t *value, const char *what)
+/* Sets a field to another value, or removes it (NULL). */
+static void field_set(json_t *object, const char *name, json_t *value)
+{
+    assert_int_equal(value ? json_object_set_new(object, name, value) : json_object_del(object, name), 0);
+}
+
+static void refused_field(const char *name, json_t *value)
 {
     json_t *root = json_made();
-    assert_int_equal(value ? json_object_set_new(root, name, value) : json_object_del(root, name), 0);
-    refused_json(root, what);
-}
-
-static json_t *text_json(size_t bytes)
-{
-    char letters[200] = {0};
-    memset(letters, 'x', bytes);
-    return json_string(letters);
-}
-
-static void a_field_that_is_missing_or_wrong_is_named(void **state)
-{
-    (void)state;
-    static const char *const reals[] = {"bf16_flops_per_second",
-                                        "fp16_flops_per_second",
-                                        "fp32_flops_per_second",
-                                        "device_bytes_per_second",
-                                        "device_adam_bytes_per_second",
-                                        "h2d_bytes_per_second",
-                                        "d2h_bytes_per_second",
-                                        "map_ns",
-                                        "unmap_ns",
-                                        "launch_ns"};
-    static const char *const counts[] = {"threads", "gpu_bytes", "memory_bytes"};
-    static const char *const texts[] = {"name", "source", "device"};
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        refused_field(reals[i], NULL, reals[i]);
-        refused_field(reals[i], json_real(-1e-9), reals[i]);
-        refused_field(reals[i], json_string("NaN"), reals[i]);
-        refused_field(reals[i], json_null(), reals[i]);
-        refused_field(reals[i], json_array(), reals[i]);
-    }
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        refused_field(counts[i], NULL, counts[i]);
-        refused_field(counts[i], json_integer(-1), counts[i]);
-        refused_field(counts[i], json_real(1.5), counts[i]);
-        refused_field(counts[i], json_string("1"), counts[i]);
-    }
-    refused_field("threads", json_integer((json_int_t)UINT32_MAX + 1), "threads");
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        refused_field(texts[i], NULL, texts[i]);
-        refused_field(texts[i], json_integer(1), texts[i]);
-        refused_field(texts[i], json_string("a\nline"), texts[i]);
-        refused_field(texts[i], text_json(i == 2 ? 16 : TIDE_MACHINE_PROFILE_TEXT_BYTES), texts[i]);
-    }
-    refused_field("format", NULL, "format");
-    refused_field("format", json_string("another"), "format");
-    refused_field("version", NULL, "version");
-    refused_field("version", json_integer(2), "version");
-    refused_field("version", json_string("1"), "version");
-}
-
-static void texts_may_be_as_long_as_there_is_room(void **state)
-{
-    (void)state;
-    json_t *root = json_made();
-    json_object_set_new(root, "name", text_json(TIDE_MACHINE_PROFILE_TEXT_BYTES - 1));
-    json_object_set_new(root, "device", text_json(15));
-    assert_int_equal(json_dump_file(root, path_of("long.json"), 0), 0);
-    json_decref(root);
-    tide_machine_profile read;
-    assert_ok(tide_machine_profile_read(path_of("long.json"), &read));
-    assert_int_equal(strlen(read.name), TIDE_MACHINE_PROFILE_TEXT_BYTES - 1);
-    assert_int_equal(strlen(read.device), 15);
-    tide_machine_profile_destroy(&read);
-}
-
-static json_t *adam_json(int threads, double rate)
-{
-    return json_pack("{s:i, s:f}", "threads", threads, "bytes_per_second", rate);
+    field_set(root, name, value);
+    refused_json(root, name);
 }
 
 /* Appends an entry to a list and expects the refusal. */
@@ -653,71 +528,102 @@ static void refused_entry(const char *list, json_t *entry)
     refused_json(root, list);
 }
 
-static void a_list_that_is_wrong_is_named(void **state)
+/* Returns the value of this JSON text; "" is none. */
+static json_t *value_of(const char *json)
+{
+    json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+    assert_true((value != NULL) == (json[0] != '\0'));
+    last_value = json;
+    return value;
+}
+
+static json_t *text_json(size_t bytes)
+{
+    char letters[200] = {0};
+    memset(letters, 'x', bytes);
+    return json_string(letters);
+}
+
+#define ADAM(threads, rate) "{\"threads\": " threads ", \"bytes_per_second\": " rate "}"
+
+static void a_field_that_is_missing_or_wrong_is_named(void **state)
 {
     (void)state;
-    static const char *const lists[] = {"host_adam", "paces", "kernels"};
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        refused_field(lists[i], NULL, lists[i]);
-        refused_field(lists[i], json_object(), lists[i]);
-        refused_field(lists[i], json_real(1), lists[i]);
-        refused_entry(lists[i], json_null());
-        refused_entry(lists[i], json_integer(3));
-        refused_entry(lists[i], json_object());
-    }
-    refused_field("host_adam", json_array(), "host_adam");
-    refused_entry("host_adam", adam_json(7, 1)); /* the same number of threads as the last entry */
-    refused_entry("host_adam", adam_json(8, -1));
-    refused_entry("host_adam", json_pack("{s:i}", "threads", 8));
-    refused_field("host_adam", json_pack("[o]", adam_json(0, 1)), "host_adam");
+    static const struct {
+        const char *fields[11], *values[6]; /* "": without the field */
+    } wrong[] = {
+        {{"bf16_flops_per_second", "fp16_flops_per_second", "fp32_flops_per_second",
+          "device_bytes_per_second", "device_adam_bytes_per_second", "h2d_bytes_per_second",
+          "d2h_bytes_per_second", "map_ns", "unmap_ns", "launch_ns"},
+         {"", "-1e-9", "\"NaN\"", "null", "[]"}},
+        {{"threads", "gpu_bytes", "memory_bytes"}, {"", "-1", "1.5", "\"1\""}},
+        {{"threads"}, {"4294967296"}},
+        {{"name", "source", "device"}, {"", "1", "\"a\\nline\""}},
+        {{"format"}, {"", "\"another\""}},
+        {{"version"}, {"", "2", "\"1\""}},
+        {{"host_adam", "paces", "kernels"}, {"", "{}", "1.0"}},
+        {{"host_adam"}, {"[]", "[" ADAM("0", "1") "]"}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        for (const char *const *field = wrong[i].fields; *field != NULL; field++)
+            for (const char *const *value = wrong[i].values; *value != NULL; value++)
+                refused_field(*field, value_of(*value));
+    refused_field("name", text_json(TIDE_MACHINE_PROFILE_TEXT_BYTES));
+    refused_field("source", text_json(TIDE_MACHINE_PROFILE_TEXT_BYTES));
+    refused_field("device", text_json(16));
     json_t *many = json_array();
     for (int i = 1; i <= TIDE_MACHINE_PROFILE_ADAMS_MAX + 1; i++)
-        json_array_append_new(many, adam_json(i, 1));
-    refused_field("host_adam", many, "host_adam");
+        json_array_append_new(many, json_pack("{s:i, s:f}", "threads", i, "bytes_per_second", 1.0));
+    refused_field("host_adam", many);
+}
 
-    refused_entry("paces", json_pack("{s:f, s:f}", "compute", 0.5, "sideways", 0.5));
-    refused_entry("paces", json_pack("{s:f, s:f}", "compute", 0.5, "in", 0.0));
-    refused_entry("paces", json_pack("{s:f, s:f}", "compute", 0.5, "in", -0.5));
-    refused_entry("paces", json_pack("{s:f, s:f}", "compute", 0.5, "in", 1.0001));
-    refused_entry("paces", json_pack("{s:f, s:s}", "compute", 0.5, "in", "fast"));
-
-    static const char *const numbers[] = {"flops", "bytes", "ns"};
-    for (int i = 0; i < 3; i++) {
-        json_t *kernel =
-            json_pack("{s:s, s:f, s:f, s:f}", "label", "x", "flops", 1.0, "bytes", 1.0, "ns", 1.0);
-        json_t *without = json_copy(kernel), *text_in = json_copy(kernel);
-        json_object_set_new(kernel, numbers[i], json_real(-1));
-        json_object_del(without, numbers[i]);
-        json_object_set_new(text_in, numbers[i], json_string("1"));
+static void an_entry_of_a_list_that_is_wrong_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list, *entries[10];
+    } wrong[] = {
+        /* the last entry is of 7 threads */
+        {"host_adam", {"null", "3", "{}", ADAM("7", "1"), ADAM("8", "-1"), "{\"threads\": 8}"}},
+        {"paces",
+         {"null", "3", "{}", "{\"compute\": 0.5, \"sideways\": 0.5}", "{\"compute\": 0.5, \"in\": 0.0}",
+          "{\"compute\": 0.5, \"in\": -0.5}", "{\"compute\": 0.5, \"in\": 1.0001}",
+          "{\"compute\": 0.5, \"in\": \"fast\"}"}},
+        {"kernels", {"null", "3", "{}", "{\"flops\": 1, \"bytes\": 1, \"ns\": 1}"}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        for (const char *const *entry = wrong[i].entries; *entry != NULL; entry++)
+            refused_entry(wrong[i].list, value_of(*entry));
+    static const char *const numbers[] = {"flops", "bytes", "ns"}, *const values[] = {"", "-1", "\"1\""};
+    for (int i = 0; i < 9; i++) {
+        json_t *kernel = value_of("{\"label\": \"x\", \"flops\": 1, \"bytes\": 1, \"ns\": 1}");
+        field_set(kernel, numbers[i / 3], value_of(values[i % 3]));
         refused_entry("kernels", kernel);
-        refused_entry("kernels", without);
-        refused_entry("kernels", text_in);
     }
-    refused_entry("kernels", json_pack("{s:f, s:f, s:f}", "flops", 1.0, "bytes", 1.0, "ns", 1.0));
     refused_entry("kernels",
                   json_pack("{s:o, s:f, s:f, s:f}", "label", text_json(TIDE_MACHINE_PROFILE_LABEL_BYTES),
                             "flops", 1.0, "bytes", 1.0, "ns", 1.0));
 }
 
-static void refused_text(const char *bytes)
-{
-    bytes_write(path_of("spoilt.json"), bytes, strlen(bytes));
-    refused(NULL);
-}
-
 static void what_is_no_machine_file_is_refused(void **state)
 {
     (void)state;
-    refused_text("");
-    refused_text("{");
-    refused_text("[]");
-    refused_text("1");
-    refused_text("{}");
-    refused_text("{\"format\": \"tidepool machine\"}");
-    refused_text("{\"format\": \"tidepool machine\", \"version\": 1}");
-    refused_text("{\"format\": \"tidepool machine\", \"format\": \"tidepool machine\"}");
-    refused_text("{\"format\": \"tidepool machine\", \"version\": 1, \"map_ns\": NaN}");
-    refused_text("{\"format\": \"tidepool machine\", \"version\": 1, \"map_ns\": 1e999}");
+    static const char *const texts[] = {
+        "",
+        "{",
+        "[]",
+        "1",
+        "{}",
+        "{\"format\": \"tidepool machine\"}",
+        "{\"format\": \"tidepool machine\", \"version\": 1}",
+        "{\"format\": \"tidepool machine\", \"format\": \"tidepool machine\"}",
+        "{\"format\": \"tidepool machine\", \"version\": 1, \"map_ns\": NaN}",
+        "{\"format\": \"tidepool machine\", \"version\": 1, \"map_ns\": 1e999}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        bytes_write(path_of("spoilt.json"), texts[i], strlen(texts[i]));
+        refused(NULL);
+    }
 }
 
 static bool is_sound(const tide_machine_profile *profile)
@@ -770,120 +676,117 @@ static void spoilt_files_are_sound_or_corrupt(void **state)
 
 /* --- how long kernels take on a machine --- */
 
-static tide_machine_profile_clock *clock_of(const tide_machine_profile *profile, tide_dtype dtype,
-                                            uint32_t threads, double link)
+static tide_machine_profile timed;
+static tide_machine_profile_clock *timed_clock;
+
+static void clock_make(tide_dtype dtype, uint32_t threads, double link)
 {
-    tide_machine_profile_clock *clock = NULL;
-    assert_ok(tide_machine_profile_clock_make(profile, dtype, threads, link, &clock));
-    return clock;
+    tide_machine_profile_clock_free(timed_clock); /* NULL at first */
+    assert_ok(tide_machine_profile_clock_make(&timed, dtype, threads, link, &timed_clock));
 }
 
-static double ns_of(const tide_machine_profile_clock *clock, tide_stream stream, const char *label,
-                    double flops, double bytes)
+static double ns_of(tide_stream stream, const char *label, double flops, double bytes)
 {
-    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
+    const tide_device_options machine = tide_machine_profile_clock_machine(timed_clock);
     const tide_work work = {.label = label, .flops = flops, .bytes = bytes};
     return machine.kernel_time(machine.kernel_time_context, stream, &work, NULL, NULL);
 }
 
-static double compute_ns(const tide_machine_profile_clock *clock, const char *label, double flops,
-                         double bytes)
+static double compute_ns(const char *label, double flops, double bytes)
 {
-    return ns_of(clock, TIDE_STREAM_COMPUTE, label, flops, bytes);
+    return ns_of(TIDE_STREAM_COMPUTE, label, flops, bytes);
 }
 
-static tide_machine_profile timed_profile(void)
+static int timed_make(void **state)
 {
-    tide_machine_profile profile = {.flops_per_second = {1e12, 2e12, 4e12},
-                                    .device_bytes_per_second = 1e9,
-                                    .device_adam_bytes_per_second = 5e9,
-                                    .adams = {{1, 1e9}, {4, 2e9}},
-                                    .adam_count = 2,
-                                    .h2d_bytes_per_second = 10e9,
-                                    .d2h_bytes_per_second = 8e9,
-                                    .launch_ns = 7};
+    (void)state;
+    timed = (tide_machine_profile){.flops_per_second = {1e12, 2e12, 4e12},
+                                   .device_bytes_per_second = 1e9,
+                                   .device_adam_bytes_per_second = 5e9,
+                                   .adams = {{1, 1e9}, {4, 2e9}},
+                                   .adam_count = 2,
+                                   .h2d_bytes_per_second = 10e9,
+                                   .d2h_bytes_per_second = 8e9,
+                                   .launch_ns = 7};
+    slowdowns_make(&timed.slowdowns);
     const tide_machine_profile_kernel kernels[] = {
         kernel_of("product", 1e6, 1e3, 1000), kernel_of("product", 1e9, 1e5, 400000),
         kernel_of("copy", 0, 1e6, 900), kernel_of("call", 0, 0, 50)};
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
-        assert_ok(tide_machine_profile_kernel_set(&profile, &kernels[i]));
-    return profile;
+        assert_ok(tide_machine_profile_kernel_set(&timed, &kernels[i]));
+    clock_make(TIDE_DTYPE_BF16, 0, 0);
+    return 0;
+}
+
+static int timed_destroy(void **state)
+{
+    (void)state;
+    tide_machine_profile_clock_free(timed_clock);
+    timed_clock = NULL;
+    tide_machine_profile_destroy(&timed);
+    return 0;
 }
 
 static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does(void **state)
 {
     (void)state;
-    tide_machine_profile profile = timed_profile();
-    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_FP32, 0, 0);
+    clock_make(TIDE_DTYPE_FP32, 0, 0);
     for (int again = 0; again < 2; again++) {
-        assert_true(compute_ns(clock, "product", 1e6, 1e3) == 1007);
-        assert_true(compute_ns(clock, "product", 1e9, 1e5) == 400007);
-        assert_true(compute_ns(clock, "copy", 0, 1e6) == 907);
-        assert_true(compute_ns(clock, "call", 0, 0) == 57);
+        assert_true(compute_ns("product", 1e6, 1e3) == 1007);
+        assert_true(compute_ns("product", 1e9, 1e5) == 400007);
+        assert_true(compute_ns("copy", 0, 1e6) == 907);
+        assert_true(compute_ns("call", 0, 0) == 57);
     }
-    assert_true(is_near(compute_ns(clock, "product", 2e6, 1e3), 2007, 1e-12));   /* twice the small one */
-    assert_true(is_near(compute_ns(clock, "product", 5e8, 1e5), 200007, 1e-12)); /* half the large one */
+    assert_true(is_near(compute_ns("product", 2e6, 1e3), 2007, 1e-12));   /* twice the small one */
+    assert_true(is_near(compute_ns("product", 5e8, 1e5), 200007, 1e-12)); /* half the large one */
     /* The time of a kernel measured with operations follows the operations, whatever its bytes. */
-    assert_true(is_near(compute_ns(clock, "product", 2e6, 2e3), 2007, 1e-12));
-    assert_true(is_near(compute_ns(clock, "copy", 0, 3e6), 2707, 1e-12)); /* by bytes: it has no operations */
+    assert_true(is_near(compute_ns("product", 2e6, 2e3), 2007, 1e-12));
+    assert_true(is_near(compute_ns("copy", 0, 3e6), 2707, 1e-12)); /* by bytes: it has no operations */
     /* The profile has "call" with 0 operations and 0 bytes. Such a kernel always takes its measured time. */
-    assert_true(is_near(compute_ns(clock, "call", 1e6, 1e6), 57, 1e-12));
+    assert_true(is_near(compute_ns("call", 1e6, 1e6), 57, 1e-12));
     /* Labels are compared as text, not as pointers. */
     char other_place[] = "product";
-    assert_true(is_near(compute_ns(clock, other_place, 1e6, 1e3), 1007, 1e-12));
-    tide_machine_profile_clock_free(clock);
-    tide_machine_profile_clock_free(NULL);
-    tide_machine_profile_destroy(&profile);
+    assert_true(is_near(compute_ns(other_place, 1e6, 1e3), 1007, 1e-12));
 }
 
 static void a_kernel_of_no_known_name_goes_by_the_rates(void **state)
 {
     (void)state;
-    tide_machine_profile profile = timed_profile();
     for (int dtype = 0; dtype < 3; dtype++) {
-        tide_machine_profile_clock *clock = clock_of(&profile, (tide_dtype)dtype, 0, 0);
-        const double rate = profile.flops_per_second[dtype];
-        assert_true(is_near(compute_ns(clock, "unknown", 1e9, 0), 1e18 / rate + 7, 1e-12));
-        assert_true(is_near(compute_ns(clock, "unknown", 1e6, 1e6), 1e6 + 7, 1e-12)); /* memory is slower */
-        assert_true(is_near(compute_ns(clock, "unknown", 0, 0), 7, 1e-12));
-        tide_machine_profile_clock_free(clock);
+        clock_make((tide_dtype)dtype, 0, 0);
+        const double rate = timed.flops_per_second[dtype];
+        assert_true(is_near(compute_ns("unknown", 1e9, 0), 1e18 / rate + 7, 1e-12));
+        assert_true(is_near(compute_ns("unknown", 1e6, 1e6), 1e6 + 7, 1e-12)); /* memory is slower */
+        assert_true(is_near(compute_ns("unknown", 0, 0), 7, 1e-12));
     }
-    tide_machine_profile_destroy(&profile);
 }
 
 static void optimizers_go_by_their_own_rates(void **state)
 {
     (void)state;
-    tide_machine_profile profile = timed_profile();
     static const struct {
         uint32_t threads;
         double rate;
     } cases[] = {{0, 2e9}, {1, 1e9}, {3, 1e9}, {4, 2e9}, {9, 2e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, cases[i].threads, 0);
-        assert_true(
-            is_near(ns_of(clock, TIDE_STREAM_HOST, "product", 1e6, 1e6), 1e15 / cases[i].rate, 1e-12));
-        assert_true(is_near(ns_of(clock, TIDE_STREAM_UPDATE, "product", 1e6, 1e6), 2e5 + 7, 1e-12));
-        assert_true(tide_machine_profile_clock_machine(clock).machine.host_bytes_per_second == cases[i].rate);
-        tide_machine_profile_clock_free(clock);
+        clock_make(TIDE_DTYPE_BF16, cases[i].threads, 0);
+        assert_true(is_near(ns_of(TIDE_STREAM_HOST, "product", 1e6, 1e6), 1e15 / cases[i].rate, 1e-12));
+        assert_true(is_near(ns_of(TIDE_STREAM_UPDATE, "product", 1e6, 1e6), 2e5 + 7, 1e-12));
+        assert_true(tide_machine_profile_clock_machine(timed_clock).machine.host_bytes_per_second ==
+                    cases[i].rate);
     }
-    tide_machine_profile_destroy(&profile);
 }
 
 static void what_was_measured_is_told_from_what_was_inferred(void **state)
 {
     (void)state;
-    tide_machine_profile profile = timed_profile();
-    tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, 0);
     for (int i = 0; i < 20000; i++) { /* more than the clock stores at once */
         bool measured = i % 9000 != 0;
         const double flops = 1e6 + i % 9000,
-                     ns = tide_machine_profile_clock_kernel(clock, "product", flops, 1e3, &measured);
-        assert_true(measured == (i % 9000 == 0) && ns == compute_ns(clock, "product", flops, 1e3));
+                     ns = tide_machine_profile_clock_kernel(timed_clock, "product", flops, 1e3, &measured);
+        assert_true(measured == (i % 9000 == 0) && ns == compute_ns("product", flops, 1e3));
         assert_true(!measured || is_near(ns, 1007, 1e-12));
     }
-    tide_machine_profile_clock_free(clock);
-    tide_machine_profile_destroy(&profile);
 }
 
 static double slowdown_in(const tide_slowdowns *slowdowns, int stream, unsigned set)
@@ -894,22 +797,18 @@ static double slowdown_in(const tide_slowdowns *slowdowns, int stream, unsigned 
 static void slowdowns_are_the_machines_where_the_link_is_not_held_back(void **state)
 {
     (void)state;
-    tide_machine_profile profile = timed_profile();
-    slowdowns_make(&profile.slowdowns);
     static const double links[] = {0, 10e9, 1e12};
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
-        tide_machine_profile_clock *clock = clock_of(&profile, TIDE_DTYPE_BF16, 0, links[i]);
-        const tide_device_options machine = tide_machine_profile_clock_machine(clock);
+        clock_make(TIDE_DTYPE_BF16, 0, links[i]);
+        const tide_device_options machine = tide_machine_profile_clock_machine(timed_clock);
         assert_true(machine.link_bytes_per_second == 10e9 &&
                     machine.machine.link_out_bytes_per_second == 8e9);
         for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
             for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++)
                 if ((set & 1u << stream) != 0)
                     assert_true(is_near(slowdown_in(machine.slowdowns, stream, set),
-                                        slowdown_in(&profile.slowdowns, stream, set), 1e-12));
-        tide_machine_profile_clock_free(clock);
+                                        slowdown_in(&timed.slowdowns, stream, set), 1e-12));
     }
-    tide_machine_profile_destroy(&profile);
 }
 
 static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
@@ -917,11 +816,8 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
     (void)state;
     const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT,
                    compute = 1u << TIDE_STREAM_COMPUTE;
-    tide_machine_profile profile = timed_profile();
-    slowdowns_make(&profile.slowdowns);
-    tide_machine_profile_clock *clock =
-        clock_of(&profile, TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of the rate in, half of the rate out */
-    const tide_device_options machine = tide_machine_profile_clock_machine(clock);
+    clock_make(TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of the rate in, half of the rate out */
+    const tide_device_options machine = tide_machine_profile_clock_machine(timed_clock);
     const tide_slowdowns *held = machine.slowdowns;
     assert_true(machine.link_bytes_per_second == 4e9 && machine.machine.link_out_bytes_per_second == 4e9);
     for (unsigned set = 1; set <= streams_all(); set++)
@@ -929,23 +825,21 @@ static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
             if ((set & ~streams_all()) != 0 || (set & 1u << streams[i]) == 0)
                 continue;
             const double slowdown = slowdown_in(held, streams[i], set),
-                         measured = slowdown_in(&profile.slowdowns, streams[i], set);
+                         measured = slowdown_in(&timed.slowdowns, streams[i], set);
             assert_true(slowdown >= measured - 1e-12 && slowdown <= 1);
             if ((set & (in | out)) == 0)
                 assert_true(is_near(slowdown, measured, 1e-12));
             else if (!is_alone(set))
                 assert_true(slowdown > measured * (1 + 1e-9));
         }
-    const double beside_in = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in],
-                 beside_out = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | out],
-                 beside_both = profile.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in | out],
-                 in_slowdown = profile.slowdowns.of[TIDE_STREAM_IN][compute | in];
+    const double beside_in = timed.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in],
+                 beside_out = timed.slowdowns.of[TIDE_STREAM_COMPUTE][compute | out],
+                 beside_both = timed.slowdowns.of[TIDE_STREAM_COMPUTE][compute | in | out],
+                 in_slowdown = timed.slowdowns.of[TIDE_STREAM_IN][compute | in];
     assert_true(is_near(slowdown_in(held, TIDE_STREAM_COMPUTE, compute | in), 0.4 * beside_in + 0.6, 1e-12));
     assert_true(is_near(slowdown_in(held, TIDE_STREAM_COMPUTE, compute | in | out),
                         0.2 * beside_both + 0.2 * beside_in + 0.3 * beside_out + 0.3, 1e-12));
     assert_true(is_near(slowdown_in(held, TIDE_STREAM_IN, compute | in), fmin(1, in_slowdown / 0.4), 1e-12));
-    tide_machine_profile_clock_free(clock);
-    tide_machine_profile_destroy(&profile);
 }
 
 /* --- memory, compared with the trainer's own plan --- */
@@ -1000,34 +894,9 @@ static void assert_same_plan(const tide_trainer_plan *run, const tide_performanc
     assert_string_equal(ours.pool.largest_op, performance->largest_op);
     ours.pool.largest_op = NULL;
     ours.pool.device_updates = 0; /* a performance of memory alone does not know it */
-#define SAME(field)                                                                                          \
-    if (ours.field != theirs.field)                                                                          \
-    fail_msg("configuration %lu: " #field " is %.0f, performance %.0f", number, (double)ours.field,          \
-             (double)theirs.field)
-    SAME(pool.params);
-    SAME(pool.model_bytes);
-    SAME(pool.region_bytes);
-    SAME(pool.workspace_bytes);
-    SAME(pool.buffer_bytes);
-    SAME(pool.least_device_bytes);
-    SAME(pool.least_host_bytes);
-    SAME(pool.full_device_bytes);
-    SAME(pool.full_host_bytes);
-    SAME(pool.device_available_bytes);
-    SAME(pool.device_memory_bytes);
-    SAME(pool.host_memory_bytes);
-    SAME(pool.device_slots);
-    SAME(pool.host_slots);
-    SAME(params);
-    SAME(free_memory_bytes);
-    SAME(device_available_bytes);
-    SAME(recomputed_blocks);
-    SAME(saved_bytes);
-    SAME(step_flops);
-#undef SAME
-    ours.pool.params = theirs.pool.params;
     if (memcmp(&ours, &theirs, sizeof ours) != 0)
-        fail_msg("configuration %lu: the plans differ", number);
+        print_error("configuration %lu: the plans differ\n", number);
+    assert_memory_equal(&ours, &theirs, sizeof ours);
 }
 
 static void memory_is_that_of_the_trainer_itself(void **state)
@@ -1315,6 +1184,8 @@ static const struct {
 
 enum { MACHINES = sizeof machines / sizeof machines[0] };
 
+static tide_candidate candidates[TIDE_CANDIDATES_MAX];
+
 static tide_trainer_options options_on(int machine, tide_machine_profile *profile)
 {
     tide_trainer_options options = nano_options("gpt2-nano");
@@ -1324,7 +1195,7 @@ static tide_trainer_options options_on(int machine, tide_machine_profile *profil
     return options;
 }
 
-static void check_order(const tide_candidate *candidates, uint32_t count)
+static void check_order(uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
         assert_true(candidates[i - 1].fits || !candidates[i].fits);
@@ -1340,7 +1211,6 @@ static void check_order(const tide_candidate *candidates, uint32_t count)
 static void the_search_finds_the_best_that_it_can_reach(void **state)
 {
     (void)state;
-    static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     for (int m = 0; m < MACHINES; m++) {
         tide_machine_profile profile;
         const tide_trainer_options options = options_on(m, &profile);
@@ -1350,7 +1220,7 @@ static void the_search_finds_the_best_that_it_can_reach(void **state)
         table_fill(&options, &profile, table);
         assert_ok(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count));
         assert_in_range(count, 2, TIDE_CANDIDATES_MAX);
-        check_order(candidates, count);
+        check_order(count);
         double least = HUGE_VAL;
         for (uint32_t i = 0; i < count; i++) {
             const known_choice *known = known_find(table, &candidates[i].choice);
@@ -1371,7 +1241,6 @@ static void the_search_finds_the_best_that_it_can_reach(void **state)
 static void what_is_to_be_kept_is_kept(void **state)
 {
     (void)state;
-    static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     tide_machine_profile profile;
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
@@ -1394,7 +1263,6 @@ static void what_is_to_be_kept_is_kept(void **state)
 static void the_search_stops_when_it_is_told_to(void **state)
 {
     (void)state;
-    static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     tide_machine_profile profile;
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
@@ -1422,7 +1290,6 @@ static void the_search_stops_when_it_is_told_to(void **state)
 static void where_nothing_fits_the_runs_own_message_says_so(void **state)
 {
     (void)state;
-    static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     tide_machine_profile profile;
     tide_trainer_options options = options_on(0, &profile);
     options.pool.device_memory_bytes = MIB;
@@ -1437,53 +1304,6 @@ static void where_nothing_fits_the_runs_own_message_says_so(void **state)
     options.seq_len = 1000; /* a run that is invalid anyway gets no other answer */
     assert_int_equal(tide_tune(&options, &profile, &(tide_tune_options){0}, candidates, &count),
                      TIDE_ERROR_ARGUMENT);
-}
-
-/* --- runs on this machine --- */
-
-typedef struct watched {
-    double flops; /* of the model's kernels; the compute stream's thread writes it */
-    uint64_t kernels;
-} watched;
-
-static void flops_seen(void *context, const tide_observed *command)
-{
-    watched *seen = context;
-    if (command->stream != TIDE_STREAM_COMPUTE || command->is_wait)
-        return;
-    const bool is_pools = strcmp(command->label, "gradient norm") == 0 || strcmp(command->label, "norm") == 0;
-    seen->flops += is_pools ? 0 : command->flops;
-    seen->kernels++;
-}
-
-/* All flops of a step but the norm's: the norm's kernels are the pool's own. The pool's kernels that zero
- * and round declare no flops. */
-static void a_step_tells_of_all_its_flops(void **state)
-{
-    (void)state;
-    for (int recompute = TIDE_RECOMPUTE_NONE; recompute <= TIDE_RECOMPUTE_ALL; recompute++) {
-        tide_trainer_options options = nano_options("gpt2-nano");
-        options.pool.device = "host";
-        options.recompute = (tide_recompute)recompute;
-        tide_trainer *trainer;
-        watched seen = {0};
-        assert_ok(tide_trainer_create(&options, &trainer));
-        tide_pool *pool = tide_trainer_pool(trainer);
-        const double flops = tide_trainer_plan_get(trainer)->step_flops;
-        tide_pool_watch(pool, flops_seen, &seen);
-        for (int step = 1; step <= 2; step++) {
-            assert_ok(tide_trainer_step(trainer, NULL));
-            assert_ok(tide_pool_drain(pool));
-            if (!is_near(seen.flops, step * flops, 1e-9))
-                fail_msg("%.17g flops, %.17g planned", seen.flops, step * flops);
-        }
-        tide_pool_watch(pool, NULL, NULL);
-        const uint64_t kernels = seen.kernels;
-        assert_ok(tide_trainer_step(trainer, NULL));
-        assert_ok(tide_pool_drain(pool));
-        assert_int_equal(seen.kernels, kernels);
-        tide_trainer_destroy(trainer);
-    }
 }
 
 /* --- kernels that the decoder tells of, and those of a step --- */
@@ -1533,7 +1353,8 @@ static void run_in_a_step(void *context, const tide_observed *command)
         ++*launches_of(context, command->label, command->flops, command->bytes, false);
 }
 
-/* Predictions use the launches that the decoder tells, so these must be a real step's launches. */
+/* Predictions use the launches that the decoder tells, so these must be a real step's launches. All flops of
+ * the plan are theirs. */
 static void a_described_model_tells_of_all_launches_of_a_step(void **state)
 {
     (void)state;
@@ -1543,7 +1364,7 @@ static void a_described_model_tells_of_all_launches_of_a_step(void **state)
         tide_trainer_options options = nano_options(models[round % 2]);
         options.pool.device = "null";
         options.batch_tokens = (round % 3 + 1) * 2 * options.seq_len;
-        options.recompute = round % 4 < 2 ? TIDE_RECOMPUTE_NONE : TIDE_RECOMPUTE_ALL;
+        options.recompute = (tide_recompute)(round / 4 % 3);
         options.dtype = (tide_dtype)(round % 3);
         options.freeze = &frozen[round / 2 % 3][round % 2];
         options.freeze_count = round >= 12;
@@ -1561,11 +1382,17 @@ static void a_described_model_tells_of_all_launches_of_a_step(void **state)
         assert_ok(tide_trainer_step(trainer, NULL));
         assert_ok(tide_pool_drain(tide_trainer_pool(trainer)));
         tide_pool_watch(tide_trainer_pool(trainer), NULL, NULL);
-        for (uint32_t i = 0; i < all.count; i++)
+        assert_ok(tide_trainer_step(trainer, NULL)); /* nobody is told of this one */
+        assert_ok(tide_pool_drain(tide_trainer_pool(trainer)));
+        double flops = 0;
+        for (uint32_t i = 0; i < all.count; i++) {
+            flops += all.kinds[i].flops * (double)all.kinds[i].run;
             if (all.kinds[i].told != all.kinds[i].run)
                 fail_msg("round %u: %s of %g flops, %g bytes: told %lld times, run %lld times", round,
                          all.kinds[i].label, all.kinds[i].flops, all.kinds[i].bytes,
                          (long long)all.kinds[i].told, (long long)all.kinds[i].run);
+        }
+        assert_true(is_near(flops, tide_trainer_plan_get(trainer)->step_flops, 1e-9));
         assert_true(all.count > 10);
         tide_trainer_destroy(trainer);
     }
@@ -1664,9 +1491,6 @@ static void published_tables_are_what_the_accounting_says(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_that_repeat_have_a_period_once_there_are_enough_of_them),
-        cmocka_unit_test(a_pause_on_the_way_is_no_period),
-        cmocka_unit_test(steps_that_never_repeat_end_where_there_is_no_room),
         cmocka_unit_test(the_mean_is_of_the_last_cycle),
         cmocka_unit_test(without_a_cycle_the_mean_is_of_all_that_have_settled),
         cmocka_unit_test(a_period_is_what_a_plain_search_finds),
@@ -1679,16 +1503,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_written_is_read_and_no_more_is_left),
         cmocka_unit_test(what_can_not_be_written_or_read_is_an_io_error),
         cmocka_unit_test(a_field_that_is_missing_or_wrong_is_named),
-        cmocka_unit_test(texts_may_be_as_long_as_there_is_room),
-        cmocka_unit_test(a_list_that_is_wrong_is_named),
+        cmocka_unit_test(an_entry_of_a_list_that_is_wrong_is_refused),
         cmocka_unit_test(what_is_no_machine_file_is_refused),
         cmocka_unit_test(spoilt_files_are_sound_or_corrupt),
-        cmocka_unit_test(a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does),
-        cmocka_unit_test(a_kernel_of_no_known_name_goes_by_the_rates),
-        cmocka_unit_test(optimizers_go_by_their_own_rates),
-        cmocka_unit_test(what_was_measured_is_told_from_what_was_inferred),
-        cmocka_unit_test(slowdowns_are_the_machines_where_the_link_is_not_held_back),
-        cmocka_unit_test(a_link_that_is_held_back_slows_others_by_its_part),
+        cmocka_unit_test_setup_teardown(a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does,
+                                        timed_make, timed_destroy),
+        cmocka_unit_test_setup_teardown(a_kernel_of_no_known_name_goes_by_the_rates, timed_make,
+                                        timed_destroy),
+        cmocka_unit_test_setup_teardown(optimizers_go_by_their_own_rates, timed_make, timed_destroy),
+        cmocka_unit_test_setup_teardown(what_was_measured_is_told_from_what_was_inferred, timed_make,
+                                        timed_destroy),
+        cmocka_unit_test_setup_teardown(slowdowns_are_the_machines_where_the_link_is_not_held_back,
+                                        timed_make, timed_destroy),
+        cmocka_unit_test_setup_teardown(a_link_that_is_held_back_slows_others_by_its_part, timed_make,
+                                        timed_destroy),
         cmocka_unit_test(memory_is_that_of_the_trainer_itself),
         cmocka_unit_test(what_fits_when_it_recomputes_is_never_refused),
         cmocka_unit_test(no_step_is_shorter_than_what_it_keeps_busy),
@@ -1699,7 +1527,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_to_be_kept_is_kept),
         cmocka_unit_test(the_search_stops_when_it_is_told_to),
         cmocka_unit_test(where_nothing_fits_the_runs_own_message_says_so),
-        cmocka_unit_test(a_step_tells_of_all_its_flops),
         cmocka_unit_test(a_described_model_tells_of_all_launches_of_a_step),
         cmocka_unit_test(a_microbenchmark_measures_all_that_a_run_launches),
         cmocka_unit_test(streams_keep_a_part_of_their_speed),
