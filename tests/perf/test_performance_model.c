@@ -129,7 +129,7 @@ static void a_period_is_what_a_plain_search_finds(void **state)
         const uint32_t count = (uint32_t)draw(TIDE_COURSE_STEPS_MAX + 1), period = 1 + (uint32_t)draw(9),
                        unsettled = (uint32_t)draw(20), enough = 1 + (uint32_t)draw(8),
                        room = (uint32_t)(draw(2) * draw(TIDE_COURSE_STEPS_MAX + 1 - count));
-        const double jitter = draw(2) == 0 ? 4.5e-4 : 5.5e-4;
+        const double jitter = draw(2) == 0 ? 4.9e-4 : 5.1e-4;
         for (uint32_t i = 0; i < period; i++)
             cycle[i] = 1 + (double)draw(3);
         for (uint32_t i = 0; i < count; i++) {

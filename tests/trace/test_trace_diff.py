@@ -7,17 +7,10 @@ usage: test_trace_diff.py PROGRAM      prints TAP
 import copy
 import json
 import re
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from pathlib import Path
 from statistics import median
 
-from trace_runs import Run
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
-from test_program import Tap  # noqa: E402
+from trace_runs import Cases, Run
 
 
 SLOWER, STEADY = 3, 3  # exit status of a slower run; the first step after warm-up
@@ -43,14 +36,9 @@ def copies(run, **members):
     ]
 
 
-class Case:
+class Case(Cases):
 
-    def __init__(self, program, folder):
-        self.program, self.folder, self.tap = program, folder, Tap()
-
-    def command(self, *arguments):
-        return subprocess.run([self.program, "trace", "diff", *map(str, arguments)], capture_output=True, text=True,
-                              check=False)
+    subcommand = "diff"
 
     def diff(self, first, second, *options):
         paths = [run.write(self.folder / name) for run, name in ((first, "a.trace"), (second, "b.trace"))]
@@ -284,22 +272,8 @@ class Case:
             "--help", result.stdout)
 
 
-def main():
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory(prefix="tidepool-diff-") as name:
-        case = Case(sys.argv[1], Path(name))
-        for test in (case.equal_runs, case.slower_and_faster, case.five_percent_are_the_default, case.one_noisy_step,
-                     case.slow_kernels, case.bytes_and_chunks, case.stalls_come_and_go, case.runs_of_other_lengths,
-                     case.no_tolerance,
-                     case.no_ratio_to_nothing, case.other_steps,
-                     case.other_models, case.what_is_many_times_as_long, case.ops_of_one_name, case.one_screen,
-                     case.refusals):
-            test()
-    case.tap.done()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    Case.run(Case.equal_runs, Case.slower_and_faster, Case.five_percent_are_the_default, Case.one_noisy_step,
+             Case.slow_kernels, Case.bytes_and_chunks, Case.stalls_come_and_go, Case.runs_of_other_lengths,
+             Case.no_tolerance, Case.no_ratio_to_nothing, Case.other_steps, Case.other_models,
+             Case.what_is_many_times_as_long, Case.ops_of_one_name, Case.one_screen, Case.refusals)

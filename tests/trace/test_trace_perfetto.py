@@ -9,16 +9,10 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
-import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from trace_runs import Run
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
-from test_program import Tap  # noqa: E402
+from trace_runs import Cases, Run
 
 # The members of an event by its phase. "args" of spans may be absent.
 MEMBERS = {"M": "ph pid name args", "B": "ph pid tid ts name", "E": "ph pid tid ts", "i": "ph s pid tid ts name",
@@ -187,15 +181,12 @@ def arguments(run, line):
     return sorted(shown.items())
 
 
-class Case:
+class Case(Cases):
 
-    def __init__(self, program, folder):
-        self.program, self.folder, self.tap = program, folder, Tap()
+    subcommand = "perfetto"
 
     def convert(self, path, out="out.json", **more):
-        return subprocess.run(
-            [self.program, "trace", "perfetto",
-             str(path), "-o", str(self.folder / out)], capture_output=True, text=True, check=False, **more)
+        return self.command(path, "-o", self.folder / out, **more)
 
     def timeline(self, run, **more):
         run.write(self.folder / "run.trace", **more)
@@ -420,13 +411,10 @@ class Case:
         self.equal("no trace, no file", (result.returncode, out.read_text(), result.stderr.count("\n")), (1, "before", 1))
         result = self.convert(path, "no/such/folder")
         self.equal("a place that is not there is one line", (result.returncode, result.stderr.count("\n")), (1, 1))
-        result = subprocess.run(
-            [self.program, "trace", "perfetto", str(path), "-o", "/dev/null"], capture_output=True, text=True,
-            check=False)
+        result = self.convert(path, "/dev/null")
         self.equal("a device is written at once",
                    (result.returncode, result.stderr, stat.S_ISCHR(os.stat("/dev/null").st_mode)), (0, "", True))
-        result = subprocess.run([self.program, "trace", "perfetto", str(path)], capture_output=True, text=True,
-                                check=False)
+        result = self.command(path)
         self.equal("without -o it says so", (result.returncode, result.stderr.count("-o")), (2, 1))
 
     def the_trace_itself_is_kept(self):
@@ -469,24 +457,10 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
-def main():
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory(prefix="tidepool-perfetto-") as name:
-        case = Case(sys.argv[1], Path(name))
-        for test in (case.spans_are_those_of_the_trace, case.slices_lie_in_their_op, case.overlapping_moves_have_lanes,
-                     case.slots_show_who_is_there, case.counters_show_the_link, case.arrows_lead_from_copies_to_ops,
-                     case.an_op_that_waits_within_is_reached_at_its_end, case.nothing_else_has_arrows,
-                     case.activations_lead_to_their_slice, case.a_slot_can_be_taken_over, case.a_gap_ends_what_was_known,
-                     case.a_killed_run_can_be_seen, case.ranks_can_be_put_together, case.files_are_whole_or_as_before,
-                     case.the_trace_itself_is_kept,
-                     case.slots_that_nobody_uses_cost_nothing,
-                     case.names_are_json):
-            test()
-    case.tap.done()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    Case.run(Case.spans_are_those_of_the_trace, Case.slices_lie_in_their_op, Case.overlapping_moves_have_lanes,
+             Case.slots_show_who_is_there, Case.counters_show_the_link, Case.arrows_lead_from_copies_to_ops,
+             Case.an_op_that_waits_within_is_reached_at_its_end, Case.nothing_else_has_arrows,
+             Case.activations_lead_to_their_slice, Case.a_slot_can_be_taken_over, Case.a_gap_ends_what_was_known,
+             Case.a_killed_run_can_be_seen, Case.ranks_can_be_put_together, Case.files_are_whole_or_as_before,
+             Case.the_trace_itself_is_kept, Case.slots_that_nobody_uses_cost_nothing, Case.names_are_json)

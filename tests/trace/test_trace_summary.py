@@ -5,14 +5,9 @@ usage: test_trace_summary.py PROGRAM      prints TAP
 """
 import re
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-from trace_runs import Run
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
-from test_program import MACHINES, Tap  # noqa: E402
+from trace_runs import Cases, Run
+from test_program import MACHINES
 
 
 LINES_MOST, COLUMNS_MOST = 45, 100
@@ -20,23 +15,20 @@ MS = 1_000_000
 UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
-class Bench:
-    def __init__(self, program, folder):
-        self.program, self.folder, self.tap = program, Path(folder), Tap()
+class Bench(Cases):
 
-    def summary(self, *arguments):
-        return subprocess.run([self.program, "trace", "summary", *map(str, arguments)], capture_output=True, timeout=60)
+    subcommand = "summary"
 
     def of(self, text):
         path = self.folder / "run.trace"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return self.summary(path)
+        return self.command(path)
 
     def screen(self, trace):
         """The summary of a correct trace."""
         run = self.of(trace if isinstance(trace, str) else trace.text())
         assert run.returncode == 0 and not run.stderr, run
-        return run.stdout.decode()
+        return run.stdout
 
     def ok(self, good, name, detail=""):
         self.tap.ok(good, name, str(detail))
@@ -154,7 +146,7 @@ def empty_traces(bench):
 
 
 def refused(bench, name, run, status, part_of_line):
-    lines = run.stderr.decode(errors="replace").splitlines()
+    lines = run.stderr.splitlines()
     good = run.returncode == status and len(lines) == 1 and part_of_line in lines[0] and not run.stdout
     bench.ok(good, name, run)
 
@@ -162,30 +154,25 @@ def refused(bench, name, run, status, part_of_line):
 def what_is_no_trace(bench):
     text = Run().steps(3).text()
     lines = text.splitlines()
-    for number, older in ((1, '{"format":1, "tidepool":"0.1.0"}\n'), (2, text.replace('{"trace":3,', '{"trace":2,'))):
-        refused(bench, f"format {number}", bench.of(older), 1, f"run.trace:1: a trace of format {number}, made by an older tidepool "
-                "(this one reads format 3): train again with --trace")
-    refused(bench, "another JSON", bench.of('{"a":1}\n'), 1, "run.trace:1: not a trace")
     refused(bench, "bytes", bench.of(bytes(range(256)) * 99), 1, "run.trace:1: not a trace")
-    refused(bench, "an empty file", bench.of(""), 1, "the file is empty")
     refused(bench, "a damaged line", bench.of(text.replace('"chunk":3,', '"chunk":333,', 1)), 1, "run.trace:")
     lines[200] = lines[200][:-5]
     refused(bench, "a line that breaks off in the middle", bench.of("\n".join(lines)), 1, "run.trace:201: ")
-    refused(bench, "no such file", bench.summary(bench.folder / "none"), 1, "none: can't be opened: No such file")
-    refused(bench, "no file named", bench.summary(), 2, "FILE is required")
-    refused(bench, "two files", bench.summary("a", "b"), 2, "'b' is one too many")
-    refused(bench, "an unknown option", bench.summary("--metric", "b"), 2, "unknown option --metric")
-    text = bench.summary("--help").stdout.decode()
+    refused(bench, "no such file", bench.command(bench.folder / "none"), 1, "none: can't be opened: No such file")
+    refused(bench, "no file named", bench.command(), 2, "FILE is required")
+    refused(bench, "two files", bench.command("a", "b"), 2, "'b' is one too many")
+    refused(bench, "an unknown option", bench.command("--metric", "b"), 2, "unknown option --metric")
+    text = bench.command("--help").stdout
     bench.ok("usage: tidepool trace summary FILE" in text and "FILE" in text.split("\n\n")[-1],
              "help names the operand", text)
 
 
 def other_subcommands(bench):
     def trace(*arguments):
-        return subprocess.run([bench.program, "trace", *arguments], capture_output=True, timeout=60)
+        return subprocess.run([bench.program, "trace", *arguments], capture_output=True, text=True, timeout=60, check=False)
     refused(bench, "no subcommand", trace(), 2, "a subcommand is missing")
     refused(bench, "a mistyped subcommand", trace("sumary", "x"), 2, "did you mean summary?")
-    bench.ok(b"summary" in trace("--help").stdout, "help lists the subcommands")
+    bench.ok("summary" in trace("--help").stdout, "help lists the subcommands")
 
 
 def record(bench, name, memory, *others):
@@ -205,7 +192,7 @@ def advice_is_true(bench):
             ("too little memory", "2GiB", ("--recompute", "none"), r"[\d.]+ GiB more device memory"),
             ("updates on the host", "6GiB", on_host, r"the optimizer's place: \w+")):
         trace, before = record(bench, "before", memory, *options)
-        text = bench.summary(trace).stdout.decode()
+        text = bench.command(trace).stdout
         bench.ok(fits(text) and "a step took" in text and "warning" not in text,
                  f"{name}: a recorded trace adds up and fits", text)
         found = re.search(rf"^advice: {what}, (--[\w-]+) (\w+): about \+(\d+)% tokens/s$", text, re.M)
@@ -221,15 +208,15 @@ def advice_is_true(bench):
 
 def advice_is_not_guessed(bench):
     ample, _ = record(bench, "ample", "40GiB")
-    text = bench.summary(ample).stdout.decode()
+    text = bench.command(ample).stdout
     bench.ok("compute" in text and "advice" not in text, "no advice on a run that lacks nothing", text)
     other, _ = record(bench, "other", "6GiB")
-    text = bench.summary(other).stdout.decode()
+    text = bench.command(other).stdout
     bench.ok("more device memory" not in text, "no advice on memory that changes what is recomputed", text)
     tight, _ = record(bench, "tight", "2GiB", "--recompute", "none")
     tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}",
                             tight.read_text()))
-    text = bench.summary(tight).stdout.decode()
+    text = bench.command(tight).stdout
     bench.ok("a step took" in text and "advice" not in text, "no advice on a step that plays otherwise", text)
 
 
@@ -240,22 +227,13 @@ def advice_knows_the_gpus_memory(bench):
     machine = "--device null --machine rtx3090 --ram 160GiB --steps 6 --eval-every 0 --sample 0".split()
     subprocess.run([bench.program, "train", *model, *machine, "--trace", trace],
                    check=True, capture_output=True, timeout=120)
-    text = bench.summary(trace).stdout.decode()
+    text = bench.command(trace).stdout
     advice = r"^advice: 8 GiB more device memory, on a larger GPU: about \+\d+% tokens/s$"
     bench.ok(re.search(advice, text, re.M),
              "memory that the GPU lacks is advised as another GPU, not as an option", text)
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix="tidepool-summary-") as folder:
-        bench = Bench(sys.argv[1], folder)
-        for part_of_test in (time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
-                             partly_full_chunks_count_whole, terminals_are_spared, empty_traces,
-                             what_is_no_trace, other_subcommands, advice_is_true, advice_is_not_guessed,
-                             advice_knows_the_gpus_memory):
-            part_of_test(bench)
-        return bench.tap.done()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    Bench.run(time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
+              partly_full_chunks_count_whole, terminals_are_spared, empty_traces, what_is_no_trace, other_subcommands,
+              advice_is_true, advice_is_not_guessed, advice_knows_the_gpus_memory)

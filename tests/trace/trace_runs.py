@@ -10,28 +10,38 @@ a line can't differ from the documented format.
 Times are whole nanoseconds of a virtual clock, on which work of the caller on the host takes no time.
 """
 import json
-import os
-import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "trace.md")
+from trace_schema import Schema
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
+from test_program import Tap  # noqa: E402
 
-def shapes():
-    """The members of each kind of line, such as "event copy", from the tables in docs/trace.md."""
-    found, name = {}, None
-    for line in open(PAGE, encoding="utf-8"):
-        title = re.match(r"## (trace|step|end|(?:table|event) .*)$", line)
-        if title:
-            name = title.group(1).strip()
-        elif line.startswith("## "):
-            name = None
-        member = re.match(r"\| (\w+) \| (count|real|text|bool|list|`)", line)
-        if name and member:
-            found.setdefault(name, []).append(member.group(1))
-    return found
+SHAPES = {kind: [member for member, _ in members] for kind, members in Schema().kinds.items()}
 
 
-SHAPES = shapes()
+class Cases:
+    """The cases of a subcommand of `tidepool trace`, each a method."""
+
+    subcommand = None
+
+    def __init__(self, program, folder):
+        self.program, self.folder, self.tap = program, Path(folder), Tap()
+
+    def command(self, *arguments, **more):
+        return subprocess.run([self.program, "trace", self.subcommand, *map(str, arguments)], capture_output=True, text=True,
+                              errors="replace", timeout=60, check=False, **more)
+
+    @classmethod
+    def run(cls, *cases):
+        with tempfile.TemporaryDirectory(prefix=f"tidepool-{cls.subcommand}-") as folder:
+            bench = cls(sys.argv[1], folder)
+            for case in cases:
+                case(bench)
+        bench.tap.done()
 
 
 def line_of(shape, values):
