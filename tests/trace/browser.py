@@ -5,7 +5,6 @@ standard library.
         browser.open(path)
         browser.value("document.title")
 """
-import base64
 import json
 import os
 import select
@@ -15,7 +14,8 @@ import subprocess
 import tempfile
 import time
 
-KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "ArrowUp": 38, "ArrowDown": 40, "Enter": 13, "Escape": 27, "Tab": 9}
+KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "ArrowUp": 38, "ArrowDown": 40, "Enter": 13, "Escape": 27}
+WIDTH, HEIGHT = 1280, 800
 
 
 def browser_find():
@@ -28,8 +28,8 @@ class BrowserError(Exception):
 
 
 class Browser:
-    def __init__(self, program, width=1280, height=800, dark=False):
-        self.program, self.width, self.height, self.dark = program, width, height, dark
+    def __init__(self, program):
+        self.program = program
         self.problems = []  # exceptions, and errors and warnings on the console
         self.number, self.rest, self.events = 0, b"", []
 
@@ -47,7 +47,7 @@ class Browser:
         self.process = subprocess.Popen(
             [self.program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--mute-audio",
-             f"--user-data-dir={self.folder}/profile", f"--window-size={self.width},{self.height}", "--remote-debugging-pipe",
+             f"--user-data-dir={self.folder}/profile", f"--window-size={WIDTH},{HEIGHT}", "--remote-debugging-pipe",
              "about:blank"], close_fds=True, pass_fds=(3, 4), preexec_fn=pipes, stdin=subprocess.DEVNULL, stdout=self.log,
             stderr=self.log, start_new_session=True)
         os.close(to_read)
@@ -59,9 +59,8 @@ class Browser:
                 self.page(f"{domain}.enable")
             self.page("Performance.enable",
                 timeDomain="threadTicks")  # CPU time of the thread: other load on the machine does not count
-            self.page("Emulation.setDeviceMetricsOverride", width=self.width, height=self.height, deviceScaleFactor=1,
-                mobile=False)
-            self.scheme(self.dark)
+            self.size(WIDTH, HEIGHT)
+            self.scheme(False)
         except BaseException:
             self.__exit__()
             raise
@@ -126,15 +125,17 @@ class Browser:
     # ---- a user's actions ----
 
     def scheme(self, dark):
-        self.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme",
-            "value": "dark" if dark else "light"}])
+        self.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
-    def open(self, path, wait_s=60):
+    def size(self, width, height):
+        self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def open(self, path):
         """Open a page. Returns the seconds until its script and first drawing are done."""
         began = time.monotonic()
         self.events.clear()
-        self.page("Page.navigate", url="file://" + os.path.abspath(path), wait_s=wait_s)
-        self.until("document.readyState === 'complete'", wait_s)
+        self.page("Page.navigate", url="file://" + os.path.abspath(path))
+        self.until("document.readyState === 'complete'", 60)
         return time.monotonic() - began
 
     def value(self, expression):
@@ -157,10 +158,9 @@ class Browser:
     def mouse(self, kind, x, y, **more):
         self.page("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
-    def click(self, x, y, count=1):
-        for number in range(1, count + 1):
-            self.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=number)
-            self.mouse("mouseReleased", x, y, button="left", clickCount=number)
+    def click(self, x, y):
+        self.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+        self.mouse("mouseReleased", x, y, button="left", clickCount=1)
         self.drawn()
 
     def drag(self, x, y, to_x, to_y):
@@ -189,10 +189,6 @@ class Browser:
     def write(self, text):
         self.page("Input.insertText", text=text)
         self.drawn()
-
-    def screenshot(self, path):
-        with open(path, "wb") as out:
-            out.write(base64.b64decode(self.page("Page.captureScreenshot", format="png")["data"]))
 
     def task_seconds(self):
         """Seconds that the page's main thread has spent in tasks so far."""

@@ -156,8 +156,7 @@ class Case(Cases):
         self.expect("what is hardly slower is slower if no tolerance is given",
                     self.diff(first, second, "--tolerance", 0), SLOWER,
                     "^B's median step is less than 0.1% slower than A's: more than --tolerance allows$")
-        self.expect("what is hardly faster is as fast", self.diff(second, first, "--tolerance", 0), 0,
-                    "is as fast as A's$")
+        self.expect("what is hardly faster is as fast", self.diff(second, first, "--tolerance", 0), 0, "is as fast as A's$")
         none = self.timeless(first)
         self.expect("any time is more than none", self.diff(none, first, "--tolerance", 1000), SLOWER,
                     "^B's median step is slower than A's: more than --tolerance allows$")
@@ -235,8 +234,7 @@ class Case(Cases):
         folder = self.folder / ("f" * 60)
         folder.mkdir()
         lines = self.command(first.write(folder / "a.trace"), second.write(folder / "b.trace")).stdout.splitlines()
-        self.tap.ok(re.fullmatch(r"A: \.\.\.f{49}/a\.trace", lines[0]) is not None,
-                    "of a long path the end is told", lines[0])
+        self.tap.ok(re.fullmatch(r"A: \.\.\.f{49}/a\.trace", lines[0]) is not None, "of a long path the end is told", lines[0])
         stalls = [line for line in lines if re.match("  (appeared|gone|longer|shorter) ", line)]
         self.tap.ok(
             len(stalls) == 8 and all(re.search(r"\w\.\.\.: chunk \d+( \(\S.*\))?$", line) for line in stalls),

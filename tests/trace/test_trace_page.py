@@ -36,6 +36,19 @@ class Page:
     def state(self):
         return self.value("tidepool.state")
 
+    def selects(self, tap, wanted, name):
+        selected = self.state()["selected"]
+        tap.ok(selected == wanted, name, selected)
+
+    def tip(self):
+        return self.value("document.getElementById('tip').textContent")
+
+    def details(self):
+        return self.value("document.getElementById('details').innerText")
+
+    def time_at(self, x):
+        return self.value(f"tidepool.tracks.x.invert({x} - document.getElementById('drawing').getBoundingClientRect().left)")
+
     def view(self):
         return self.value("({ ...tidepool.state.view })")
 
@@ -108,11 +121,11 @@ def opens(tap, page, seconds):
 def zooms_and_pans(tap, page):
     browser, before = page.browser, page.view()
     x, y = page.middle("heat", 0.25)
-    at = page.value(f"tidepool.tracks.x.invert({x} - document.getElementById('drawing').getBoundingClientRect().left)")
+    at = page.time_at(x)
     browser.wheel(x, y, -300)
     view = page.view()
     tap.ok(view["to"] - view["from"] < 0.7 * (before["to"] - before["from"]), "the wheel zooms time", view)
-    still = page.value(f"tidepool.tracks.x.invert({x} - document.getElementById('drawing').getBoundingClientRect().left)")
+    still = page.time_at(x)
     tap.ok(abs(still - at) < 1e-3 * (view["to"] - view["from"]), "what is under the mouse stays there", (at, still))
     browser.wheel(x, y, -300, shift=True)
     rows = page.view()
@@ -123,7 +136,7 @@ def zooms_and_pans(tap, page):
     tap.ok(panned["from"] > rows["from"] and abs((panned["to"] - panned["from"]) - (rows["to"] - rows["from"])) < 1,
            "dragging pans time", panned)
     tap.ok(panned["top"] > rows["top"] or rows["bottom"] == before["bottom"], "and rows", panned)
-    tap.ok(page.state()["selected"] is None, "what was dragged is not selected", page.state()["selected"])
+    page.selects(tap, None, "what was dragged is not selected")
     browser.key("0")
     tap.ok(page.view() == before, "0 shows all of it again", page.view())
 
@@ -155,21 +168,20 @@ def keys(tap, page):
     browser.key("?", shift=True)
     tap.ok(page.value("document.getElementById('keys').open"), "? shows the keys")
     licence = page.value("document.getElementById('licences').textContent")
-    tap.ok("Mike Bostock" in licence and "Redistribution and use" in licence, "with the licences of what draws",
-        licence[:200])
+    tap.ok("Mike Bostock" in licence and "Redistribution and use" in licence, "with the licences of what draws", licence[:200])
     browser.key("Escape")
     tap.ok(not page.value("document.getElementById('keys').open"), "Escape closes them")
     browser.key("j")
     browser.key("j")
-    tap.ok(page.state()["selected"] == {"kind": "chunk", "chunk": 1}, "j selects chunks", page.state()["selected"])
+    page.selects(tap, {"kind": "chunk", "chunk": 1}, "j selects chunks")
     browser.key("Escape")
-    tap.ok(page.state()["selected"] is None, "Escape selects nothing")
+    page.selects(tap, None, "Escape selects nothing")
 
 
 def hovers_and_selects(tap, page):
     browser = page.browser
     browser.hover(*page.middle("heat", 0.3, 0.1))
-    hovered, tip = page.state()["hovered"], page.value("document.getElementById('tip').textContent")
+    hovered, tip = page.state()["hovered"], page.tip()
     names = page.value(f"tidepool.trace.chunks[{hovered['chunk']}].params.map((param) => tidepool.trace.params[param][0])")
     tap.ok(tip.startswith("PARAM ") and all(name in tip for name in names), "a chunk's params show under the mouse", tip)
     words = page.value("""(() => { const { intervals, trace } = tidepool, of = (state) => {
@@ -186,15 +198,15 @@ def hovers_and_selects(tap, page):
         ("path", "critical path"),
                          ("steps", "step")):
         browser.hover(*page.middle(panel, 0.37))
-        tip = page.value("document.getElementById('tip').textContent")
+        tip = page.tip()
         tap.ok(words in tip, f"so does what else is there: {panel}", tip)
     browser.click(*page.middle("heat", 0.3, 0.1))
-    text = page.value("document.getElementById('details').innerText")
+    text = page.details()
     tap.ok(page.state()["selected"]["kind"] == "chunk" and "History in view" in text and "copy to the" in text,
            "a click on a chunk tells its history", text[:300])
     browser.key("Escape")
     browser.key("n")
-    selected, text = page.state()["selected"], page.value("document.getElementById('details').innerText")
+    selected, text = page.state()["selected"], page.details()
     tap.ok(selected["kind"] == "stall" and "Waited for" in text and "Ended by" in text,
         "n selects a stall, which is told", text[:300])
     stall = selected["stall"]
@@ -211,21 +223,19 @@ def hovers_and_selects(tap, page):
     tap.ok(page.value("tidepool.marks?.stall") == stall, "hovering over a stall draws the line, too",
         page.value("tidepool.marks"))
     browser.click(*page.stall_at(stall))
-    tap.ok(page.state()["selected"] == {"kind": "stall", "stall": stall}, "a click selects it", page.state()["selected"])
+    page.selects(tap, {"kind": "stall", "stall": stall}, "a click selects it")
     browser.key("n")
     tap.ok(page.state()["selected"]["stall"] > stall, "n goes on to a later one", page.state()["selected"])
     browser.key("p")
     tap.ok(page.state()["selected"]["stall"] == stall, "p goes back", page.state()["selected"])
     browser.key("f")
     rows, top = page.view(), page.value(f"tidepool.rows.top({chunk})")
-    tap.ok(rows["bottom"] - rows["top"] < 30 and rows["top"] <= top < rows["bottom"], "f fits it, and its chunk",
-        (rows, top))
+    tap.ok(rows["bottom"] - rows["top"] < 30 and rows["top"] <= top < rows["bottom"], "f fits it, and its chunk", (rows, top))
     browser.key("Escape")
     browser.key("0")
     page.value("document.querySelector('#details [data-go^=\"stall:\"]').focus()")
     browser.key("Enter")
-    tap.ok(page.state()["selected"]["kind"] == "stall", "the list's longest stall is selected by Enter",
-        page.state()["selected"])
+    tap.ok(page.state()["selected"]["kind"] == "stall", "the list's longest stall is selected by Enter", page.state()["selected"])
     browser.key("Escape")
     browser.key("0")
 
@@ -238,11 +248,9 @@ def searches(tap, page):
     wanted = page.value("""tidepool.trace.chunks.filter(({ space, params, of }) => (space === 1 ? of : params).length &&
         (space === 1 ? of.flatMap((chunk) => tidepool.trace.chunks[chunk].params) : params)
         .some((param) => tidepool.trace.params[param][0].includes('layer7.'))).map(({ chunk }) => chunk)""")
-    tap.ok(matches == wanted and matches, "a search finds the chunks that hold the param, and their state",
-        (matches, wanted))
+    tap.ok(matches == wanted and matches, "a search finds the chunks that hold the param, and their state", (matches, wanted))
     browser.key("Enter")
-    tap.ok(page.state()["selected"] == {"kind": "chunk", "chunk": matches[0]}, "Enter selects the first",
-        page.state()["selected"])
+    page.selects(tap, {"kind": "chunk", "chunk": matches[0]}, "Enter selects the first")
     view = page.view()
     top = page.value(f"tidepool.rows.top({matches[0]})")
     tap.ok(view["top"] <= top < view["bottom"], "which is in view", (view, top))
@@ -274,7 +282,7 @@ def themes(tap, page):
 
 
 def nothing_is_cut(tap, browser, page, width, height):
-    browser.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    browser.size(width, height)
     browser.drawn()
     browser.drawn()
     cut = page.value("""[...document.querySelectorAll('header *, #legend li, #titles div, #details td')].filter((one) => one.id !== 'facts' &&
@@ -292,8 +300,7 @@ def nothing_is_cut(tap, browser, page, width, height):
             Math.min(p.bottom, q.bottom) - Math.max(p.top,
                 q.top) > 4 && a !== b) found.push(a + ' | ' + b); })); return found; })()""")
     tap.ok(over == [], f"{width}x{height}: no label lies on another", over)
-    tap.ok(page.value("document.documentElement.scrollWidth <= innerWidth"),
-        f"{width}x{height}: nothing to scroll sideways")
+    tap.ok(page.value("document.documentElement.scrollWidth <= innerWidth"), f"{width}x{height}: nothing to scroll sideways")
 
 
 def redraws(tap, page, name, limit_s):
@@ -431,8 +438,7 @@ def knows_the_trace(tap, page, path, name):
 # ---- the command ----
 
 def run(program, *words):
-    return subprocess.run([program, "trace", "html", *map(str, words)], capture_output=True, text=True, timeout=120,
-        check=False)
+    return subprocess.run([program, "trace", "html", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_command(tap, program, folder, trace):
@@ -451,8 +457,7 @@ def test_command(tap, program, folder, trace):
             and told.stderr.count("\n") == 1, "so is a full disk", told.stderr)
     for words in ("0", "5-3", "x", "2-", ""):
         told = run(program, trace, "-o", folder / "no.html", "--steps", words)
-        tap.ok(told.returncode == 2 and told.stderr.count("\n") == 1, f"--steps {words or '(empty)'} is refused",
-            told.stderr)
+        tap.ok(told.returncode == 2 and told.stderr.count("\n") == 1, f"--steps {words or '(empty)'} is refused", told.stderr)
     told = run(program, trace, "-o", folder / "no.html", "--steps", "77")
     tap.ok(told.returncode != 0 and "77" in told.stderr and not (folder / "no.html").exists(),
         "so are steps that are not there", told.stderr)
@@ -517,8 +522,7 @@ def short_stalls(path, count, share):
 
 def test_short_stalls(tap, program, folder, browser, trace):
     """Stalls narrower than a pixel must be visible, but not look like more time than they are."""
-    for count, share, most in ((5, 0.01, 0.03), (300, 0.01, 0.08), (2000, 0.01, 0.14), (4000, 0.01, 0.14),
-                                (2000, 0.4, 0.44)):
+    for count, share, most in ((5, 0.01, 0.03), (300, 0.01, 0.08), (2000, 0.01, 0.14), (2000, 0.4, 0.44)):
         told = run(program, short_stalls(trace, count, share), "-o", folder / "short.html")
         if not tap.ok(told.returncode == 0, f"a page of {count} stalls", told.stderr):
             continue
@@ -557,8 +561,7 @@ def nothing_to_tell(tap, page):
     text = page.value("""(() => { const [[from, to]] = tidepool.trace.gaps, wide = to - from;
         return [tidepool.details.longest({ from: from + wide / 4, to: to - wide / 4 }),
             tidepool.details.longest({ from: 0, to: 0 })]; })()""")
-    tap.ok(all("tells of no op" in one and "never" not in one for one in text), "in a gap nothing is said of stalls",
-           text)
+    tap.ok(all("tells of no op" in one and "never" not in one for one in text), "in a gap nothing is said of stalls", text)
     text = page.value("""(() => { const { stall, op } = tidepool.trace.kinds, { ops } = tidepool.model;
         const i = Array.from(ops.begin).findIndex((begin, at) =>
             !stall.begin.some((b, s) => b < ops.end[at] && stall.end[s] > begin));
@@ -636,8 +639,7 @@ def main(program, own):
         if told.returncode == 1 and "no page" in told.stderr:
             print("1..0 # SKIP this build has no page: d3 was not there when it was made")
             return 0
-        tap.ok(told.returncode == 0 and told.stdout == "" and told.stderr == "", "a page is written without a word",
-            told.stderr)
+        tap.ok(told.returncode == 0 and told.stdout == "" and told.stderr == "", "a page is written without a word", told.stderr)
         test_command(tap, program, folder, trace)
         if found is None:
             tap.skip("the page in a browser", "there is no chromium")

@@ -136,8 +136,7 @@ def run_times(run):
 def state_of(line, tier):
     if tier == "host":
         return line["host"]
-    return (f"{line['device']}: {line['content']}" + ", pinned" * line["pinned"] +
-            ", update to come" * line["pending"])
+    return (f"{line['device']}: {line['content']}" + ", pinned" * line["pinned"] + ", update to come" * line["pending"])
 
 
 def slot_spans(run, tier):
@@ -194,14 +193,17 @@ class Case(Cases):
         assert result.returncode == 0, result.stderr
         return Timeline((self.folder / "out.json").read_text())
 
+    def drawn(self, steps, **settings):
+        run = Run(**settings).steps(steps)
+        return run, self.timeline(run)
+
     def equal(self, name, found, expected):
         self.tap.ok(found == expected, name, f"found    {str(found)[:1500]}\nexpected {str(expected)[:1500]}")
 
     # ---- cases ----
 
     def spans_are_those_of_the_trace(self):
-        run = Run(chunks=5, device_slots=3, params_of_chunk=2).steps(3)
-        timeline = self.timeline(run)
+        run, timeline = self.drawn(3, chunks=5, device_slots=3, params_of_chunk=2)
         self.equal("nothing that the UI would stumble over", timeline.faults, [])
         self.equal("the process is the rank", timeline.process, {"pid": 1, "name": "tidepool rank 0"})
         for track, expected in [("compute", spans_of(run, "op")), ("copies in", spans_of(run, "copy", to="device")),
@@ -211,8 +213,7 @@ class Case(Cases):
                                 ("host", sorted(spans_of(run, "request") + spans_of(run, "work")))]:
             self.equal(f"{track}: every span of the trace, and no other", [(s.begin, s.end) for s in timeline.on(track)],
                        expected)
-        self.equal("passes are named by their steps", [s.name for s in timeline.on("passes")],
-                   ["step 1", "step 2", "step 3"])
+        self.equal("passes are named by their steps", [s.name for s in timeline.on("passes")], ["step 1", "step 2", "step 3"])
         self.equal("copies are named by their chunks", Counter(s.name for s in timeline.on("copies in")),
                    Counter(chunk_name(run, line["chunk"]) for line in of_kind(run, "copy") if line["to"] == "device"))
         self.equal("stalls are named by their causes", sorted(s.name for s in timeline.on("stalls")),
@@ -238,8 +239,7 @@ class Case(Cases):
                                                                                     ("slice 1", 1), ("slice 2", 1)])
 
     def overlapping_moves_have_lanes(self):
-        run = Run(chunks=6, device_slots=3, eviction_ns=700).steps(2)
-        timeline = self.timeline(run)
+        run, timeline = self.drawn(2, chunks=6, device_slots=3, eviction_ns=700)
         lanes = [tid for tid, name in timeline.tracks.items() if name == "moves"]
         self.tap.ok(
             len(lanes) > 1 and not timeline.faults, "moves that overlap stand on lanes of one name",
@@ -263,8 +263,7 @@ class Case(Cases):
         self.tap.ok({"coming: params", "there: params", "there: params, pinned", "there: gradients, update to come"}
                     <= states, "chunks were in many states", str(states))
         used = timeline.counters["device memory/slots in use"]
-        self.equal("the counter of slots ends at none and never exceeds them", (max(n for _, n in used), used[-1][1]),
-                   (3, 0))
+        self.equal("the counter of slots ends at none and never exceeds them", (max(n for _, n in used), used[-1][1]), (3, 0))
         self.equal("bytes in slots are those of the chunks in them", timeline.counters["device memory/bytes in slots"],
                    [(time, 4096 * slots) for time, slots in used])
         begin, end = run_times(run)
@@ -272,8 +271,7 @@ class Case(Cases):
                    [(begin, 3 * 4096 + 1024), (end, 3 * 4096 + 1024)])
 
     def counters_show_the_link(self):
-        run = Run(chunks=5, device_slots=3).steps(2)
-        timeline = self.timeline(run)
+        run, timeline = self.drawn(2, chunks=5, device_slots=3)
         for to, way in (("device", "in"), ("host", "out")):
             changes = defaultdict(int)
             for begin, end in spans_of(run, "copy", to=to):
@@ -286,8 +284,7 @@ class Case(Cases):
             self.equal(f"bytes under way {way}", timeline.counters[f"link/bytes on their way {way}"], expected)
 
     def arrows_lead_from_copies_to_ops(self):
-        run = Run(chunks=5, device_slots=3).steps(3)
-        timeline = self.timeline(run)
+        run, timeline = self.drawn(3, chunks=5, device_slots=3)
         reached = {id(b) for a, b in timeline.arrows if b.track == "compute"}
         stalls = [line for line in of_kind(run, "stall")]
         self.equal("every stall has an arrow from the copy that ended it",
@@ -327,8 +324,7 @@ class Case(Cases):
         return count
 
     def an_op_that_waits_within_is_reached_at_its_end(self):
-        run = Run(chunks=5, device_slots=3, waits_inside=True).steps(2)
-        timeline = self.timeline(run)
+        run, timeline = self.drawn(2, chunks=5, device_slots=3, waits_inside=True)
         late = [(a, b) for a, b in timeline.arrows_between("stalls", "compute") if b.begin < a.end]
         self.equal("an op that began before its copy is reached from it all the same", (len(late), timeline.faults),
                    (len(of_kind(run, "stall")), []))
@@ -351,9 +347,7 @@ class Case(Cases):
 
     def activations_lead_to_their_slice(self):
         run = Run(chunks=3, device_slots=3, slices=3).steps(1)
-        first, used = [
-            next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part) for part in (0, 2)
-        ]
+        first, used = [next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part) for part in (0, 2)]
         run.lines.append(
             dict(event="copy", step=1, **{"pass":
                                           1}, begin_ns=first["begin_ns"] - 2, end_ns=first["begin_ns"] - 1, id=999,
@@ -426,8 +420,7 @@ class Case(Cases):
         os.link(segment, self.folder / "own.hard")
         for name in ("own.trace", "own.trace.step-9", "own.link", "own.hard", "./own.trace"):
             result = self.convert(path, name)
-            self.equal(f"-o {name} is refused",
-                       (result.returncode, result.stderr.count("that is the trace itself")), (2, 1))
+            self.equal(f"-o {name} is refused", (result.returncode, result.stderr.count("that is the trace itself")), (2, 1))
         self.equal("and the trace is as before", (Path(path).read_bytes(), segment.read_bytes()), (before, before))
         self.equal("what is no segment may be written", self.convert(path, other.name).returncode, 0)
 

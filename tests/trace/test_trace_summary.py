@@ -75,11 +75,9 @@ def time_is_split(bench):
 
 def moves_are_told(bench):
     text = bench.screen(waiting().steps(6))
-    bench.ok(re.search(r"to the device +12 MiB +4 MiB +2 MiB +0 B +demand 12 MiB", text), "bytes against planned and least",
-             text)
+    bench.ok(re.search(r"to the device +12 MiB +4 MiB +2 MiB +0 B +demand 12 MiB", text), "bytes against planned and least", text)
     bench.ok("of 16 chunks asked for a step, 62.5% were there" in text, "the hit rate is what requests lacked", text)
-    bench.ok(re.search(r"^ +0 +2\.0x +4 MiB layer0\.p0 \+1 ", text, re.M),
-             "chunks that moved most, with their params", text)
+    bench.ok(re.search(r"^ +0 +2\.0x +4 MiB layer0\.p0 \+1 ", text, re.M), "chunks that moved most, with their params", text)
     for cause, layer, end in (("slot  ", "2 backward: chunk 2", r"evict of 7 \(promote\)"),
                               ("update", "5 forward: chunk 5", "update of 5, host")):
         bench.ok(re.search(rf"{cause} step 3, 1 of 3, layer{layer} \(layer\d\.p0 \+1\); until {end}$", text, re.M),
@@ -163,8 +161,7 @@ def what_is_no_trace(bench):
     refused(bench, "two files", bench.command("a", "b"), 2, "'b' is one too many")
     refused(bench, "an unknown option", bench.command("--metric", "b"), 2, "unknown option --metric")
     text = bench.command("--help").stdout
-    bench.ok("usage: tidepool trace summary FILE" in text and "FILE" in text.split("\n\n")[-1],
-             "help names the operand", text)
+    bench.ok("usage: tidepool trace summary FILE" in text and "FILE" in text.split("\n\n")[-1], "help names the operand", text)
 
 
 def other_subcommands(bench):
@@ -214,8 +211,7 @@ def advice_is_not_guessed(bench):
     text = bench.command(other).stdout
     bench.ok("more device memory" not in text, "no advice on memory that changes what is recomputed", text)
     tight, _ = record(bench, "tight", "2GiB", "--recompute", "none")
-    tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}",
-                            tight.read_text()))
+    tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}", tight.read_text()))
     text = bench.command(tight).stdout
     bench.ok("a step took" in text and "advice" not in text, "no advice on a step that plays otherwise", text)
 
@@ -225,12 +221,10 @@ def advice_knows_the_gpus_memory(bench):
     trace = bench.folder / "card.trace"
     model = "--model llama-3.1-8b --seq-len 256 --batch-tokens 512 --recompute all".split()
     machine = "--device null --machine rtx3090 --ram 160GiB --steps 6 --eval-every 0 --sample 0".split()
-    subprocess.run([bench.program, "train", *model, *machine, "--trace", trace],
-                   check=True, capture_output=True, timeout=120)
+    subprocess.run([bench.program, "train", *model, *machine, "--trace", trace], check=True, capture_output=True, timeout=120)
     text = bench.command(trace).stdout
     advice = r"^advice: 8 GiB more device memory, on a larger GPU: about \+\d+% tokens/s$"
-    bench.ok(re.search(advice, text, re.M),
-             "memory that the GPU lacks is advised as another GPU, not as an option", text)
+    bench.ok(re.search(advice, text, re.M), "memory that the GPU lacks is advised as another GPU, not as an option", text)
 
 
 if __name__ == "__main__":

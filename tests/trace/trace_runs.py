@@ -118,8 +118,7 @@ class Run:
             self.add("table chunk", chunk=i, space="param", index=i, bytes=self.bytes_of_chunk,
                      params=[[i * each + j, 0, elements] for j in range(each)], of=[])
         for i in range(self.chunks):
-            self.add("table chunk", chunk=self.chunks + i, space="state", index=i, bytes=self.bytes_of_chunk, params=[],
-                     of=[i])
+            self.add("table chunk", chunk=self.chunks + i, space="state", index=i, bytes=self.bytes_of_chunk, params=[], of=[i])
         for i in range(self.activations or self.slices):
             self.add("table chunk", chunk=2 * self.chunks + i, space="activation", index=i, bytes=self.bytes_of_chunk,
                      params=[], of=[])
@@ -278,8 +277,7 @@ class Run:
 
     def snapshot(self):
         for chunk in range(2 * self.chunks + self.activations):
-            self.place(chunk, self.now, "there" if chunk in self.slot_of else "none", self.slot_of.get(chunk),
-                       name="snapshot")
+            self.place(chunk, self.now, "there" if chunk in self.slot_of else "none", self.slot_of.get(chunk), name="snapshot")
 
     def training_step(self):
         begin = self.now
