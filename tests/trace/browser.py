@@ -125,7 +125,8 @@ class Browser:
     # ---- a user's actions ----
 
     def scheme(self, dark):
-        self.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme",
+            "value": "dark" if dark else "light"}])
 
     def size(self, width, height):
         self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

@@ -366,7 +366,8 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
     assert_non_null(strstr(text, "\n{\"end\":true,\"events\":43,\"dropped\":0}\n"));
 }
 
-/* Some step numbers repeat, as those of steps that were given up do. There are fewer segments than are kept. */
+/* Some step numbers repeat, as those of steps that were given up do. There are fewer segments than the trace
+ * keeps. */
 static void a_step_that_comes_again_stays_in_its_segment(void **state)
 {
     (void)state;

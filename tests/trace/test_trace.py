@@ -272,7 +272,8 @@ def runs(bench):
     if skips is not None:
         kinds |= skips[1]
         sums_check(bench, "fp16 whose steps are skipped", skips, range(1, 5))
-    often = [{"--eval-every": 2, "--sample": 3}.get(before, option) for before, option in zip([None, *nano(bench)], nano(bench))]
+    often = [{"--eval-every": 2, "--sample": 3}.get(before, option) for before, option in
+             zip([None, *nano(bench)], nano(bench))]
     work = record(bench, "work", *often, "--steps", 5, "--checkpoint", bench.folder / "saved", "--save-every", 2,
                   "--device-memory", least, "--trace-steps", 2)
     if work is not None:

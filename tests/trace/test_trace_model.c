@@ -1,6 +1,6 @@
-/* The reader of traces: the values that it reads, how much it takes of a file that breaks off, and which files it
- * refuses, with a message that names the line. Also the accounts of steps, a picture on a full disk, and memory
- * that runs out: test_trace_perfetto.py and test_trace_diff.py check the pictures and comparisons themselves. */
+/* The reader of traces: the values that it reads, how much it takes of a file that breaks off, and which files
+ * it refuses, with a message that names the line. Also the accounts of steps, a picture on a full disk, and
+ * memory that runs out: test_trace_perfetto.py and test_trace_diff.py check pictures and comparisons. */
 #include "src/trace/trace_model.h"
 #include "src/trace/trace_steps.h"
 #include "tests/support/assert_ok.h"

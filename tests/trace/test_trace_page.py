@@ -235,7 +235,8 @@ def hovers_and_selects(tap, page):
     browser.key("0")
     page.value("document.querySelector('#details [data-go^=\"stall:\"]').focus()")
     browser.key("Enter")
-    tap.ok(page.state()["selected"]["kind"] == "stall", "the list's longest stall is selected by Enter", page.state()["selected"])
+    tap.ok(page.state()["selected"]["kind"] == "stall", "the list's longest stall is selected by Enter",
+           page.state()["selected"])
     browser.key("Escape")
     browser.key("0")
 
@@ -438,7 +439,8 @@ def knows_the_trace(tap, page, path, name):
 # ---- the command ----
 
 def run(program, *words):
-    return subprocess.run([program, "trace", "html", *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([program, "trace", "html", *map(str, words)], capture_output=True, text=True, timeout=120,
+                          check=False)
 
 
 def test_command(tap, program, folder, trace):

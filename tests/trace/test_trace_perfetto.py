@@ -347,7 +347,8 @@ class Case(Cases):
 
     def activations_lead_to_their_slice(self):
         run = Run(chunks=3, device_slots=3, slices=3).steps(1)
-        first, used = [next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part) for part in (0, 2)]
+        first, used = [next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part)
+                       for part in (0, 2)]
         run.lines.append(
             dict(event="copy", step=1, **{"pass":
                                           1}, begin_ns=first["begin_ns"] - 2, end_ns=first["begin_ns"] - 1, id=999,

@@ -211,7 +211,8 @@ def advice_is_not_guessed(bench):
     text = bench.command(other).stdout
     bench.ok("more device memory" not in text, "no advice on memory that changes what is recomputed", text)
     tight, _ = record(bench, "tight", "2GiB", "--recompute", "none")
-    tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}", tight.read_text()))
+    tight.write_text(re.sub(r'("step_seconds":)([\d.]+)', lambda found: f"{found[1]}{1.3 * float(found[2])}",
+                            tight.read_text()))
     text = bench.command(tight).stdout
     bench.ok("a step took" in text and "advice" not in text, "no advice on a step that plays otherwise", text)
 
