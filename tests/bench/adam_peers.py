@@ -128,8 +128,7 @@ def params_per_second(torch, step, params):
 
 def ours_per_second(arguments):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    command = [arguments.ours, "--ours-only", str(arguments.params), "--rounds", str(STEPS_PER_ROUND), "--threads",
-               str(arguments.threads)]
+    command = [arguments.ours, "--ours-only", *map(str, (arguments.params, STEPS_PER_ROUND, arguments.threads))]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
 
 

@@ -1,8 +1,7 @@
 /* Compares the host's Adam update with the machine's memory bandwidth.
  *
- *     bench_adam [--params MI] [--rounds N | --quick] [--threads N]    the figures, as JSON
- *     bench_adam --ours-only MI [--rounds N] [--threads N]             parameters a second of one bf16
- *                                                                      update, a number
+ *     bench_adam [--quick]                        the figures, as JSON
+ *     bench_adam --ours-only MI ROUNDS THREADS    parameters a second of one bf16 update, a number
  *
  * An update reads and writes param, master, momentum and variance once: 28 bytes a bf16 parameter, 32 an
  * fp32 one. The limit is the time in which the machine reads and writes as many bytes with hardly any
@@ -30,8 +29,8 @@
  * All patterns and the update itself run in turn, round after round. A pattern's figure is the median over
  * the rounds of its time over the update's time in the same round, since a machine that slows down for a
  * while slows both. The benchmark prints the least figure of all patterns. */
-#include "tests/bench/bench_adam.h"
 #include "kernels/cpu/cpu.h"
+#include "offload/host/host_slots.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
 
@@ -39,70 +38,309 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MI = 1 << 20, ROUNDS_MAX = 200 };
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define EACH_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define EACH_ISA
+#endif
 
-/* ---- the update ---- */
+enum {
+    MI = 1 << 20,
+    PARAMS_MI = 32,
+    ROUNDS = 21,
+    QUICK_ROUNDS = 3,
+    ROUNDS_MAX = 64,
+    ARRAYS = 4, /* param, master, momentum, variance */
+    RUN_ELEMENTS = 16384,
+    BLOCK_ELEMENTS = 64,
+    AHEAD_ELEMENTS = 384,
+    LINE_BYTES = 64,
+    COUNTED_ELEMENTS = 64 * RUN_ELEMENTS,
+};
 
-static void ours(const adam_arrays *a, int threads)
+/* --- the arrays of an update --- */
+
+typedef struct arrays {
+    tide_host_slots slots[ARRAYS]; /* made as a pool makes its host slots */
+    tide_dtype dtype;
+    size_t elements;
+} arrays;
+
+static size_t element_bytes(const arrays *a, int array)
 {
-    const tide_adamw_segment segment = {.param = adam_at(a, 0, 0),
-                                        .master = adam_at(a, 1, 0),
-                                        .momentum = adam_at(a, 2, 0),
-                                        .variance = adam_at(a, 3, 0),
+    return array == 0 ? tide_dtype_bytes(a->dtype) : sizeof(float);
+}
+
+static double bytes_moved(const arrays *a)
+{
+    double bytes = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        bytes += 2.0 * (double)element_bytes(a, i) * (double)a->elements;
+    return bytes;
+}
+
+static void *at(const arrays *a, int array, size_t element)
+{
+    return (char *)tide_host_slots_address(&a->slots[array], 0) + element * element_bytes(a, array);
+}
+
+static arrays arrays_make(tide_dtype dtype, size_t elements, int threads)
+{
+    arrays made = {.dtype = dtype, .elements = elements};
+    for (int i = 0; i < ARRAYS; i++)
+        bench_check(tide_host_slots_create(&made.slots[i], 1, elements * element_bytes(&made, i),
+                                           &(tide_first_touch){.threads = (uint32_t)threads}),
+                    "arrays");
+    return made;
+}
+
+static void arrays_free(arrays *a)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        tide_host_slots_destroy(&a->slots[i]);
+}
+
+static void set(const arrays *a, size_t i, float value, float momentum, float variance)
+{
+    if (a->dtype == TIDE_DTYPE_BF16)
+        *(tide_bf16 *)at(a, 0, i) = tide_bf16_from_float(value);
+    else
+        *(float *)at(a, 0, i) = value;
+    *(float *)at(a, 1, i) = value;
+    *(float *)at(a, 2, i) = momentum;
+    *(float *)at(a, 3, i) = variance;
+}
+
+/* Fills the arrays with ordinary values, as some machines are slower with denormals or infinities. */
+static void fill(const arrays *a)
+{
+    for (size_t i = 0; i < a->elements; i++) {
+        const float value = 0.001f * (float)(1 + i % 997) * (i % 2 ? 1.0f : -1.0f);
+        set(a, i, value, 0.1f * value, value * value);
+    }
+}
+
+/* --- the update --- */
+
+static double update_seconds(const arrays *a, int threads)
+{
+    const tide_adamw_segment segment = {.param = at(a, 0, 0),
+                                        .master = at(a, 1, 0),
+                                        .momentum = at(a, 2, 0),
+                                        .variance = at(a, 3, 0),
                                         .elements = a->elements,
                                         .decays = true};
     const tide_adamw_args args = {.segments = &segment,
                                   .segment_count = 1,
                                   .factors = tide_adam_factors_make(1e-4, 0.9, 0.95, 1e-8, 0.1, 1000, 0.5),
                                   .dtype = a->dtype};
-    tide_kernels_cpu_configure(threads);
-    if (tide_kernels_cpu()->adamw(NULL, &args) != TIDE_OK)
-        bench_die("adamw: %s", tide_message());
-}
-
-/* ---- measuring ---- */
-
-static double seconds_of(void (*run)(const adam_arrays *, int), const adam_arrays *a, int threads)
-{
     const double begin = bench_seconds();
-    run(a, threads);
+    tide_kernels_cpu_configure(threads);
+    bench_check(tide_kernels_cpu()->adamw(NULL, &args), "adamw");
     return bench_seconds() - begin;
 }
 
-/* Fills the arrays with ordinary values, as some machines are slower with denormals or infinities. */
-static void fill(const adam_arrays *a)
+/* --- patterns of the limit --- */
+
+/* Rewrite one array in place: floats are multiplied by a 1 that the compiler does not know, 16-bit elements
+ * change a bit. */
+EACH_ISA static void touch_floats(float *values, size_t count, float one)
 {
-    for (size_t i = 0; i < a->elements; i++) {
-        const float value = 0.001f * (float)(1 + i % 997) * (i % 2 ? 1.0f : -1.0f);
-        if (a->dtype == TIDE_DTYPE_BF16)
-            *(tide_bf16 *)adam_at(a, 0, i) = tide_bf16_from_float(value);
-        else
-            *(float *)adam_at(a, 0, i) = value;
-        *(float *)adam_at(a, 1, i) = value;
-        *(float *)adam_at(a, 2, i) = 0.1f * value;
-        *(float *)adam_at(a, 3, i) = value * value;
+    for (size_t i = 0; i < count; i++)
+        values[i] *= one;
+}
+
+EACH_ISA static void touch_halves(uint16_t *values, size_t count, uint16_t bits)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] ^= bits;
+}
+
+__attribute__((always_inline)) static inline void ask_for(const void *from, size_t bytes)
+{
+    for (size_t line = 0; line < bytes; line += LINE_BYTES)
+        __builtin_prefetch((const char *)from + line);
+}
+
+/* Rewrite the four arrays of an update side by side, in blocks. Each block prefetches the block that lies
+ * `ahead` elements further on; 0: none. */
+EACH_ISA static void touch_four_bf16(uint16_t *restrict param, float *restrict master,
+                                     float *restrict momentum, float *restrict variance, size_t count,
+                                     size_t ahead, float one)
+{
+    for (size_t block = 0; block < count; block += BLOCK_ELEMENTS) {
+        if (ahead > 0) {
+            ask_for(param + block + ahead, BLOCK_ELEMENTS * sizeof *param);
+            ask_for(master + block + ahead, BLOCK_ELEMENTS * sizeof *master);
+            ask_for(momentum + block + ahead, BLOCK_ELEMENTS * sizeof *momentum);
+            ask_for(variance + block + ahead, BLOCK_ELEMENTS * sizeof *variance);
+        }
+        for (size_t i = block; i < block + BLOCK_ELEMENTS; i++) {
+            param[i] ^= 1;
+            master[i] *= one;
+            momentum[i] *= one;
+            variance[i] *= one;
+        }
     }
 }
 
-/* ---- rounds ---- */
+EACH_ISA static void touch_four_fp32(float *restrict param, float *restrict master, float *restrict momentum,
+                                     float *restrict variance, size_t count, size_t ahead, float one)
+{
+    for (size_t block = 0; block < count; block += BLOCK_ELEMENTS) {
+        if (ahead > 0) {
+            ask_for(param + block + ahead, BLOCK_ELEMENTS * sizeof *param);
+            ask_for(master + block + ahead, BLOCK_ELEMENTS * sizeof *master);
+            ask_for(momentum + block + ahead, BLOCK_ELEMENTS * sizeof *momentum);
+            ask_for(variance + block + ahead, BLOCK_ELEMENTS * sizeof *variance);
+        }
+        for (size_t i = block; i < block + BLOCK_ELEMENTS; i++) {
+            param[i] *= one;
+            master[i] *= one;
+            momentum[i] *= one;
+            variance[i] *= one;
+        }
+    }
+}
+
+/* The factor of the patterns in place: one, or two while the moved elements are counted. */
+static volatile float one = 1.0f;
+
+/* `count` is a multiple of a block's elements. */
+static void touch_four(const arrays *a, size_t begin, size_t count, size_t ahead)
+{
+    if (a->dtype == TIDE_DTYPE_BF16)
+        touch_four_bf16(at(a, 0, begin), at(a, 1, begin), at(a, 2, begin), at(a, 3, begin), count, ahead,
+                        one);
+    else
+        touch_four_fp32(at(a, 0, begin), at(a, 1, begin), at(a, 2, begin), at(a, 3, begin), count, ahead,
+                        one);
+}
+
+static void share_together(const arrays *a, size_t begin, size_t count)
+{
+    touch_four(a, begin, count, 0);
+}
+
+static void share_ahead(const arrays *a, size_t begin, size_t count)
+{
+    touch_four(a, begin, count, AHEAD_ELEMENTS);
+}
+
+static void share_apart(const arrays *a, size_t begin, size_t count)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        if (element_bytes(a, i) == sizeof(float))
+            touch_floats(at(a, i, begin), count, one);
+        else
+            touch_halves(at(a, i, begin), count, 1);
+}
+
+/* `bytes` is a multiple of 64. */
+static void stream_copy(char *to, const char *from, size_t bytes)
+{
+#if defined(__x86_64__)
+    for (size_t i = 0; i < bytes; i += 64)
+        for (size_t part = 0; part < 64; part += 16)
+            _mm_stream_si128((__m128i *)(to + i + part), _mm_load_si128((const __m128i *)(from + i + part)));
+    _mm_sfence();
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
+static void share_copied(const arrays *a, size_t begin, size_t count)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        stream_copy(at(a, i, (begin + a->elements) / 2), at(a, i, begin / 2),
+                    count / 2 * element_bytes(a, i));
+}
+
+static void share_memcpy(const arrays *a, size_t begin, size_t count)
+{
+    for (int i = 0; i < ARRAYS; i++)
+        memcpy(at(a, i, (begin + a->elements) / 2), at(a, i, begin / 2), count / 2 * element_bytes(a, i));
+}
+
+typedef struct pattern {
+    const char *name;
+    void (*share)(const arrays *a, size_t begin, size_t count);
+    bool dealt; /* the threads take short stretches in turn; false: one contiguous share each */
+} pattern;
+
+static const pattern patterns[] = {{"together", share_together, false}, {"ahead", share_ahead, false},
+                                   {"dealt", share_together, true},     {"apart", share_apart, false},
+                                   {"copied", share_copied, false},     {"memcpy", share_memcpy, false}};
+enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
+
+static double pattern_seconds(const pattern *of, const arrays *a, int threads)
+{
+    const size_t parts = of->dealt ? a->elements / RUN_ELEMENTS : (size_t)threads;
+    const size_t part = a->elements / parts / 256 * 256;
+    const double begin = bench_seconds();
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (size_t i = 0; i < parts; i++)
+        of->share(a, i * part, i + 1 == parts ? a->elements - i * part : part);
+    return bench_seconds() - begin;
+}
+
+/* --- counting the bytes that a pattern moves --- */
+
+/* Fills the two halves with different values, so that a copy of one to the other shows. */
+static void fill_halves(const arrays *a)
+{
+    for (size_t i = 0; i < a->elements; i++) {
+        const float value = i < a->elements / 2 ? 1 : 3;
+        set(a, i, value, value, value);
+    }
+}
+
+static double changed_bytes(const arrays *now, const arrays *before)
+{
+    double bytes = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        for (size_t e = 0; e < now->elements; e++)
+            if (memcmp(at(now, i, e), at(before, i, e), element_bytes(now, i)) != 0)
+                bytes += (double)element_bytes(now, i);
+    return bytes;
+}
+
+/* Sets which part of an update's bytes each pattern moves. */
+static void count_parts(tide_dtype dtype, int threads, double parts[PATTERNS])
+{
+    arrays now = arrays_make(dtype, COUNTED_ELEMENTS, threads);
+    arrays before = arrays_make(dtype, COUNTED_ELEMENTS, threads);
+    fill_halves(&before);
+    one = 2;
+    for (int p = 0; p < PATTERNS; p++) {
+        fill_halves(&now);
+        (void)pattern_seconds(&patterns[p], &now, threads);
+        parts[p] = 2 * changed_bytes(&now, &before) / bytes_moved(&now);
+    }
+    one = 1;
+    arrays_free(&before);
+    arrays_free(&now);
+}
+
+/* --- rounds --- */
 
 typedef struct rounds {
-    int count;
-    double parts[ADAM_PATTERNS]; /* part of an update's bytes that each pattern moves */
+    size_t count;
     double ours[ROUNDS_MAX];
     /* seconds for all bytes of an update, at the pattern's rate */
-    double pattern[ADAM_PATTERNS][ROUNDS_MAX];
+    double pattern[PATTERNS][ROUNDS_MAX];
     /* seconds to only read, and to only write, all bytes once */
-    double read[ROUNDS_MAX], write[ROUNDS_MAX];
+    bench_memory_times alone[ROUNDS_MAX];
 } rounds;
 
 /* Measures reading alone and writing alone, each over all bytes of the arrays. */
-static bench_memory_times measure_alone(const adam_arrays *a, int threads)
+static bench_memory_times measure_alone(const arrays *a, int threads)
 {
     bench_memory_times sum = {0};
-    for (int i = 0; i < ADAM_ARRAYS; i++) {
-        const bench_memory_times one_array = bench_memory_measure(
-            adam_at(a, i, 0), adam_at(a, i, 0), a->elements * adam_element_bytes(a, i), threads);
+    for (int i = 0; i < ARRAYS; i++) {
+        const bench_memory_times one_array =
+            bench_memory_measure(at(a, i, 0), at(a, i, 0), a->elements * element_bytes(a, i), threads);
         sum.read_seconds += one_array.read_seconds;
         sum.write_seconds += one_array.write_seconds;
     }
@@ -110,167 +348,121 @@ static bench_memory_times measure_alone(const adam_arrays *a, int threads)
 }
 
 /* Discards the first round, which wakes threads and fills translation caches. */
-static void measure(const adam_arrays *a, int threads, rounds *r)
+static void measure(const arrays *a, int threads, rounds *r)
 {
-    for (int round = -1; round < r->count; round++) {
-        const int kept = round < 0 ? 0 : round;
-        r->ours[kept] = seconds_of(ours, a, threads);
-        for (int p = 0; p < ADAM_PATTERNS; p++)
-            r->pattern[p][kept] = seconds_of(adam_patterns[p].run, a, threads) / r->parts[p];
-        const bench_memory_times alone = measure_alone(a, threads);
-        r->read[kept] = alone.read_seconds;
-        r->write[kept] = alone.write_seconds;
+    double parts[PATTERNS];
+    count_parts(a->dtype, threads, parts);
+    for (size_t round = 0; round <= r->count; round++) {
+        const size_t kept = round == 0 ? 0 : round - 1;
+        r->ours[kept] = update_seconds(a, threads);
+        for (int p = 0; p < PATTERNS; p++)
+            r->pattern[p][kept] = pattern_seconds(&patterns[p], a, threads) / parts[p];
+        r->alone[kept] = measure_alone(a, threads);
     }
 }
 
 static double median_ratio(const rounds *r, int p)
 {
     double ratios[ROUNDS_MAX];
-    for (int i = 0; i < r->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         ratios[i] = r->pattern[p][i] / r->ours[i];
-    return bench_median(ratios, (size_t)r->count);
+    return bench_median(ratios, r->count);
 }
 
 static int limit_of(const rounds *r)
 {
     int best = 0;
-    for (int p = 1; p < ADAM_PATTERNS; p++)
+    for (int p = 1; p < PATTERNS; p++)
         best = median_ratio(r, p) < median_ratio(r, best) ? p : best;
     return best;
 }
 
-static double median_of(const double values[], int count)
-{
-    double sorted[ROUNDS_MAX];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    return bench_median(sorted, (size_t)count);
-}
-
-static double gigabytes_of(const adam_arrays *a, const double seconds[], int count)
-{
-    return adam_bytes_moved(a) / median_of(seconds, count) / 1e9;
-}
+/* --- figures --- */
 
 /* Compares the limit with reading alone and writing alone. */
-static void print_agreement(const adam_arrays *a, const rounds *r, int limit, const char *name)
+static void print_agreement(const arrays *a, const rounds *r, const pattern *limit, double seconds,
+                            const char *name)
 {
-    const double bytes = adam_bytes_moved(a) / 2;
-    const bench_memory_times alone = {.read_seconds = median_of(r->read, r->count),
-                                      .write_seconds = median_of(r->write, r->count)};
-    const double seconds = median_of(r->pattern[limit], r->count);
+    const double bytes = bytes_moved(a) / 2;
+    const bench_memory_times alone = bench_memory_median(r->alone, r->count);
     const char *relation;
     const double agreement = bench_memory_agreement(&alone, (size_t)bytes, seconds, bytes, &relation);
-    char full_name[64];
-    snprintf(full_name, sizeof full_name, "%s, limits agree", name);
-    bench_figure(full_name, agreement, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+    bench_figure(bench_name("%s, limits agree", name), agreement, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
                  "GB/s: reading alone %.2f, writing alone %.2f, the limit (%s) each way %.2f; above 1: %s",
-                 bytes / alone.read_seconds / 1e9, bytes / alone.write_seconds / 1e9,
-                 adam_patterns[limit].name, bytes / seconds / 1e9, relation);
+                 bytes / alone.read_seconds / 1e9, bytes / alone.write_seconds / 1e9, limit->name,
+                 bytes / seconds / 1e9, relation);
 }
 
-static void figure(const adam_arrays *a, const rounds *r, int threads, const char *name, bench_bound bound)
-{
-    const int limit = limit_of(r);
-    char shapes[256] = "";
-    for (int p = 0, length = 0; p < ADAM_PATTERNS; p++)
-        length += snprintf(shapes + length, sizeof shapes - (size_t)length, "%s%s %.2f", p > 0 ? ", " : "",
-                           adam_patterns[p].name, gigabytes_of(a, r->pattern[p], r->count));
-    const double gigabytes = gigabytes_of(a, r->ours, r->count),
-                 bytes = adam_bytes_moved(a) / (double)a->elements;
-    bench_figure(
-        name, median_ratio(r, limit), "ratio", bound, 0.90,
-        "%d threads, %.0f Mi parameters of %.0f bytes: %.3g parameters/s, %.2f GB/s; limit %s (GB/s: %s)",
-        threads, (double)a->elements / MI, bytes, gigabytes * 1e9 / bytes, gigabytes,
-        adam_patterns[limit].name, shapes);
-    print_agreement(a, r, limit, name);
-}
-
-static void measure_figures(const adam_arrays *a, int threads, int round_count, const char *name,
-                            bench_bound bound)
+static void print_figures(const arrays *a, int threads, size_t round_count, const char *name,
+                          bench_bound bound)
 {
     static rounds r;
+    char rates[256] = "";
+    double seconds[PATTERNS];
     r.count = round_count;
-    adam_count_parts(a->dtype, threads, r.parts);
     measure(a, threads, &r);
-    figure(a, &r, threads, name, bound);
+    const int limit = limit_of(&r);
+    const double ratio = median_ratio(&r, limit), bytes = bytes_moved(a);
+    for (int p = 0, length = 0; p < PATTERNS; p++) {
+        seconds[p] = bench_median(r.pattern[p], r.count);
+        length += snprintf(rates + length, sizeof rates - (size_t)length, "%s%s %.2f", p > 0 ? ", " : "",
+                           patterns[p].name, bytes / seconds[p] / 1e9);
+    }
+    const double ours = bench_median(r.ours, r.count);
+    bench_figure(
+        name, ratio, "ratio", bound, 0.90,
+        "%d threads, %.0f Mi parameters of %.0f bytes: %.3g parameters/s, %.2f GB/s; limit %s (GB/s: %s)",
+        threads, (double)a->elements / MI, bytes / (double)a->elements, (double)a->elements / ours,
+        bytes / ours / 1e9, patterns[limit].name, rates);
+    print_agreement(a, &r, &patterns[limit], seconds[limit], name);
 }
 
-static void print_figures(size_t elements, int threads, int round_count)
+static void print_all(size_t round_count)
 {
     static const struct {
         tide_dtype dtype;
         const char *all, *single;
     } kinds[] = {{TIDE_DTYPE_BF16, "bf16 all threads", "bf16 1 thread"},
                  {TIDE_DTYPE_FP32, "fp32 all threads", "fp32 1 thread"}};
+    const int threads = (int)bench_threads();
     bench_begin("adam");
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        adam_arrays a = adam_arrays_make(kinds[k].dtype, elements, threads);
+        arrays a = arrays_make(kinds[k].dtype, (size_t)PARAMS_MI * MI, threads);
         fill(&a);
-        measure_figures(&a, threads, round_count, kinds[k].all, BENCH_AT_LEAST);
-        measure_figures(&a, 1, round_count, kinds[k].single, BENCH_NO_BOUND);
-        adam_arrays_free(&a);
+        print_figures(&a, threads, round_count, kinds[k].all, BENCH_AT_LEAST);
+        print_figures(&a, 1, round_count, kinds[k].single, BENCH_NO_BOUND);
+        arrays_free(&a);
     }
     bench_end();
 }
 
-static void print_ours_only(size_t elements, int threads, int round_count)
+static void print_ours_only(size_t elements, size_t round_count, int threads)
 {
-    adam_arrays a = adam_arrays_make(TIDE_DTYPE_BF16, elements, threads);
-    fill(&a);
     double seconds[ROUNDS_MAX];
-    (void)seconds_of(ours, &a, threads);
-    for (int i = 0; i < round_count; i++)
-        seconds[i] = seconds_of(ours, &a, threads);
-    printf("%.6g\n", (double)elements / bench_median(seconds, (size_t)round_count));
-    adam_arrays_free(&a);
+    arrays a = arrays_make(TIDE_DTYPE_BF16, elements, threads);
+    fill(&a);
+    (void)update_seconds(&a, threads);
+    for (size_t i = 0; i < round_count; i++)
+        seconds[i] = update_seconds(&a, threads);
+    printf("%.6g\n", (double)elements / bench_median(seconds, round_count));
+    arrays_free(&a);
 }
 
-typedef struct options {
-    long params_mi, rounds, threads;
-    bool ours_only;
-} options;
-
-static long number_of(const char *name, const char *text, long most)
+static size_t number_of(const char *text, unsigned long most)
 {
-    char *end = NULL;
-    const long number = text ? strtol(text, &end, 10) : 0;
-    if (!text || *end || number < 1 || number > most)
-        bench_die("%s: %s is not a number from 1 to %ld", name, text ? text : "nothing", most);
+    char *end;
+    const unsigned long number = strtoul(text, &end, 10);
+    if (*end != '\0' || number < 1 || number > most)
+        bench_die("%s is not a number from 1 to %lu", text, most);
     return number;
 }
 
-static options options_read(int count, char **arguments)
+int main(int argc, char **argv)
 {
-    options read = {.params_mi = 32, .rounds = 21, .threads = (long)bench_threads()};
-    for (int i = 1; i < count; i++) {
-        const char *name = arguments[i];
-        if (!strcmp(name, "--quick")) {
-            read.rounds = 3;
-            continue;
-        }
-        const char *value = ++i < count ? arguments[i] : NULL;
-        if (!strcmp(name, "--params") || !strcmp(name, "--ours-only")) {
-            read.params_mi = number_of(name, value, 4096);
-            read.ours_only = !strcmp(name, "--ours-only");
-        } else if (!strcmp(name, "--rounds")) {
-            read.rounds = number_of(name, value, ROUNDS_MAX);
-        } else if (!strcmp(name, "--threads")) {
-            read.threads = number_of(name, value, (long)bench_threads());
-        } else {
-            bench_die("%s is unknown; --params MI, --ours-only MI, --rounds N, --quick, --threads N are not",
-                      name);
-        }
-    }
-    return read;
-}
-
-int main(int count, char **arguments)
-{
-    const options o = options_read(count, arguments);
-    const size_t elements = (size_t)o.params_mi * MI;
-    if (o.ours_only)
-        print_ours_only(elements, (int)o.threads, (int)o.rounds);
+    if (argc == 5 && strcmp(argv[1], "--ours-only") == 0)
+        print_ours_only(number_of(argv[2], 4096) * MI, number_of(argv[3], ROUNDS_MAX),
+                        (int)number_of(argv[4], bench_threads()));
     else
-        print_figures(elements, (int)o.threads, (int)o.rounds);
+        print_all(bench_options(argc, argv) ? QUICK_ROUNDS : ROUNDS);
     return 0;
 }

@@ -15,8 +15,7 @@
  *
  * Second yardsticks, printed as `limits agree`: memcpy against reading and writing alone (bench_memory.h),
  * both ways against one, the throttled rate against the device's own bytes and busy time. */
-#include "tests/bench/bench_copy.h"
-
+#include "src/pool/internal.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_memory.h"
 
@@ -42,7 +41,8 @@ typedef enum direction { IN = 0, OUT, DIRECTIONS } direction;
 static const char *const direction_names[] = {"in", "out", "both"};
 enum { MODES = 3 };
 
-struct fixture {
+/* A device and memory for copies. */
+typedef struct fixture {
     tide_device *device;
     const tide_device_ops *ops;
     uint64_t chunk_bytes;
@@ -51,13 +51,7 @@ struct fixture {
     /* each is one contiguous range */
     char *device_side[DIRECTIONS], *host_side[DIRECTIONS];
     uint32_t half; /* which half of the memory the next measurement copies, 0 or 1 */
-};
-
-void bench_check(tide_status status, const char *what)
-{
-    if (status != TIDE_OK)
-        bench_die("%s: %s", what, tide_message());
-}
+} fixture;
 
 /* --- setup --- */
 
@@ -186,12 +180,6 @@ static double reference_seconds(fixture *r, unsigned directions)
     return reference_seconds_of(r, chunks);
 }
 
-double bench_copy_reference_seconds(fixture *it, uint64_t in_bytes, uint64_t out_bytes)
-{
-    const uint64_t chunks[DIRECTIONS] = {in_bytes / it->chunk_bytes, out_bytes / it->chunk_bytes};
-    return reference_seconds_of(it, chunks);
-}
-
 /* --- figures --- */
 
 static double rate(unsigned directions, double seconds)
@@ -224,11 +212,10 @@ static void bench_streams(fixture *it, int rounds, double reference_rates[MODES]
 {
     static const double required[MODES] = {0.95, 0.95, 0.90};
     for (unsigned mode = 0; mode < MODES; mode++) {
-        char name[32];
         double ratio;
         measure(it, mode, rounds, &ratio, &reference_rates[mode]);
-        snprintf(name, sizeof name, "%s, %" PRIu64 " MiB", direction_names[mode], it->chunk_bytes >> 20);
-        bench_figure(name, ratio, "ratio", BENCH_AT_LEAST, required[mode],
+        bench_figure(bench_name("%s, %" PRIu64 " MiB", direction_names[mode], it->chunk_bytes >> 20), ratio,
+                     "ratio", BENCH_AT_LEAST, required[mode],
                      "queued copy_slot against memcpy between the same addresses, %.2f GB/s by memcpy",
                      reference_rates[mode] * 1e-9);
     }
@@ -240,31 +227,27 @@ static void bench_streams(fixture *it, int rounds, double reference_rates[MODES]
  * as much as one way and at most as much as the two ways alone together. */
 static void bench_limits(fixture *it, const double reference_rates[MODES], int rounds)
 {
-    double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];
-    char name[64];
+    bench_memory_times measured[ROUNDS_MAX];
+    double copies[ROUNDS_MAX];
+    const uint64_t mib = it->chunk_bytes >> 20;
     const char *relation;
     for (int i = 0; i < rounds; i++) {
-        const bench_memory_times alone =
-            bench_memory_measure(it->host_side[IN], it->device_side[IN], ROUND_BYTES, 1);
-        reads[i] = alone.read_seconds;
-        writes[i] = alone.write_seconds;
+        measured[i] = bench_memory_measure(it->host_side[IN], it->device_side[IN], ROUND_BYTES, 1);
         copies[i] = reference_seconds(it, 1U << IN);
     }
-    const bench_memory_times alone = {bench_median(reads, (size_t)rounds),
-                                      bench_median(writes, (size_t)rounds)};
+    const bench_memory_times alone = bench_memory_median(measured, (size_t)rounds);
     const double seconds = bench_median(copies, (size_t)rounds);
     const double value = bench_memory_claim(&alone, ROUND_BYTES, seconds, ROUND_BYTES, &relation);
-    snprintf(name, sizeof name, "limits agree, one way, %" PRIu64 " MiB", it->chunk_bytes >> 20);
-    bench_figure(name, value, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
-                 "GB/s: memcpy %.2f, reading alone %.2f, writing alone %.2f; above 1: %s",
+    bench_figure(bench_name("limits agree, one way, %" PRIu64 " MiB", mib), value, "ratio", BENCH_AT_MOST,
+                 BENCH_AGREEMENT, "GB/s: memcpy %.2f, reading alone %.2f, writing alone %.2f; above 1: %s",
                  rate(1, seconds) * 1e-9, rate(1, alone.read_seconds) * 1e-9,
                  rate(1, alone.write_seconds) * 1e-9, relation);
-    snprintf(name, sizeof name, "memcpy to reading, then writing, %" PRIu64 " MiB", it->chunk_bytes >> 20);
-    bench_figure(name, (alone.read_seconds + alone.write_seconds) / seconds, "ratio", BENCH_NO_BOUND, 0,
+    bench_figure(bench_name("memcpy to reading, then writing, %" PRIu64 " MiB", mib),
+                 (alone.read_seconds + alone.write_seconds) / seconds, "ratio", BENCH_NO_BOUND, 0,
                  "below 1: this machine could copy faster than its C library does");
     const double in = reference_rates[0], out = reference_rates[1], both = reference_rates[2];
-    snprintf(name, sizeof name, "limits agree, both ways, %" PRIu64 " MiB", it->chunk_bytes >> 20);
-    bench_figure(name, fmax(both / (in + out), fmin(in, out) / both), "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+    bench_figure(bench_name("limits agree, both ways, %" PRIu64 " MiB", mib),
+                 fmax(both / (in + out), fmin(in, out) / both), "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
                  "GB/s: in %.2f, out %.2f, both at once %.2f", in * 1e-9, out * 1e-9, both * 1e-9);
 }
 
@@ -284,7 +267,6 @@ static double own_rate(const fixture *it, direction d, int rounds)
 static void bench_throttled(unsigned mode, double share, double reference_rate, int rounds, double *fastest)
 {
     double ratios[ROUNDS_MAX];
-    char name[48];
     const unsigned directions = mode + 1, ways = (unsigned)__builtin_popcount(directions);
     const double link_rate = share * reference_rate / ways;
     fixture it = fixture_open(4 << 20, link_rate);
@@ -294,10 +276,213 @@ static void bench_throttled(unsigned mode, double share, double reference_rate, 
         if (directions & 1U << d)
             *fastest = fmax(*fastest, own_rate(&it, (direction)d, rounds) / link_rate);
     fixture_close(&it);
-    snprintf(name, sizeof name, "throttled to %.0f%%, %s", 100 * share, direction_names[mode]);
-    bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
+    bench_figure(bench_name("throttled to %.0f%%, %s", 100 * share, direction_names[mode]),
+                 bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
                  "carried by a link of %.2f GB/s each way, 4 MiB chunks", link_rate * 1e-9);
 }
+
+/* --- copies through a pool ---
+ *
+ * Measures the whole way of a chunk: op begin, planner, map, copy, unmap, event. The ops compute next to
+ * nothing.
+ *
+ *     pass      f0   f1   f2   ...   each op reads one param of one chunk; "in and out": it also writes
+ *               one activation of one chunk, which does not fit the device and is evicted
+ *
+ * The device budget is the least budget plus four chunks. Param chunks are clean, so they come in and are
+ * dropped: "in" moves chunks one way only, "in and out" both ways. A round has two passes; chunks that the
+ * pool prefetches for the next pass count as moved.
+ *
+ * The limit is memcpy of as many chunks each way at once. The ways may differ: at the end of a pass some
+ * params stay for the next one, so fewer chunks come in than leave, and the busier way sets the time.
+ *
+ * The bounds are memory and the cores. Where every core copies, other threads take time from the copies.
+ * Both ways, with chunks of 4 MiB, on a virtual machine of two cores, a round of 370 ms (2 x 185) had 55
+ * ms of the engine, 12 of the caller, 7 of the compute thread and 246 of copies; memcpy alone took 326.
+ * Two thirds of the engine's time were maps and unmaps: each 2 MiB moved interrupts every core that runs a
+ * thread of the process (host_memory.h), which slows copies too. So the engine moves a slot that is needed
+ * at once directly from one place to the next, with half of the interrupts (src/pool/tier_link.c). */
+
+enum {
+    /* bytes of params and, if ops write, of activations; OPS_MIN chunks of each may be more */
+    SPACE_BYTES = 512 << 20,
+    /* at least so many chunks, so that the ends of a pass, where one way is idle, weigh little */
+    OPS_MIN = 16,
+    OPS_MAX = SPACE_BYTES / (4 << 20),
+    SPARE_CHUNKS = 4,
+    PASSES = 2,
+};
+
+typedef struct stream_pool {
+    tide_description *description;
+    tide_pool *pool;
+    uint32_t ops;
+    bool writes;
+    tide_param params[OPS_MAX];
+    tide_activation saved[OPS_MAX];
+    tide_op forward[OPS_MAX];
+} stream_pool;
+
+/* A param class without optimizer state, so that host memory holds little except the params. */
+static const tide_param_class no_state = {.state = {1, {128}}};
+
+static tide_status no_update(void *context, const tide_step_options *step, uint64_t update,
+                             float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    (void)context, (void)step, (void)update, (void)gradient_scale, (void)segments, (void)count;
+    return TIDE_OK;
+}
+
+static void add_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
+{
+    char name[16];
+    const uint64_t elements = chunk_bytes / tide_dtype_bytes(TIDE_DTYPE_BF16);
+    snprintf(name, sizeof name, "w%" PRIu32, i);
+    bench_check(tide_description_add_param(it->description, name, &elements, 1, &no_state, &it->params[i]),
+                "param");
+    snprintf(name, sizeof name, "s%" PRIu32, i);
+    if (it->writes)
+        bench_check(tide_description_add_activation(it->description, name, 1, chunk_bytes, &it->saved[i]),
+                    "activation");
+    snprintf(name, sizeof name, "f%" PRIu32, i);
+    const tide_use param = {it->params[i], TIDE_ACCESS_READ}, saved = {it->saved[i], TIDE_ACCESS_WRITE};
+    const tide_op_description op = {.name = name,
+                                    .pass = TIDE_PASS_FORWARD,
+                                    .params = &param,
+                                    .param_count = 1,
+                                    .activations = &saved,
+                                    .activation_count = it->writes,
+                                    .slices = it->writes};
+    bench_check(tide_description_add_op(it->description, &op, &it->forward[i]), "op");
+}
+
+static void choose_budgets(tide_pool_options *options, tide_description *description)
+{
+    tide_pool_plan plan;
+    bench_check(tide_pool_plan_make(options, description, &plan), "plan");
+    options->device_memory_bytes = plan.least_device_bytes + SPARE_CHUNKS * plan.chunk_bytes;
+    bench_check(tide_pool_plan_make(options, description, &plan), "plan");
+    const uint64_t least = plan.least_host_bytes, full = plan.full_host_bytes;
+    options->host_memory_bytes = (least > full ? least : full) + SPARE_CHUNKS * plan.chunk_bytes;
+}
+
+static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = chunk_bytes;
+    options.update = no_update;
+    const uint32_t ops = (uint32_t)(SPACE_BYTES / chunk_bytes);
+    *it = (stream_pool){.ops = ops < OPS_MIN ? OPS_MIN : ops, .writes = writes};
+    bench_check(tide_description_create(TIDE_DTYPE_BF16, 0, &it->description), "description");
+    for (uint32_t i = 0; i < it->ops; i++)
+        add_op(it, i, chunk_bytes);
+    choose_budgets(&options, it->description);
+    bench_check(tide_pool_create(&options, it->description, &it->pool), "pool");
+    /* Setting one value gives the chunk content. */
+    for (uint32_t i = 0; i < it->ops; i++) {
+        const float value = 1;
+        bench_check(tide_param_set(it->pool, it->params[i], TIDE_VALUE_MASTER, 0, 1, &value), "set");
+    }
+}
+
+typedef struct touch_arguments {
+    const char *param;
+    char *saved; /* NULL in the first form */
+} touch_arguments;
+
+static tide_status touch(void *stream, const void *arguments)
+{
+    const touch_arguments *it = arguments;
+    (void)stream;
+    if (it->saved != NULL)
+        *it->saved = *it->param;
+    return TIDE_OK;
+}
+
+static void run_op(const stream_pool *it, uint32_t i)
+{
+    bench_check(tide_op_begin(it->pool, it->forward[i]), "op begin");
+    if (it->writes)
+        bench_check(tide_op_slice(it->pool, 0), "op slice");
+    const touch_arguments arguments = {tide_param_data(it->pool, it->params[i]),
+                                       it->writes ? tide_activation_data(it->pool, it->saved[i], 0) : NULL};
+    bench_check(tide_launch(it->pool, "touch", touch, &arguments, sizeof arguments, 1, 1), "launch");
+    bench_check(tide_op_end(it->pool), "op end");
+}
+
+static void synchronize(const stream_pool *it)
+{
+    tide_device *device = it->pool->context.device;
+    device->ops->synchronize(device);
+}
+
+static tide_pool_counters counters_of(const stream_pool *it)
+{
+    tide_pool_counters counters;
+    bench_check(tide_pool_counters_get(it->pool, &counters), "counters");
+    return counters;
+}
+
+static void run_pass(const stream_pool *it)
+{
+    const tide_step_options forward_only = {.training = false};
+    bench_check(tide_step_begin(it->pool, &forward_only), "step begin");
+    for (uint32_t i = 0; i < it->ops; i++)
+        run_op(it, i);
+    bench_check(tide_step_end(it->pool), "step end");
+}
+
+typedef struct streamed {
+    uint64_t in_bytes, out_bytes;
+    double seconds;
+} streamed;
+
+/* Runs a few passes. The pool counts bytes when it enqueues them, so the clock runs until all of them have
+ * arrived. */
+static streamed run_passes(const stream_pool *it)
+{
+    synchronize(it);
+    const tide_pool_counters before = counters_of(it);
+    const double begin = bench_seconds();
+    for (int pass = 0; pass < PASSES; pass++)
+        run_pass(it);
+    const tide_pool_counters after = counters_of(it);
+    synchronize(it);
+    return (streamed){.in_bytes = after.h2d_bytes - before.h2d_bytes,
+                      .out_bytes = after.d2h_bytes - before.d2h_bytes,
+                      .seconds = bench_seconds() - begin};
+}
+
+static void measure_pool(fixture *rival, bool writes, int rounds)
+{
+    static stream_pool it;
+    double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
+    const uint64_t chunk_bytes = rival->chunk_bytes;
+    streamed last = {0};
+    open_pool(&it, chunk_bytes, writes);
+    run_pass(&it); /* records the ops */
+    run_pass(&it); /* settles the schedule */
+    for (int round = 0; round < rounds; round++) {
+        last = run_passes(&it);
+        /* Waits for chunks prefetched for the next pass. */
+        synchronize(&it);
+        rates[round] = (double)(last.in_bytes + last.out_bytes) / last.seconds;
+        const uint64_t chunks[DIRECTIONS] = {last.in_bytes / chunk_bytes, last.out_bytes / chunk_bytes};
+        ratios[round] = reference_seconds_of(rival, chunks) / last.seconds;
+    }
+    tide_pool_destroy(it.pool);
+    tide_description_destroy(it.description);
+    bench_figure(
+        bench_name("pool, %s, %" PRIu64 " MiB", writes ? "in and out" : "in", chunk_bytes >> 20),
+        bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, writes ? 0.90 : 0.95,
+        "ops that stream through a pool, map and unmap included, against memcpy of as many chunks each "
+        "way (%" PRIu64 " in, %" PRIu64 " out): %.2f GB/s",
+        last.in_bytes / chunk_bytes, last.out_bytes / chunk_bytes,
+        bench_median(rates, (size_t)rounds) * 1e-9);
+}
+
+/* --- the benchmark --- */
 
 static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
 {
@@ -307,7 +492,8 @@ static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
     fixture it = fixture_open(chunk_bytes, 0);
     bench_streams(&it, quick ? 9 : ROUNDS_MAX, reference_rates);
     bench_limits(&it, reference_rates, few);
-    bench_copy_pool(&it, chunk_bytes, few);
+    measure_pool(&it, false, few);
+    measure_pool(&it, true, few);
     fixture_close(&it);
     double fastest = 0;
     const size_t share_count = quick ? 1 : sizeof shares / sizeof shares[0];

@@ -23,13 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SMALL_CASES = 2000, SMALL_CASES_QUICK = 400, NAME_BYTES = 64, TIMED_BUILDS = 5 };
-
-static void check(tide_status status, const char *what)
-{
-    if (status != TIDE_OK)
-        bench_die("%s: %s: %s", what, tide_status_name(status), tide_message());
-}
+enum { SMALL_CASES = 2000, SMALL_CASES_QUICK = 400, TIMED_BUILDS = 5 };
 
 /* --- small steps --- */
 
@@ -76,7 +70,7 @@ static void measure_small(uint32_t cases)
 {
     tide_planner *planner;
     small_sums sums = {0};
-    check(tide_planner_create(SMALL_CHUNKS_MAX, SMALL_USES_MAX, &planner), "planner");
+    bench_check(tide_planner_create(SMALL_CHUNKS_MAX, SMALL_USES_MAX, &planner), "planner");
     for (uint64_t seed = 0; seed < cases; seed++)
         add_small(planner, seed, &sums);
     tide_planner_destroy(planner);
@@ -85,9 +79,8 @@ static void measure_small(uint32_t cases)
                  "%u of %u steps of up to %d chunks and %d uses, 2 or 3 slots, are optimal", sums.optimal,
                  cases, SMALL_CHUNKS_MAX, SMALL_USES_MAX);
     for (policy which = 0; which < POLICY_COUNT; which++) {
-        char name[NAME_BYTES];
-        snprintf(name, sizeof name, "small steps, %s to ours", policy_name(which));
-        bench_figure(name, (double)sums.policies[which] / (double)sums.ours, "ratio", BENCH_AT_LEAST, 1.0,
+        bench_figure(bench_name("small steps, %s to ours", policy_name(which)),
+                     (double)sums.policies[which] / (double)sums.ours, "ratio", BENCH_AT_LEAST, 1.0,
                      "%.3f times the optimum", (double)sums.policies[which] / (double)sums.optimum);
     }
 }
@@ -130,8 +123,8 @@ static tide_trainer *record(const model *of)
     options.pool.threads = 1;
     options.pool.machine = (tide_machine){
         .flops_per_second = 1e14, .device_bytes_per_second = 1e12, .host_bytes_per_second = 1e11};
-    check(tide_trainer_create(&options, &trainer), of->name);
-    check(tide_trainer_step(trainer, NULL), of->name);
+    bench_check(tide_trainer_create(&options, &trainer), of->name);
+    bench_check(tide_trainer_step(trainer, NULL), of->name);
     return trainer;
 }
 
@@ -164,9 +157,8 @@ static void measure_least(const model *of, const budget *b, const tide_use_trace
     tide_least *least;
     uint64_t in = 0, out = 0;
     double seconds[TIMED_BUILDS];
-    char name[NAME_BYTES];
-    check(tide_least_create(trace->chunk_count, trace->use_count, trace->schedule_step_count, &least),
-          "least");
+    bench_check(tide_least_create(trace->chunk_count, trace->use_count, trace->schedule_step_count, &least),
+                "least");
     for (int i = 0; i < TIMED_BUILDS; i++) {
         const double began = bench_seconds();
         tide_least_find(least, trace, slots, &in, &out);
@@ -174,8 +166,8 @@ static void measure_least(const model *of, const budget *b, const tide_use_trace
     }
     tide_least_destroy(least);
     const double median = bench_median(seconds, TIMED_BUILDS);
-    snprintf(name, sizeof name, "%s, %s, ours to the least", of->name, b->name);
-    bench_figure(name, (double)plan_copies(ours) / (double)(in + out), "ratio", BENCH_AT_MOST, 1.02,
+    bench_figure(bench_name("%s, %s, ours to the least", of->name, b->name),
+                 (double)plan_copies(ours) / (double)(in + out), "ratio", BENCH_AT_MOST, 1.02,
                  "%" PRIu64 " chunks in, at least %" PRIu64 "; %" PRIu64 " out, at least %" PRIu64
                  "; found in %.2f ms, %.0f ns a use",
                  ours->copies_in, in, ours->copies_out, out, median * 1e3, median * 1e9 / trace->use_count);
@@ -201,11 +193,10 @@ static void measure_budget(const model *of, const budget *b, const tide_pool_pla
     const double copies = (double)plan_copies(ours), gib = (double)plan->chunk_bytes / (1 << 30);
     measure_least(of, b, trace, slots, ours);
     for (policy which = 0; which < POLICY_COUNT; which++) {
-        char name[NAME_BYTES];
         const double theirs = (double)policy_sum(which, trace, slots) / POLICY_STEPS;
-        snprintf(name, sizeof name, "%s, %s, %s to ours", of->name, b->name, policy_name(which));
         bench_figure(
-            name, theirs / copies, "ratio", BENCH_AT_LEAST, 1.0,
+            bench_name("%s, %s, %s to ours", of->name, b->name, policy_name(which)), theirs / copies, "ratio",
+            BENCH_AT_LEAST, 1.0,
             "%u slots; ours %.1f GiB a step, updates %.1f, theirs %.1f; %u uses of %u chunks planned "
             "in %.2f ms",
             slots, copies * gib, (double)update_copies(trace) * gib, theirs * gib, trace->use_count,
@@ -223,7 +214,7 @@ static void measure_model(const model *of)
         bench_die("%s: no step was recorded", of->name);
     const uint32_t most =
         trace->use_count > trace->schedule_step_count ? trace->use_count : trace->schedule_step_count;
-    check(tide_planner_create(trace->chunk_count, most, &planner), "planner");
+    bench_check(tide_planner_create(trace->chunk_count, most, &planner), "planner");
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
         measure_budget(of, &budgets[i], plan, trace, planner);
     tide_planner_destroy(planner);

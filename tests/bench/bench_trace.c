@@ -7,16 +7,12 @@
  * The figure is the median over the pairs of the traced step's time over the other's. A step ends with its
  * drain, so its time includes the writer's work; so does the CPU time, which covers all threads of the
  * process. The device budget is the least that works, which gives the most moves and the most events. */
-#include "tests/support/bench.h"
-
-#include "src/model/decoder.h"
 #include "src/trace/trace.h"
-#include "src/train/trainer_internal.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_plan.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { SETTLE_STEPS = 4, PAIRS_MAX = 60, QUICK_PAIRS = 4 };
 
@@ -30,35 +26,7 @@ typedef struct measured {
     double seconds, cpu_seconds;
 } measured;
 
-static char folder[] = "/tmp/tide-bench-trace-XXXXXX";
-static char data_path[64], trace_path[64];
-
-static void check(tide_status status)
-{
-    if (status != TIDE_OK)
-        bench_die("%s", tide_message());
-}
-
-static void remove_files(void)
-{
-    (void)unlink(data_path);
-    (void)unlink(trace_path);
-    (void)rmdir(folder);
-}
-
-static void write_data(void)
-{
-    if (mkdtemp(folder) == NULL)
-        bench_die("no folder %s", folder);
-    (void)atexit(remove_files);
-    snprintf(data_path, sizeof data_path, "%s/data", folder);
-    snprintf(trace_path, sizeof trace_path, "%s/trace", folder);
-    FILE *file = fopen(data_path, "w");
-    for (uint32_t i = 0, random = 1; file != NULL && i < 1 << 17; i++, random = random * 1664525 + 1013904223)
-        fputc(' ' + (int)((random >> 24) % 95), file);
-    if (file == NULL || fclose(file) != 0)
-        bench_die("no file %s", data_path);
-}
+static char data_path[BENCH_PATH_BYTES], trace_path[BENCH_PATH_BYTES];
 
 /* --- two sides --- */
 
@@ -66,7 +34,7 @@ static tide_trainer_options options_of(uint64_t device_bytes)
 {
     tide_trainer_options options;
     tide_trainer_options_default(&options);
-    check(tide_model_config_open("gpt2-nano", &options.model));
+    bench_check(tide_model_config_open("gpt2-nano", &options.model), "gpt2-nano");
     options.data = data_path;
     options.seq_len = 128;
     options.batch_tokens = 512;
@@ -78,50 +46,31 @@ static tide_trainer_options options_of(uint64_t device_bytes)
     return options;
 }
 
-static uint64_t least_device_bytes(void)
-{
-    tide_trainer_options options = options_of(0), resolved;
-    tide_trainer_plan plan;
-    tide_pool *pool;
-    tide_decoder *model;
-    check(tide_trainer_resolve(&options, &resolved));
-    check(tide_trainer_build(&resolved, &pool, &model, &plan));
-    tide_decoder_destroy(model);
-    tide_pool_destroy(pool);
-    return plan.pool.least_device_bytes;
-}
-
-static void begin_trace(side *it)
-{
-    const tide_trainer_plan *plan = tide_trainer_plan_get(it->trainer);
-    const tide_trace_head head = {.version = "bench",
-                                  .pool = tide_trainer_pool(it->trainer),
-                                  .options = &it->options.pool,
-                                  .plan = &plan->pool,
-                                  .machine = "bench"};
-    check(tide_trace_begin(it->trace, &head));
-}
-
 static void open_side(side *it, uint64_t device_bytes, bool traced)
 {
     const tide_trace_options kept = {.ring_events = TIDE_TRACE_RING_EVENTS, .keep_steps = 8};
     it->options = options_of(device_bytes);
     if (traced) {
-        check(tide_trace_open(trace_path, &kept, &it->trace));
+        bench_check(tide_trace_open(trace_path, &kept, &it->trace), "trace");
         it->options.pool.trace = tide_trace_record;
         it->options.pool.trace_context = it->trace;
     }
-    check(tide_trainer_create(&it->options, &it->trainer));
+    bench_check(tide_trainer_create(&it->options, &it->trainer), "trainer");
+    const tide_trace_head head = {.version = "bench",
+                                  .pool = tide_trainer_pool(it->trainer),
+                                  .options = &it->options.pool,
+                                  .plan = &tide_trainer_plan_get(it->trainer)->pool,
+                                  .machine = "bench"};
     if (traced)
-        begin_trace(it);
+        bench_check(tide_trace_begin(it->trace, &head), "trace");
 }
 
 static measured step(side *it)
 {
     tide_trainer_report report;
     const double cpu = bench_cpu_seconds(), begin = bench_seconds();
-    check(tide_trainer_step(it->trainer, &report));
-    check(tide_pool_drain(tide_trainer_pool(it->trainer)));
+    bench_check(tide_trainer_step(it->trainer, &report), "step");
+    bench_check(tide_pool_drain(tide_trainer_pool(it->trainer)), "drain");
     return (measured){bench_seconds() - begin, bench_cpu_seconds() - cpu};
 }
 
@@ -134,7 +83,7 @@ static double events_a_step(side *it, unsigned steps)
     char line[4096], last[4096] = "";
     unsigned long long events = 0;
     tide_trainer_destroy(it->trainer);
-    check(tide_trace_finish(it->trace, &dropped));
+    bench_check(tide_trace_finish(it->trace, &dropped), "trace");
     tide_trace_destroy(it->trace);
     FILE *file = fopen(trace_path, "r");
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
@@ -150,8 +99,10 @@ int main(int argc, char **argv)
     const unsigned pairs = bench_options(argc, argv) ? QUICK_PAIRS : PAIRS_MAX;
     double wall[PAIRS_MAX], cpu[PAIRS_MAX], untraced[PAIRS_MAX];
     side sides[2] = {{.trace = NULL}, {.trace = NULL}};
-    write_data();
-    const uint64_t device_bytes = least_device_bytes();
+    bench_data(data_path);
+    bench_path("trace", trace_path);
+    const tide_trainer_options least = options_of(0);
+    const uint64_t device_bytes = bench_plan(&least).least_device_bytes;
     for (int traced = 0; traced < 2; traced++)
         open_side(&sides[traced], device_bytes, traced);
     for (int i = 0; i < SETTLE_STEPS; i++)

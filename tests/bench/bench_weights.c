@@ -11,13 +11,11 @@
  *                 other (bench_memory.h)
  *     not cached  the time of a plain read of the files by two threads over the import's time, in turn,
  *                 both after the files were dropped from the system's cache (POSIX_FADV_DONTNEED) */
-#include "tests/support/bench.h"
-#include "tests/support/bench_memory.h"
-
 #include "src/export/export.h"
 #include "src/export/weight_list.h"
-#include "src/model/params.h"
-#include "src/train/trainer_internal.h"
+#include "tests/support/bench.h"
+#include "tests/support/bench_memory.h"
+#include "tests/support/bench_plan.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,20 +34,13 @@ enum {
     YARDSTICK_BYTES = 512 << 20
 };
 
-static char folder[] = "/tmp/tide-bench-weights-XXXXXX";
-static char weights[64], data_path[64];
-
-static void check(tide_status status)
-{
-    if (status != TIDE_OK)
-        bench_die("%s", tide_message());
-}
+static char weights[BENCH_PATH_BYTES], data_path[BENCH_PATH_BYTES];
 
 static void each_file(void (*visit)(const char *path, void *context), void *context)
 {
     DIR *opened = opendir(weights);
     if (opened == NULL)
-        return;
+        bench_die("no folder %s", weights);
     for (const struct dirent *entry; (entry = readdir(opened)) != NULL;) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", weights, entry->d_name);
@@ -57,20 +48,6 @@ static void each_file(void (*visit)(const char *path, void *context), void *cont
             visit(path, context);
     }
     closedir(opened);
-}
-
-static void remove_file(const char *path, void *context)
-{
-    (void)context;
-    (void)unlink(path);
-}
-
-static void remove_files(void)
-{
-    each_file(remove_file, NULL);
-    (void)rmdir(weights);
-    (void)unlink(data_path);
-    (void)rmdir(folder);
 }
 
 /* --- the folder --- */
@@ -86,22 +63,14 @@ static tide_status get_value(void *context, size_t tensor, uint64_t first, uint6
 
 static void make_folder(const tide_model_config *model, uint64_t params)
 {
-    if (mkdtemp(folder) == NULL)
-        bench_die("no folder %s", folder);
-    (void)atexit(remove_files);
-    snprintf(weights, sizeof weights, "%s/weights", folder);
-    snprintf(data_path, sizeof data_path, "%s/data", folder);
-    FILE *file = fopen(data_path, "w");
-    for (int i = 0; file != NULL && i < 1 << 16; i++)
-        fputc(' ' + i % 95, file);
-    if (file == NULL || fclose(file) != 0)
-        bench_die("no file %s", data_path);
+    bench_path("weights", weights);
+    bench_data(data_path);
     const tide_export made = {.files = tide_files_posix(),
                               .out = weights,
                               .model = model,
                               .dtype = TIDE_WEIGHTS_BF16,
                               .max_shard_bytes = params / 2};
-    check(tide_export_write(&made, get_value, NULL));
+    bench_check(tide_export_write(&made, get_value, NULL), "weights");
 }
 
 static void forget(const char *path, void *context)
@@ -193,21 +162,8 @@ static void import(importing *it, bool cached, bool reference_first)
     it->reference_first = reference_first;
     it->options.pool.progress = note;
     it->options.pool.progress_context = it;
-    check(tide_trainer_create(&it->options, &trainer));
+    bench_check(tide_trainer_create(&it->options, &trainer), "import");
     tide_trainer_destroy(trainer);
-}
-
-static uint64_t least_device_bytes(const tide_trainer_options *options)
-{
-    tide_trainer_options resolved;
-    tide_trainer_plan plan;
-    tide_pool *pool;
-    tide_decoder *model;
-    check(tide_trainer_resolve(options, &resolved));
-    check(tide_trainer_build(&resolved, &pool, &model, &plan));
-    tide_decoder_destroy(model);
-    tide_pool_destroy(pool);
-    return plan.pool.least_device_bytes;
 }
 
 static double memory_bytes_per_second(void)
@@ -251,12 +207,12 @@ int main(int argc, char **argv)
     const bool quick = bench_options(argc, argv);
     importing it = {.cached = false};
     tide_trainer_options_default(&it.options);
-    check(tide_model_config_open(quick ? "llama-nano" : "llama-3.2-1b", &it.options.model));
+    bench_check(tide_model_config_open(quick ? "llama-nano" : "llama-3.2-1b", &it.options.model), "model");
     if (!quick)
         it.options.model.layers = 2;
     tide_weight_list list;
     uint64_t params = 0;
-    check(tide_weight_list_make(&it.options.model, &list));
+    bench_check(tide_weight_list_make(&it.options.model, &list), "model");
     for (size_t i = 0; i < list.count; i++)
         params += list.described[i].elements;
     tide_weight_list_free(&list);
@@ -268,7 +224,7 @@ int main(int argc, char **argv)
     it.options.recompute = TIDE_RECOMPUTE_ALL;
     it.options.pool.device = "host";
     it.options.pool.threads = bench_threads();
-    it.options.pool.device_memory_bytes = least_device_bytes(&it.options);
+    it.options.pool.device_memory_bytes = bench_plan(&it.options).least_device_bytes;
     bench_begin("weights");
     measure(&it, params, quick ? QUICK_ROUNDS : ROUNDS_MAX);
     bench_end();

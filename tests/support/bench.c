@@ -1,5 +1,6 @@
 #include "tests/support/bench.h"
 
+#include <ftw.h>
 #include <math.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NS_PER_SECOND = 1000000000 };
+enum { NS_PER_SECOND = 1000000000, TEXT_BYTES = 1 << 17, OPEN_FOLDERS = 8 };
 
 static bool first_figure;
 /* NULL before bench_section: figures are members of one object */
@@ -52,6 +53,16 @@ void bench_section(const char *bench, const char *section)
 {
     lines_bench = bench;
     lines_section = section;
+}
+
+const char *bench_name(const char *format, ...)
+{
+    static char name[128];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    return name;
 }
 
 void bench_also(const char *format, ...)
@@ -157,4 +168,45 @@ void bench_die(const char *what, ...)
     va_end(arguments);
     fputc('\n', stderr);
     exit(1);
+}
+
+void bench_check(tide_status status, const char *what)
+{
+    if (status != TIDE_OK)
+        bench_die("%s: %s", what, tide_message());
+}
+
+static char folder[] = "/tmp/tide-bench-XXXXXX";
+
+static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place)
+{
+    (void)about, (void)kind, (void)place;
+    return remove(path);
+}
+
+static void remove_folder(void)
+{
+    (void)nftw(folder, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+}
+
+void bench_path(const char *name, char path[BENCH_PATH_BYTES])
+{
+    static bool made;
+    if (!made && mkdtemp(folder) == NULL)
+        bench_die("no folder %s", folder);
+    if (!made)
+        (void)atexit(remove_folder);
+    made = true;
+    snprintf(path, BENCH_PATH_BYTES, "%s/%s", folder, name);
+}
+
+void bench_data(char path[BENCH_PATH_BYTES])
+{
+    bench_path("data", path);
+    FILE *file = fopen(path, "w");
+    for (uint32_t i = 0, random = 1; file != NULL && i < TEXT_BYTES;
+         i++, random = random * 1664525 + 1013904223)
+        fputc(' ' + (int)((random >> 24) % 95), file);
+    if (file == NULL || fclose(file) != 0)
+        bench_die("no file %s", path);
 }

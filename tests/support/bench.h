@@ -11,6 +11,8 @@
 #ifndef TIDE_TESTS_BENCH_H
 #define TIDE_TESTS_BENCH_H
 
+#include "tidepool/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +38,9 @@ void bench_figure(const char *name, double value, const char *unit, bench_bound 
  */
 void bench_section(const char *bench, const char *section);
 
+/* Formats the name of a figure. The text is valid until the next call. */
+const char *bench_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Adds members in JSON to the next figure, formatted as by printf: "\"splits\": %d, \"taken\": true". */
 void bench_also(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -50,5 +55,14 @@ uint32_t bench_threads(void);                      /* number of processors that 
 
 /* Prints the error to standard error and ends the program with status 1. */
 void bench_die(const char *what, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* Ends the program with the thread's message unless `status` is TIDE_OK. */
+void bench_check(tide_status status, const char *what);
+
+enum { BENCH_PATH_BYTES = 64 };
+/* Sets `path` to a name in a folder in /tmp, which the first call makes. The program's end removes the folder
+ * with everything in it. */
+void bench_path(const char *name, char path[BENCH_PATH_BYTES]);
+/* Sets `path` to a file of printable text to train on, in the same folder. */
+void bench_data(char path[BENCH_PATH_BYTES]);
 
 #endif

@@ -14,7 +14,7 @@
 #define EACH_ISA
 #endif
 
-enum { LANES = 4, LINE_WORDS = 8, AHEAD_WORDS = 256, SHARE_UNIT_BYTES = 4096 };
+enum { LANES = 4, LINE_WORDS = 8, AHEAD_WORDS = 256, SHARE_UNIT_BYTES = 4096, MEASURED_MAX = 64 };
 
 static const uint64_t ordinary = UINT64_C(0x3c233c233c233c23); /* 0.00995 as fp32 and as bf16 */
 /* Keeps the compiler from dropping the reads. */
@@ -91,6 +91,18 @@ bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int 
                                                      seconds_of(read_share_ahead, from, bytes, threads)),
                                 .write_seconds = fmin(seconds_of(stream_share, to, bytes, threads),
                                                       seconds_of(write_share, to, bytes, threads))};
+}
+
+bench_memory_times bench_memory_median(const bench_memory_times *measured, size_t count)
+{
+    double reads[MEASURED_MAX], writes[MEASURED_MAX];
+    if (count > MEASURED_MAX)
+        bench_die("medians of more than %d measurements", MEASURED_MAX);
+    for (size_t i = 0; i < count; i++) {
+        reads[i] = measured[i].read_seconds;
+        writes[i] = measured[i].write_seconds;
+    }
+    return (bench_memory_times){bench_median(reads, count), bench_median(writes, count)};
 }
 
 double bench_memory_claim(const bench_memory_times *alone, size_t alone_bytes, double seconds, double bytes,

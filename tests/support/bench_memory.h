@@ -25,6 +25,9 @@ typedef struct bench_memory_times {
  * floats, whatever their width. */
 bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int threads);
 
+/* The medians of several measurements, at most 64, reading and writing each for itself. */
+bench_memory_times bench_memory_median(const bench_memory_times *measured, size_t count);
+
 /* Checks a pass that took `seconds` to read `bytes` and write `bytes`. Returns the larger ratio of its
  * read and write rate to the rate alone, and which relation that is. */
 double bench_memory_claim(const bench_memory_times *alone, size_t alone_bytes, double seconds, double bytes,

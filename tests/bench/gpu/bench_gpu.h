@@ -16,7 +16,6 @@
 #define BENCH_CUDA(call) bench_cuda((call), #call)
 
 void bench_cuda(cudaError_t error, const char *call);
-void bench_check(tide_status status, const char *what);
 
 enum { BENCH_GPU_PARTS = 8 };
 

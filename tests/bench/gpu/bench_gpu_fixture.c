@@ -14,12 +14,6 @@ void bench_cuda(cudaError_t error, const char *call)
         bench_die("%s: %s", call, cudaGetErrorString(error));
 }
 
-void bench_check(tide_status status, const char *what)
-{
-    if (status != TIDE_OK)
-        bench_die("%s: %s", what, tide_message());
-}
-
 bench_gpu_sizes bench_gpu_sizes_make(bool quick)
 {
     const bench_gpu_sizes whole = {.rows = 32768,
