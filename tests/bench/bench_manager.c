@@ -9,10 +9,10 @@
  *   public API       the ops of the first row through a pool, with everything resident and no kernel launched
  *   plan             the time to plan a step
  *
- * The model of the first row and of the pool is a row of GPT blocks, each with 12 params on 4 PARAM chunks (8
- * small params, and 4 that straddle chunks), in fp32 with two moments, so a block has 16 chunks. An op reads a
- * block, or in a variant one param. Single-threaded parts are measured in the process's CPU time, so that
- * other processes do not count. */
+ * The model of the first row and of the pool is a row of GPT blocks, each with 12 params on 4 PARAM chunks
+ * (8 small params, and 4 that straddle chunks), in fp32 with two moments, so a block has 16 chunks. An op
+ * reads a block, or in a variant one param. Single-threaded parts are measured in the process's CPU time, so
+ * that other processes do not count. */
 #include "chunk/manager.h"
 #include "chunk/planner.h"
 #include "tests/support/bench.h"

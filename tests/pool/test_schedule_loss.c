@@ -11,8 +11,8 @@
  * the updates of the early blocks come after that of the embedding, and their slots are blocked until then.
  * Blocks that were updated long before could use these slots, and forward would wait for fewer chunks.
  */
-#include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
+#include "tests/support/bench_step.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -51,12 +51,6 @@ static const device devices[] = {
 /* How long the link takes compared with the slowest other resource; 0: the link is as fast as copies in
  * memory. */
 static const double link_shares[] = {0, 0.5, 1, 2};
-
-void step_ok(tide_status status, const char *what)
-{
-    if (status != TIDE_OK)
-        fail_msg("%s: %s", what, tide_message());
-}
 
 static double ops_at(double share, double seconds[STEP_OPS_MAX])
 {
@@ -117,45 +111,31 @@ static void play(fixture *it, const device *on, double link_share, bool clips)
     it->most = fmax(it->most, loss / (on->adam_compute > 0 && !clips ? LOST_MOST_FAST : LOST_MOST));
 }
 
-/* This pool only serves to compute sizes. */
-static void open_fixture(fixture *it, tide_pool **pool, tide_decoder **model)
-{
-    tide_trainer_options sizes, resolved;
-    tide_trainer_plan plan;
-    tide_trainer_options_default(&sizes);
-    step_ok(tide_model_config_open("gpt2", &sizes.model), "gpt2");
-    sizes.data = __FILE__;
-    sizes.seq_len = 256;
-    sizes.batch_tokens = 256;
-    sizes.recompute = TIDE_RECOMPUTE_ALL;
-    sizes.pool.chunk_bytes = STEP_CHUNK_BYTES;
-    sizes.pool.threads = 2;
-    sizes.pool.device = "null";
-    step_ok(tide_trainer_resolve(&sizes, &resolved), "sizes");
-    step_ok(tide_trainer_build(&resolved, pool, model, &plan), "sizes");
-    *it = (fixture){.trainer = sizes,
-                    .model = *model,
-                    .least = 2,
-                    .sizes = step_sizes_of(&(*model)->options.config, (double)plan.pool.params)};
-    it->trainer.pool.device_memory_bytes = plan.pool.model_bytes / 4;
-    it->trainer.pool.host_memory_bytes = plan.pool.model_bytes * 3 / 2;
-}
-
 static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **state)
 {
     (void)state;
-    fixture it;
-    tide_pool *pool;
-    tide_decoder *model;
-    open_fixture(&it, &pool, &model);
+    fixture it = {.least = 2};
+    tide_trainer_draft draft;
+    tide_trainer_options_default(&it.trainer);
+    bench_check(tide_model_config_open("gpt2", &it.trainer.model), "gpt2");
+    it.trainer.seq_len = 256;
+    it.trainer.batch_tokens = 256;
+    it.trainer.recompute = TIDE_RECOMPUTE_ALL;
+    it.trainer.pool.chunk_bytes = STEP_CHUNK_BYTES;
+    it.trainer.pool.threads = 2;
+    it.trainer.pool.device = "null";
+    bench_check(tide_trainer_draft_make(&it.trainer, NULL, NULL, &draft), "sizes");
+    it.model = draft.model;
+    it.sizes = step_sizes_of(&draft.model->options.config, (double)draft.plan.pool.params);
+    it.trainer.pool.device_memory_bytes = draft.plan.pool.model_bytes / 4;
+    it.trainer.pool.host_memory_bytes = draft.plan.pool.model_bytes * 3 / 2;
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
         for (size_t k = 0; k < sizeof link_shares / sizeof link_shares[0]; k++) {
             play(&it, &devices[i], link_shares[k], true);
             play(&it, &devices[i], link_shares[k], false);
         }
     }
-    tide_pool_destroy(pool);
-    tide_decoder_destroy(model);
+    tide_trainer_draft_destroy(&draft);
     if (it.most > 1)
         fail_msg("a step takes %.3f of what is allowed", it.most);
     if (it.least < BEATEN_LEAST)

@@ -1,4 +1,4 @@
-/* What a run of the trainer would need, for benchmarks whose budgets are shares of it. */
+/* The plan of a run of the trainer, for benchmarks whose budgets are shares of it. */
 #ifndef TIDE_TESTS_BENCH_PLAN_H
 #define TIDE_TESTS_BENCH_PLAN_H
 

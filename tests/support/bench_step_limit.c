@@ -1,7 +1,7 @@
 /* Lower bounds for the time of a step: the time of its slowest resource (step_limit.all), and the time
  * that the order of its work demands (step_limit.ordered).
  */
-#include "tests/bench/bench_step.h"
+#include "tests/support/bench_step.h"
 
 #include <math.h>
 

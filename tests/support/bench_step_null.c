@@ -8,8 +8,8 @@
  * the space that it will free, are awaited), else a copy out (for a later update, or for space), else a
  * copy in, else a map or nothing.
  */
-#include "tests/bench/bench_step.h"
 #include "tests/support/bench.h"
+#include "tests/support/bench_step.h"
 
 #include "src/pool/inspect.h"
 
@@ -116,13 +116,13 @@ static void open_session(null_session *it, const step_null_options *options)
 {
     tide_trainer_options wanted = *options->trainer;
     wanted.pool.device = "null";
-    step_ok(tide_trainer_draft_make(&wanted, NULL, NULL, &it->draft), "null device");
+    bench_check(tide_trainer_draft_make(&wanted, NULL, NULL, &it->draft), "null device");
     tide_description *description = tide_decoder_description(it->draft.model);
     const uint32_t ops = tide_decoder_training_ops(it->draft.model);
     if (ops > STEP_OPS_MAX)
         bench_die("%u ops, at most %d have a time", ops, STEP_OPS_MAX);
-    step_ok(tide_player_create(&it->draft.options.pool, description, &it->player), "null device");
-    step_ok(tide_player_script(description, ops, options->clips, &it->script), "null device");
+    bench_check(tide_player_create(&it->draft.options.pool, description, &it->player), "null device");
+    bench_check(tide_player_script(description, ops, options->clips, &it->script), "null device");
     for (tide_op op = 0; op < ops; op++)
         it->times_ns[tide_series_of_op(op)] = 1e9 * options->op_seconds[op] / it->draft.plan.micro_batches;
     it->device = tide_player_pool(it->player)->context.device;
@@ -141,7 +141,7 @@ static void run_steps(null_session *it, const tide_device_options *machine, int 
 {
     const tide_play play = {.script = &it->script, .machine = machine, .times_ns = it->times_ns};
     for (int i = 0; i < steps; i++)
-        step_ok(tide_player_step(it->player, &play), "null device");
+        bench_check(tide_player_step(it->player, &play), "null device");
 }
 
 /* --- counters --- */
