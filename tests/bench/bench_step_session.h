@@ -1,5 +1,5 @@
 /* The sessions that bench_step.c measures: steps of gpt2 in a pool under a budget, on the host device or on
- * one whose kernels, and in the form dma copies too, take time and no core. bench_step_session.c says more. */
+ * one whose kernels, and in the form dma copies too, take time and no core. bench_step_session.c has more. */
 #ifndef TIDE_TESTS_BENCH_STEP_SESSION_H
 #define TIDE_TESTS_BENCH_STEP_SESSION_H
 

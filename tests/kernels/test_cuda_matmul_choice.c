@@ -296,7 +296,7 @@ static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **sta
     }
 }
 
-/* tests/bench/gpu/bench_gpu_candidates.c times the candidates in this way. */
+/* tests/bench/gpu/bench_gpu_matmuls.c times the candidates in this way. */
 static void a_plan_can_be_told_to_take_another_candidate(void **state)
 {
     (void)state;

@@ -57,7 +57,7 @@ void bench_section(const char *bench, const char *section)
 
 const char *bench_name(const char *format, ...)
 {
-    static char name[128];
+    static char name[224];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(name, sizeof name, format, arguments);

@@ -53,11 +53,7 @@ typedef struct bench_gpu_fixture {
     char *arena;
 } bench_gpu_fixture;
 
-bench_gpu_sizes bench_gpu_sizes_make(bool quick);
-
-/* Opens the fixture on the current GPU. bench_gpu_refill() writes the whole arena again. */
-bench_gpu_fixture bench_gpu_open(const bench_gpu_sizes *sizes);
-void bench_gpu_close(bench_gpu_fixture *fixture);
+/* Writes the whole arena again. */
 void bench_gpu_refill(bench_gpu_fixture *fixture);
 void *bench_gpu_part(const bench_gpu_fixture *fixture, int index);
 
@@ -73,23 +69,6 @@ double bench_gpu_matmul_rate(const bench_gpu_fixture *fixture);
 /* Prints a figure of a kernel bound by arithmetic: its rate over the large product's. */
 void bench_gpu_flops_figure(const bench_gpu_fixture *fixture, const char *name, tide_kernel kernel,
                             const void *arguments, uint64_t flops);
-
-/* A product of a step: its name with its shape, and its arguments with operands in the arena. */
-typedef struct bench_gpu_matmul {
-    char name[176];
-    tide_matmul_args args;
-} bench_gpu_matmul;
-
-enum { BENCH_GPU_MATMULS_MOST = 56 };
-
-typedef struct bench_gpu_matmul_list {
-    const bench_gpu_fixture *fixture;
-    int count;
-    bench_gpu_matmul list[BENCH_GPU_MATMULS_MOST];
-} bench_gpu_matmul_list;
-
-/* Lists the products; for llama-3.1-8b only those of a micro-batch of few_rows tokens. */
-bench_gpu_matmul_list bench_gpu_matmuls_list(const bench_gpu_fixture *fixture);
 
 /* --- the sections --- */
 

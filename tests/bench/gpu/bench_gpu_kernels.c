@@ -1,7 +1,122 @@
-/* Times every kernel of the GPU's table that is bound by memory, alone, with the sizes of a real model. A
+/* Times the kernels of the GPU's table other than matmuls. */
+#include "tests/bench/gpu/bench_gpu.h"
+
+#include <stdio.h>
+
+/* --- attention ---
+ *
+ * Times attention forward and backward, against the large product: short and long sequences, heads of both
+ * widths, a key head for each query head as in gpt2-xl and for four query heads as in llama-3.1-8b. For
+ * llama's heads one row is a single sequence, which gives the sums of dK and dV few blocks. */
+
+typedef struct shape {
+    const char *what; /* the description in the figure's name */
+    size_t rows, length, heads, kv_heads, width;
+} shape;
+
+/* Queries, keys and values lie side by side in the rows of one matrix. */
+static size_t row_elements(const shape *of)
+{
+    return (of->heads + 2 * of->kv_heads) * of->width;
+}
+
+static size_t fitting(const bench_gpu_fixture *fixture, size_t workspace_bytes)
+{
+    if (workspace_bytes > fixture->sizes.part_bytes)
+        bench_die("attention needs a workspace of %zu bytes, more than there is", workspace_bytes);
+    return workspace_bytes;
+}
+
+static void forward_measure(const bench_gpu_fixture *fixture, const char *name, const shape *of)
+{
+    const char *qkv = bench_gpu_part(fixture, 0);
+    const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    tide_attention_args args = {.q = qkv,
+                                .k = qkv + of->heads * head_bytes,
+                                .v = qkv + (of->heads + of->kv_heads) * head_bytes,
+                                .out = bench_gpu_part(fixture, 1),
+                                .logsumexp = bench_gpu_part(fixture, 2),
+                                .workspace = bench_gpu_part(fixture, 4),
+                                .batch = of->rows / of->length,
+                                .sequence_length = of->length,
+                                .heads = of->heads,
+                                .kv_heads = of->kv_heads,
+                                .head_width = of->width,
+                                .qk_row = row_elements(of),
+                                .v_row = row_elements(of),
+                                .dtype = TIDE_DTYPE_BF16};
+    args.workspace_bytes = fitting(fixture, fixture->kernels->attention_workspace_bytes(&args));
+    bench_gpu_flops_figure(fixture, name, fixture->kernels->attention, &args, tide_attention_flops(&args));
+}
+
+/* Call this after forward: backward reads its out and logsumexp. */
+static void backward_measure(const bench_gpu_fixture *fixture, const char *name, const shape *of)
+{
+    const char *qkv = bench_gpu_part(fixture, 0);
+    char *dqkv = bench_gpu_part(fixture, 5);
+    const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    const size_t k_bytes = of->heads * head_bytes, v_bytes = (of->heads + of->kv_heads) * head_bytes;
+    tide_attention_backward_args args = {.q = qkv,
+                                         .k = qkv + k_bytes,
+                                         .v = qkv + v_bytes,
+                                         .out = bench_gpu_part(fixture, 1),
+                                         .dout = bench_gpu_part(fixture, 3),
+                                         .logsumexp = bench_gpu_part(fixture, 2),
+                                         .dq = dqkv,
+                                         .dk = dqkv + k_bytes,
+                                         .dv = dqkv + v_bytes,
+                                         .workspace = bench_gpu_part(fixture, 4),
+                                         .batch = of->rows / of->length,
+                                         .sequence_length = of->length,
+                                         .heads = of->heads,
+                                         .kv_heads = of->kv_heads,
+                                         .head_width = of->width,
+                                         .qk_row = row_elements(of),
+                                         .v_row = row_elements(of),
+                                         .dqkv_row = row_elements(of),
+                                         .dtype = TIDE_DTYPE_BF16};
+    args.workspace_bytes = fitting(fixture, fixture->kernels->attention_backward_workspace_bytes(&args));
+    bench_gpu_flops_figure(fixture, name, fixture->kernels->attention_backward, &args,
+                           tide_attention_backward_flops(&args));
+}
+
+static void shape_measure(const bench_gpu_fixture *fixture, const shape *of)
+{
+    char heads[32] = "";
+    if (of->heads != of->kv_heads)
+        (void)snprintf(heads, sizeof heads, "%zu/%zu ", of->heads, of->kv_heads);
+    forward_measure(
+        fixture, bench_name("attention, %sT = %zu, %sheads of %zu", of->what, of->length, heads, of->width),
+        of);
+    backward_measure(
+        fixture,
+        bench_name("attention backward, %sT = %zu, %sheads of %zu", of->what, of->length, heads, of->width),
+        of);
+}
+
+void bench_gpu_attention(const bench_gpu_fixture *fixture)
+{
+    const bench_gpu_sizes *sizes = &fixture->sizes;
+    const bench_gpu_llama *llama = &sizes->llama;
+    const size_t lengths[] = {sizes->length, sizes->long_length};
+    const size_t heads[] = {sizes->heads, sizes->wide_heads}, widths[] = {64, 128};
+    for (int i = 0; i < 4; i++) {
+        const shape equal = {"", sizes->rows, lengths[i / 2], heads[i % 2], heads[i % 2], widths[i % 2]};
+        const shape grouped = {"", llama->rows, lengths[i / 2], llama->heads, llama->kv_heads, widths[i % 2]};
+        shape_measure(fixture, &equal);
+        shape_measure(fixture, &grouped);
+    }
+    for (int i = 0; i < 2; i++) {
+        const shape alone = {"one sequence, ", lengths[i], lengths[i], llama->heads, llama->kv_heads, 128};
+        shape_measure(fixture, &alone);
+    }
+}
+
+/* --- memory ---
+ *
+ * Times every kernel of the GPU's table that is bound by memory, alone, with the sizes of a real model. A
  * figure is the kernel's rate, by the bytes that it must move (tide_<op>_bytes), over the rate of
  * cudaMemcpyAsync on the GPU, reads and writes counted. */
-#include "tests/bench/gpu/bench_gpu.h"
 
 static void memory_figure(const bench_gpu_fixture *it, const char *name, tide_kernel kernel,
                           const void *arguments, uint64_t bytes)
@@ -153,89 +268,63 @@ static void ends_measure(const bench_gpu_fixture *it)
 
 /* --- kernels of llama-3.1-8b --- */
 
-static void rms_norm_measure(const bench_gpu_fixture *it)
+typedef struct norm {
+    const char *name;
+    size_t heads, width, in_row, out_row, dout_row;
+    int dout_part;
+} norm;
+
+static void rms_norm_measure(const bench_gpu_fixture *it, const norm *of)
 {
-    const bench_gpu_llama *llama = &it->sizes.llama;
+    const size_t rows = it->sizes.llama.rows;
     float *rstd = bench_gpu_part(it, 4);
     const tide_rms_norm_args forward = {.in = bench_gpu_part(it, 0),
                                         .weight = bench_gpu_part(it, 1),
                                         .out = bench_gpu_part(it, 2),
                                         .rstd = rstd,
-                                        .rows = llama->rows,
-                                        .heads = 1,
-                                        .width = llama->width,
-                                        .in_row = llama->width,
-                                        .out_row = llama->width,
+                                        .rows = rows,
+                                        .heads = of->heads,
+                                        .width = of->width,
+                                        .in_row = of->in_row,
+                                        .out_row = of->out_row,
                                         .epsilon = 1e-5f,
                                         .dtype = TIDE_DTYPE_BF16};
-    memory_figure(it, "rms norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
+    memory_figure(it, of->name, it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
     tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
                                             .weight = bench_gpu_part(it, 1),
-                                            .dout = bench_gpu_part(it, 2),
+                                            .dout = bench_gpu_part(it, of->dout_part),
                                             .rstd = rstd,
                                             .din = bench_gpu_part(it, 3),
-                                            .dweight = rstd + llama->rows,
-                                            .rows = llama->rows,
-                                            .heads = 1,
-                                            .width = llama->width,
-                                            .in_row = llama->width,
-                                            .dout_row = llama->width,
+                                            .dweight = rstd + rows * of->heads,
+                                            .workspace = bench_gpu_part(it, 5),
+                                            .rows = rows,
+                                            .heads = of->heads,
+                                            .width = of->width,
+                                            .in_row = of->in_row,
+                                            .dout_row = of->dout_row,
                                             .dtype = TIDE_DTYPE_BF16};
-    backward.workspace = bench_gpu_part(it, 5);
     backward.workspace_bytes = it->kernels->rms_norm_backward_workspace_bytes(&backward);
-    memory_figure(it, "rms norm backward", it->kernels->rms_norm_backward, &backward,
-                  tide_rms_norm_backward_bytes(&backward));
-}
-
-/* The norm of each query head in rows that hold queries, keys and values, as in Qwen3. */
-static void head_norm_measure(const bench_gpu_fixture *it)
-{
-    const bench_gpu_llama *llama = &it->sizes.llama;
-    const size_t qk = (llama->heads + llama->kv_heads) * llama->head_width,
-                 qkv = qk + llama->kv_heads * llama->head_width;
-    float *rstd = bench_gpu_part(it, 4);
-    const tide_rms_norm_args forward = {.in = bench_gpu_part(it, 0),
-                                        .weight = bench_gpu_part(it, 1),
-                                        .out = bench_gpu_part(it, 2),
-                                        .rstd = rstd,
-                                        .rows = llama->rows,
-                                        .heads = llama->heads,
-                                        .width = llama->head_width,
-                                        .in_row = qkv,
-                                        .out_row = qk,
-                                        .epsilon = 1e-6f,
-                                        .dtype = TIDE_DTYPE_BF16};
-    memory_figure(it, "head norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
-    tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
-                                            .weight = bench_gpu_part(it, 1),
-                                            .dout = bench_gpu_part(it, 3),
-                                            .rstd = rstd,
-                                            .din = bench_gpu_part(it, 3),
-                                            .dweight = rstd + llama->rows * llama->heads,
-                                            .rows = llama->rows,
-                                            .heads = llama->heads,
-                                            .width = llama->head_width,
-                                            .in_row = qkv,
-                                            .dout_row = qkv,
-                                            .dtype = TIDE_DTYPE_BF16};
-    backward.workspace = bench_gpu_part(it, 5);
-    backward.workspace_bytes = it->kernels->rms_norm_backward_workspace_bytes(&backward);
-    memory_figure(it, "head norm backward", it->kernels->rms_norm_backward, &backward,
+    memory_figure(it, bench_name("%s backward", of->name), it->kernels->rms_norm_backward, &backward,
                   tide_rms_norm_backward_bytes(&backward));
 }
 
 static void llama_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
-    rms_norm_measure(it);
-    head_norm_measure(it);
+    const size_t qk = (llama->heads + llama->kv_heads) * llama->head_width,
+                 qkv = qk + llama->kv_heads * llama->head_width;
+    const norm whole = {"rms norm", 1, llama->width, llama->width, llama->width, llama->width, 2};
+    /* The norm of each query head in rows that hold queries, keys and values, as in Qwen3. */
+    const norm of_heads = {"head norm", llama->heads, llama->head_width, qkv, qk, qkv, 3};
+    rms_norm_measure(it, &whole);
+    rms_norm_measure(it, &of_heads);
     const tide_rope_args rope = {.data = bench_gpu_part(it, 3),
                                  .table = bench_gpu_part(it, 1),
                                  .rows = llama->rows,
                                  .sequence_length = it->sizes.long_length,
                                  .heads = llama->heads + llama->kv_heads,
                                  .head_width = llama->head_width,
-                                 .row = (llama->heads + 2 * llama->kv_heads) * llama->head_width,
+                                 .row = qkv,
                                  .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "rope", it->kernels->rope, &rope, tide_rope_bytes(&rope));
     const tide_swiglu_args swiglu = {.in = bench_gpu_part(it, 0),
