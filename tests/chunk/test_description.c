@@ -1,6 +1,7 @@
 /* Descriptions of models: refused calls, copies of names and uses, and calls that find no memory. */
 #include "chunk/description.h"
 #include "chunk/layout.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <setjmp.h>
@@ -20,14 +21,12 @@ static tide_description *description;
 
 static int make_description(void **state)
 {
-    (void)state;
     assert_int_equal(tide_description_create(TIDE_DTYPE_BF16, 0, &description), TIDE_OK);
     return 0;
 }
 
 static int destroy_description(void **state)
 {
-    (void)state;
     tide_description_destroy(description);
     return 0;
 }
@@ -73,7 +72,6 @@ static void expect_refusal(tide_status status, const char *message)
 
 static void nulls_are_refused_or_find_nothing(void **state)
 {
-    (void)state;
     tide_description *d = description;
     const tide_op_description of_op = {.name = "op"};
     tide_op number = UNCHANGED;
@@ -99,7 +97,6 @@ static void nulls_are_refused_or_find_nothing(void **state)
 
 static void bad_dtypes_and_sizes_are_refused_at_create(void **state)
 {
-    (void)state;
     tide_description *made = NULL;
     expect_refusal(tide_description_create((tide_dtype)7, 0, &made), "dtype 7");
     expect_refusal(tide_description_create(TIDE_DTYPE_BF16, (UINT64_C(1) << 50) + 1, &made),
@@ -109,7 +106,6 @@ static void bad_dtypes_and_sizes_are_refused_at_create(void **state)
 
 static void bad_params_are_refused_by_name(void **state)
 {
-    (void)state;
     const uint64_t shape[] = {1, 2, 3, 4, 5}, zero[] = {3, 0}, large[] = {1 << 24, (1 << 24) + 1};
     const uint64_t most = UINT64_C(1) << 48;
     expect_refusal(add_shape("", &one, 1), "every param needs a name");
@@ -125,7 +121,6 @@ static void bad_params_are_refused_by_name(void **state)
 
 static void bad_states_are_refused_by_param(void **state)
 {
-    (void)state;
     const tide_param_class bad[] = {{.state = {4, {1, 1, 1}}},
                                     {.state = {2, {1, 0}}},
                                     {.state = {1, {1, 1}}},
@@ -139,7 +134,6 @@ static void bad_states_are_refused_by_param(void **state)
 /* Decay makes no class, and no state is AdamW's. */
 static void params_have_at_most_eight_kinds_of_state(void **state)
 {
-    (void)state;
     const tide_param_class frozen = {.frozen = true}, adamw = {.state = {3, {128, 128, 128}}};
     char name[16];
     for (uint32_t i = 1; i < TIDE_CLASSES_MAX; i++) {
@@ -157,7 +151,6 @@ static void params_have_at_most_eight_kinds_of_state(void **state)
 
 static void bad_activations_are_refused_by_name(void **state)
 {
-    (void)state;
     const uint64_t most = UINT64_C(1) << 50;
     assert_int_equal(add_shape("p", &one, 1), TIDE_OK);
     assert_int_equal(add_activation("p", 1, 1), TIDE_OK); /* a param may have the same name */
@@ -186,7 +179,6 @@ static void add_two_params_and_an_activation(void)
 
 static void bad_uses_of_params_are_refused_naming_op_and_param(void **state)
 {
-    (void)state;
     add_two_params_and_an_activation();
     static const struct {
         tide_use uses[3];
@@ -211,7 +203,6 @@ static void bad_uses_of_params_are_refused_naming_op_and_param(void **state)
 
 static void bad_uses_of_activations_are_refused_naming_op_and_activation(void **state)
 {
-    (void)state;
     add_two_params_and_an_activation();
     static const struct {
         tide_use use;
@@ -232,7 +223,6 @@ static void bad_uses_of_activations_are_refused_naming_op_and_activation(void **
 
 static void other_bad_ops_are_refused(void **state)
 {
-    (void)state;
     add_two_params_and_an_activation();
     tide_op_description op = bad_op(NULL, 1);
     expect_refusal(add_op(&op), "op bad: params is NULL, 1 are counted");
@@ -256,7 +246,6 @@ static void other_bad_ops_are_refused(void **state)
 
 static void a_layout_fixes_a_description(void **state)
 {
-    (void)state;
     tide_layout *layouts[2];
     const tide_op_description op = {.name = "late"};
     assert_int_equal(tide_layout_create(description, 4096, &layouts[0]), TIDE_ERROR_ARGUMENT);
@@ -274,7 +263,6 @@ static void a_layout_fixes_a_description(void **state)
 
 static void only_a_description_with_an_op_and_a_param_that_is_not_frozen_is_trainable(void **state)
 {
-    (void)state;
     const tide_op_description op = {.name = "op"};
     assert_int_equal(add_class("cold", &(tide_param_class){.frozen = true}), TIDE_OK);
     assert_int_equal(add_op(&op), TIDE_OK);
@@ -291,7 +279,6 @@ static void only_a_description_with_an_op_and_a_param_that_is_not_frozen_is_trai
 
 static void an_op_is_copied(void **state)
 {
-    (void)state;
     add_two_params_and_an_activation();
     char name[] = "op";
     tide_use param = {0, READ}, activation = {0, WRITE};
@@ -313,7 +300,6 @@ static void an_op_is_copied(void **state)
 
 static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **state)
 {
-    (void)state;
     enum { NAMES = 20000 };
     uint32_t number = UNCHANGED;
     char name[32];
@@ -370,7 +356,6 @@ static unsigned count_failures(tide_status (*add)(void))
 
 static void what_found_no_memory_is_added_later(void **state)
 {
-    (void)state;
     const unsigned for_a_name = 4; /* its struct, its text, the list and the tree */
     const unsigned for_an_op = 2;  /* its name and its array of uses */
     assert_int_equal(count_failures(add_param_t), for_a_name);
@@ -389,7 +374,6 @@ static void what_found_no_memory_is_added_later(void **state)
 
 static void a_description_without_memory_is_none(void **state)
 {
-    (void)state;
     tide_description *made = NULL;
     fake_memory_fail(0);
     const tide_status status = tide_description_create(TIDE_DTYPE_BF16, 0, &made);

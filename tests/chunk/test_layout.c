@@ -1,6 +1,7 @@
 /* The layout: how params are packed into chunks and cross their borders, classes, pieces and planes. Then
  * random layouts are compared with a map that names the param of every element. */
 #include "chunk/layout.h"
+#include "tests/support/assert_ok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,14 +19,12 @@ static tide_layout *layout;
 
 static int make_description(void **state)
 {
-    (void)state;
     assert_int_equal(tide_description_create(TIDE_DTYPE_BF16, 0, &description), TIDE_OK);
     return 0;
 }
 
 static int destroy(void **state)
 {
-    (void)state;
     tide_layout_destroy(layout);
     tide_description_destroy(description);
     layout = NULL;
@@ -59,7 +58,6 @@ static void lay_out(uint64_t chunk_bytes)
 
 static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **state)
 {
-    (void)state;
     tide_chunk first, last;
     add_param("p", UINT64_C(2) * (32 << 20));
     lay_out(64 << 20);
@@ -114,7 +112,6 @@ static uint64_t content_bytes(tide_chunk chunk)
 
 static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
 {
-    (void)state;
     uint32_t shared = 0;
     add_gpt2_large();
     lay_out(64 << 20);
@@ -139,7 +136,6 @@ static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
 
 static void the_last_chunks_planes_are_as_long_as_its_elements(void **state)
 {
-    (void)state;
     add_param("p", ADAMW_ELEMENTS + 10);
     lay_out(CHUNK_BYTES);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, 1), 3 * 1024);
@@ -150,7 +146,6 @@ static void the_last_chunks_planes_are_as_long_as_its_elements(void **state)
 
 static void a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state(void **state)
 {
-    (void)state;
     const tide_param_class frozen = {.frozen = true};
     tide_chunk first, last;
     const uint32_t a = add_param_of(&frozen, "a", 10), b = add_param("b", 10);
@@ -173,7 +168,6 @@ static void a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state(void **sta
 
 static void activation_parts_lie_behind_each_other_on_256_bytes(void **state)
 {
-    (void)state;
     tide_chunk first, last;
     add_param("p", 1);
     const uint32_t tensor = add_activation("c", 3, 2000), other = add_activation("d", 1, 100);
@@ -188,7 +182,6 @@ static void activation_parts_lie_behind_each_other_on_256_bytes(void **state)
 
 static void one_description_has_layouts_of_several_sizes(void **state)
 {
-    (void)state;
     tide_layout *other;
     add_param("p", 10 * BF16_ELEMENTS);
     lay_out(CHUNK_BYTES);
@@ -207,7 +200,6 @@ static void expect_no_layout(uint64_t chunk_bytes)
 
 static void bad_chunk_sizes_and_a_description_without_params_are_refused(void **state)
 {
-    (void)state;
     expect_no_layout(CHUNK_BYTES);
     add_param("p", 1);
     expect_no_layout(3 * CHUNK_BYTES);

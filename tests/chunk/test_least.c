@@ -2,6 +2,7 @@
  * best of all plans, found by search; on larger ones with the planner's plans. */
 #include "chunk/least.h"
 #include "chunk/planner.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_traces.h"
 #include "tests/support/test_thin.h"
@@ -32,7 +33,6 @@ static tide_least *the_least;
 
 static int make_both(void **state)
 {
-    (void)state;
     return tide_planner_create(LARGE_CHUNKS, 2 * LARGE_CHUNKS, &the_planner) == TIDE_OK &&
                    tide_least_create(LARGE_CHUNKS, 2 * LARGE_CHUNKS, 2 * LARGE_CHUNKS, &the_least) == TIDE_OK
                ? 0
@@ -41,7 +41,6 @@ static int make_both(void **state)
 
 static int destroy_both(void **state)
 {
-    (void)state;
     tide_planner_destroy(the_planner);
     tide_least_destroy(the_least);
     return 0;
@@ -118,7 +117,6 @@ static void print_sums(const trace_limits *limits, const sums *s)
 /* The bound on copies in must be exactly the optimum, rounded down to whole chunks. */
 static void a_small_step_copies_no_less(void **state)
 {
-    (void)state;
     for (int k = 0; k < LIMITS; k++) {
         sums s = {0};
         for (uint64_t seed = 0; seed < SMALL_CASES; seed += test_thin(10)) {
@@ -164,7 +162,6 @@ static tide_use_trace draw(uint64_t seed, uint32_t *slots)
 
 static void no_plan_copies_less(void **state)
 {
-    (void)state;
     uint64_t in = 0, out = 0, plan_in = 0, plan_out = 0;
     uint32_t equal = 0, cases = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES; seed += test_thin(5), cases++) {
@@ -190,7 +187,6 @@ static void no_plan_copies_less(void **state)
 /* No chunk has to leave for want of slots, so only updates on the host cause copies. */
 static void with_a_slot_for_every_chunk_it_is_what_the_plan_copies(void **state)
 {
-    (void)state;
     uint64_t moved = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 10; seed++) {
         uint32_t slots;
@@ -205,7 +201,6 @@ static void with_a_slot_for_every_chunk_it_is_what_the_plan_copies(void **state)
 
 static void more_slots_never_raise_it(void **state)
 {
-    (void)state;
     uint32_t lower = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 10; seed++) {
         uint32_t slots;
@@ -225,7 +220,6 @@ static void more_slots_never_raise_it(void **state)
  * as in all these cases.) */
 static void it_is_the_same_wherever_the_step_begins(void **state)
 {
-    (void)state;
     uint32_t turns = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 2; seed++) {
         tide_trace_use other[USES_MAX];
@@ -273,7 +267,6 @@ enum {
  * in "not held" it can stay, and the other two take turns in a slot. */
 static void a_step_written_by_hand_copies_what_it_must(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         uint32_t slots, in, out, count;
@@ -333,7 +326,6 @@ static void a_step_written_by_hand_copies_what_it_must(void **state)
  * 1) copies, and the pattern repeats only after n - 1 rounds. */
 static void a_step_that_takes_long_to_repeat_has_a_bound(void **state)
 {
-    (void)state;
     enum { ROUNDS = 7, CHUNKS = 40 };
     tide_trace_use uses[ROUNDS * CHUNKS];
     uint32_t cases = 0, least = 0;
@@ -409,7 +401,6 @@ static void compare_large(const tide_use_trace *trace, uint32_t slots, const cha
 
 static void a_large_plan_is_near_it(void **state)
 {
-    (void)state;
     tide_use_trace trace = {.uses = calloc(2 * (size_t)LARGE_CHUNKS, sizeof *trace.uses)};
     assert_non_null(trace.uses);
     for (uint32_t tenths = 1; tenths < 10; tenths += 2) {
@@ -425,7 +416,6 @@ static void a_large_plan_is_near_it(void **state)
 
 static void what_was_found_before_does_not_matter(void **state)
 {
-    (void)state;
     tide_least *second;
     for (uint64_t seed = 0; seed < 200; seed++) {
         uint32_t slots;
@@ -443,7 +433,6 @@ static void what_was_found_before_does_not_matter(void **state)
 
 static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **state)
 {
-    (void)state;
     for (unsigned request = 0;; request++) {
         tide_least *least = NULL;
         fake_memory_fail(request);
@@ -463,7 +452,6 @@ static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **
 
 static void finding_allocates_nothing(void **state)
 {
-    (void)state;
     fake_memory_clear();
     for (uint64_t seed = 0; seed < 100; seed++) {
         uint32_t slots;

@@ -6,6 +6,7 @@
  * engine carries out commands at once and logs them, unless a test says otherwise.
  */
 #include "chunk/manager_internal.h"
+#include "tests/support/assert_ok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +158,6 @@ static void arrange_chain(uint32_t params, uint32_t trained, uint32_t device, ui
 
 static int clean_up(void **state)
 {
-    (void)state;
     tide_manager_destroy(f.manager);
     tide_layout_destroy(f.layout);
     tide_description_destroy(f.description);
@@ -320,7 +320,6 @@ static uint32_t updated_on_device(void)
 
 static void a_chunk_that_is_to_leave_stays_if_it_is_used_again_first(void **state)
 {
-    (void)state;
     arrange_chain(4, 0, 2, 20, TIDE_PLACEMENT_HOST, true);
     set_chunks(0, 3);
     forward_pass(); /* this pass is recorded */
@@ -364,7 +363,6 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
  * for them, before it promotes state that only lies there. */
 static void the_host_gets_room_by_what_it_has_updated(void **state)
 {
-    (void)state;
     arrange_chain(4, 4, 5, 5, TIDE_PLACEMENT_HOST, false); /* 8 chunks and two spare slots */
     for (int step = 0; step < 4; step++) {
         f.log_count = 0;
@@ -383,7 +381,6 @@ static void the_host_gets_room_by_what_it_has_updated(void **state)
 
 static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
 {
-    (void)state;
     arrange(momentum, 1, 1);
     add_activation(3);
     add_slices(WRITE, 3);
@@ -404,7 +401,6 @@ static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
 
 static void a_skipped_step_restores_without_copying_the_gradient(void **state)
 {
-    (void)state;
     arrange_chain(2, 2, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_chunks(0, 3);
     step_begin(true, true);
@@ -421,7 +417,6 @@ static void a_skipped_step_restores_without_copying_the_gradient(void **state)
  * op. */
 static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(void **state)
 {
-    (void)state;
     arrange(five_bytes, 1, 3);
     add_chain(3);
     seal(2, 8, TIDE_PLACEMENT_DEVICE, false);
@@ -464,7 +459,6 @@ static void the_state_on_a_border_is_used_twice_in_a_row(void **state)
 
 static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(void **state)
 {
-    (void)state;
     arrange_chain(4, 4, 4, 20, TIDE_PLACEMENT_HOST, true);
     for (int step = 0; step < 4; step++) {
         f.log_count = 0;
@@ -483,7 +477,6 @@ static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(vo
 /* The first half of the params is trained, the second half frozen; backward uses both. */
 static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state)
 {
-    (void)state;
     enum { EACH = 12, ROUNDS = 4 };
     arrange(some_frozen, 2, 2 * EACH);
     add_chain(EACH);
@@ -503,7 +496,6 @@ static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state
  * of the request before. */
 static void a_host_request_spares_what_the_last_one_was_about(void **state)
 {
-    (void)state;
     arrange_chain(3, 0, 3, 5, TIDE_PLACEMENT_HOST, false);
     set_chunks(3, 5);
     forward_pass(); /* all three chunks now have zeros that only the device has */
@@ -553,7 +545,6 @@ static void expect_wait(tide_request_wait wait)
 
 static void a_request_says_what_it_waits_for(void **state)
 {
-    (void)state;
     arrange_chain(3, 3, 2, 40, TIDE_PLACEMENT_HOST, false);
     step_begin(true, true);
     expect_wait(TIDE_REQUEST_READY);
@@ -586,7 +577,6 @@ static void a_request_says_what_it_waits_for(void **state)
 
 static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
 {
-    (void)state;
     uint64_t demanded = 0;
     arrange_chain(6, 0, 3, 40, TIDE_PLACEMENT_HOST, true);
     set_chunks(0, 5);
@@ -610,7 +600,6 @@ static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
 
 static void prefetch_leaves_complete_gradients_alone_until_their_update(void **state)
 {
-    (void)state;
     arrange_chain(6, 6, 3, 40, TIDE_PLACEMENT_HOST, true);
     set_chunks(0, 11);
     for (int step = 0; step < 3; step++) {
@@ -630,7 +619,6 @@ static void prefetch_leaves_complete_gradients_alone_until_their_update(void **s
 
 static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 {
-    (void)state;
     tide_command command;
     arrange_chain(6, 0, 3, 40, TIDE_PLACEMENT_HOST, true);
     forward_pass();
@@ -645,7 +633,6 @@ static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 
 static void a_changed_or_shorter_step_is_counted_once_and_an_evaluation_is_no_change(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         bool training;
@@ -705,7 +692,6 @@ static void auto_places_the_first_chunks_whose_state_fits_into_the_margin(void *
 
 static void auto_lets_both_sides_end_their_updates_together(void **state)
 {
-    (void)state;
     arrange_chain(4, 4, 4 + 1 + 4, 20, TIDE_PLACEMENT_AUTO, true); /* device slots for everything */
     train(false);
     assert_int_equal(updated_on_device(), 1 | 2 | 4 | 8);
@@ -728,7 +714,6 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
 
 static void auto_leaves_the_host_no_more_updates_than_it_has_room_for(void **state)
 {
-    (void)state;
     /* The host has slots for two updates, each with a chunk of params and one of state. */
     arrange_chain(4, 4, 4 + 1 + 4, 2 * 2, TIDE_PLACEMENT_AUTO, true);
     train(false);
@@ -741,7 +726,6 @@ static void auto_leaves_the_host_no_more_updates_than_it_has_room_for(void **sta
 /* Chunks 0 and 1 are trained, 2 and 3 are frozen. */
 static void only_what_is_trained_is_shared_out_between_the_tiers(void **state)
 {
-    (void)state;
     arrange(some_frozen, 2, 4);
     add_chain(2);
     seal(4 + 1 + 3, 8, TIDE_PLACEMENT_AUTO, true); /* slots for all chunks */
@@ -761,7 +745,6 @@ static void expect_refusal(tide_status status, tide_status wanted, const char *m
 
 static void a_refused_call_names_the_op_or_the_tensor(void **state)
 {
-    (void)state;
     assert_true(tide_tensor_may(TIDE_TENSOR_HOLD, TIDE_TENSOR_COMPUTE));
     assert_false(tide_tensor_may(TIDE_TENSOR_HOLD_AFTER_BWD, TIDE_TENSOR_COMPUTE));
     assert_false(tide_tensor_may(TIDE_TENSOR_FREE, TIDE_TENSOR_HOLD_AFTER_FWD));

@@ -10,6 +10,7 @@
 #include "chunk/manager_internal.h"
 
 #include "base/minmax.h"
+#include "tests/support/assert_ok.h"
 
 #include <float.h>
 #include <setjmp.h>
@@ -264,7 +265,6 @@ static uint32_t find_optimum(const tiny *t)
 
 static void the_policy_is_close_to_the_optimum(void **state)
 {
-    (void)state;
     static tiny t;
     uint64_t ours = 0, optimum = 0, equal = 0;
     srand(11);
@@ -339,7 +339,6 @@ static double time_resident_ops(uint32_t params)
 
 static void an_op_whose_chunks_are_resident_costs_the_same_among_many_chunks(void **state)
 {
-    (void)state;
     double few = time_resident_ops(20), many = time_resident_ops(2000);
     print_message("begin, next and end of a resident op: %.0f ns among 40 chunks, %.0f ns among 4000\n", few,
                   many);

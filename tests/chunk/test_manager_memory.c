@@ -2,6 +2,7 @@
  * time the call must return NO_MEMORY, leak nothing (the sanitizer run checks that), and succeed when it is
  * repeated. */
 #include "chunk/manager.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <setjmp.h>
@@ -73,7 +74,6 @@ static void destroy(model *m)
 
 static void every_request_that_fails_is_reported_and_undone(void **state)
 {
-    (void)state;
     unsigned request = 0;
     bool failed = true;
     for (; failed; request++) {
@@ -94,7 +94,6 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
 
 static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
 {
-    (void)state;
     model m = {0};
     assert_int_equal(describe(&m.description), TIDE_OK);
     assert_int_equal(make_manager(&m), TIDE_OK);

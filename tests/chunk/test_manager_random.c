@@ -15,6 +15,7 @@
 #include "chunk/manager_internal.h"
 #include "reference_choices.h"
 #include "reference_manager.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/stream_hash.h"
 #include "tests/support/test_thin.h"
 
@@ -747,7 +748,6 @@ static void expect_param(const sequence *s, uint32_t param, tide_tensor_state st
  * restore is for p1's gradient, which the abort gave up. */
 static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_restored(void **state)
 {
-    (void)state;
     static sequence s;
     bool poisoned;
     uint32_t at;
@@ -813,7 +813,6 @@ static void play(uint64_t seed, tide_manager_counters *counters)
 
 static void the_manager_agrees_with_the_reference_model(void **state)
 {
-    (void)state;
     tide_manager_counters counters, sum = {0};
     for (uint64_t seed = first_seed; seed < first_seed + sequence_count; seed++) {
         play(seed, &counters);

@@ -2,6 +2,7 @@
  * that matter to them. Moves change places when a command is handed out, when it is done and when it
  * fails. */
 #include "chunk/moves.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <setjmp.h>
@@ -56,7 +57,6 @@ static tide_chunk reference_next_changed(queue *q)
 
 static void a_subscriber_sees_each_changed_chunk_once_in_order(void **state)
 {
-    (void)state;
     tide_places places;
     queue queues[TIDE_SUBSCRIBERS] = {{.count = 0}};
     create_places(&places);
@@ -108,7 +108,6 @@ static uint32_t changed(tide_places *places, tide_chunk chunk)
 
 static void everybody_is_told_when_a_place_changes(void **state)
 {
-    (void)state;
     tide_places p;
     create_places(&p);
     ALL_LOOK_AFTER(tide_places_set_live(&p, 5, true));
@@ -132,7 +131,6 @@ static void everybody_is_told_when_a_place_changes(void **state)
 
 static void who_is_told_of_a_mark_is_who_minds_it(void **state)
 {
-    (void)state;
     static const uint32_t tasks = 1u << TIDE_SUBSCRIBER_TASKS,
                           evictions = 1u << TIDE_SUBSCRIBER_EVICTION_QUEUE;
     static const struct {
@@ -167,7 +165,6 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
 
 static void a_slot_that_several_chunks_hold_is_found(void **state)
 {
-    (void)state;
     tide_places p;
     create_places(&p);
     for (tide_chunk chunk = 0; chunk < 3; chunk++) {
@@ -188,7 +185,6 @@ static void a_slot_that_several_chunks_hold_is_found(void **state)
  * it. */
 static void a_slot_given_back_last_is_taken_last(void **state)
 {
-    (void)state;
     tide_places p;
     create_places(&p);
     const uint32_t first = tide_places_take(&p, 0, TIDE_TIER_DEVICE);
@@ -264,7 +260,6 @@ static void bring(fixture *r)
 
 static void what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is(void **state)
 {
-    (void)state;
     fixture r;
     arrange(&r);
     const tide_chunk last = tide_layout_chunk_count(r.layout) - 1;
@@ -282,7 +277,6 @@ static void what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is(void 
 
 static void a_fetch_that_failed_gives_its_slot_back(void **state)
 {
-    (void)state;
     fixture r;
     arrange(&r);
     tide_moves_fetch(&r.moves, 0, TIDE_REASON_PROMOTE, &r.command);
@@ -298,7 +292,6 @@ static void a_fetch_that_failed_gives_its_slot_back(void **state)
 
 static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
 {
-    (void)state;
     fixture r;
     arrange(&r);
     bring(&r);
@@ -321,7 +314,6 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
 
 static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(void **state)
 {
-    (void)state;
     fixture r;
     arrange(&r);
     bring(&r);
@@ -342,7 +334,6 @@ static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(v
 
 static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to_it(void **state)
 {
-    (void)state;
     fixture r;
     arrange(&r);
     bring(&r);
@@ -364,7 +355,6 @@ static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to
 
 static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(void **state)
 {
-    (void)state;
     enum { ROUNDS = 5000 };
     fixture r;
     tide_command commands[TIDE_OPEN_COMMANDS_MAX];
@@ -398,7 +388,6 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
 
 static void places_without_memory_say_so_and_leave_nothing(void **state)
 {
-    (void)state;
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;

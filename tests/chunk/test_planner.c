@@ -1,6 +1,7 @@
 /* The planner: its plans are played to check its contract (tests/chunk/plan_replay.h), and their copies are
  * compared with the optimum and with those of other policies. */
 #include "tests/chunk/plan_replay.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/policies.h"
 #include "tests/support/small_traces.h"
@@ -20,13 +21,11 @@ static tide_planner *the_planner;
 
 static int make_planner(void **state)
 {
-    (void)state;
     return tide_planner_create(PLANNED_CHUNKS_MAX, PLANNED_USES_MAX, &the_planner) == TIDE_OK ? 0 : -1;
 }
 
 static int destroy_planner(void **state)
 {
-    (void)state;
     tide_planner_destroy(the_planner);
     return 0;
 }
@@ -67,7 +66,6 @@ static const trace_limits *limits_of(uint64_t seed)
 
 static void a_plan_is_right_when_it_is_played(void **state)
 {
-    (void)state;
     static planned made;
     uint32_t unsteady = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES; seed++) {
@@ -85,7 +83,6 @@ static void a_plan_is_right_when_it_is_played(void **state)
  * so across the end of the step. */
 static void a_plan_is_right_wherever_the_step_begins(void **state)
 {
-    (void)state;
     static planned made, rotated;
     uint32_t turns = 0;
     for (uint64_t seed = 0; seed < RANDOM_CASES / 3; seed++) {
@@ -107,7 +104,6 @@ static void a_plan_is_right_wherever_the_step_begins(void **state)
 
 static void a_small_plan_copies_hardly_more_than_the_least(void **state)
 {
-    (void)state;
     static planned made;
     uint64_t ours = 0, least = 0, equal = 0;
     for (uint64_t seed = 0; seed < SMALL_CASES; seed++) {
@@ -167,14 +163,12 @@ static const trace_limits *small_limits_of(uint64_t seed)
 
 static void lru_never_copies_less(void **state)
 {
-    (void)state;
     assert_int_equal(compare_with(POLICY_LRU, limits_of), 0);
     assert_int_equal(compare_with(POLICY_LRU, small_limits_of), 0);
 }
 
 static void patrickstar_copies_less_only_in_steps_that_differ(void **state)
 {
-    (void)state;
     assert_true(compare_with(POLICY_PATRICKSTAR, limits_of) * 1000 <= COMPARED_CASES);
     assert_true(compare_with(POLICY_PATRICKSTAR, small_limits_of) * 1000 <= COMPARED_CASES);
 }
@@ -183,7 +177,6 @@ static void patrickstar_copies_less_only_in_steps_that_differ(void **state)
  * out a step, but then two steps differ. A plan is the same every step: it keeps one chunk and copies two. */
 static void a_plan_that_is_the_same_every_step_may_copy_more_than_the_least(void **state)
 {
-    (void)state;
     static const tide_trace_use uses[] = {
         {0, 0, TIDE_TRACE_MODIFIES, 0}, {1, 1, TIDE_TRACE_MODIFIES, 0}, {2, 2, TIDE_TRACE_MODIFIES, 0}};
     static planned made;
@@ -230,7 +223,6 @@ static uint32_t add_between(const planned *made, uint32_t use, uint32_t next, ui
 
 static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(void **state)
 {
-    (void)state;
     static planned made;
     static uint32_t following[PLANNED_USES_MAX];
     uint32_t evictions = 0;
@@ -259,7 +251,6 @@ static void a_chunk_is_copied_only_where_its_slot_is_wanted_before_its_next_use(
 
 static void an_empty_step_moves_nothing(void **state)
 {
-    (void)state;
     static planned made;
     plan_given(NULL, 0, 5, 2, &made);
     assert_true(made.plan->steady);
@@ -270,7 +261,6 @@ static void an_empty_step_moves_nothing(void **state)
 
 static void one_chunk_stays_where_it_is(void **state)
 {
-    (void)state;
     static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES, 0}};
     static planned made;
     plan_given(uses, 2, 1, 1, &made);
@@ -282,7 +272,6 @@ static void one_chunk_stays_where_it_is(void **state)
 
 static void a_chunk_changed_on_the_host_waits_in_its_slot(void **state)
 {
-    (void)state;
     static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0}};
     static planned made;
     plan_given(uses, 2, 1, 1, &made);
@@ -299,7 +288,6 @@ static void a_chunk_changed_on_the_host_waits_in_its_slot(void **state)
  * copied in addition. */
 static void a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up(void **state)
 {
-    (void)state;
     static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0},
                                           {1, 1, 0, 0},
                                           {2, 2, TIDE_TRACE_CREATES | TIDE_TRACE_ENDS, 0}};
@@ -314,7 +302,6 @@ static void a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up(void **
 
 static void a_chunk_that_leaves_unmodified_is_not_copied_out(void **state)
 {
-    (void)state;
     static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_LEAVES, 0}};
     static planned made;
     plan_given(uses, 1, 1, 1, &made);
@@ -325,7 +312,6 @@ static void a_chunk_that_leaves_unmodified_is_not_copied_out(void **state)
 
 static void what_all_fits_moves_only_for_updates(void **state)
 {
-    (void)state;
     static planned made;
     for (uint64_t seed = 0; seed < 200; seed++) {
         plan_drawn(seed, limits_of(seed), &made);
@@ -346,7 +332,6 @@ static void what_all_fits_moves_only_for_updates(void **state)
 
 static void the_same_trace_gives_the_same_plan(void **state)
 {
-    (void)state;
     static planned made, again;
     tide_planner *larger;
     assert_int_equal(tide_planner_create(3 * PLANNED_CHUNKS_MAX, 5 * PLANNED_USES_MAX, &larger), TIDE_OK);
@@ -367,7 +352,6 @@ static void the_same_trace_gives_the_same_plan(void **state)
 
 static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **state)
 {
-    (void)state;
     for (unsigned request = 0;; request++) {
         tide_planner *planner = NULL;
         fake_memory_fail(request);
@@ -387,7 +371,6 @@ static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **
 
 static void building_a_plan_allocates_nothing(void **state)
 {
-    (void)state;
     static planned made;
     fake_memory_clear();
     for (uint64_t seed = 0; seed < 100; seed++)
@@ -397,7 +380,6 @@ static void building_a_plan_allocates_nothing(void **state)
 
 static void destroying_no_planner_is_allowed(void **state)
 {
-    (void)state;
     tide_planner_destroy(NULL);
 }
 

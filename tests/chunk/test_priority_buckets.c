@@ -1,5 +1,6 @@
 /* Bitsets and priority buckets, compared with plain arrays on random operations. */
 #include "chunk/priority_buckets.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <setjmp.h>
@@ -100,7 +101,6 @@ static void change_set(set_case *c)
 
 static void a_set_answers_as_an_array_does(void **state)
 {
-    (void)state;
     static const uint32_t bounds[] = {1, 2, 63, 64, 65, 127, 128, 4095, 4096, 4097, 300000};
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         set_case c;
@@ -117,7 +117,6 @@ static void a_set_answers_as_an_array_does(void **state)
 
 static void an_empty_set_has_nothing_and_a_full_one_everything(void **state)
 {
-    (void)state;
     for (uint32_t bound = 1; bound < 200; bound++) {
         set_case c;
         create_set(&c, bound);
@@ -236,7 +235,6 @@ static void compare_buckets(const bucket_case *c, uint32_t spared)
 
 static void buckets_find_the_farthest_and_the_nearest(void **state)
 {
-    (void)state;
     for (uint32_t round = 0; round < 300; round++) {
         bucket_case c;
         create_buckets(&c);
@@ -257,7 +255,6 @@ static void buckets_find_the_farthest_and_the_nearest(void **state)
 
 static void buckets_without_memory_say_so_and_leave_nothing(void **state)
 {
-    (void)state;
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {

@@ -2,6 +2,7 @@
  * last, and how far away that is. This is checked for both kinds of step at every cursor, after steps that
  * differ from the recording, are shorter, are given up, or are too long. */
 #include "chunk/schedule.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <setjmp.h>
@@ -42,7 +43,6 @@ static tide_layout *layout; /* CHUNKS chunks */
 
 static int make_layout(void **state)
 {
-    (void)state;
     const uint64_t elements = CHUNKS / 2 * 1024;
     tide_param param;
     assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &description), TIDE_OK);
@@ -54,7 +54,6 @@ static int make_layout(void **state)
 
 static int destroy_layout(void **state)
 {
-    (void)state;
     tide_layout_destroy(layout);
     tide_description_destroy(description);
     return 0;
@@ -210,7 +209,6 @@ static void run_step(scenario *s)
 
 static void what_the_schedule_says_is_what_a_walk_finds(void **state)
 {
-    (void)state;
     for (uint32_t round = 0; round < 200; round++) {
         static scenario s;
         create(&s);
@@ -224,7 +222,6 @@ static void what_the_schedule_says_is_what_a_walk_finds(void **state)
 
 static void a_schedule_without_memory_says_so_and_leaves_nothing(void **state)
 {
-    (void)state;
     const tide_ops ops = {.layout = layout};
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;

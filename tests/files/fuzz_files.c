@@ -15,6 +15,7 @@
 #include "src/weights/index.h"
 #include "src/weights/reader.h"
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fuzz_text.h"
 
 #include <jansson.h>
@@ -71,7 +72,6 @@ static void assert_config(const tide_model_config *config)
 
 static void configs(void **unused)
 {
-    (void)unused;
     fuzz run;
     unsigned accepted[SOUND_CONFIGS] = {0}, refused[SOUND_CONFIGS] = {0}, in_positions = 0;
     for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
@@ -144,13 +144,11 @@ static void fuzz_manifest(size_t frozen_count)
 
 static void manifests(void **unused)
 {
-    (void)unused;
     fuzz_manifest(0);
 }
 
 static void manifests_with_frozen_tensors(void **unused)
 {
-    (void)unused;
     fuzz_manifest(2);
 }
 
@@ -205,7 +203,6 @@ static void fuzz_headers(const char *sound, size_t sound_bytes, uint64_t data_by
 
 static void checkpoint_headers(void **unused)
 {
-    (void)unused;
     char *sound;
     size_t sound_bytes;
     unsigned accepted[2] = {0};
@@ -218,7 +215,6 @@ static void checkpoint_headers(void **unused)
 
 static void weights_headers(void **unused)
 {
-    (void)unused;
     static const char sound[] =
         "{\"__metadata__\":{\"format\":\"pt\"},\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_"
         "offsets\":[0,16]},\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[16,24]},\"c\":{"
@@ -228,7 +224,6 @@ static void weights_headers(void **unused)
 
 static void weights_indices(void **unused)
 {
-    (void)unused;
     static const char sound[] = "{\"metadata\":{\"total_size\":28},\"weight_map\":{\"a.weight\":\"m-1."
                                 "safetensors\",\"b\":\"m-2.safetensors\",\"c\":\"m-1.safetensors\"}}\n";
     fuzz run;
@@ -261,7 +256,6 @@ static void weights_indices(void **unused)
  * read. */
 static void weights_folders(void **unused)
 {
-    (void)unused;
     static const char header[] = "{\"a.weight\":{\"dtype\":\"BF16\",\"shape\":[2,4],\"data_offsets\":[0,16]},"
                                  "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[16,28]}}";
     static const tide_weights_tensor tensors[] = {{"a.weight", 2, {2, 4}}, {"b", 1, {3}}};
@@ -307,7 +301,6 @@ static void weights_folders(void **unused)
 /* Whatever the mutated text contains, only the dtypes are replaced. */
 static void config_texts(void **unused)
 {
-    (void)unused;
     static const char sound[] = "{\n \"a\": [1e-05, {\"dtype\": \"x\\\"\"}], \"dtype\" : {\"b\": [\"}\"]} ,\n"
                                 " \"torch_dtype\": \"float32\", \"c\": \"dtype\"\n}\n";
     fuzz run;
@@ -351,7 +344,6 @@ static void config_texts(void **unused)
 
 static void shards(void **unused)
 {
-    (void)unused;
     char path[] = "/tmp/tidepool-fuzz-XXXXXX";
     enum { NARROW, WIDE, HEADERLESS, KINDS };
     /* A shard of uint16 tokens, a shard of uint32 tokens, uint32 tokens without a header. */

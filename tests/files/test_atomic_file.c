@@ -51,7 +51,6 @@ static void write_file(const char *path, const char *content)
 
 static void a_file_is_as_before_until_it_is_finished(void **state)
 {
-    (void)state;
     tide_atomic_file file;
     const char *path = path_in_folder("file");
     write_file(path, "before");
@@ -69,7 +68,6 @@ static void a_file_is_as_before_until_it_is_finished(void **state)
 
 static void a_new_file_has_the_mode_of_the_old_one(void **state)
 {
-    (void)state;
     struct stat about;
     const char *path = path_in_folder("file");
     write_file(path, "before");
@@ -82,7 +80,6 @@ static void a_new_file_has_the_mode_of_the_old_one(void **state)
 
 static void the_file_behind_a_link_is_replaced(void **state)
 {
-    (void)state;
     struct stat about;
     char target[128], link_path[128];
     snprintf(target, sizeof target, "%s", path_in_folder("target"));
@@ -99,7 +96,6 @@ static void the_file_behind_a_link_is_replaced(void **state)
 
 static void a_file_that_cannot_be_is_refused(void **state)
 {
-    (void)state;
     tide_atomic_file file;
     assert_int_equal(tide_atomic_file_open("test", path_in_folder("no/such"), &file), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), "no/such"));
@@ -113,7 +109,6 @@ static void a_file_that_cannot_be_is_refused(void **state)
 
 static void memory_that_runs_out_leaves_nothing(void **state)
 {
-    (void)state;
     bool failed = true;
     for (unsigned request = 0; failed; request++) {
         tide_atomic_file file;
@@ -130,13 +125,11 @@ static void memory_that_runs_out_leaves_nothing(void **state)
 
 static int folder_make(void **state)
 {
-    (void)state;
     return mkdtemp(folder) == NULL;
 }
 
 static int folder_remove(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

@@ -2,6 +2,7 @@
  * value is loaded; every failing file operation or memory request gives a clear status, and nothing is
  * lost or leaked. */
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/assert_ok.h"
 
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
@@ -142,7 +143,6 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
 /* Reads a file by the description of the format alone: length, JSON, contiguous fp32. */
 static void tensor_files_are_valid_safetensors(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     size_t bytes;
     const unsigned char *file = fake_files_bytes(disk, "ckpt/step-2/momentum.safetensors", &bytes);
@@ -244,7 +244,6 @@ static void a_killed_process_leaves_a_newest_checkpoint_that_loads(void **state)
 
 static void a_step_that_is_not_later_is_refused(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     assert_int_equal(save_small(fake_files_table(disk), "ckpt", 2, 2, NULL), TIDE_ERROR_STATE);
     assert_message_has("step-2");
@@ -277,7 +276,6 @@ static tide_status pull_fails(void *context, size_t tensor, tide_value value, ui
 
 static void a_callbacks_failure_is_passed_on_and_leaves_no_trace(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
@@ -292,7 +290,6 @@ static void a_callbacks_failure_is_passed_on_and_leaves_no_trace(void **unused)
 
 static void what_cannot_be_read_back_is_not_written(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
@@ -331,7 +328,6 @@ static void a_folder_that_is_missing_empty_or_full_of_other_things_holds_none(vo
 
 static void steps_are_compared_as_numbers(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     tide_checkpoint_found found;
     for (uint64_t step = 9; step <= 1000; step = step * 3 + 1)
@@ -343,7 +339,6 @@ static void steps_are_compared_as_numbers(void **unused)
 
 static void a_folder_without_a_manifest_is_passed_over_and_may_be_replaced(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     const tide_files *files = fake_files_table(disk);
     tide_checkpoint_found found;
@@ -361,7 +356,6 @@ static void a_folder_without_a_manifest_is_passed_over_and_may_be_replaced(void 
 
 static void damage_to_the_newest_is_named_not_passed_over(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     const tide_files *files = fake_files_table(disk);
     tide_checkpoint_found found = {.step = 77};
@@ -390,7 +384,6 @@ static const char *const all_files[] = {"model.safetensors", "momentum.safetenso
 
 static void every_flipped_bit_is_refused(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     for (size_t i = 0; i < 4; i++) {
         char path[64];
@@ -409,7 +402,6 @@ static void every_flipped_bit_is_refused(void **unused)
 
 static void every_truncation_is_refused(void **unused)
 {
-    (void)unused;
     fake_files *whole = disk_with_two();
     for (size_t i = 0; i < 4; i++) {
         char path[64];
@@ -464,7 +456,6 @@ static tide_status load_as_run(const tide_files *files, const tide_train_state *
 /* test_train_state.c has every field. */
 static void another_run_is_refused_before_any_value(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     tide_train_state run = state_at(2);
     value_sink sink = {.step = 2};
@@ -478,7 +469,6 @@ static void another_run_is_refused_before_any_value(void **unused)
 
 static void changed_hyperparameters_are_taken_and_named(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     tide_train_state run = state_at(0);
     value_sink sink = {.step = 2};
@@ -531,7 +521,6 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
 
 static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 {
-    (void)unused;
     tide_train_state state = fp16_state(5);
     assert_true(tide_train_state_is_valid(&state));
     state.loss_scale = 3;
@@ -550,7 +539,6 @@ static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 
 static void other_tensors_are_refused(void **unused)
 {
-    (void)unused;
     tide_checkpoint_tensor transposed[3], renamed[3];
     memcpy(transposed, small_tensors, sizeof transposed);
     memcpy(renamed, small_tensors, sizeof renamed);
@@ -597,7 +585,6 @@ static tide_status header_status(const char *text, uint64_t data_bytes, uint64_t
 
 static void headers_in_any_order_are_read_and_gaps_refused(void **unused)
 {
-    (void)unused;
     static const char backwards[] = HEADER("F32", "12", "12,20");
     const uint64_t data_start = 8 + strlen(backwards);
     uint64_t offsets[2];
@@ -614,7 +601,6 @@ static void headers_in_any_order_are_read_and_gaps_refused(void **unused)
 
 static void crc32c_matches_its_published_vectors(void **unused)
 {
-    (void)unused;
     unsigned char bytes[4096 + 7];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 131 + i / 256);
@@ -674,7 +660,6 @@ static unsigned fail_every_operation(fake_fault fault, const char *reason)
 
 static void every_failing_operation_of_a_save_and_a_full_disk_are_survived(void **unused)
 {
-    (void)unused;
     /* A save creates, writes, syncs and closes four files; makes, syncs and renames a folder; syncs
      * another folder and lists one. */
     assert_true(fail_every_operation(FAKE_FAULT_EIO, "Input/output error") >= 20);
@@ -683,7 +668,6 @@ static void every_failing_operation_of_a_save_and_a_full_disk_are_survived(void 
 
 static void short_transfers_are_continued(void **unused)
 {
-    (void)unused;
     assert_int_equal(fail_every_operation(FAKE_FAULT_SHORT_WRITE, ""), 0);
     fake_files *disk = disk_with_two();
     fake_files_fault(disk, FAKE_FAULT_SHORT_WRITE, 0);
@@ -693,7 +677,6 @@ static void short_transfers_are_continued(void **unused)
 
 static void tidying_up_that_fails_is_a_warning_only(void **unused)
 {
-    (void)unused;
     fake_files *before = disk_with_two();
     unsigned warnings = 0;
     bool met = true;
@@ -718,7 +701,6 @@ static void tidying_up_that_fails_is_a_warning_only(void **unused)
 
 static void every_failing_operation_of_a_load_is_reported(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with_two();
     const tide_files *files = fake_files_table(disk);
     unsigned refused = 0;
@@ -743,7 +725,6 @@ static void every_failing_operation_of_a_load_is_reported(void **unused)
 
 static void every_failing_memory_request_is_reported(void **unused)
 {
-    (void)unused;
     fake_files *before = disk_with_two();
     unsigned refused = 0;
     bool met = true;

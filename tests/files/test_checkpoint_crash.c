@@ -10,6 +10,7 @@
  * then break one of these promises.
  */
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/assert_ok.h"
 
 enum { SEEDS = 16, PROOF_SEEDS = 64, STEPS_MAX = 6, NEVER = 100000 };
 
@@ -129,7 +130,6 @@ static fake_files *disk_with(unsigned first_step, unsigned last_step)
 
 static void the_first_save_survives_every_cut_or_never_was(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     schedule plan = {.before = disk, .step = 1, .keep = 2, .oldest = 0};
     assert_no_cut_breaks(&plan);
@@ -140,7 +140,6 @@ static void the_first_save_survives_every_cut_or_never_was(void **unused)
 
 static void a_later_save_leaves_the_earlier_one_or_itself(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 2);
     schedule plan = {.before = disk, .step = 3, .keep = 2, .oldest = 2};
     assert_no_cut_breaks(&plan);
@@ -152,7 +151,6 @@ static void a_later_save_leaves_the_earlier_one_or_itself(void **unused)
 
 static void keeping_one_never_leaves_none(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 1);
     schedule plan = {.before = disk, .step = 2, .keep = 1, .oldest = 1};
     assert_no_cut_breaks(&plan);
@@ -162,7 +160,6 @@ static void keeping_one_never_leaves_none(void **unused)
 /* The first process is killed, the second one saves, and then the power is cut. */
 static void a_kill_and_then_a_cut_keep_the_promise(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 2);
     schedule first = {.before = disk, .step = 3, .keep = 2, .oldest = 2};
     unsigned syncs;
@@ -188,7 +185,6 @@ static void a_kill_and_then_a_cut_keep_the_promise(void **unused)
  * files. */
 static void the_sync_before_a_stale_removal_is_needed(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 2);
     schedule first = {.before = disk, .step = 3, .keep = 2, .oldest = 2};
     unsigned syncs, proven = 0;
@@ -212,7 +208,6 @@ static void the_sync_before_a_stale_removal_is_needed(void **unused)
 
 static void a_killed_saves_folder_is_cleaned_by_the_next_save(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 1);
     schedule plan = {.before = disk, .step = 2, .keep = 0, .oldest = 1};
     bool returned;
@@ -244,7 +239,6 @@ static unsigned temporary_names(const fake_files *disk)
 
 static void what_a_kill_at_any_instant_left_goes_with_the_next_save(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 2);
     schedule plan = {.before = disk, .step = 3, .keep = 2, .oldest = 1};
     unsigned syncs, left = 0;
@@ -267,7 +261,6 @@ static void what_a_kill_at_any_instant_left_goes_with_the_next_save(void **unuse
  * process lives. */
 static void a_lock_tells_a_living_save_from_a_dead_one(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1, 1);
     const tide_files *files = fake_files_table(disk);
     int held, dead;

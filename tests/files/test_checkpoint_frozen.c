@@ -2,6 +2,7 @@
  * set of frozen tensors has changed. Such a change is reported by name; any other missing moment is
  * damage. */
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/assert_ok.h"
 
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/manifest.h"
@@ -78,7 +79,6 @@ static const char manifest_path[] = "ckpt/step-2/manifest.json";
 
 static void frozen_tensors_are_in_the_models_file_alone(void **unused)
 {
-    (void)unused;
     static const char all[] = "\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[5,3],\"data_offsets\":[0,60]},"
                               "\"h.0.ln_1.bias\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[60,88]},",
                       one[] = "{\"__metadata__\":{\"format\":\"pt\"},\"h.0.ln_1.bias\":{\"dtype\":\"F32\","
@@ -109,7 +109,6 @@ static void frozen_tensors_are_in_the_models_file_alone(void **unused)
 
 static void the_manifest_names_them_if_there_are_any(void **unused)
 {
-    (void)unused;
     static const char list[] = "\"frozen\": [\n  \"wte.weight\",\n  \"h.0.attn.c_attn.weight\"\n ],";
     for (int frozen = 0; frozen < 2; frozen++) {
         fake_files *disk = fake_files_new();
@@ -128,7 +127,6 @@ static void the_manifest_names_them_if_there_are_any(void **unused)
 
 static void every_set_loads_into_every_other_and_is_told_to_the_end(void **unused)
 {
-    (void)unused;
     for (unsigned saved = 0; saved < 8; saved++) {
         fake_files *disk = fake_files_new();
         model before, now;
@@ -163,7 +161,6 @@ static void assert_change(fake_files *disk, const model *now, const char *line)
 
 static void another_set_is_named_in_one_line(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     model of;
     freeze(&of, true, true, false);
@@ -189,7 +186,6 @@ static void another_set_is_named_in_one_line(void **unused)
  * about frozen tensors. */
 static void another_set_is_named_behind_the_hyperparameters(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     tide_train_state run = state_at(2), state;
     tide_train_changes changes;
@@ -260,7 +256,6 @@ static void assert_refused(const fake_files *whole, const char **frozen, size_t 
 
 static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
 {
-    (void)unused;
     const char *both[] = {"wte.weight", "h.0.ln_1.bias"}, *twice[] = {"wte.weight", "wte.weight"},
                *other[] = {"wpe.weight"};
     fake_files *disk = fake_files_new();
@@ -281,7 +276,6 @@ static void a_moment_that_is_missing_for_another_reason_is_damage(void **unused)
 /* The manifest may list the names in any order. */
 static void names_in_any_order_are_read(void **unused)
 {
-    (void)unused;
     const char *backwards[] = {"h.0.attn.c_attn.weight", "wte.weight"};
     fake_files *disk = fake_files_new();
     pushed to = {.step = 2};
@@ -324,7 +318,6 @@ static tide_status parse_with(const char *text, const char *words, const char *o
 
 static void a_manifest_with_another_list_member_or_version_is_refused(void **unused)
 {
-    (void)unused;
     const char *frozen[] = {"wte.weight"}, list[] = "\"frozen\": [\n  \"wte.weight\"\n ],\n ";
     const tide_manifest manifest = {.files = {{0}, {1000, 1}, {1000, 2}, {1000, 3}},
                                     .frozen = frozen,
@@ -359,7 +352,6 @@ static void a_manifest_with_another_list_member_or_version_is_refused(void **unu
  * says so. */
 static void checkpoints_of_versions_1_to_3_load(void **unused)
 {
-    (void)unused;
     static const char *const members[] = {"\"version\": 4", "\"version\": 4", "\"weights_only\": true,\n "};
     for (int version = 1; version <= 3; version++) {
         fake_files *disk = fake_files_new();
@@ -395,7 +387,6 @@ static void checkpoints_of_versions_1_to_3_load(void **unused)
 
 static void a_list_too_long_to_be_read_back_is_not_written(void **unused)
 {
-    (void)unused;
     enum { NAMES = 5000 };
     static const char *names[NAMES];
     static char name[250];
@@ -416,7 +407,6 @@ static void a_list_too_long_to_be_read_back_is_not_written(void **unused)
 
 static void every_failing_memory_request_is_reported(void **unused)
 {
-    (void)unused;
     unsigned refused = 0;
     bool met = true;
     model before, now;

@@ -1,6 +1,7 @@
 /* Checks of whole checkpoints: each damaged file is reported by itself; a damaged checkpoint is moved
  * aside without loss; and the disk space that a run's saves need is computed right. */
 #include "tests/files/test_checkpoint.h"
+#include "tests/support/assert_ok.h"
 
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
@@ -35,7 +36,6 @@ static tide_checkpoint_check look(const tide_files *files, const char *path, boo
 
 static void a_sound_checkpoint_is_told_whole(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     tide_checkpoint_saved saved;
     assert_int_equal(save_small(fake_files_table(disk), "ckpt", 3, 0, &saved), TIDE_OK);
@@ -51,7 +51,6 @@ static void a_sound_checkpoint_is_told_whole(void **unused)
 
 static void every_damaged_file_is_told_of(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1);
     const tide_files *files = fake_files_table(disk);
     flip(disk, "ckpt/step-1/model.safetensors");
@@ -68,7 +67,6 @@ static void every_damaged_file_is_told_of(void **unused)
 
 static void a_file_that_is_missing_is_damage_and_so_is_another_ones_manifest(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(2);
     const tide_files *files = fake_files_table(disk);
     assert_int_equal(files->remove_file(files->context, "ckpt/step-1/momentum.safetensors"), 0);
@@ -84,7 +82,6 @@ static void a_file_that_is_missing_is_damage_and_so_is_another_ones_manifest(voi
 
 static void what_is_set_aside_is_no_checkpoint_any_more(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(2);
     const tide_files *files = fake_files_table(disk);
     char aside[TIDE_CHECKPOINT_PATH_BYTES];
@@ -104,7 +101,6 @@ static void what_is_set_aside_is_no_checkpoint_any_more(void **unused)
 /* The expected values are the largest growth of the disk, with `keep` checkpoints kept and three present. */
 static void the_room_that_is_needed_is_what_saves_take(void **unused)
 {
-    (void)unused;
     enum { ONE = 1000 };
     fake_files *disk = disk_with(3);
     const tide_files *files = fake_files_table(disk);
@@ -138,7 +134,6 @@ static void the_room_that_is_needed_is_what_saves_take(void **unused)
 
 static void another_runs_later_checkpoints_make_no_room_and_half_written_ones_do(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(2);
     const tide_files *files = fake_files_table(disk);
     const uint64_t there = look(files, "ckpt/step-1", true).bytes;
@@ -159,7 +154,6 @@ static void another_runs_later_checkpoints_make_no_room_and_half_written_ones_do
 
 static void a_checkpoint_takes_no_more_than_is_said(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     tide_checkpoint_saved saved;
     uint64_t bytes = 0;
@@ -188,7 +182,6 @@ static tide_status push_weights(void *context, size_t tensor, tide_value value, 
 
 static void weights_alone_come_back_with_an_optimizer_that_begins_anew(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     const tide_files *files = fake_files_table(disk);
     uint64_t step = 5, bytes = 0;
@@ -226,7 +219,6 @@ static void weights_alone_come_back_with_an_optimizer_that_begins_anew(void **un
 
 static void memory_that_runs_out_is_no_damage(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_with(1);
     const tide_files *files = fake_files_table(disk);
     tide_checkpoint_check check;

@@ -5,6 +5,7 @@
 #include "src/data/random.h"
 #include "src/data/token_file.h"
 #include "tests/files/scratch.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <fcntl.h>
@@ -641,7 +642,6 @@ static void a_step_beyond_all_numbers_is_refused(void **state)
 
 static void a_permutation_of_any_size_is_one(void **unused)
 {
-    (void)unused;
     for (uint64_t size = 1; size < 300; size += 1 + size / 16) {
         unsigned char seen[300] = {0};
         tide_permutation permutation = tide_permutation_make(size, 3, size);
@@ -658,7 +658,6 @@ static void a_permutation_of_any_size_is_one(void **unused)
  * degrees of freedom is below 80 (p = 3e-5) for this fixed seed. */
 static void epochs_shuffle_evenly(void **unused)
 {
-    (void)unused;
     enum { SIZE = 7, EPOCHS = 7000 };
     unsigned cells[SIZE][SIZE] = {{0}};
     double chi_square = 0;
@@ -1006,7 +1005,6 @@ static void each_token_of_a_large_vocabulary_has_a_counter(void **state)
 
 static void samples_are_shown_in_printable_form(void **unused)
 {
-    (void)unused;
     char shown[TIDE_DATA_SHOWN_BYTES];
     assert_int_equal(tide_data_show(TIDE_DATA_FORMAT_BYTES, 'A', shown), 1);
     assert_string_equal(shown, "A");

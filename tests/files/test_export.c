@@ -223,7 +223,6 @@ static void assert_nothing_left(const fake_files *disk, size_t root_names)
 
 static void a_config_is_made_where_there_was_none(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new(false);
     assert_ok(export_run(disk));
     assert_text(disk, "out/config.json",
@@ -243,7 +242,6 @@ static void a_config_is_made_where_there_was_none(void **unused)
 /* Numbers that need all 17 digits are written and read back to the bit. */
 static void a_made_config_gives_its_numbers_back(void **unused)
 {
-    (void)unused;
     tide_model_config of = model_of_family("llama", 1, 8, 2, 4, 11), back;
     of.norm_epsilon = 0.1 + 0.2;
     of.rope.theta = 500000.1;
@@ -259,7 +257,6 @@ static void a_made_config_gives_its_numbers_back(void **unused)
 
 static void a_sources_config_is_kept_but_for_its_dtype(void **unused)
 {
-    (void)unused;
     static const char *const cases[][2] = {
         {"{" SIZES ", \"torch_dtype\": \"float32\"}\n", "{" SIZES ", \"torch_dtype\": \"bfloat16\"}\n"},
         {"{\n  \"dtype\": \"float16\",\n  " SIZES "\n}", "{\n  \"dtype\": \"bfloat16\",\n  " SIZES "\n}"},
@@ -286,7 +283,6 @@ static void a_sources_config_is_kept_but_for_its_dtype(void **unused)
 
 static void a_source_that_cant_be_kept_is_refused(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *config;
         tide_status status;
@@ -387,7 +383,6 @@ static void assert_values(fake_files *disk, const char *path, tide_weights_dtype
  * names. The export writes the folder's form. */
 static void a_folders_names_come_out_again(void **unused)
 {
-    (void)unused;
     static const char *const cases[][4] = {
         {"gpt2", "\"transformer.wte.weight\"", "\"transformer.h.0.ln_1.bias\"", "\"h.0.ln_1.bias\""},
         {"llama", "\"embed_tokens.weight\"", "\"layers.0.mlp.up_proj.weight\"", "\"model.norm.weight\""}};
@@ -423,7 +418,6 @@ static void masters_are_rounded_once(void **state)
 
 static void shards_have_an_index(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new(false);
     tide_export to = export_to(disk, "out", TIDE_WEIGHTS_F32);
     to.max_shard_bytes = 1200;
@@ -512,7 +506,6 @@ static void a_name_that_is_taken_is_refused(void **state)
 /* Later runs remove these names, or the checkpoint folder in which they lie. */
 static void names_that_runs_take_away_are_refused(void **unused)
 {
-    (void)unused;
     static const char *const refused[] = {"run/step-9", "run/step-3/x", "run/.tmp-3-7", "run/.tmp-x/",
                                           "run/tidepool-origin//"};
     static const char *const taken[] = {"run/model", "run/step-", "run/step-x", "step-9",
@@ -580,7 +573,6 @@ static void others_folders_of_like_names_stay(void **state)
 /* However often a run is killed, only its last temporary folder is left, and the next begin removes that. */
 static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new(true);
     tide_export_place place;
     for (unsigned kill = 0; kill < 6; kill++) {
@@ -600,7 +592,6 @@ static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
 /* A kill before any operation of an export leaves only files that the next export removes. */
 static void what_a_kill_at_any_instant_left_goes(void **unused)
 {
-    (void)unused;
     fake_files *before = disk_new(true), *truth = reference(true);
     const unsigned operations = fake_files_operations(truth) - fake_files_operations(before);
     for (unsigned kill = 0; kill < operations; kill++) {
@@ -738,7 +729,6 @@ static tide_status export_again(const fake_files *disk, tide_export *to, tide_we
 
 static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
 {
-    (void)unused;
     for (int sharded = 0; sharded < 2; sharded++) {
         fake_files *disk = disk_new(true);
         tide_export to = export_of(disk);
@@ -760,7 +750,6 @@ static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
  * refused and stays unchanged. */
 static void a_folder_that_differs_is_refused_and_stays(void **unused)
 {
-    (void)unused;
     static const char *const files_of[] = {"out/config.json", "out/tokenizer.json", "out/model.safetensors"};
     fake_files *before = disk_new(true);
     tide_export to = export_of(before);
@@ -801,7 +790,6 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
 /* A comparison that fails must not count as equal; nothing changes. */
 static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
 {
-    (void)unused;
     fake_files *before = disk_new(true);
     tide_export to = export_of(before);
     unsigned failed = 0;
@@ -827,7 +815,6 @@ static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
  * source folder config.json is made from the model. */
 static void what_went_meanwhile_is_made_again(void **unused)
 {
-    (void)unused;
     for (int gone = 0; gone < 4; gone++) {
         fake_files *disk = disk_new(true), *truth = disk_new(true);
         const tide_export to = export_of(disk);
@@ -938,7 +925,6 @@ static void places_that_cant_take_it_are_refused(void **state)
 
 static void a_damaged_checkpoint_is_refused(void **unused)
 {
-    (void)unused;
     static const char *const files[] = {"run/step-3/model.safetensors", "run/step-3/manifest.json"};
     fake_files *sound = disk_new(true);
     for (size_t i = 0; i < 2; i++) {
@@ -968,7 +954,6 @@ static void a_damaged_checkpoint_is_refused(void **unused)
 /* An export does not read the moments' values, but it checks that their files have the right sizes. */
 static void depths_see_as_far_as_they_say(void **unused)
 {
-    (void)unused;
     static const char *const names_of[] = {"run/step-3/model.safetensors", "run/step-3/momentum.safetensors"};
     for (size_t i = 0; i < 2; i++)
         for (tide_checkpoint_depth depth = TIDE_CHECKPOINT_SIZES; depth <= TIDE_CHECKPOINT_BYTES; depth++) {
@@ -1009,7 +994,6 @@ static void assert_nothing_lost(fake_files *disk, fake_files *truth)
 
 static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
 {
-    (void)unused;
     fake_files *truth = reference(true), *before = disk_new(true);
     static const fake_fault faults[] = {FAKE_FAULT_EIO, FAKE_FAULT_NO_SPACE, FAKE_FAULT_SHORT_WRITE};
     for (size_t kind = 0; kind < 3; kind++) {
@@ -1043,7 +1027,6 @@ static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
 
 static void every_lack_of_memory_leaves_nothing(void **unused)
 {
-    (void)unused;
     fake_files *truth = reference(true), *before = disk_new(true);
     unsigned failed = 0;
     bool met = true;
@@ -1136,7 +1119,6 @@ static bool out_is_whole_or_absent(fake_files *after, bool returned)
 
 static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
 {
-    (void)unused;
     cut_truth = reference(true);
     const scenario of = {.before = disk_new(true), .act = export_run, .is_right = out_is_whole_or_absent};
     unsigned operations, syncs;
@@ -1153,7 +1135,6 @@ static void a_power_cut_leaves_the_folder_whole_or_absent(void **unused)
  * during that must do no harm. */
 static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **unused)
 {
-    (void)unused;
     cut_truth = reference(true);
     fake_files *before = disk_new(true);
     const unsigned operations = fake_files_operations(cut_truth) - fake_files_operations(before);
@@ -1224,7 +1205,6 @@ static bool none_is_kept(fake_files *disk)
 
 static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away(void **unused)
 {
-    (void)unused;
     char source[TIDE_CHECKPOINT_PATH_BYTES];
     bool kept = false;
     fake_files *disk = disk_to_replace();
@@ -1248,7 +1228,6 @@ static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_
 /* A folder of that name that somebody else has made or changed stays, whatever the run wants. */
 static void what_no_run_has_kept_is_not_replaced(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_to_replace();
     put(disk, "run/tidepool-origin/model.safetensors", "weights");
     tide_status (*const keeps[])(const fake_files *) = {keep_new, keep_none};
@@ -1266,7 +1245,6 @@ static void what_no_run_has_kept_is_not_replaced(void **unused)
 
 static void every_fault_leaves_the_old_one_the_new_one_or_none(void **unused)
 {
-    (void)unused;
     fake_files *before = disk_to_replace();
     cut_truth = before;
     for (int none = 0; none < 2; none++) {
@@ -1313,7 +1291,6 @@ static bool kept_is_whole_or_gone(fake_files *after, bool returned)
 
 static void a_power_cut_keeps_the_old_one_the_new_one_or_none(void **unused)
 {
-    (void)unused;
     unsigned operations, syncs;
     scenario of = {.before = disk_to_replace(), .act = keep_new, .is_right = kept_is_whole};
     cut_truth = of.before;
@@ -1327,7 +1304,6 @@ static void a_power_cut_keeps_the_old_one_the_new_one_or_none(void **unused)
 /* A save after a kill removes the leftovers, and a power cut during it does no harm. */
 static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_to_replace();
     scenario first = {.before = disk, .act = keep_new, .is_right = kept_is_whole};
     unsigned operations, syncs;
@@ -1355,7 +1331,6 @@ static void a_kill_and_then_a_cut_keep_a_whole_one(void **unused)
 
 static void files_are_read_and_written_whole(void **unused)
 {
-    (void)unused;
     fake_files *disk = fake_files_new();
     const tide_files *files = fake_files_table(disk);
     char *text = NULL;
@@ -1386,7 +1361,6 @@ static void files_are_read_and_written_whole(void **unused)
 /* A file that could not be written completely is removed. */
 static void a_file_that_fails_is_taken_back(void **unused)
 {
-    (void)unused;
     bool met = true;
     for (unsigned at = 0; met; at++) {
         fake_files *disk = fake_files_new();

@@ -1,5 +1,6 @@
 /* Text from files, made printable for messages. */
 #include "base/text.h"
+#include "tests/support/assert_ok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@ enum { MOST = sizeof(tide_printable_text) - 1 };
 
 static void control_characters_become_question_marks(void **unused)
 {
-    (void)unused;
     static const char *const cases[][2] = {
         {"", ""},
         {"plain \xc3\xa9", "plain \xc3\xa9"}, /* unchanged */
@@ -34,7 +34,6 @@ static void control_characters_become_question_marks(void **unused)
 
 static void long_text_is_cut_at_a_character(void **unused)
 {
-    (void)unused;
     char text[2 * MOST + 1];
     memset(text, 'x', sizeof text);
     text[MOST] = '\0';

@@ -98,7 +98,6 @@ static void assert_comes_back(const tide_train_state *state, const char *what)
 
 static void the_state_of_every_family_comes_back_with_the_same_bits(void **unused)
 {
-    (void)unused;
     for (size_t f = 0; f < FAMILIES; f++)
         for (size_t r = 0; r < ROPES; r++) {
             tide_train_state state = state_of(families[f], &ropes[r]);
@@ -159,7 +158,6 @@ static const char first_manifest[] =
 /* The manifest that is written today differs from the first in its version, and so in its checksum. */
 static void a_manifest_of_the_first_checkpoints_is_read_and_written_again(void **unused)
 {
-    (void)unused;
     enum { SEAL_BYTES = 21 };
     tide_manifest manifest;
     char *text, expected[sizeof first_manifest];
@@ -179,7 +177,6 @@ static void a_manifest_of_the_first_checkpoints_is_read_and_written_again(void *
  * without them has the same keys as in older checkpoints. */
 static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **unused)
 {
-    (void)unused;
     static const char *const of_families[] = {"gpt2", "llama"};
     static const uint32_t rows[] = {1, 3, 999};
     for (size_t f = 0; f < 2; f++) {
@@ -199,7 +196,6 @@ static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **un
 /* Another padding token is no other model: the run goes on and reports it. */
 static void another_padding_token_is_taken_and_named(void **unused)
 {
-    (void)unused;
     static const struct {
         uint32_t saved, current;
         const char *line;
@@ -220,7 +216,6 @@ static void another_padding_token_is_taken_and_named(void **unused)
 
 static void other_families_add_what_makes_their_model(void **unused)
 {
-    (void)unused;
     static const char *const of_kind[TIDE_ROPE_KINDS] = {
         "", "model.rope_factor ",
         "model.rope_factor model.rope_low_freq_factor model.rope_high_freq_factor "
@@ -250,7 +245,6 @@ static void assert_mismatch(const tide_train_state *saved, const tide_train_stat
 
 static void another_model_is_refused_by_its_field(void **unused)
 {
-    (void)unused;
     const tide_train_state gpt2 = state_of("gpt2", NULL),
                            llama = state_of("llama", &ropes[TIDE_ROPE_DEFAULT]);
     tide_train_state linear = state_of("llama", &ropes[TIDE_ROPE_LINEAR]),
@@ -345,7 +339,6 @@ static void assert_unknown(const tide_train_state *state, const char *key, json_
 /* Each key is missing once, and has another type once. */
 static void every_key_must_be_there_and_well_formed(void **unused)
 {
-    (void)unused;
     for (size_t r = 0; r < ROPES; r++) {
         const tide_train_state state = state_of("qwen2", &ropes[r]);
         const char *key;
@@ -367,7 +360,6 @@ static void every_key_must_be_there_and_well_formed(void **unused)
 
 static void what_makes_no_model_is_refused(void **unused)
 {
-    (void)unused;
     const tide_train_state llama = state_of("llama", &ropes[0]),
                            scaled = state_of("llama", &ropes[TIDE_ROPE_LLAMA3]);
     assert_malformed(&llama, "model.family", json_string("bert"));
@@ -384,7 +376,6 @@ static void what_makes_no_model_is_refused(void **unused)
 
 static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
 {
-    (void)unused;
     const tide_train_state llama = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
     assert_unknown(&llama, "model.rope_factor", json_real(2)); /* this model has no such field */
     assert_unknown(&gpt2, "model.kv_heads", json_integer(8));
@@ -410,7 +401,6 @@ static tide_train_state state_with_all(void)
 
 static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
 {
-    (void)unused;
     const tide_train_state state = state_with_all();
     tide_train_state one = state_of("gpt2", NULL);
     assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS LATER_KEYS);
@@ -425,7 +415,6 @@ static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
 
 static void a_later_field_that_is_absent_has_its_default(void **unused)
 {
-    (void)unused;
     const tide_train_state state = state_with_all();
     static const char *const keys[] = {"data_first_step", "schedule", "decay_steps"};
     for (size_t i = 0; i < 3; i++) {
@@ -442,7 +431,6 @@ static void a_later_field_that_is_absent_has_its_default(void **unused)
 
 static void a_later_field_must_be_well_formed(void **unused)
 {
-    (void)unused;
     const tide_train_state state = state_with_all();
     assert_malformed(&state, "schedule", json_string("step"));
     assert_malformed(&state, "schedule", json_integer(1));
@@ -453,7 +441,6 @@ static void a_later_field_must_be_well_formed(void **unused)
 
 static void another_schedule_is_taken_and_named(void **unused)
 {
-    (void)unused;
     const tide_train_state cosine = state_of("gpt2", NULL), wsd = state_with_all();
     tide_train_changes changes;
     assert_int_equal(tide_train_state_compare(&cosine, &wsd, "there", &changes), TIDE_OK);
@@ -464,7 +451,6 @@ static void another_schedule_is_taken_and_named(void **unused)
 
 static void a_state_is_written_whole_or_not_at_all(void **unused)
 {
-    (void)unused;
     const tide_train_state state = state_of("qwen3", &ropes[TIDE_ROPE_YARN]);
     bool met = true;
     unsigned request = 0;

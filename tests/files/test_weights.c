@@ -423,7 +423,6 @@ static tide_status open_and_read(const tide_files *files, const char *dir)
 
 static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
 {
-    (void)unused;
     for (int shards = 0; shards < 2; shards++) {
         unsigned refused = 0;
         bool met = true;

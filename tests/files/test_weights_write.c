@@ -155,7 +155,6 @@ static void assert_header(fake_files *disk, const char *name, const char *text)
 
 static void what_is_written_is_read_again(void **unused)
 {
-    (void)unused;
     for (int dtype = 0; dtype < TIDE_WEIGHTS_DTYPES; dtype++) {
         for (uint64_t limit = 0; limit < 200; limit = limit * 2 + 1) {
             fake_files *disk = disk_new();
@@ -170,7 +169,6 @@ static void what_is_written_is_read_again(void **unused)
 
 static void one_file_is_as_safetensors_writes_it(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new();
     const tide_weights_output output = small_output(TIDE_WEIGHTS_BF16, 2 * SMALL_ELEMENTS);
     assert_ok(tide_weights_write(fake_files_table(disk), "w", &output));
@@ -187,7 +185,6 @@ static void one_file_is_as_safetensors_writes_it(void **unused)
  * of 20. */
 static void shards_are_as_transformers_deals_them(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new();
     const tide_weights_output output = small_output(TIDE_WEIGHTS_F16, 20);
     static const char wanted[] = "{\n"
@@ -217,7 +214,6 @@ static void shards_are_as_transformers_deals_them(void **unused)
 
 static void a_shard_is_filled_to_its_limit(void **unused)
 {
-    (void)unused;
     static const struct {
         uint64_t limit;
         const char *last;
@@ -239,7 +235,6 @@ static void a_shard_is_filled_to_its_limit(void **unused)
 
 static void names_of_any_letters_are_escaped_and_read_again(void **unused)
 {
-    (void)unused;
     char unprintable[256];
     memset(unprintable, 1, 255);
     unprintable[255] = '\0';
@@ -269,7 +264,6 @@ static void names_of_any_letters_are_escaped_and_read_again(void **unused)
 
 static void a_large_tensor_goes_through_a_small_buffer(void **unused)
 {
-    (void)unused;
     enum { LARGE = 1500000 };
     static const tide_weights_tensor tensors[] = {{"w", 2, {LARGE / 100, 100}}, {"b", 1, {7}}};
     const tide_weights_names names = {.tensors = tensors, .count = 2};
@@ -314,7 +308,6 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 
 static void progress_is_told(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new();
     told it = {0};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 50);
@@ -328,7 +321,6 @@ static void progress_is_told(void **unused)
 
 static void the_bytes_foretold_are_enough_and_hardly_more(void **unused)
 {
-    (void)unused;
     static const char *const shards[] = {"model.safetensors",
                                          "model.safetensors.index.json",
                                          "model-00001-of-00004.safetensors",
@@ -354,7 +346,6 @@ static void the_bytes_foretold_are_enough_and_hardly_more(void **unused)
 
 static void rounding_is_that_of_the_kernels(void **unused)
 {
-    (void)unused;
     enum { STEP = 10007, BATCH = 4096 };
     float from[BATCH];
     uint16_t bf16[BATCH], f16[BATCH];
@@ -375,7 +366,6 @@ static void rounding_is_that_of_the_kernels(void **unused)
 /* Every fp16 number, the ties between neighbours, and the neighbours of both in fp32. */
 static void rounding_is_that_of_the_kernels_around_every_fp16_number(void **unused)
 {
-    (void)unused;
     for (uint32_t number = 0; number < 65536; number++) {
         const float value = tide_fp16_to_float((tide_fp16)number);
         const float next = tide_fp16_to_float((tide_fp16)(number + 1));
@@ -392,7 +382,6 @@ static void rounding_is_that_of_the_kernels_around_every_fp16_number(void **unus
 
 static void values_beyond_fp16_are_refused(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new();
     asked huge = {.huge = 7};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F16, 0);
@@ -427,7 +416,6 @@ static void values_beyond_fp16_are_refused(void **unused)
 
 static void what_cant_be_written_is_refused(void **unused)
 {
-    (void)unused;
     fake_files *disk = disk_new();
     asked failing = {.fails = true, .huge = UINT64_MAX};
     tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 0);
@@ -452,7 +440,6 @@ static void what_cant_be_written_is_refused(void **unused)
 
 static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
 {
-    (void)unused;
     for (int kind = 0; kind < 3; kind++) {
         const fake_fault fault = (fake_fault)kind;
         unsigned refused = 0;
@@ -481,7 +468,6 @@ static void every_fault_of_a_file_operation_ends_in_a_status(void **unused)
 /* Two shards, the index and the folder need four syncs. */
 static void what_is_written_survives_a_power_cut_and_needs_every_sync(void **unused)
 {
-    (void)unused;
     for (unsigned ignored = 0; ignored <= 4; ignored++) {
         fake_files *disk = disk_new();
         const tide_weights_output output = small_output(TIDE_WEIGHTS_F32, 100);
@@ -498,7 +484,6 @@ static void what_is_written_survives_a_power_cut_and_needs_every_sync(void **unu
 
 static void every_lack_of_memory_ends_in_its_status(void **unused)
 {
-    (void)unused;
     unsigned request = 0;
     bool met = true;
     for (; met; request++) {

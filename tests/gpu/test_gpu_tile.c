@@ -82,7 +82,6 @@ static void check_whole_numbers(tide_dtype dtype)
 
 static void products_of_whole_numbers_are_exact(void **state)
 {
-    (void)state;
     for_each_narrow(check_whole_numbers);
 }
 
@@ -131,7 +130,6 @@ static void check_random_numbers(tide_dtype dtype)
 
 static void products_of_random_numbers_are_rounded_in_fp32(void **state)
 {
-    (void)state;
     for_each_narrow(check_random_numbers);
 }
 
@@ -172,7 +170,6 @@ static void check_matrices(tide_dtype dtype)
 
 static void matrices_of_a_tile_are_loaded_straight_and_transposed(void **state)
 {
-    (void)state;
     for_each_narrow(check_matrices);
 }
 
@@ -205,7 +202,6 @@ static void check_copies(tide_dtype dtype)
 
 static void copies_are_there_when_their_group_was_waited_for_and_zero_outside(void **state)
 {
-    (void)state;
     for_each_narrow(check_copies);
 }
 
@@ -238,7 +234,6 @@ static void check_conversions(tide_dtype dtype)
 
 static void every_number_is_converted_to_the_cpus_bits(void **state)
 {
-    (void)state;
     for_each_narrow(check_conversions);
 }
 

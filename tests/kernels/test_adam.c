@@ -201,7 +201,6 @@ static void check_all_same_bits(size_t elements, tide_dtype dtype, bool difficul
 
 static void cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same_bits(void **state)
 {
-    (void)state;
     const size_t sizes[] = {1, 2, 15, 16, 17, 33, 63, 16384, 16385, 70001};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (int difficult = 0; difficult <= 1; difficult++) {
@@ -360,13 +359,11 @@ static void weight_decay_is_chosen_per_segment(const tide_kernels *kernels, tide
 
 static void no_segments_is_no_work(void **state)
 {
-    (void)state;
     run_adamw(test_table(), NULL, 0, 1, TIDE_DTYPE_BF16);
 }
 
 static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
 {
-    (void)state;
     const tide_adamw_segment segments[] = {{.elements = 10}, {.elements = 7}};
     const tide_adamw_args half = {segments, 2, factors_at(1), TIDE_DTYPE_BF16},
                           full = {segments, 2, factors_at(1), TIDE_DTYPE_FP32};

@@ -2,19 +2,18 @@
  * arguments. Tests what test_kernels_matmul.c can't observe: the queries and calls to the library,
  * alignments, plans, failures. The kernels for GELU and for the cast are the GPU's own, run on the CPU. */
 #include "tests/kernels/matmul_case.h"
+#include "tests/support/assert_ok.h"
 
 #include <cublasLt.h>
 
 static int begin(void **state)
 {
-    (void)state;
     fake_cublaslt_start();
     return matmul_open() ? 0 : -1;
 }
 
 static int end(void **state)
 {
-    (void)state;
     return matmul_close(0);
 }
 
@@ -61,13 +60,11 @@ static void check_rounded_once(tide_dtype dtype)
 
 static void a_sum_in_parts_is_rounded_once(void **state)
 {
-    (void)state;
     for_each_dtype(check_rounded_once);
 }
 
 static void a_sum_in_parts_has_the_same_bits_at_every_launch(void **state)
 {
-    (void)state;
     product p = dense_product(9, 24, 700, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     product_run(&p);
     assert_true(p.args.workspace_bytes > 0);
@@ -90,7 +87,6 @@ static void check_widened(tide_dtype dtype)
 
 static void a_narrow_bias_is_added_to_a_wide_result(void **state)
 {
-    (void)state;
     check_widened(TIDE_DTYPE_BF16);
     check_widened(TIDE_DTYPE_FP16);
 }
@@ -99,7 +95,6 @@ static void a_narrow_bias_is_added_to_a_wide_result(void **state)
  * less aligned than the plan promised to cuBLASLt. */
 static void operands_may_begin_at_any_row(void **state)
 {
-    (void)state;
     product p = dense_product(9, 20, 30, TIDE_DTYPE_BF16, TIDE_DTYPE_BF16, false);
     p.args.m = 8;
     p.args.a = (const tide_bf16 *)p.a.data + 30;
@@ -145,19 +140,16 @@ static void check_declined(tide_dtype dtype)
 
 static void a_product_whose_gelu_the_library_declines_has_it_apart(void **state)
 {
-    (void)state;
     for_each_dtype(check_declined);
 }
 
 static void gelu_is_apart_in_fp32(void **state)
 {
-    (void)state;
     check_apart(TIDE_DTYPE_FP32, 32, TAKEN);
 }
 
 static void a_product_takes_gelu_along_where_the_library_does(void **state)
 {
-    (void)state;
     uint64_t queries, matmuls, with_gelu;
     product p = product_with_gelu(32, TIDE_DTYPE_BF16);
     product_run(&p);
@@ -171,7 +163,6 @@ static void a_product_takes_gelu_along_where_the_library_does(void **state)
 
 static void a_shape_is_prepared_once_and_launches_ask_nothing(void **state)
 {
-    (void)state;
     uint64_t queries, matmuls, with_gelu;
     product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     product_run(&p);
@@ -187,7 +178,6 @@ static void a_shape_is_prepared_once_and_launches_ask_nothing(void **state)
 /* More shapes than the table of plans has buckets: each shape still finds its plan. */
 static void every_shape_keeps_its_own_plan(void **state)
 {
-    (void)state;
     enum { SHAPES = 200 };
     uint64_t queries, matmuls, with_gelu;
     for (int round = 0; round < 2; round++)
@@ -199,7 +189,6 @@ static void every_shape_keeps_its_own_plan(void **state)
 
 static void an_unprepared_shape_is_refused_by_name(void **state)
 {
-    (void)state;
     product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, false);
     tide_matmul_args other = p.args;
     other.transpose_a = true;
@@ -212,7 +201,6 @@ static void an_unprepared_shape_is_refused_by_name(void **state)
 
 static void a_workspace_too_small_is_refused(void **state)
 {
-    (void)state;
     product p = dense_product(7, 17, 200, TIDE_DTYPE_BF16, TIDE_DTYPE_FP32, true);
     product_run(&p);
     p.args.workspace_bytes--;
@@ -222,7 +210,6 @@ static void a_workspace_too_small_is_refused(void **state)
 
 static void nothing_can_be_prepared_before_the_gpu_is_ready(void **state)
 {
-    (void)state;
     size_t bytes = 12345;
     tide_cuda_matmul_close();
     assert_int_equal(tide_cuda_matmul_prepare(&small, &bytes), TIDE_ERROR_STATE);
@@ -231,7 +218,6 @@ static void nothing_can_be_prepared_before_the_gpu_is_ready(void **state)
 
 static void a_shape_against_gelus_rules_is_refused_by_name(void **state)
 {
-    (void)state;
     tide_matmul_args good = small;
     good.gelu = TIDE_MATMUL_GELU_BACKWARD;
     prepared(&good);
@@ -285,7 +271,6 @@ static void check_failing_prepare(const tide_matmul_args *shape, cublasStatus_t 
 
 static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
 {
-    (void)state;
     tide_matmul_args shape = small;
     shape.in_dtype = shape.out_dtype = TIDE_DTYPE_BF16;
     shape.has_bias = true;
@@ -299,7 +284,6 @@ static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
 
 static void a_failing_launch_says_which_and_the_next_one_runs(void **state)
 {
-    (void)state;
     product p = dense_product(6, 16, 5, TIDE_DTYPE_FP32, TIDE_DTYPE_FP32, true);
     product_run(&p);
     /* Call 1 sets the pointer to the bias, call 2 multiplies. */
@@ -315,7 +299,6 @@ static void a_failing_launch_says_which_and_the_next_one_runs(void **state)
 
 static void a_library_that_does_not_start_can_be_started_again(void **state)
 {
-    (void)state;
     tide_cuda_matmul_close();
     fake_cublaslt_fail(1, CUBLAS_STATUS_ALLOC_FAILED);
     assert_int_equal(tide_cuda_matmul_open(), TIDE_ERROR_NO_MEMORY);

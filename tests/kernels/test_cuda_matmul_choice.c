@@ -2,6 +2,7 @@
  * table of candidates says which are allowed; then plans and matmuls run on a fake cuBLASLt that offers
  * the candidates that the test lists. */
 #include "tests/kernels/matmul_case.h"
+#include "tests/support/assert_ok.h"
 
 #include "kernels/cuda/matmul_plan.h"
 
@@ -41,7 +42,6 @@ static const struct {
 
 static void a_candidate_is_allowed_by_its_workspace_and_how_it_joins_parts(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (tide_cuda_matmul_candidate_is_allowed(&cases[i].candidate) != cases[i].allowed)
             fail_msg("%s: %s", cases[i].says, cases[i].allowed ? "refused" : "allowed");
@@ -49,7 +49,6 @@ static void a_candidate_is_allowed_by_its_workspace_and_how_it_joins_parts(void 
 
 static void common_tiles_have_names(void **state)
 {
-    (void)state;
     assert_string_equal(tide_cuda_matmul_tile_name(CUBLASLT_MATMUL_TILE_128x256), "128x256");
     assert_string_equal(tide_cuda_matmul_tile_name(CUBLASLT_MATMUL_TILE_UNDEFINED), "");
     assert_string_equal(tide_cuda_matmul_tile_name(UNTOLD), "");
@@ -62,14 +61,12 @@ static cublasLtHandle_t library; /* of the plans that a test makes itself */
 
 static int begin(void **state)
 {
-    (void)state;
     fake_cublaslt_start();
     return matmul_open() && cublasLtCreate(&library) == CUBLAS_STATUS_SUCCESS ? 0 : -1;
 }
 
 static int end(void **state)
 {
-    (void)state;
     return matmul_close(cublasLtDestroy(library) == CUBLAS_STATUS_SUCCESS ? 0 : -1);
 }
 
@@ -147,7 +144,6 @@ static outcome gradient_run(size_t rows_further)
 
 static void a_product_runs_the_first_candidate_that_is_allowed(void **state)
 {
-    (void)state;
     offer_all();
     outcome run = gradient_run(0);
     assert_int_equal(run.algorithm, answers[FIRST_ALLOWED].algorithm);
@@ -173,7 +169,6 @@ static void a_narrow_product_with_a_bias_is_not_split(void **state)
 {
     static const fake_cublaslt_candidate split_first[] = {{.splits = 4, .reduction = FP32}, {.splits = 1}};
     tide_matmul_args shape = gradient;
-    (void)state;
     fake_cublaslt_offer(split_first, 2);
     shape.accumulate = false;
     for (int i = 0; i < 4; i++) {
@@ -199,7 +194,6 @@ static size_t prepared(size_t m, size_t n)
 
 static void a_shape_has_one_choice_whatever_was_prepared_before_and_wherever_it_lies(void **state)
 {
-    (void)state;
     offer_all();
     outcome first = gradient_run(0);
     for (size_t round = 1; round <= 4; round++) {
@@ -231,7 +225,6 @@ static void check_refused(const fake_cublaslt_candidate *offered, size_t count, 
 
 static void without_an_answer_that_is_allowed_a_shape_is_refused(void **state)
 {
-    (void)state;
     const fake_cublaslt_candidate broken = {.state = CUBLAS_STATUS_INTERNAL_ERROR};
     check_refused(answers, 0, TIDE_ERROR_UNSUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED");
     check_refused(answers, FIRST_ALLOWED, TIDE_ERROR_UNSUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED");
@@ -245,7 +238,6 @@ static void without_an_answer_that_is_allowed_a_shape_is_refused(void **state)
 static void what_the_library_does_not_tell_is_unknown(void **state)
 {
     fake_cublaslt_candidate silent = answers[FIRST_ALLOWED];
-    (void)state;
     silent.untold = UINT32_MAX;
     fake_cublaslt_offer(&silent, 1);
     tide_cuda_matmul_plan *plan = plan_of(&gradient);
@@ -258,7 +250,6 @@ static void what_the_library_does_not_tell_is_unknown(void **state)
 
 static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
 {
-    (void)state;
     uint64_t queries, matmuls, with_gelu;
     size_t bytes;
     const tide_matmul_args up = {.m = M,
@@ -283,7 +274,6 @@ static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **sta
     static const fake_cublaslt_candidate any[] = {
         {.algorithm = 16, .splits = 1}, {.algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_64x64, .splits = 1}};
     tide_matmul_args up = gradient;
-    (void)state;
     up.accumulate = false;
     up.out_dtype = TIDE_DTYPE_BF16;
     up.gelu = TIDE_MATMUL_GELU_FORWARD;
@@ -299,7 +289,6 @@ static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **sta
 /* tests/bench/gpu/bench_gpu_matmuls.c times the candidates in this way. */
 static void a_plan_can_be_told_to_take_another_candidate(void **state)
 {
-    (void)state;
     offer_all();
     tide_cuda_matmul_plan *plan = plan_of(&gradient);
     assert_int_equal(plan->candidate_count, TIDE_CUDA_MATMUL_CANDIDATES);

@@ -64,7 +64,6 @@ static uint32_t fp16_nearest(float value)
 
 static void every_fp16_number_becomes_the_fp32_number_it_is_and_comes_back(void **state)
 {
-    (void)state;
     for (uint32_t half = 0; half <= 0xffffu; half++) {
         const float value = tide_fp16_to_float((tide_fp16)half);
         if (fp16_is_nan(half)) {
@@ -87,7 +86,6 @@ static void check_down(uint32_t bits)
 
 static void fp32_rounds_to_the_nearest_fp16_ties_to_even(void **state)
 {
-    (void)state;
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 2039 * test_thin(8))
         check_down((uint32_t)bits);
     /* The tie between each number and the next, and the neighbours of the tie. */
@@ -139,7 +137,6 @@ static void check_vectors(const tide_cpu_variant *variant)
 
 static void each_instruction_set_converts_with_the_same_bits(void **state)
 {
-    (void)state;
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
         if (tide_cpu_variant_get(isa))
             check_vectors(tide_cpu_variant_get(isa));
@@ -147,7 +144,6 @@ static void each_instruction_set_converts_with_the_same_bits(void **state)
 
 static void bf16_and_fp16_become_one_another_through_fp32(void **state)
 {
-    (void)state;
     enum { COUNT = 65536 };
     buffer in = buffer_of(COUNT, TIDE_DTYPE_BF16), out = buffer_of(COUNT, TIDE_DTYPE_FP16);
     for (uint32_t i = 0; i < COUNT; i++)

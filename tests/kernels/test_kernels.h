@@ -23,6 +23,7 @@
 #include "base/fp16.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/test_mirrors.h"
+#include "tests/support/assert_ok.h"
 
 #if TIDE_HAVE_OPENMP
 #include <omp.h>

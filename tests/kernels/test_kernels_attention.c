@@ -1,6 +1,7 @@
 /* Causal attention, forward and backward: compared with float64, and bit by bit between thread counts and
  * repeated runs. (Finite differences: test_kernels_attention_groups.c.) */
 #include "tests/kernels/attention_case.h"
+#include "tests/support/assert_ok.h"
 
 /* Head widths of whole vectors and others, one for each width that tiles are padded to; lengths within a
  * tile, of exactly one tile, one token more, and of several; numbers of heads that do not fill a group of
@@ -41,7 +42,6 @@ static void run_best(const void *of)
 
 static void attention_keeps_its_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     const size_t documents[] = {40, 64, 65, 110, 0};
     const attention_shape threaded[] = {{2, 150, 3, 3, 24, 0, false, NULL},
                                         {2, 150, 6, 2, 24, 5, true, NULL},

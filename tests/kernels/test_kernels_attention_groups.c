@@ -2,6 +2,7 @@
  * separate matrices or in rows with gaps. */
 #include "kernels/gpu_sizes.h"
 #include "tests/kernels/attention_case.h"
+#include "tests/support/assert_ok.h"
 
 /* One, two, three, seven and eight heads of queries for each head of keys; heads of every width that tiles
  * are padded to, whole vectors or not. With a gap of whole vectors each row still begins on a vector; with
@@ -89,7 +90,6 @@ static size_t splits(size_t batch, size_t length, size_t heads, size_t kv_heads)
 
 static void groups_are_split_where_heads_of_keys_are_few(void **state)
 {
-    (void)state;
     assert_int_equal(splits(1, 4096, 32, 8), 1);
     assert_int_equal(splits(1, 2048, 32, 8), 2);
     assert_int_equal(splits(2, 2048, 32, 8), 1);
@@ -101,7 +101,6 @@ static void groups_are_split_where_heads_of_keys_are_few(void **state)
 
 static void heads_wider_than_256_are_refused_on_a_gpu(void **state)
 {
-    (void)state;
     attention_case c = case_make((attention_shape){1, 3, 2, 1, 257, 0, false, NULL}, TIDE_DTYPE_BF16, 1.0);
     const tide_attention_args forward = case_forward_args(&c);
     const tide_attention_backward_args backward = case_backward_args(&c);

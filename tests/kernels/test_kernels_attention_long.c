@@ -6,6 +6,7 @@
  * logsumexp that the forward kernel made. */
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/test_kernels_long.h"
+#include "tests/support/assert_ok.h"
 
 typedef struct long_shape {
     attention_shape shape;
@@ -190,7 +191,6 @@ static void check_shape(attention_shape s, tide_dtype dtype)
 
 static void thousands_of_tokens_attend_as_in_float64(void **state)
 {
-    (void)state;
     for (size_t s = 0; s < SHAPES; s++)
         for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
             if (shapes[s].dtypes >> dtype & 1)

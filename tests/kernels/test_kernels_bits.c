@@ -66,7 +66,6 @@ static void check_long(const tide_kernels *kernels, tide_dtype dtype)
 
 static void millions_of_elements_have_the_cpus_bits(void **state)
 {
-    (void)state;
     use_threads(1);
     for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
         check_long(test_table(), dtype);

@@ -37,7 +37,6 @@ static double loss_reference(const void *of)
 
 static void the_references_gradients_are_finite_differences(void **state)
 {
-    (void)state;
     double logits[] = {1.5, -2.0, 0.3, 4.0, NAN}, gradients[5];
     const loss_row row = {logits, gradients, 4, 5, 2, 0.25};
     for (size_t i = 0; i < 5; i++) {
@@ -150,7 +149,6 @@ static void a_row_has_the_same_bits_at_any_address(const tide_kernels *kernels, 
 
 static void losses_are_summed_in_leaves_of_64(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {0, 67, 134, 16384, 16385, 40000};
     buffer sum = buffer_bytes(sizeof(double));
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -260,7 +258,6 @@ static void a_gradient_that_is_not_finite_shows_in_the_norm(const tide_kernels *
 
 static void blocks_are_summed_in_1024_lanes(void **state)
 {
-    (void)state;
     const size_t counts[] = {0, 1, 1023, 1024, 1025, 2048, 5001, 8193, 20000};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         buffer blocks = buffer_bytes(counts[c] * sizeof(double)), sum = buffer_bytes(sizeof(double));

@@ -1,6 +1,7 @@
 /* Matrix products: the ones of the table of kernels (by oneDNN where the build has it) and the CPU's
  * built-in one. */
 #include "tests/kernels/matmul_case.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/test_thin.h"
 
 /* In the square shape a transposed operand has the same sizes and leading dimension as one that is not. */
@@ -78,7 +79,6 @@ static void for_each_manner(void (*check)(product_shape s, const manner *how), i
 
 static void the_tables_product_matches_float64(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= TEST_MOST_THREADS; threads += 2) {
         tide_kernels_cpu_configure(threads);
         for_each_manner(check_table, threads);
@@ -88,7 +88,6 @@ static void the_tables_product_matches_float64(void **state)
 #if TEST_ON_CPU
 static void the_built_in_product_matches_float64_on_every_instruction_set(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads += 2) {
         tide_kernels_cpu_configure(threads);
         for_each_manner(check_built_in, threads);
@@ -100,7 +99,6 @@ static void the_built_in_product_matches_float64_on_every_instruction_set(void *
 /* Repeats a product with operands at other addresses and compares the bits. */
 static void a_repeated_product_has_the_same_bits(void **state)
 {
-    (void)state;
     const manner how = {.transpose_a = true, .in_dtype = TIDE_DTYPE_BF16, .out_dtype = TIDE_DTYPE_FP32};
     for (int threads = 1; threads <= TEST_MOST_THREADS; threads++) {
         tide_kernels_cpu_configure(threads);
@@ -121,7 +119,6 @@ static void a_repeated_product_has_the_same_bits(void **state)
 /* Callers rely on this: a gradient's first contribution may be written, or added to zeros. */
 static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros(void **state)
 {
-    (void)state;
     const tide_kernels *kernels = test_table();
     const product_shape of[] = {{200, 300, 400}, {256, 64, 1500}, {24, 24, 24}, {130, 257, 70}, {1, 17, 5}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
@@ -156,7 +153,6 @@ static void run_built_in(const void *of)
 
 static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     const manner how = {.transpose_b = true, .has_bias = true, .in_dtype = TIDE_DTYPE_BF16};
     product p = product_make((product_shape){300, 600, 700}, &how);
     tide_kernels_cpu_configure(5);
@@ -199,7 +195,6 @@ static void check_gelu(product_shape s, const manner *how)
 
 static void gelu_taken_along_matches_float64(void **state)
 {
-    (void)state;
     static const product_shape gelu_shapes[] = {
         {1, 8, 1}, {24, 32, 24}, {7, 33, 5}, {130, 264, 70}, {33, 40, 513}};
     for (size_t s = 0; s < sizeof gelu_shapes / sizeof gelu_shapes[0]; s++)
@@ -229,7 +224,6 @@ static const manner fp32_manner = {.in_dtype = TIDE_DTYPE_FP32, .out_dtype = TID
 
 static void a_shape_against_the_rules_is_refused_by_name(void **state)
 {
-    (void)state;
     const tide_matmul_args good = {.m = 3, .n = 4, .k = 5, .lda = 5, .ldb = 4, .ldc = 4};
     tide_matmul_args bad[6] = {good, good, good, good, good, good};
     const char *faults[6] = {"empty", "lda", "ldb", "ldc", "bf16", "added"};
@@ -250,7 +244,6 @@ static void a_shape_against_the_rules_is_refused_by_name(void **state)
 #if TEST_ON_CPU
 static void a_table_that_does_not_fuse_gelu_refuses_it(void **state)
 {
-    (void)state;
     size_t bytes = 12345;
     const tide_matmul_args fused = {
         .m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .gelu = TIDE_MATMUL_GELU_FORWARD};
@@ -263,7 +256,6 @@ static void a_table_that_does_not_fuse_gelu_refuses_it(void **state)
 #if TIDE_HAVE_ONEDNN
 static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 {
-    (void)state;
     const tide_kernels *kernels = tide_kernels_cpu();
     product p = product_make((product_shape){9, 9, 9}, &fp32_manner);
     tide_kernels_cpu_configure(2);
@@ -279,7 +271,6 @@ static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 
 static void a_workspace_too_small_is_refused(void **state)
 {
-    (void)state;
     const tide_cpu_variant *variant = tide_cpu_variant_best();
     product p = product_make((product_shape){9, 9, 9}, &fp32_manner);
     product_give_workspace(&p, variant->blocked_workspace_bytes() - 1);
@@ -289,7 +280,6 @@ static void a_workspace_too_small_is_refused(void **state)
 
 static void the_machine_is_described(void **state)
 {
-    (void)state;
     const tide_cpu_info *info = tide_kernels_cpu_info();
     print_message("%s: kernels %s, products %s on %s, bf16 %s\n", info->processor, info->instructions,
                   info->matmul, info->matmul_isa,

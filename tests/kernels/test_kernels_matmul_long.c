@@ -9,6 +9,7 @@
  * wrong by a hundred times its rounding. */
 #include "tests/kernels/matmul_case.h"
 #include "tests/kernels/test_kernels_long.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/test_thin.h"
 
 enum { SAMPLES = 256, CORNERS = 4 };
@@ -280,19 +281,16 @@ static tide_matmul_args input_gradient_of(const head *h)
 
 static void the_heads_logits_are_float64s(void **state)
 {
-    (void)state;
     for_each_head(logits_of);
 }
 
 static void the_heads_weight_gradient_is_added_as_in_float64(void **state)
 {
-    (void)state;
     for_each_head(weight_gradient_of);
 }
 
 static void the_heads_input_gradient_is_float64s(void **state)
 {
-    (void)state;
     for_each_head(input_gradient_of);
 }
 
@@ -316,7 +314,6 @@ static const linear linears[] = {{32768, 768, 3072, TIDE_DTYPE_BF16},
 
 static void a_weight_gradient_of_many_rows_is_added_as_in_float64(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         const linear *l = &linears[i];
         check(&(tide_matmul_args){.m = l->in,

@@ -51,7 +51,6 @@ static void check_many(const tide_cpu_variant *variant, const tide_normals_args 
 
 static void normals_are_the_c_librarys(void **state)
 {
-    (void)state;
     for (tide_cpu_isa isa = 0; isa < TIDE_CPU_ISA_COUNT; isa++) {
         const tide_cpu_variant *variant = tide_cpu_variant_get(isa);
         if (variant == NULL)
@@ -67,7 +66,6 @@ static void normals_are_the_c_librarys(void **state)
  * value wrongly; the kernel has to notice that the value lies between two floats and to correct it. */
 static void values_between_two_floats_are_the_c_librarys(void **state)
 {
-    (void)state;
     static const uint32_t blocks[] = {9548780,  17863943,  24471392,  29764126, 45562432,
                                       45915612, 105507841, 115724039, 126456421};
     const tide_normals_args args = {{42, 0}, {3, 1}, 1.0};
@@ -127,7 +125,6 @@ static void check_words(const tide_cpu_variant *variant, const uint32_t words[4]
  * the logarithm is zero or largest. */
 static void words_at_the_edges_are_no_exception(void **state)
 {
-    (void)state;
     static const uint32_t edges[] = {0,           0x20000000u, 0x40000000u, 0x60000000u, 0x80000000u,
                                      0xa0000000u, 0xb504f333u, 0xc0000000u, 0xe0000000u};
     enum { EDGES = sizeof edges / sizeof edges[0], NEAR = 3 };
@@ -144,7 +141,6 @@ static void words_at_the_edges_are_no_exception(void **state)
 /* At angles whose cosine is zero the library's cosine of the rounded angle is about 1e-16. */
 static void vanishing_sines_are_the_c_librarys(void **state)
 {
-    (void)state;
     for (tide_cpu_isa isa = 0; isa < TIDE_CPU_ISA_COUNT; isa++) {
         const tide_cpu_variant *variant = tide_cpu_variant_get(isa);
         for (uint32_t radius = 0; variant != NULL && radius < 3 * 4096; radius++)
@@ -154,7 +150,6 @@ static void vanishing_sines_are_the_c_librarys(void **state)
 
 static void any_number_of_blocks_ends_where_it_should(void **state)
 {
-    (void)state;
     enum { MOST = 70 };
     const tide_normals_args args = {{5, 6}, {7, 8}, 1.0};
     for (size_t blocks = 0; blocks <= MOST; blocks++) {

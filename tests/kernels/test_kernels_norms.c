@@ -234,7 +234,6 @@ static double norm_objective(const void *of)
 
 static void the_references_gradients_are_finite_differences(void **state)
 {
-    (void)state;
     norm_case c = norm_make((shape){3, 5}, TIDE_DTYPE_FP32);
     const struct {
         double *variables, *gradients;
@@ -394,7 +393,6 @@ static void make_sums(const void *of)
 
 static void sums_over_rows_keep_their_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     const sums_case c = {.tokens = random_tokens(&(embedding_shape){ROWS, WIDTH, VOCABULARY, LENGTH, false}),
                          .in = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0),
                          .dout = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0),

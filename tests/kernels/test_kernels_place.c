@@ -48,7 +48,6 @@ static void check_dtypes(const tide_cpu_variant *variant, tide_dtype in_dtype, t
 static void places_get_what_casts_give(void **state)
 {
     static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
-    (void)state;
     for (tide_cpu_isa isa = 0; isa < TIDE_CPU_ISA_COUNT; isa++)
         for (int threads = 1; tide_cpu_variant_get(isa) != NULL && threads <= TEST_MOST_THREADS;
              threads += 2) {

@@ -185,7 +185,6 @@ static void run_gate(const void *of)
 
 static void swiglu_keeps_its_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     const gate_case c = {.in = buffer_random(ROWS * 2 * WIDTH, TIDE_DTYPE_BF16, 3.0),
                          .dout = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0),
                          .out = buffer_of(ROWS * WIDTH, TIDE_DTYPE_BF16),

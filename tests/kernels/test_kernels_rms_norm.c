@@ -140,7 +140,6 @@ static double objective(const void *of)
 
 static void the_references_gradients_are_finite_differences(void **state)
 {
-    (void)state;
     enum { WIDTH = 5, ELEMENTS = 2 * 3 * WIDTH };
     norm_case c = case_make((shape){2, 3, WIDTH, 0, 0, 0.05}, TIDE_DTYPE_FP32);
     for (size_t i = 0; i < ELEMENTS + WIDTH; i++) {
@@ -294,7 +293,6 @@ static void run_with_threads(const void *of)
 
 static void rms_norm_keeps_its_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     threads_case c = {.norm = case_make((shape){300, 3, 111, 5, 2, 1e-5}, TIDE_DTYPE_BF16)};
     c.din = buffer_copy(c.norm.out.data);
     c.dweight = buffer_of(c.norm.shape.width, TIDE_DTYPE_FP32);

@@ -128,7 +128,6 @@ static void turn_copy(const void *of)
 
 static void rope_keeps_its_bits_for_any_thread_count(void **state)
 {
-    (void)state;
     threads_case c = {.rope = case_make((shape){301, 100, 5, 42, 0, 7}, TIDE_DTYPE_BF16)};
     c.before = buffer_copy(c.rope.data);
     check_thread_counts(turn_copy, &c, &c.rope.data, 1);

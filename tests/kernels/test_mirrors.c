@@ -54,7 +54,6 @@ static void watched_free(void)
 
 static void a_kernel_is_given_the_place_in_the_mirror(void **state)
 {
-    (void)state;
     watched = buffer_bytes(BYTES);
     buffer other = buffer_bytes(BYTES);
     const spied args = arguments_to_watched();
@@ -74,7 +73,6 @@ static void a_kernel_is_given_the_place_in_the_mirror(void **state)
 
 static void what_points_into_no_buffer_is_left_as_it_is(void **state)
 {
-    (void)state;
     buffer gone = buffer_bytes(BYTES);
     watched = buffer_bytes(BYTES);
     spied args = arguments_to_watched();
@@ -94,7 +92,6 @@ static void what_points_into_no_buffer_is_left_as_it_is(void **state)
 
 static void what_a_kernel_writes_comes_back_also_beside_its_buffer(void **state)
 {
-    (void)state;
     watched = buffer_bytes(BYTES);
     const spied args = arguments_to_watched();
     run_kernel(spy, &args);
@@ -110,7 +107,6 @@ static void what_a_kernel_writes_comes_back_also_beside_its_buffer(void **state)
 
 static void a_kernel_finds_garbage_in_host_memory_and_writes_there_in_vain(void **state)
 {
-    (void)state;
     watched = buffer_bytes(BYTES);
     const spied args = arguments_to_watched();
     run_kernel(spy, &args);
@@ -121,7 +117,6 @@ static void a_kernel_finds_garbage_in_host_memory_and_writes_there_in_vain(void 
 
 static void a_table_for_the_launcher_is_moved_and_stays_on_the_host(void **state)
 {
-    (void)state;
     watched = buffer_bytes(BYTES);
     buffer master = buffer_of(8, TIDE_DTYPE_FP32);
     spied args = arguments_to_watched();
@@ -146,7 +141,6 @@ static void a_table_for_the_launcher_is_moved_and_stays_on_the_host(void **state
  * discards its output. A GPU would report such pointers itself. */
 static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **state)
 {
-    (void)state;
     buffer a = buffer_random(100, TIDE_DTYPE_FP32, 1.0), out = buffer_of(100, TIDE_DTYPE_FP32),
            sum = buffer_copy(out);
     const tide_add_args args = {a.data, a.data, sum.data, 100, TIDE_DTYPE_FP32};
@@ -200,7 +194,6 @@ static tide_status read_there(void *stream, const void *arguments)
 
 static void a_launcher_that_reads_the_gpus_memory_faults_and_a_kernel_behind_it(void **state)
 {
-    (void)state;
     watched = buffer_bytes(BYTES);
     const spied args = arguments_to_watched();
     run_kernel(read_there, &args);
@@ -224,7 +217,6 @@ static tide_status add_and_look(void *stream, const void *arguments)
 
 static void a_kernel_runs_when_its_launcher_has_returned(void **state)
 {
-    (void)state;
     buffer a = buffer_random(100, TIDE_DTYPE_FP32, 1.0), out = buffer_of(100, TIDE_DTYPE_FP32);
     run_kernel(add_and_look, &(tide_add_args){a.data, a.data, out.data, 100, TIDE_DTYPE_FP32});
     assert_int_equal(host_seen, POISON);

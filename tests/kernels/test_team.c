@@ -51,7 +51,6 @@ static void *bound_thread(void *argument)
 
 static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
 {
-    (void)state;
     static places seen;
     pthread_t thread;
     /* The user has chosen the processors. */
@@ -67,7 +66,6 @@ static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
 
 static void a_team_has_no_more_threads_than_its_caller_was_given(void **state)
 {
-    (void)state;
     static places seen;
     use_threads(2);
     omp_set_num_threads(1);

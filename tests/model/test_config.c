@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "src/data/random.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 
 #include <math.h>
@@ -61,7 +62,6 @@ static tide_model_config preset(const char *name)
 
 static void presets_have_an_order(void **unused)
 {
-    (void)unused;
     assert_string_equal(tide_model_preset_name(0), "gpt2-nano");
     assert_string_equal(tide_model_preset_name(5), "llama-nano");
     assert_null(tide_model_preset_name(12));
@@ -69,7 +69,6 @@ static void presets_have_an_order(void **unused)
 
 static void a_hugging_face_config_is_read(void **unused)
 {
-    (void)unused;
     char path[] = "/tmp/tidepool-config-XXXXXX";
     tide_model_config config;
     int descriptor = mkstemp(path);
@@ -89,7 +88,6 @@ static void a_hugging_face_config_is_read(void **unused)
 
 static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
 {
-    (void)unused;
     assert_int_equal(parse_changed("\"n_positions\":128,", ""), TIDE_OK);
     assert_int_equal(parse_changed("\"n_ctx\":128,", ""), TIDE_OK);
     assert_int_equal(parse_changed("\"n_positions\":128,\"n_ctx\":128,", ""), TIDE_OK);
@@ -102,7 +100,6 @@ static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
  * padding_idx. */
 static void absent_fields_are_transformers_defaults(void **unused)
 {
-    (void)unused;
     static const char text[] = "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_"
                                "size\":1000,\"embd_pdrop\":0.0,\"resid_pdrop\":0.25,\"pad_token_id\":7}";
     tide_model_config config;
@@ -122,7 +119,6 @@ static void absent_fields_are_transformers_defaults(void **unused)
 
 static void malformed_configs_are_refused_by_field(void **unused)
 {
-    (void)unused;
     assert_refused("{", "", TIDE_ERROR_CORRUPT, "not JSON at line 1");
     assert_refused("\"n_layer\":2,", "", TIDE_ERROR_CORRUPT, "\"n_layer\" is missing");
     assert_refused("\"n_layer\":2", "\"n_layer\":2.5", TIDE_ERROR_CORRUPT,
@@ -148,7 +144,6 @@ static void malformed_configs_are_refused_by_field(void **unused)
 
 static void other_networks_are_refused_by_field(void **unused)
 {
-    (void)unused;
     assert_refused("\"gpt2\"", "\"bert\"", TIDE_ERROR_UNSUPPORTED,
                    "\"model_type\" is \"bert\", only gpt2, llama, mistral, qwen2, qwen3 are built");
     assert_refused("\"model_type\":\"gpt2\",", "", TIDE_ERROR_CORRUPT,
@@ -168,7 +163,6 @@ static void other_networks_are_refused_by_field(void **unused)
 
 static void an_unknown_model_names_the_presets(void **unused)
 {
-    (void)unused;
     tide_model_config config;
     assert_int_equal(tide_model_config_open("gpt3", &config), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"));
@@ -178,7 +172,6 @@ static void an_unknown_model_names_the_presets(void **unused)
 
 static void a_changed_field_is_checked(void **unused)
 {
-    (void)unused;
     tide_model_config config = preset("gpt2");
     config.vocab_size = 0;
     assert_int_equal(tide_model_config_check(&config, "--vocab-size"), TIDE_ERROR_ARGUMENT);
@@ -190,7 +183,6 @@ static void a_changed_field_is_checked(void **unused)
 
 static void no_memory_is_reported(void **unused)
 {
-    (void)unused;
     char path[] = "/tmp/tidepool-config-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0 &&
@@ -218,7 +210,6 @@ static void no_memory_is_reported(void **unused)
 
 static void params_have_hugging_faces_names_and_shapes_in_forward_order(void **unused)
 {
-    (void)unused;
     static const char *const names[] = {"wte.weight",
                                         "wpe.weight",
                                         "h.0.ln_1.weight",
@@ -257,7 +248,6 @@ static void params_have_hugging_faces_names_and_shapes_in_forward_order(void **u
 
 static void the_vocabularys_rows_are_padded_in_memory(void **unused)
 {
-    (void)unused;
     const uint32_t rows[][2] = {{1, 64}, {64, 64}, {65, 128}, {50257, 50304}, {16777216, 16777216}};
     tide_model_config config = preset("gpt2");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -270,7 +260,6 @@ static void the_vocabularys_rows_are_padded_in_memory(void **unused)
 
 static void philox_matches_its_published_vectors(void **unused)
 {
-    (void)unused;
     static const uint32_t vectors[3][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
         {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e,
@@ -287,7 +276,6 @@ static void philox_matches_its_published_vectors(void **unused)
 
 static void any_range_of_a_param_gives_the_same_values(void **unused)
 {
-    (void)unused;
     enum { COUNT = 1000 };
     tide_model_config config = preset("gpt2-nano");
     float whole[COUNT], parts[COUNT];
@@ -308,7 +296,6 @@ static void any_range_of_a_param_gives_the_same_values(void **unused)
 /* The initial values of a seed must stay those with which this hash was computed. */
 static void initial_values_of_a_seed_never_change(void **unused)
 {
-    (void)unused;
     const tide_model_config config = preset("gpt2-nano");
     uint64_t hash = 0;
     for (size_t i = 0; i < tide_model_param_count(&config); i++) {
@@ -346,7 +333,6 @@ static void assert_normal(const tide_model_config *config, tide_role role, doubl
 
 static void initial_values_have_gpt2s_distributions(void **unused)
 {
-    (void)unused;
     tide_model_config config = preset("gpt2-nano");
     float values[256];
     assert_normal(&config, TIDE_ROLE_TOKEN_EMBEDDING, 0.02);

@@ -3,6 +3,7 @@
 #include "src/model/config_json.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/same_config.h"
 
@@ -97,7 +98,6 @@ static tide_model_config read_config(const char *family, const char *more)
 
 static void every_field_is_read_as_either_transformers_writes_it(void **unused)
 {
-    (void)unused;
     static const char fields[] = ",'num_key_value_heads':2,'head_dim':16,'rms_norm_eps':1e-05,'tie_word_"
                                  "embeddings':true,'bos_token_id':1,'eos_token_id':[2,3],";
     for (size_t i = 0; i < FAMILIES; i++) {
@@ -130,7 +130,6 @@ static void every_field_is_read_as_either_transformers_writes_it(void **unused)
 
 static void absent_and_null_fields_have_the_familys_values(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < FAMILIES; i++) {
         const bool is_qwen3 = strcmp(families[i], "qwen3") == 0, is_qwen2 = strcmp(families[i], "qwen2") == 0;
         const tide_model_config absent = read_config(families[i], "");
@@ -156,7 +155,6 @@ static void absent_and_null_fields_have_the_familys_values(void **unused)
  * Mistral's. */
 static void what_is_absent_means_what_it_means_to_transformers(void **unused)
 {
-    (void)unused;
     tide_model_config config;
     for (size_t i = 2; i < FAMILIES; i++) {
         assert_int_equal(parse_changed(families[i], "", needed_of(families[i], ""), "", &config),
@@ -178,7 +176,6 @@ static void what_is_absent_means_what_it_means_to_transformers(void **unused)
  * 32768. */
 static void positions_that_are_absent_are_transformers_default(void **unused)
 {
-    (void)unused;
     static const uint32_t contexts[FAMILIES] = {2048, 131072, 32768, 32768};
     for (size_t i = 0; i < FAMILIES; i++) {
         tide_model_config config;
@@ -195,7 +192,6 @@ static void positions_that_are_absent_are_transformers_default(void **unused)
  * from the end of the vocabulary, here 1000 tokens. */
 static void a_padding_token_is_the_embeddings(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *more;
         uint32_t row;
@@ -215,7 +211,6 @@ static void a_padding_token_is_the_embeddings(void **unused)
 
 static void dropout_is_known_and_not_done(void **unused)
 {
-    (void)unused;
     for (size_t f = 0; f < FAMILIES; f++) {
         assert_true(read_config(families[f], "").attention_dropout == 0);
         const tide_model_config config = read_config(families[f], ",'attention_dropout':0.25");
@@ -227,7 +222,6 @@ static void dropout_is_known_and_not_done(void **unused)
 /* A family without a field for a bias ignores it, as transformers does. */
 static void biases_are_the_familys_and_the_configs(void **unused)
 {
-    (void)unused;
     /* biases of q, k and v; of attention's output projection; of the MLP */
     static const bool has[FAMILIES][3] = {
         {true, true, true}, {false, false, false}, {true, false, false}, {true, true, false}};
@@ -244,7 +238,6 @@ static void biases_are_the_familys_and_the_configs(void **unused)
  * families have a window in which layers. */
 static void a_window_that_some_layer_uses_is_known(void **unused)
 {
-    (void)unused;
     static const char *const upper[] = {
         ",'use_sliding_window':true,'sliding_window':64,'max_window_layers':2",
         ",'use_sliding_window':true,'sliding_window':64,'max_window_layers':-1,'layer_types':null",
@@ -269,7 +262,6 @@ static void a_window_that_some_layer_uses_is_known(void **unused)
  * cases transformers uses none. */
 static void a_window_that_no_layer_uses_may_be_there(void **unused)
 {
-    (void)unused;
     static const char *const texts[] = {
         ",'use_sliding_window':true,'sliding_window':64,'max_window_layers':3",
         ",'use_sliding_window':true,'sliding_window':64", /* by default from layer 28 on */
@@ -289,7 +281,6 @@ static void a_window_that_no_layer_uses_may_be_there(void **unused)
 
 static void what_is_not_used_may_be_there(void **unused)
 {
-    (void)unused;
     (void)read_config("mistral", ",'sliding_window':null");
     (void)read_config("mistral", ",'sliding_window':4096");
     (void)read_config(
@@ -311,7 +302,6 @@ typedef struct two_forms {
 
 static void kinds_of_positions_are_read_in_either_form(void **unused)
 {
-    (void)unused;
     const double third = 0.1 * log(3) + 1;
     const two_forms forms[] = {
         {",'rope_theta':500000", ",'rope_parameters':{'rope_theta':500000.0}", {.theta = 500000}},
@@ -396,7 +386,6 @@ static void assert_all_refused(const refusal *refusals, size_t count, size_t fir
 
 static void other_networks_are_refused_by_field_and_value(void **unused)
 {
-    (void)unused;
     static const refusal refusals[] = {
         {",'layer_types':['full_attention','sliding_attention','full_attention']",
          "field 'layer_types' is 'sliding_attention', only 'full_attention' is built"},
@@ -433,7 +422,6 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
 /* The model has three layers and 4096 positions. */
 static void malformed_windows_of_upper_layers_are_refused(void **unused)
 {
-    (void)unused;
     static const refusal layers[] = {
         /* transformers fails because it finds no window size (masking_utils.py) */
         {",'use_sliding_window':true,'sliding_window':null,'max_window_layers':3,'layer_types':['full_"
@@ -524,14 +512,12 @@ static const refusal malformed[] = {
 
 static void malformed_configs_are_refused_by_field(void **unused)
 {
-    (void)unused;
     assert_all_refused(malformed, COUNT(malformed), 0, TIDE_ERROR_CORRUPT);
 }
 
 /* Text from the file must not end the message's line nor control the terminal. */
 static void text_of_a_config_is_quoted_without_control_characters(void **unused)
 {
-    (void)unused;
     static const refusal refusals[] = {
         {",'layer_types':['\\r\\u009b1m']", "field 'layer_types' is '??1m', only 'full_attention' is built"},
         {",'num_experts':'\\u007f'", "field 'num_experts' is '?', only null or 0 is built"},
@@ -559,7 +545,6 @@ static void assert_changed_is_refused(const char *piece, const char *instead, ti
 
 static void swish_is_silu(void **unused)
 {
-    (void)unused;
     for (size_t f = 0; f < FAMILIES; f++) {
         tide_model_config config;
         assert_int_equal(parse_changed(families[f], "", "silu", "swish", &config), TIDE_OK);
@@ -568,7 +553,6 @@ static void swish_is_silu(void **unused)
 
 static void needed_fields_are_checked(void **unused)
 {
-    (void)unused;
     assert_changed_is_refused("'silu'", "'gelu'", TIDE_ERROR_UNSUPPORTED,
                               "field 'hidden_act' is 'gelu', only 'silu' is built");
     assert_changed_is_refused("'silu'", "7", TIDE_ERROR_CORRUPT,
@@ -594,7 +578,6 @@ static void needed_fields_are_checked(void **unused)
 /* Qwen3 is left out, because it has a default for head_dim. */
 static void widths_of_heads_are_whole_where_head_dim_is_absent(void **unused)
 {
-    (void)unused;
     static const char width[] = "'hidden_size':64", width_60[] = "'hidden_size':60";
     for (size_t f = 0; f < FAMILIES - 1; f++) {
         tide_model_config config;
@@ -614,7 +597,6 @@ static const char llama3_text[] =
 /* Checks a config that was not read from config.json, but from a checkpoint or set by a program. */
 static void a_changed_field_is_checked(void **unused)
 {
-    (void)unused;
     const tide_model_config sound = read_config("llama", llama3_text);
     tide_model_config changed[12];
     for (size_t i = 0; i < 12; i++)
@@ -680,7 +662,6 @@ static const tide_rope ropes[TIDE_ROPE_KINDS + 1] = {
 
 static void a_written_config_is_read_as_the_same(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; tide_model_preset_name(i); i++) {
         tide_model_config config;
         assert_int_equal(tide_model_config_open(tide_model_preset_name(i), &config), TIDE_OK);
@@ -702,7 +683,6 @@ static void a_written_config_is_read_as_the_same(void **unused)
 
 static void no_memory_is_reported(void **unused)
 {
-    (void)unused;
     char text[TEXT_BYTES];
     write_text(text, "llama", llama3_text);
     const tide_model_config whole = read_config("llama", llama3_text);
@@ -725,7 +705,6 @@ static void no_memory_is_reported(void **unused)
 
 static void a_config_is_written_whole_or_not_at_all(void **unused)
 {
-    (void)unused;
     for (size_t f = 0; f < FAMILIES; f++) {
         const tide_model_config whole = read_config(families[f], llama3_text);
         bool met = true;

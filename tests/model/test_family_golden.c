@@ -75,7 +75,6 @@ static void check_step(const family_case *of, const struct way *way)
 
 static void loss_and_gradients_are_transformers(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < FAMILY_CASES * WAYS; i += test_thin(4))
         check_step(&golden.cases[i / WAYS], &ways[i % WAYS]);
 }
@@ -148,7 +147,6 @@ static void check_run(const family_case *of, const struct way *way)
 
 static void twenty_steps_are_transformers(void **state)
 {
-    (void)state;
     unsigned runs = 0;
     for (unsigned i = 0; i < FAMILY_CASES * WAYS; i++)
         if ((i / WAYS < RUN_IN_ALL_WAYS || i % WAYS == i / WAYS % WAYS) && runs++ % test_thin(4) == 0)
@@ -210,7 +208,6 @@ static void check_slopes(family_fixture *r, size_t index)
  * of attention, and a head of its own. Three query heads attend to one key head. */
 static void gradients_are_slopes_of_the_loss(void **state)
 {
-    (void)state;
     family_fixture r;
     family_fixture_open(&r, family_golden_find(&golden, "qwen3-odd"), true, 2);
     family_fixture_step(&r);

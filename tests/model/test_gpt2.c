@@ -12,6 +12,7 @@
 #include "src/pool/internal.h"
 #include "tests/model/gpt2_fixture.h"
 #include "tests/model/test_gpt2_float64.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/test_thin.h"
 
 #include <math.h>
@@ -83,7 +84,6 @@ static void check_gradients(const gpt2_fixture *r, float *const *truth, double t
 
 static void fp32_loss_and_gradients_are_pytorchs(void **state)
 {
-    (void)state;
     gpt2_golden golden;
     golden_load(&golden);
     gpt2_fixture r;
@@ -97,7 +97,6 @@ static void fp32_loss_and_gradients_are_pytorchs(void **state)
 
 static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
 {
-    (void)state;
     gpt2_golden golden;
     golden_load(&golden);
     gpt2_fixture r;
@@ -112,7 +111,6 @@ static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
 /* fp16 has three more significant bits than bf16, so the bounds are an eighth. Measured: 0.16%. */
 static void fp16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
 {
-    (void)state;
     gpt2_golden golden;
     golden_load(&golden);
     gpt2_fixture r;
@@ -160,7 +158,6 @@ static void the_same_bits(tide_dtype dtype, const tide_kernels *const tables[2],
 
 static void recompute_changes_no_bit(void **state)
 {
-    (void)state;
     const tide_kernels *tables[2] = {tide_kernels_cpu(), tide_kernels_cpu()};
     the_same_bits(TIDE_DTYPE_FP32, tables, (const bool[2]){false, true});
     the_same_bits(TIDE_DTYPE_BF16, tables, (const bool[2]){false, true});
@@ -169,7 +166,6 @@ static void recompute_changes_no_bit(void **state)
 
 static void a_step_repeated_gives_the_same_bits(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open(&r, TIDE_DTYPE_BF16, false, 2);
     uint64_t count = 0;
@@ -186,7 +182,6 @@ static void a_step_repeated_gives_the_same_bits(void **state)
 
 static void evaluation_gives_the_bits_of_the_training_loss(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open(&r, TIDE_DTYPE_BF16, false, 2);
     const double before = gpt2_fixture_evaluate(&r), trained = gpt2_fixture_step(&r),
@@ -241,7 +236,6 @@ static tide_status refused_gelu(void *stream, const void *arguments)
 
 static void gelu_inside_matmuls_is_the_same_step(void **state)
 {
-    (void)state;
     tide_kernels fusing = *tide_kernels_cpu();
     fusing.fuses_gelu = true;
     fusing.matmul_prepare = fused_prepare;
@@ -278,7 +272,6 @@ static tide_status counted_zero(void *stream, const void *arguments)
 
 static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void **state)
 {
-    (void)state;
     tide_kernels counting = *tide_kernels_cpu();
     counting.matmul = counted_matmul;
     counting.zero = counted_zero;
@@ -384,7 +377,6 @@ static double error_along_random(const gpt2_fixture *r, double *params[GOLDEN_PA
 
 static void gradients_agree_with_finite_differences_in_float64(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
     gpt2_fixture_step(&r);
@@ -404,7 +396,6 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
  * random direction (measured: errors from 0.045 on). */
 static void finite_differences_see_what_a_gradient_lacks(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
     gpt2_fixture_step(&r);
@@ -430,7 +421,6 @@ static void check_logits(const float *logits, const double *truth, uint32_t coun
 
 static void logits_of_a_position_know_only_what_is_before_it(void **state)
 {
-    (void)state;
     enum { POSITION = 11 };
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, ODD_VOCABULARY);

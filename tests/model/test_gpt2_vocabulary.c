@@ -7,6 +7,7 @@
  * that are not finite.) The results must be the same in all bits.
  */
 #include "tests/model/gpt2_fixture.h"
+#include "tests/support/assert_ok.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -66,7 +67,6 @@ static void assert_zeros(const float *values, uint64_t count)
 
 static void only_wte_is_padded_and_to_whole_multiples(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
@@ -77,7 +77,6 @@ static void only_wte_is_padded_and_to_whole_multiples(void **state)
 
 static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
 {
-    (void)state;
     for (size_t d = 0; d < DTYPES; d++) {
         gpt2_fixture clean, poisoned;
         gpt2_fixture_open_small(&clean, tide_kernels_cpu(), dtypes[d], d % 2, VOCABULARY);
@@ -128,7 +127,6 @@ static tide_status unpadded_matmul(void *stream, const void *arguments)
  * depend on the size. (oneDNN may choose another order for another size, so its last bits may differ.) */
 static void matmuls_over_the_padding_give_the_bits_of_matmuls_without_it(void **state)
 {
-    (void)state;
     tide_kernels unpadded = *tide_kernels_cpu();
     unpadded.matmul_prepare = unpadded_prepare;
     unpadded.matmul = unpadded_matmul;
@@ -155,7 +153,6 @@ static void logits_of(gpt2_fixture *r, float logits[VOCABULARY])
 
 static void without_a_gradient_padded_rows_may_be_anything(void **state)
 {
-    (void)state;
     for (size_t d = 0; d < DTYPES; d++) {
         const float poisons[] = {poison_of(dtypes[d]), NAN, INFINITY};
         float logits[VOCABULARY], others[VOCABULARY];
@@ -177,7 +174,6 @@ static void without_a_gradient_padded_rows_may_be_anything(void **state)
 /* Checks the other tests: the same poison in a row of the vocabulary must change the loss. */
 static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
     const double loss = gpt2_fixture_evaluate(&r);
@@ -190,7 +186,6 @@ static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
 
 static void setting_the_last_value_sets_the_padding_to_zero(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     open_poisoned(&r, TIDE_DTYPE_BF16, false);
     const uint64_t last = r.elements[WTE] - 1;
@@ -207,7 +202,6 @@ static void setting_the_last_value_sets_the_padding_to_zero(void **state)
 
 static void values_of_all_params_recover_a_poisoned_pool(void **state)
 {
-    (void)state;
     gpt2_fixture r;
     gpt2_fixture_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
     const double loss = gpt2_fixture_step(&r);

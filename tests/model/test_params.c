@@ -1,6 +1,7 @@
 /* The params and tensors of the Llama-like families: their number, names, shapes and order, and which
  * tensors are one param because one matmul uses them together. */
 #include "src/model/params.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/small_model.h"
 
 #include <math.h>
@@ -19,7 +20,6 @@ static tide_model_config preset(const char *name)
 
 static void presets_have_their_published_sizes(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *name;
         uint64_t elements;
@@ -98,7 +98,6 @@ static void assert_tensors(const tide_model_config *config, const expected_tenso
 
 static void tensors_have_hugging_faces_names_and_shapes_in_forward_order(void **unused)
 {
-    (void)unused;
     const expected_tensor of_llama[] = {
         {"input_layernorm.weight", {4096, 0}},     {"self_attn.q_proj.weight", {4096, 4096}},
         {"self_attn.k_proj.weight", {1024, 4096}}, {"self_attn.v_proj.weight", {1024, 4096}},
@@ -138,7 +137,6 @@ static void tensors_have_hugging_faces_names_and_shapes_in_forward_order(void **
 
 static void biases_stand_behind_their_weights(void **unused)
 {
-    (void)unused;
     const expected_tensor of_layer[] = {
         {"input_layernorm.weight", {64, 0}},   {"self_attn.q_proj.weight", {64, 64}},
         {"self_attn.k_proj.weight", {32, 64}}, {"self_attn.v_proj.weight", {32, 64}},
@@ -178,7 +176,6 @@ static void assert_one_param(const tide_model_config *config, tide_role role, co
 
 static void queries_keys_and_values_are_one_param_and_gate_and_up_another(void **unused)
 {
-    (void)unused;
     static const char *const weights[] = {"model.layers.1.self_attn.q_proj.weight",
                                           "model.layers.1.self_attn.k_proj.weight",
                                           "model.layers.1.self_attn.v_proj.weight"};
@@ -234,7 +231,6 @@ static void assert_param(const tide_model_config *config, size_t index, size_t *
 
 static void every_index_is_its_roles_in_every_preset(void **unused)
 {
-    (void)unused;
     for (size_t p = 0; tide_model_preset_name(p); p++) {
         tide_model_config config = preset(tide_model_preset_name(p));
         config.vocab_size -= 7; /* not a multiple of 64 */
@@ -249,7 +245,6 @@ static void every_index_is_its_roles_in_every_preset(void **unused)
  * share the param. */
 static void tensors_of_a_param_have_values_of_their_own(void **unused)
 {
-    (void)unused;
     const tide_model_config config = preset("llama-nano");
     tide_model_param param;
     float q[64], k[64], v[64];

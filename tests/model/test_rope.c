@@ -1,6 +1,7 @@
 /* Rotary frequencies and their tables, compared with float64 formulas. */
 #include "src/model/rope.h"
 
+#include "tests/support/assert_ok.h"
 #include "tests/support/same_config.h"
 #include "tests/support/small_model.h"
 
@@ -40,7 +41,6 @@ static void reference_frequencies(uint32_t head_width, double theta, double *mad
 
 static void plain_frequencies_are_powers_of_theta_and_linear_ones_a_share(void **unused)
 {
-    (void)unused;
     static const double thetas[] = {10000, 500000, 1e6, 12345.678};
     for (size_t t = 0; t < 4; t++) {
         double expected[HALF_MAX];
@@ -56,7 +56,6 @@ static void plain_frequencies_are_powers_of_theta_and_linear_ones_a_share(void *
 
 static void an_odd_number_of_pairs_has_its_frequencies_too(void **unused)
 {
-    (void)unused;
     double expected[HALF_MAX];
     reference_frequencies(10, 10000, expected);
     const tide_model_config config = config_of(10, (tide_rope){.theta = 10000});
@@ -67,7 +66,6 @@ static void an_odd_number_of_pairs_has_its_frequencies_too(void **unused)
  * frequency is kept, mixed or stretched. */
 static void llama3_keeps_short_waves_and_stretches_long_ones(void **unused)
 {
-    (void)unused;
     static const tide_rope ropes[] = {
         LLAMA3(.theta = 500000, .factor = 8, .original_context = 8192),
         LLAMA3(.theta = 500000, .factor = 32, .original_context = 8192),
@@ -128,7 +126,6 @@ static void yarn_frequencies(uint32_t head_width, const tide_rope *rope, double 
 
 static void yarn_ramps_by_dimension_rounded_or_not(void **unused)
 {
-    (void)unused;
     static const tide_rope ropes[] = {
         YARN(.theta = 1e6, .factor = 4, .original_context = 32768),
         YARN(.theta = 150000, .factor = 32, .original_context = 4096),
@@ -158,7 +155,6 @@ static void yarn_ramps_by_dimension_rounded_or_not(void **unused)
 
 static void yarns_attention_factor_grows_with_the_factors_logarithm(void **unused)
 {
-    (void)unused;
     assert_true(tide_rope_yarn_attention(1, 0, 0) == 1);
     assert_true(fabs(tide_rope_yarn_attention(4, 0, 0) - (0.1 * log(4) + 1)) < 1e-15);
     assert_true(fabs(tide_rope_yarn_attention(40, 0.707, 0) - (0.1 * log(40) + 1)) <
@@ -189,7 +185,6 @@ static void assert_row(const tide_model_config *config, const float *row, uint64
 
 static void a_table_has_the_angles_of_every_position(void **unused)
 {
-    (void)unused;
     static const tide_rope ropes[TIDE_ROPE_KINDS] = {
         {.theta = 10000},
         {.theta = 10000, .kind = TIDE_ROPE_LINEAR, .factor = 4},
@@ -213,7 +208,6 @@ static void a_table_has_the_angles_of_every_position(void **unused)
  * special case. */
 static void short_tables_are_the_long_ones_beginning(void **unused)
 {
-    (void)unused;
     const tide_model_config config = config_of(8, (tide_rope){.theta = 10000});
     float table[7 * 8], one[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (uint64_t positions = 1; positions <= 7; positions++) {

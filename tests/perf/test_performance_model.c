@@ -53,7 +53,6 @@ static tide_course course_of(const double *seconds, uint32_t count, uint32_t eno
 
 static void the_mean_is_of_the_last_cycle(void **state)
 {
-    (void)state;
     const double seconds[] = {50, 40, 1, 2, 6, 1, 2, 6, 1, 2, 6};
     tide_course course = course_of(seconds, 11, 4, TIDE_COURSE_STEPS_MAX);
     for (uint32_t i = 0; i < course.count; i++) {
@@ -86,7 +85,6 @@ static void the_mean_is_of_the_last_cycle(void **state)
 /* The mean leaves out the first dozen steps, or the first half of fewer than two dozen. */
 static void without_a_cycle_the_mean_is_of_all_that_have_settled(void **state)
 {
-    (void)state;
     double seconds[TIDE_COURSE_STEPS_MAX];
     for (uint32_t i = 0; i < TIDE_COURSE_STEPS_MAX; i++)
         seconds[i] = 1 + i * i;
@@ -121,7 +119,6 @@ static uint32_t period_reference(const double *seconds, uint32_t count, uint32_t
  * little more. */
 static void a_period_is_what_a_plain_search_finds(void **state)
 {
-    (void)state;
     enum { ROUNDS = 20000 };
     uint32_t found[9] = {0};
     for (int round = 0; round < ROUNDS; round++) {
@@ -165,7 +162,6 @@ static bool is_after(const tide_machine_profile_kernel *a, const tide_machine_pr
 
 static void kernels_are_found_as_in_a_plain_list(void **state)
 {
-    (void)state;
     enum { OPERATIONS = 6000, MANY = 512 };
     static const char *const labels[] = {
         "", "a", "ab", "b", "layer norm", "a label that is as long as any can be, 47 bytes"};
@@ -206,7 +202,6 @@ static void kernels_are_found_as_in_a_plain_list(void **state)
 
 static void there_is_an_end_to_kernels(void **state)
 {
-    (void)state;
     tide_machine_profile profile = {0};
     for (uint32_t i = 0; i < TIDE_MACHINE_PROFILE_KERNELS_MAX; i++) {
         const tide_machine_profile_kernel kernel = kernel_of("many", i, 0, 1);
@@ -223,7 +218,6 @@ static void there_is_an_end_to_kernels(void **state)
 
 static void adam_goes_by_the_threads_that_were_measured(void **state)
 {
-    (void)state;
     const tide_machine_profile profile = {.adams = {{2, 10}, {4, 18}, {8, 20}}, .adam_count = 3};
     static const double rates[] = {20, 5, 10, 10, 18, 18, 18, 18, 20, 20};
     for (uint32_t threads = 0; threads < sizeof rates / sizeof rates[0]; threads++)
@@ -274,7 +268,6 @@ static tide_machine_profile preset_of(const char *name, const char *variation)
 
 static void every_preset_opens_and_says_that_it_was_not_measured(void **state)
 {
-    (void)state;
     size_t count = 0;
     for (const char *name; (name = tide_machine_profile_preset_name(count)) != NULL; count++) {
         const tide_machine_profile profile = preset_of(name, "");
@@ -292,7 +285,6 @@ static void every_preset_opens_and_says_that_it_was_not_measured(void **state)
 
 static void a_variation_changes_what_it_says_and_nothing_else(void **state)
 {
-    (void)state;
     for (size_t i = 0; tide_machine_profile_preset_name(i) != NULL; i++) {
         const char *name = tide_machine_profile_preset_name(i);
         const tide_machine_profile base = preset_of(name, ""), pcie4 = preset_of(name, "+pcie4"),
@@ -324,7 +316,6 @@ static void a_variation_changes_what_it_says_and_nothing_else(void **state)
 
 static void a_name_that_is_none_is_refused_with_those_that_are(void **state)
 {
-    (void)state;
     static const char *const names[] = {"",       "a100",        "RTX4090",        "rtx4090 ",
                                         "+pcie4", "rtx4090+",    "rtx4090+pcie6",  "h100+pcie4+",
                                         "h100++", "h100++pcie4", "h100+3-sockets", "h100pcie4",
@@ -426,7 +417,6 @@ static void bytes_write(const char *path, const char *bytes, size_t count)
 
 static void what_is_written_is_read_and_no_more_is_left(void **state)
 {
-    (void)state;
     const char *path = path_of("new/folders/machine.json");
     tide_machine_profile profile = profile_made(), read = {0};
     for (int round = 0; round < 2; round++) { /* the second file replaces the first */
@@ -450,7 +440,6 @@ static void what_is_written_is_read_and_no_more_is_left(void **state)
 
 static void what_can_not_be_written_or_read_is_an_io_error(void **state)
 {
-    (void)state;
     static char longest[2 * TIDE_MACHINE_PROFILE_PATH_BYTES];
     tide_machine_profile profile = profile_made();
     bytes_write(path_of("file"), "x", 1);
@@ -548,7 +537,6 @@ static json_t *text_json(size_t bytes)
 
 static void a_field_that_is_missing_or_wrong_is_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *fields[11], *values[6]; /* "": without the field */
     } wrong[] = {
@@ -579,7 +567,6 @@ static void a_field_that_is_missing_or_wrong_is_named(void **state)
 
 static void an_entry_of_a_list_that_is_wrong_is_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *list, *entries[10];
     } wrong[] = {
@@ -607,7 +594,6 @@ static void an_entry_of_a_list_that_is_wrong_is_refused(void **state)
 
 static void what_is_no_machine_file_is_refused(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "{",
@@ -645,7 +631,6 @@ static bool is_sound(const tide_machine_profile *profile)
 
 static void spoilt_files_are_sound_or_corrupt(void **state)
 {
-    (void)state;
     static fuzz run;
     json_t *root = json_made();
     char *sound = json_dumps(root, JSON_REAL_PRECISION(17));
@@ -696,7 +681,6 @@ static double compute_ns(const char *label, double flops, double bytes)
 
 static int timed_make(void **state)
 {
-    (void)state;
     timed = (tide_machine_profile){.flops_per_second = {1e12, 2e12, 4e12},
                                    .device_bytes_per_second = 1e9,
                                    .device_adam_bytes_per_second = 5e9,
@@ -717,7 +701,6 @@ static int timed_make(void **state)
 
 static int timed_destroy(void **state)
 {
-    (void)state;
     tide_machine_profile_clock_free(timed_clock);
     timed_clock = NULL;
     tide_machine_profile_destroy(&timed);
@@ -726,7 +709,6 @@ static int timed_destroy(void **state)
 
 static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does(void **state)
 {
-    (void)state;
     clock_make(TIDE_DTYPE_FP32, 0, 0);
     for (int again = 0; again < 2; again++) {
         assert_true(compute_ns("product", 1e6, 1e3) == 1007);
@@ -748,7 +730,6 @@ static void a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_doe
 
 static void a_kernel_of_no_known_name_goes_by_the_rates(void **state)
 {
-    (void)state;
     for (int dtype = 0; dtype < 3; dtype++) {
         clock_make((tide_dtype)dtype, 0, 0);
         const double rate = timed.flops_per_second[dtype];
@@ -760,7 +741,6 @@ static void a_kernel_of_no_known_name_goes_by_the_rates(void **state)
 
 static void optimizers_go_by_their_own_rates(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t threads;
         double rate;
@@ -776,7 +756,6 @@ static void optimizers_go_by_their_own_rates(void **state)
 
 static void what_was_measured_is_told_from_what_was_inferred(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20000; i++) { /* more than the clock stores at once */
         bool measured = i % 9000 != 0;
         const double flops = 1e6 + i % 9000,
@@ -793,7 +772,6 @@ static double slowdown_in(const tide_slowdowns *slowdowns, int stream, unsigned 
 
 static void slowdowns_are_the_machines_where_the_link_is_not_held_back(void **state)
 {
-    (void)state;
     static const double links[] = {0, 10e9, 1e12};
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
         clock_make(TIDE_DTYPE_BF16, 0, links[i]);
@@ -810,7 +788,6 @@ static void slowdowns_are_the_machines_where_the_link_is_not_held_back(void **st
 
 static void a_link_that_is_held_back_slows_others_by_its_part(void **state)
 {
-    (void)state;
     const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT,
                    compute = 1u << TIDE_STREAM_COMPUTE;
     clock_make(TIDE_DTYPE_BF16, 0, 4e9); /* 0.4 of the rate in, half of the rate out */
@@ -898,7 +875,6 @@ static void assert_same_plan(const tide_trainer_plan *run, const tide_performanc
 
 static void memory_is_that_of_the_trainer_itself(void **state)
 {
-    (void)state;
     static const tide_machine_profile host = {0};
     unsigned long fit = 0, refused_count = 0;
     random_state = 1;
@@ -953,7 +929,6 @@ static tide_performance performance_of(const tide_trainer_options *options,
 /* If a run with recompute all just fits into its budgets, a run with recompute auto fits too. */
 static void what_fits_when_it_recomputes_is_never_refused(void **state)
 {
-    (void)state;
     const tide_machine_profile any = {0};
     uint32_t tried = 0;
     for (uint64_t device = 12; device <= 28; device += 4) {
@@ -975,7 +950,6 @@ static void what_fits_when_it_recomputes_is_never_refused(void **state)
 
 static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
 {
-    (void)state;
     static const double flops[] = {1e10, 3e11, 1e15}, links[] = {0, 1e9, 20e9}, adams[] = {1e9, 100e9};
     bool bound[TIDE_RESOURCE_COUNT] = {false};
     for (int i = 0; i < 18; i++) {
@@ -1003,7 +977,6 @@ static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
  * same result, and leaves out runs whose kernels are too slow for them. */
 static void only_runs_that_are_too_slow_are_not_played(void **state)
 {
-    (void)state;
     static const double flops[] = {1e10, 3e11, 1e15}, links[] = {0, 1e9, 20e9};
     uint32_t left_out = 0;
     for (int i = 0; i < 9; i++) {
@@ -1029,7 +1002,6 @@ static void only_runs_that_are_too_slow_are_not_played(void **state)
 
 static void more_device_memory_slows_nothing(void **state)
 {
-    (void)state;
     static const double links[] = {1e9, 8e9};
     for (int i = 0; i < 2; i++) {
         const tide_machine_profile profile = machine_of(2e11, links[i], 10e9);
@@ -1054,7 +1026,6 @@ static void more_device_memory_slows_nothing(void **state)
 
 static void twice_the_flops_halve_what_is_resident(void **state)
 {
-    (void)state;
     const tide_machine_profile slow = machine_of(1e11, 10e9, 10e9), fast = machine_of(2e11, 10e9, 10e9);
     const tide_trainer_options options = nano_options("gpt2-nano");
     const tide_performance one = performance_of(&options, &slow), other = performance_of(&options, &fast);
@@ -1207,7 +1178,6 @@ static void check_order(uint32_t count)
 
 static void the_search_finds_the_best_that_it_can_reach(void **state)
 {
-    (void)state;
     for (int m = 0; m < MACHINES; m++) {
         tide_machine_profile profile;
         const tide_trainer_options options = options_on(m, &profile);
@@ -1237,7 +1207,6 @@ static void the_search_finds_the_best_that_it_can_reach(void **state)
 
 static void what_is_to_be_kept_is_kept(void **state)
 {
-    (void)state;
     tide_machine_profile profile;
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
@@ -1259,7 +1228,6 @@ static void what_is_to_be_kept_is_kept(void **state)
 
 static void the_search_stops_when_it_is_told_to(void **state)
 {
-    (void)state;
     tide_machine_profile profile;
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
@@ -1286,7 +1254,6 @@ static void the_search_stops_when_it_is_told_to(void **state)
 
 static void where_nothing_fits_the_runs_own_message_says_so(void **state)
 {
-    (void)state;
     tide_machine_profile profile;
     tide_trainer_options options = options_on(0, &profile);
     options.pool.device_memory_bytes = MIB;
@@ -1354,7 +1321,6 @@ static void run_in_a_step(void *context, const tide_observed *command)
  * the plan are theirs. */
 static void a_described_model_tells_of_all_launches_of_a_step(void **state)
 {
-    (void)state;
     static const char *const models[] = {"gpt2-nano", "llama-nano"};
     static const char *const frozen[][2] = {{"*ln_*", "*norm*"}, {"*wte*", "*embed*"}, {"*.0.*", "*.0.*"}};
     for (uint32_t round = 0; round < 24; round++) {
@@ -1397,7 +1363,6 @@ static void a_described_model_tells_of_all_launches_of_a_step(void **state)
 
 static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
 {
-    (void)state;
     tide_machine_profile profile = {.device = "host", .threads = 2, .adams = {{2, 10e9}}, .adam_count = 1};
     const tide_trainer_options options = nano_options("gpt2-nano");
     bool needed = false;
@@ -1426,7 +1391,6 @@ static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
 
 static void streams_keep_a_part_of_their_speed(void **state)
 {
-    (void)state;
     tide_slowdowns slowdowns;
     double launch_ns = -1;
     assert_ok(tide_slowdown_measure("host", 2, &slowdowns, &launch_ns));
@@ -1462,7 +1426,6 @@ static uint32_t lines_of(tide_accounting of)
 /* Rajbhandari et al. 2020, figure 1. */
 static void published_tables_are_what_the_accounting_says(void **state)
 {
-    (void)state;
     static const double published_gb[] = {120, 31.4, 16.6, 1.9};
     assert_int_equal(lines_of(TIDE_ACCOUNTING_NONE), 0);
     assert_int_equal(lines_of(TIDE_ACCOUNTING_ZERO), 4);

@@ -3,6 +3,7 @@
  * support/fake_gpu/fake_gpu_module.c, whose memory the host can't touch. A process loads the module only
  * once, so each case runs in a child process. */
 #include "src/pool/device_factory.h"
+#include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
 #include "tide_config.h"
 
@@ -92,7 +93,6 @@ static void open_module_twice(const pool_fixture_options *options, char text[TEX
 
 static void a_module_is_opened_from_the_folder_named(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES];
     on_fake_gpu("", open_module, NULL, text);
     assert_string_equal(text, "ok: ");
@@ -125,7 +125,6 @@ static void remove_folder(const char *folder)
 
 static void a_file_that_is_no_library_is_refused_in_the_linkers_words(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES], folder[64];
     make_folder(folder, NULL);
     apart(folder, "", open_module, NULL, text);
@@ -136,7 +135,6 @@ static void a_file_that_is_no_library_is_refused_in_the_linkers_words(void **sta
 
 static void a_library_without_the_interface_is_refused(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES], folder[64];
     struct link_map *other = NULL;
     void *handle = dlopen("libm.so.6", RTLD_NOW);
@@ -151,7 +149,6 @@ static void a_library_without_the_interface_is_refused(void **state)
 
 static void another_version_or_build_is_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *words, *says;
     } cases[] = {{"null", "belongs to another version of tidepool"},
@@ -168,7 +165,6 @@ static void another_version_or_build_is_refused(void **state)
 
 static void a_gpus_name_is_cuda_and_a_number(void **state)
 {
-    (void)state;
     static const char *const wrong[] = {"cuda",    "cuda:",      "cuda:-1", "cuda:1x",
                                         "cuda: 1", "cuda:99999", "gpu:0",   ""};
     uint32_t ordinal = 77;
@@ -200,7 +196,6 @@ static void choose(const pool_fixture_options *options, char text[TEXT_BYTES])
 
 static void auto_takes_the_first_gpu_that_can_be_used_else_the_host(void **state)
 {
-    (void)state;
     static const struct {
         const char *words;
         uint64_t chunk_bytes;
@@ -234,7 +229,6 @@ static void create(const pool_fixture_options *options, char text[TEXT_BYTES])
 
 static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
 {
-    (void)state;
     static const struct {
         const char *words, *device;
         uint64_t chunk_bytes;
@@ -280,7 +274,6 @@ static void plan(const pool_fixture_options *options, char text[TEXT_BYTES])
 static void
 a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES], words[64];
     pool_fixture_options options = gpu_options();
     unsigned long long budget, least, full, available;
@@ -356,7 +349,6 @@ static void train(const pool_fixture_options *options, char text[TEXT_BYTES])
 
 static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(void **state)
 {
-    (void)state;
     static const struct {
         double device_share;
         bool least_host, predict;
@@ -399,7 +391,6 @@ static void create_twice(const pool_fixture_options *options, char text[TEXT_BYT
 
 static void a_failure_at_any_call_to_the_module_is_told_and_the_same_pool_can_be_made_afterwards(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES] = "", words[32];
     const pool_fixture_options options = gpu_options();
     int n = 0;

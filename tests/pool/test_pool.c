@@ -36,7 +36,6 @@ static outcome train(const pool_fixture_options *options)
 /* The matrix has delays too; this case runs under ThreadSanitizer. */
 static void adversarial_delays_change_nothing(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
     const outcome reference = train(&options);
@@ -50,7 +49,6 @@ static void adversarial_delays_change_nothing(void **state)
 
 static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.pool.chunk_bytes = 1 << 20;
     pool_fixture fixture;

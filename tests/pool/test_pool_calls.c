@@ -34,7 +34,6 @@ static tide_status own_update(void *context, const tide_step_options *step, uint
 
 static void an_optimizer_of_ones_own_gets_its_step_options_unlooked_at(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.pool.update = own_update;
     pool_fixture fixture = pool_fixture_of(&options);
@@ -51,7 +50,6 @@ static void an_optimizer_of_ones_own_gets_its_step_options_unlooked_at(void **st
 
 static void the_largest_update_count_trains(void **state)
 {
-    (void)state;
     const pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture = pool_fixture_of(&options);
     assert_ok(tide_update_count_set(fixture.pool, TIDE_UPDATES_MAX));
@@ -66,7 +64,6 @@ static void the_largest_update_count_trains(void **state)
 
 static void there_is_no_prediction_of_steps_that_run_no_op(void **state)
 {
-    (void)state;
     const pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture = pool_fixture_of(&options);
     tide_pool_prediction prediction;
@@ -96,15 +93,14 @@ static void fail_inside_a_step(pool_fixture *fixture)
     assert_ok(tide_step_begin(fixture->pool, &step));
     (void)pool_fixture_ops(fixture, true);
     assert_fails(tide_read(fixture->pool, &value, tide_region(fixture->pool), sizeof value),
-                  TIDE_ERROR_DEVICE,
-                  "kernel fixture backward of op b2 failed: fixture backward failed on purpose");
+                 TIDE_ERROR_DEVICE,
+                 "kernel fixture backward of op b2 failed: fixture backward failed on purpose");
 }
 
 /* The step before the failed one has made its updates on the device. They must remain, although the engine
  * may not have seen their end. */
 static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     uint64_t hashes[3];
@@ -132,7 +128,6 @@ static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)
 
 static void values_of_any_dtype_are_what_they_are_as_floats(void **state)
 {
-    (void)state;
     enum { COUNT = 199999 };
     static uint16_t halves[COUNT];
     static float values[COUNT], got[COUNT];
@@ -155,12 +150,10 @@ static void values_of_any_dtype_are_what_they_are_as_floats(void **state)
 
 static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
 {
-    (void)state;
     const pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture = pool_fixture_of(&options);
     tide_step_result result;
-    assert_fails(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE,
-                  "no training step has ended");
+    assert_fails(tide_step_result_get(fixture.pool, &result), TIDE_ERROR_STATE, "no training step has ended");
     assert_ok(pool_fixture_step(&fixture, 1, false));
     const double norm = result_of(&fixture).gradient_norm;
     const tide_step_options forward = {.training = false}, step = pool_fixture_step_options(1);
@@ -182,7 +175,6 @@ static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
  * stays 0 although updates may have begun. */
 static void a_step_that_is_not_finite_is_never_counted(void **state)
 {
-    (void)state;
     for (int placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
         pool_fixture_options options = pool_fixture_options_default();
         options.pool.placement = (tide_placement)placement;

@@ -73,7 +73,6 @@ static const tide_param_class frozen = {.frozen = true}, half = {.state = {2, {6
 
 static void a_plan_counts_the_bytes_of_each_params_planes(void **state)
 {
-    (void)state;
     tide_description *description = description_of(TIDE_DTYPE_BF16);
     assert_ok(add_one(description, "w", 256000, &half));
     const tide_pool_plan plan = plan_of(description);
@@ -85,7 +84,6 @@ static void a_plan_counts_the_bytes_of_each_params_planes(void **state)
  * difference. */
 static void params_share_chunks_with_their_like(void **state)
 {
-    (void)state;
     static const uint64_t elements = 50000;
     const tide_param_class *const of[] = {&momentum, &adamw, &momentum, NULL, &frozen, &frozen};
     for (int fp32 = 0; fp32 < 2; fp32++) {
@@ -128,7 +126,6 @@ static void assert_unplannable(tide_description *description, bool adamw_is, tid
 
 static void nothing_to_train_is_nothing_to_plan(void **state)
 {
-    (void)state;
     const tide_use grad = {0, TIDE_ACCESS_GRAD};
     const tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};
     tide_op number;
@@ -148,7 +145,6 @@ static void nothing_to_train_is_nothing_to_plan(void **state)
 
 static void a_description_takes_nothing_more_once_it_is_planned(void **state)
 {
-    (void)state;
     const tide_pool_options options = options_of(true);
     const tide_op_description op = {.name = "op"};
     tide_description *description = description_of(TIDE_DTYPE_BF16);
@@ -182,7 +178,6 @@ static void refuse(tide_dtype dtype, bool adamw_is, tide_param_class of_class, c
 
 static void states_that_the_optimizer_does_not_have_are_refused_when_they_are_planned(void **state)
 {
-    (void)state;
     refuse(TIDE_DTYPE_BF16, false, (tide_param_class){.state = {2, {64, 32}}},
            "param p: plane 1 of its state has 32 bytes for 32 elements; in a pool of bf16 it has 64 or 128");
     refuse(TIDE_DTYPE_FP32, false, (tide_param_class){.state = {1, {64}}}, "in a pool of fp32 it has 128");
@@ -193,7 +188,6 @@ static void states_that_the_optimizer_does_not_have_are_refused_when_they_are_pl
 
 static void a_description_has_eight_formats_and_what_is_refused_is_none_of_them(void **state)
 {
-    (void)state;
     static const tide_param_class of[] = {{.state = {1, {64}}},         {.frozen = true},
                                           {.state = {2, {64, 64}}},     {.state = {2, {64, 128}}},
                                           {.state = {2, {128, 64}}},    {.state = {2, {128, 128}}},
@@ -225,7 +219,6 @@ static void refuse_set(tide_pool *pool, tide_param param, tide_value value, cons
 
 static void a_value_that_a_param_has_not_is_named(void **state)
 {
-    (void)state;
     float values[4];
     tide_description *description = description_of(TIDE_DTYPE_BF16);
     assert_ok(add_one(description, "f", 10, &frozen));
@@ -254,7 +247,6 @@ static tide_status make_infinite(void *stream, const void *address_of_gradient)
 /* Frozen params lie before and behind the trained one. The message must name the trained one. */
 static void who_is_frozen_is_not_named_for_what_a_trained_param_did(void **state)
 {
-    (void)state;
     static const char *const names[] = {"before", "trained", "behind"};
     const tide_use grad = {1, TIDE_ACCESS_GRAD};
     const tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};

@@ -47,7 +47,6 @@ static void run_steps(const fixture *r, double work)
 
 static void sizes_at_the_ends_of_their_ranges_do_or_are_refused(void **state)
 {
-    (void)state;
     const struct {
         const char *name;
         size_t offset; /* where in tide_pool_options the uint64_t lies */
@@ -76,7 +75,6 @@ static void sizes_at_the_ends_of_their_ranges_do_or_are_refused(void **state)
 
 static void the_largest_region_is_more_than_there_is_memory(void **state)
 {
-    (void)state;
     const tide_pool_options options = fixture_options();
     const uint64_t elements = 1;
     const tide_op_description nothing = {.name = "op"};
@@ -91,7 +89,6 @@ static void the_largest_region_is_more_than_there_is_memory(void **state)
 
 static void the_most_threads_are_as_good_as_few(void **state)
 {
-    (void)state;
     tide_pool_options options = fixture_options();
     options.threads = TIDE_THREADS_MAX;
     fixture r;
@@ -106,7 +103,6 @@ static void the_most_threads_are_as_good_as_few(void **state)
 
 static void the_null_device_imitates_the_slowest_and_the_fastest_machine(void **state)
 {
-    (void)state;
     for (int slow = 0; slow < 2; slow++) {
         tide_pool_options options = fixture_options();
         const double rate = slow ? DBL_MIN : DBL_MAX;

@@ -115,7 +115,6 @@ static void third_step_fails_late(attempt *t, bool drained, uint32_t mask, uint6
  * it had not begun. */
 static void an_update_that_could_not_be_started_poisons_nothing(void **state)
 {
-    (void)state;
     enum { NORM_AND_FIRST_UPDATE = 2 };
     for (int placement = TIDE_PLACEMENT_HOST; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
         pool_fixture_options options = pool_fixture_options_default();
@@ -135,7 +134,6 @@ static void an_update_that_could_not_be_started_poisons_nothing(void **state)
 /* Fails the copy of the norm to the host: the only copy of this step while the device is otherwise idle. */
 static void a_norm_that_never_arrives_is_undone(void **state)
 {
-    (void)state;
     for (int clip = 0; clip < 2; clip++) {
         const pool_fixture_options options = pool_fixture_options_default();
         attempt t;
@@ -220,7 +218,6 @@ static void faults_of_each_kind(const pool_fixture_options *options, float clip,
 
 static void every_fault_of_a_step_is_undone(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof fault_cases / sizeof fault_cases[0]; i++) {
         pool_fixture_options options = pool_fixture_options_default();
         options.device_share = fault_cases[i].share;
@@ -233,7 +230,6 @@ static void every_fault_of_a_step_is_undone(void **state)
 
 static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **state)
 {
-    (void)state;
     if (!interpose_active()) {
         print_message(INTERPOSE_SKIPPED);
         skip();
@@ -284,7 +280,6 @@ static tide_status counted_adamw(void *stream, const void *arguments)
  * the updates of a step. */
 static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     const uint64_t expected = undisturbed(&options, 1);
@@ -311,7 +306,6 @@ static void an_update_that_fails_on_the_device_poisons_and_setting_all_recovers(
 
 static void without_clipping_it_poisons_and_setting_all_recovers(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
     attempt t;
@@ -331,7 +325,6 @@ static void without_clipping_it_poisons_and_setting_all_recovers(void **state)
 
 static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.2;
     options.pool.chunk_bytes = 262144;
@@ -356,7 +349,6 @@ static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **st
  * it depends on timing whether an update has begun. */
 static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
 {
-    (void)state;
     for (int variant = 0; variant < 5; variant++) {
         pool_fixture_options options = pool_fixture_options_default();
         options.device_share = variant % 2 == 0 ? 0.2 : 1;
@@ -393,7 +385,6 @@ static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
 
 static void set_and_get_survive_every_fault(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.1;
     options.least_host = true;

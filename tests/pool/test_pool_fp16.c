@@ -59,7 +59,6 @@ static void train(const pool_fixture_options *options, float clip_norm, float lo
 
 static void a_loss_scale_that_nothing_overflows_changes_no_bit(void **state)
 {
-    (void)state;
     for (int dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
         for (int clip = 0; clip < 2; clip++) {
             const pool_fixture_options options = options_of((tide_dtype)dtype);
@@ -77,7 +76,6 @@ static void a_loss_scale_that_nothing_overflows_changes_no_bit(void **state)
 
 static void skips_at_falling_loss_scales_do_not_end_a_run(void **state)
 {
-    (void)state;
     const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
     pool_fixture fixture;
     assert_ok(pool_fixture_create(&options, &fixture));
@@ -96,7 +94,6 @@ static void skips_at_falling_loss_scales_do_not_end_a_run(void **state)
 
 static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
 {
-    (void)state;
     const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
     pool_fixture fixture;
     assert_ok(pool_fixture_create(&options, &fixture));
@@ -115,7 +112,6 @@ static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
 
 static void who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew(void **state)
 {
-    (void)state;
     const pool_fixture_options options = options_of(TIDE_DTYPE_FP16);
     const tide_step_options given_up = pool_fixture_step_options(1);
     pool_fixture fixture;
@@ -163,7 +159,6 @@ static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
  * norm of that step must not decide over them. */
 static void updates_that_no_op_waits_for_are_over_before_the_next_ones(void **state)
 {
-    (void)state;
     assert_int_equal(train_then_leave_params_out(0), train_then_leave_params_out(3000));
 }
 
@@ -204,7 +199,6 @@ static bool second_step_with_fault(const pool_fixture_options *options, float lo
  * and its restores. */
 static void a_fault_in_a_step_leaves_no_trace(void **state)
 {
-    (void)state;
     for (int skipped = 0; skipped < 2; skipped++) {
         const float loss_scale = skipped ? overflowing : 1024;
         pool_fixture_options options = options_of(TIDE_DTYPE_FP16);

@@ -151,14 +151,12 @@ static void check_one_rounding(uint32_t middle_access)
 
 static void a_gradient_of_several_ops_is_rounded_once(void **state)
 {
-    (void)state;
     check_one_rounding(GRAD);
     check_one_rounding(READ | GRAD);
 }
 
 static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(void **state)
 {
-    (void)state;
     fixture it = arrange(2);
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "G1", 0, READ | GRAD);
@@ -182,7 +180,6 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
 
 static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **state)
 {
-    (void)state;
     fixture it = arrange(2);
     add_small_op(&it, "g0", 0, OVERWRITES);
     add_small_op(&it, "g1", 0, OVERWRITES);
@@ -210,7 +207,6 @@ static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **
 
 static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void **state)
 {
-    (void)state;
     tide_step_result result;
     fixture it = arrange(2);
     add_op(&it, "g", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, OVERWRITES}});
@@ -231,7 +227,6 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
 
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
 {
-    (void)state;
     fixture it = arrange(1);
     add_small_op(&it, "head", 0, READ | GRAD);
     add_small_op(&it, "embedding", 0, GRAD);
@@ -251,7 +246,6 @@ static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
  * reads p0. */
 static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
 {
-    (void)state;
     fixture it = arrange(2);
     add_small_op(&it, "a", 1, GRAD);
     add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
@@ -279,7 +273,6 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
 
 static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
 {
-    (void)state;
     fixture it = arrange(1);
     add_small_op(&it, "first", 0, READ | GRAD);
     add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
@@ -302,7 +295,6 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
 
 static void a_step_is_counted_once_its_norm_is_known(void **state)
 {
-    (void)state;
     for (int clip = 0; clip < 2; clip++) {
         fixture it = arrange(1);
         add_small_op(&it, "g", 0, GRAD);
@@ -325,7 +317,6 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
 
 static void one_description_makes_pool_after_pool(void **state)
 {
-    (void)state;
     fixture it = arrange(1);
     add_small_op(&it, "g", 0, GRAD);
     for (int i = 0; i < 2; i++) {

@@ -221,7 +221,6 @@ static void check_call(call which, uint32_t pending, bool guard)
 
 static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 {
-    (void)state;
     /* the stream is full; one command is free; one command fewer is free than the call needs */
     const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
                                 TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS + 1};
@@ -235,7 +234,6 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 
 static void norm_is_copied_when_the_stream_has_capacity(void **state)
 {
-    (void)state;
     pool_fixture fixture;
     gate held = {false, false};
     const pool_fixture_options options = pool_fixture_options_default();
@@ -321,7 +319,6 @@ static void row_run(const row_pool *row, tide_op op)
 /* The link is so slow that the copies wait in its queue. */
 static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
 {
-    (void)state;
     row_pool row;
     tide_pool_options options = row_options();
     options.placement = TIDE_PLACEMENT_HOST;
@@ -339,7 +336,6 @@ static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
  * waits. */
 static void two_waits_fit_in_the_room_that_is_made(void **state)
 {
-    (void)state;
     row_pool row;
     gate held = {false, false};
     tide_pool_options options = row_options();
@@ -372,7 +368,6 @@ static void *end_main(void *argument)
 /* Each rounding takes two launches, so they need more space than the end of the op has reserved. */
 static void roundings_of_many_gradients_leave_the_lock(void **state)
 {
-    (void)state;
     row_pool row;
     gate held = {false, false};
     const tide_pool_options options = row_options();
@@ -393,7 +388,6 @@ static void roundings_of_many_gradients_leave_the_lock(void **state)
  * engine must not sleep with the lock until commands of others end. */
 static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void **state)
 {
-    (void)state;
     row_pool row;
     gate norm_held = {false, false}, held = {false, false};
     const gate_args args = {&held};

@@ -14,7 +14,6 @@
 /* The process may use only one of the machine's processors, as in a cpuset. */
 static void threads_are_the_processors_that_the_process_may_use(void **state)
 {
-    (void)state;
     cpu_set_t all, one;
     pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture;
@@ -48,7 +47,6 @@ static tide_pool_plan plan_on_a_gpu_with(const pool_fixture *fixture, uint64_t f
 
 static void default_device_budget_leaves_the_gpu_room_for_the_host_slots_page_tables(void **state)
 {
-    (void)state;
     enum { MIB = 1 << 20 };
     const pool_fixture_options options = pool_fixture_options_default();
     pool_fixture fixture;
@@ -118,7 +116,6 @@ static void device_watch(pool_fixture *fixture, tide_device_ops *watched, int co
 
 static void chunk_that_was_not_recorded_stays_mapped_until_nothing_runs(void **state)
 {
-    (void)state;
     pool_fixture_options options = pool_fixture_options_default();
     options.device_share = 0.1;
     int refused = 0;

@@ -703,7 +703,6 @@ enum { MISUSES = sizeof misuses / sizeof misuses[0] };
 
 static void misuse_of_any_call_in_any_state_is_refused_and_changes_nothing(void **state)
 {
-    (void)state;
     static float before[FIXTURE_VALUES], after[FIXTURE_VALUES], expected[FIXTURE_VALUES];
     fixture r = {.values = before};
     fixture_enter(&r, FIXTURE_CREATED);
@@ -762,7 +761,6 @@ static void check_header(const char *path)
 
 static void every_call_of_the_headers_is_misused(void **state)
 {
-    (void)state;
     check_header(TIDE_INCLUDE_FOLDER "/description.h");
     check_header(TIDE_INCLUDE_FOLDER "/pool.h");
     check_header(TIDE_INCLUDE_FOLDER "/status.h");

@@ -222,7 +222,6 @@ static void check_exact(const fixture_options *options, const char *what)
 
 static void on_the_null_device_the_prediction_is_what_happens(void **state)
 {
-    (void)state;
     const double shares[] = {0, 0.2, 0.5, 1}, links[] = {20e9, 500e6, 100e6, 30e6};
     char what[64];
     for (int s = 0; s < 4; s++) {
@@ -239,7 +238,6 @@ static void on_the_null_device_the_prediction_is_what_happens(void **state)
 
 static void placement_and_prefetch_are_predicted_as_set(void **state)
 {
-    (void)state;
     fixture_options options;
     for (int i = 0; i < 4; i++) {
         options = options_null(0.2 * (i + 1), 500e6);
@@ -258,7 +256,6 @@ static void placement_and_prefetch_are_predicted_as_set(void **state)
 
 static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(0.3, 100e6);
     fixture r = fixture_create(&options);
     tide_pool_prediction prediction = {.step_seconds = -1};
@@ -275,7 +272,6 @@ static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
 
 static void an_answer_is_kept_while_nothing_changes(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(0.3, 100e6);
     fixture r = fixture_create(&options);
     measure(&r, 4);
@@ -294,7 +290,6 @@ static void an_answer_is_kept_while_nothing_changes(void **state)
 
 static void a_changed_duration_changes_the_prediction(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(1, 10e9);
     fixture r = fixture_create(&options);
     const times before = measure(&r, 6);
@@ -319,7 +314,6 @@ static void a_changed_duration_changes_the_prediction(void **state)
  * than 1 percent. */
 static void a_drift_of_all_ops_together_is_noticed(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(1, 10e9);
     fixture r = fixture_create(&options);
     for (uint32_t i = 0; i < 2 * LAYERS; i++)
@@ -337,7 +331,6 @@ static void a_drift_of_all_ops_together_is_noticed(void **state)
 
 static void another_batch_shape_is_followed_at_once(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(0.2, 5e9);
     fixture r = fixture_create(&options);
     measure(&r, 6);
@@ -363,7 +356,6 @@ static void another_batch_shape_is_followed_at_once(void **state)
 /* The pool must not measure a step that is given up, since its durations would be those of half a step. */
 static void a_step_given_up_leaves_the_prediction_alone(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(0.3, 100e6);
     fixture r = fixture_create(&options);
     measure(&r, 4);
@@ -382,7 +374,6 @@ static void a_step_given_up_leaves_the_prediction_alone(void **state)
 
 static void samples_replace_at_first_and_then_smooth(void **state)
 {
-    (void)state;
     tide_measure measured;
     assert_ok(tide_measure_create(&measured, 1, 8));
     const uint64_t lasts_ns[] = {1000, 100, 200, 0};
@@ -420,7 +411,6 @@ static void assert_ns(double measured, double expected)
 
 static void what_the_machine_was_set_to_is_what_is_measured(void **state)
 {
-    (void)state;
     fixture_options options = options_null(0.2, 500e6);
     options.pool.placement = TIDE_PLACEMENT_HOST;
     fixture r = fixture_create(&options);
@@ -441,7 +431,6 @@ static void what_the_machine_was_set_to_is_what_is_measured(void **state)
 
 static void a_step_with_more_schedule_steps_than_there_is_room_for_is_not_played(void **state)
 {
-    (void)state;
     const fixture_options options = options_null(1, 10e9);
     fixture r = fixture_create(&options);
     const tide_step_options training = {.training = true, .epsilon = 1, .clip_norm = 1};
@@ -470,7 +459,6 @@ static void skip_unless_interposed(void)
 
 static void playing_anew_allocates_nothing(void **state)
 {
-    (void)state;
     skip_unless_interposed();
     fixture_options options = options_null(0.3, 100e6);
     options.pool.predict = true;
@@ -496,7 +484,6 @@ static void playing_anew_allocates_nothing(void **state)
 
 static void a_player_that_memory_lacks_for_leaves_nothing_behind(void **state)
 {
-    (void)state;
     skip_unless_interposed();
     const fixture_options options = options_null(0.3, 100e6);
     fixture r = fixture_create(&options);
@@ -524,7 +511,6 @@ static void a_player_that_memory_lacks_for_leaves_nothing_behind(void **state)
 
 static void a_create_whose_player_finds_no_memory_can_be_repeated(void **state)
 {
-    (void)state;
     skip_unless_interposed();
     fixture_options options = options_null(0.3, 100e6);
     options.pool.predict = true;
@@ -550,7 +536,6 @@ static void a_create_whose_player_finds_no_memory_can_be_repeated(void **state)
 
 static void a_player_leaves_the_kernels_threads_alone(void **state)
 {
-    (void)state;
     fixture_options options = options_null(0.3, 100e6);
     options.pool.threads = 3;
     fixture r = fixture_create(&options);
@@ -629,7 +614,6 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
 
 static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
 {
-    (void)state;
     if (test_thin(2) == 1) { /* the test depends on real time; under a sanitizer the last case is enough */
         check_host(1, 1e9, 1);
         check_host(0.3, 200e6, 0);

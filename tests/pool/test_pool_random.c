@@ -43,7 +43,6 @@ static uint64_t play(uint64_t seed, uint32_t variant, bool *paired)
 
 static void a_pool_does_what_its_header_says(void **state)
 {
-    (void)state;
     for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
         bool paired;
         const uint64_t hash = play(seed, 0, &paired);
@@ -57,7 +56,6 @@ static void a_pool_does_what_its_header_says(void **state)
 
 static void every_kind_of_event_was_met(void **state)
 {
-    (void)state;
     for (int i = 0; i < EVENT_COUNT; i++)
         print_message("%s%llu %s", i == 0 ? "" : ", ", (unsigned long long)pool_events[i],
                       pool_event_names[i]);

@@ -107,7 +107,6 @@ static uint64_t delay_seed(int i)
 
 static void nothing_is_reported_when_all_sites_stand(void **state)
 {
-    (void)state;
     for (int i = 0; i < TRIES * SCENES; i++) {
         uint64_t waits[TIDE_WAIT_SITE_COUNT];
         if (play(&scenes[i % SCENES], delay_seed(i), 0, waits) != TIDE_OK)
@@ -130,7 +129,6 @@ static bool is_reported(uint32_t site, uint64_t *met)
 
 static void taking_a_site_away_is_reported_with_both_commands(void **state)
 {
-    (void)state;
     int unreported = 0;
     for (uint32_t site = 1; site < TIDE_SITE_COUNT; site++) {
         uint64_t met = 0;

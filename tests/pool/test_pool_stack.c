@@ -105,7 +105,6 @@ static size_t stack_of(void *(*call)(void *))
 
 static void a_pool_lives_on_a_small_stack(void **state)
 {
-    (void)state;
     if (SANITIZED)
         skip();
     assert_in_range(stack_of(pool_life), 1, MOST_BYTES);

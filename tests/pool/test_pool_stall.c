@@ -10,7 +10,6 @@
 
 static void every_cause_has_its_name(void **state)
 {
-    (void)state;
     const char *names[] = {"link", "slot", "update", "norm", "map", "caller"};
     assert_int_equal(TIDE_STALL_CAUSE_COUNT, 6);
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
@@ -43,7 +42,6 @@ static void check_account(fixture_options *options, uint64_t late_ns, const char
 
 static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **state)
 {
-    (void)state;
     const double links[] = {1e12, CHUNK_BYTES / 0.5e-3}, hosts[] = {1e12, ELEMENTS * 28 / 6e-3};
     char what[64];
     for (uint32_t i = 0; i < 128; i++) {
@@ -65,7 +63,6 @@ static void every_nanosecond_of_a_step_is_computing_or_has_its_cause(void **stat
 
 static void where_nothing_is_slow_nothing_stalls(void **state)
 {
-    (void)state;
     fixture_options options = options_of("null");
     const tide_pool_counters step = mean_of(&options);
     assert_seconds("nothing", &step, step.stall_seconds, 0);
@@ -76,7 +73,6 @@ static void where_nothing_is_slow_nothing_stalls(void **state)
  * or the step ends. The caller then waits for them. */
 static void updates_of_what_a_step_does_not_use_are_update(void **state)
 {
-    (void)state;
     for (int clip = 0; clip < 2; clip++) {
         fixture_options options = options_of("null");
         fixture r;
@@ -101,7 +97,6 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
 /* Between two ops the caller waits for all updates that are still pending from the step before. */
 static void a_drain_within_a_step_is_update(void **state)
 {
-    (void)state;
     fixture_options options = options_of("null");
     fixture r;
     tide_pool_counters step;
@@ -129,7 +124,6 @@ static void a_drain_within_a_step_is_update(void **state)
  * for no step. */
 static void the_time_between_steps_is_nobodys(void **state)
 {
-    (void)state;
     const float value = 1;
     fixture_options options = options_of("null");
     fixture r;
@@ -163,7 +157,6 @@ static void the_time_between_steps_is_nobodys(void **state)
  * mapped. */
 static void a_wait_is_cut_where_its_cause_changes(void **state)
 {
-    (void)state;
     fixture_options options = options_of("null");
     fixture r;
     options.spare_chunks = 0;
@@ -181,7 +174,6 @@ static void a_wait_is_cut_where_its_cause_changes(void **state)
 
 static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
 {
-    (void)state;
     fixture_options options = options_of("null");
     fixture r;
     options.pool.placement = TIDE_PLACEMENT_HOST;
@@ -220,7 +212,6 @@ static void check_host(fixture *r, tide_stall_cause cause, double least)
 
 static void on_the_host_device_a_throttled_link_is_link(void **state)
 {
-    (void)state;
     fixture_options options = options_of("host");
     fixture r;
     uint64_t lasts_ns = 0;
@@ -234,7 +225,6 @@ static void on_the_host_device_a_throttled_link_is_link(void **state)
 
 static void on_the_host_device_an_optimizer_that_sleeps_is_update(void **state)
 {
-    (void)state;
     uint64_t lasts_ns = 6 * MS;
     fixture_options options = options_of("host");
     fixture r;
@@ -246,7 +236,6 @@ static void on_the_host_device_an_optimizer_that_sleeps_is_update(void **state)
 
 static void on_the_host_device_a_slow_norm_is_norm(void **state)
 {
-    (void)state;
     fixture_options options = options_of("host");
     fixture r;
     options.elements = 64; /* so few that their update takes no time */
@@ -257,7 +246,6 @@ static void on_the_host_device_a_slow_norm_is_norm(void **state)
 
 static void on_the_host_device_a_caller_that_sleeps_is_caller(void **state)
 {
-    (void)state;
     fixture_options options = options_of("host");
     fixture r;
     options.elements = 64;

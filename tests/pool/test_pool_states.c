@@ -386,7 +386,6 @@ static void train(const model *of, const machine *on)
 /* On every machine, or on one if the params are of fp32. */
 static void params_of_any_formats_train_as_a_ref_loop_does(void **state)
 {
-    (void)state;
     static const model models[] = {
         {momentum_of_4_bytes, 4, TIDE_DTYPE_BF16}, {momentum_of_4_bytes, 4, TIDE_DTYPE_FP16},
         {of_two_formats, 5, TIDE_DTYPE_BF16},      {of_two_formats, 5, TIDE_DTYPE_FP16},
@@ -409,7 +408,6 @@ static void see_poisoned(random_case *t)
 
 static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void **state)
 {
-    (void)state;
     for (int i = 0; i < MACHINES; i++) {
         const model of = {of_many_formats, 8, i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP16};
         reference beside;
@@ -442,7 +440,6 @@ static void a_poisoned_pool_recovers_when_every_plane_that_there_is_was_set(void
 
 static void a_frozen_param_has_values_that_are_rounded(void **state)
 {
-    (void)state;
     const model of = {of_two_formats, 5, TIDE_DTYPE_BF16};
     float values[3] = {1, 1 + 0x1p-9F, -0.0F}, got[3];
     reference beside;

@@ -87,7 +87,6 @@ static const tide_trace_event *ending(const fixture *r, const tide_trace_event *
 static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 {
     fixture r;
-    (void)state;
     for (int prefetch = 0; prefetch < 2; prefetch++) {
         fixture_options options = listening("null");
         options.spare_chunks = 1;
@@ -110,7 +109,6 @@ static void a_stall_for_the_link_names_chunk_and_copy(void **state)
 static void a_stall_for_a_slot_names_who_left(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.spare_chunks = 0;
     options.pool.link_bytes_per_second = 1e15;
@@ -143,7 +141,6 @@ static void check_update(const fixture_options *options, tide_tier tier)
 /* On the device ops wait for updates through events; on the host the op's begin waits. */
 static void a_stall_for_an_update_names_it(void **state)
 {
-    (void)state;
     fixture_options options = listening("null");
     options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
     check_update(&options, TIDE_TIER_DEVICE);
@@ -163,7 +160,6 @@ static void a_stall_for_an_update_names_it(void **state)
 static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
     const tide_pool_counters step = open_and_run(&options, &r);
@@ -182,7 +178,6 @@ static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
 static void a_stall_for_a_mapping_names_it(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.spare_chunks = 0;
     options.pool.machine.map_ns = MS;
@@ -198,7 +193,6 @@ static void a_stall_for_a_mapping_names_it(void **state)
 static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
     fixture_open(&options, &r);
@@ -222,7 +216,6 @@ static void waking_up_is_part_of_what_was_waited_for(void **state)
 {
     enum { CHUNK = 3, BRINGS = 8001, BRINGS_ANOTHER = 8009 };
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
     fixture_open(&options, &r);
@@ -277,7 +270,6 @@ static void assert_span(const tide_trace_event *span, tide_op op, uint64_t busy_
 static void each_op_has_a_span_of_its_own(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
     fixture_open(&options, &r);
@@ -321,7 +313,6 @@ static void work_that_two_records_count_is_two_spans(void **state)
     char bytes[REGION_BYTES];
     tide_pool_counters counters;
     uint64_t number, busy_ns = 0;
-    (void)state;
     fixture_options options = listening("null");
     options.nonmodel_bytes = REGION_BYTES;
     options.pool.link_bytes_per_second = REGION_BYTES * 1e3;
@@ -381,7 +372,6 @@ static void zeroing_before_an_update_is_none_of_it(void **state)
     fixture r;
     tide_pool_counters counters;
     uint64_t number, steps = 0;
-    (void)state;
     fixture_options options = listening("null");
     options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
     fixture_open(&options, &r);
@@ -411,7 +401,6 @@ static void assert_pass(const fixture *r, uint64_t pass, bool training, uint64_t
 static void a_pass_says_what_it_is(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     fixture_open(&options, &r);
     run_step(&r, true);
@@ -431,7 +420,6 @@ static void a_pass_says_what_it_is(void **state)
 static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
@@ -466,7 +454,6 @@ static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
 static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
 {
     fixture r;
-    (void)state;
     for (uint32_t spare = 0; spare < 4; spare++) {
         fixture_options options = listening("null");
         options.spare_chunks = spare;
@@ -493,7 +480,6 @@ static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
 static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = 1e12;
@@ -513,7 +499,6 @@ static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
 static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     options.spare_chunks = 1;
     options.pool.link_bytes_per_second = 1e12;
@@ -539,7 +524,6 @@ static void work_and_values_that_are_set_are_told(void **state)
 {
     fixture r;
     const float value = 1;
-    (void)state;
     fixture_options options = listening("null");
     fixture_open(&options, &r);
     run_step(&r, true);
@@ -561,7 +545,6 @@ static void work_and_values_that_are_set_are_told(void **state)
 static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
 {
     fixture r;
-    (void)state;
     fixture_options options = listening("null");
     fixture_open(&options, &r);
     run_step(&r, true);

@@ -11,6 +11,7 @@
  * the updates of the early blocks come after that of the embedding, and their slots are blocked until then.
  * Blocks that were updated long before could use these slots, and forward would wait for fewer chunks.
  */
+#include "tests/support/assert_ok.h"
 #include "tests/support/bench.h"
 #include "tests/support/bench_step.h"
 
@@ -113,7 +114,6 @@ static void play(fixture *it, const device *on, double link_share, bool clips)
 
 static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **state)
 {
-    (void)state;
     fixture it = {.least = 2};
     tide_trainer_draft draft;
     tide_trainer_options_default(&it.trainer);

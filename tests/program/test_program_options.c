@@ -1,5 +1,6 @@
 /* The option parser and the parsers of numbers and sizes: the values that they read, and the exact message
  * of each refusal. */
+#include "tests/support/assert_ok.h"
 #include "tools/options.h"
 #include "tools/units.h"
 
@@ -85,7 +86,6 @@ static void assert_size(const char *text, uint64_t bytes)
 
 static void sizes_are_read_exactly(void **state)
 {
-    (void)state;
     assert_size("0", 0);
     assert_size("4096", 4096);
     assert_size("8GiB", 8ull << 30);
@@ -111,7 +111,6 @@ static void assert_no_sizes(const char *const *texts)
 
 static void what_is_no_size_is_refused_and_changes_nothing(void **state)
 {
-    (void)state;
     NO_SIZES("", "MiB", "-1", "64M", "64 MiB x", "0x10", "1e6", "1..5MB", "1.5B", "0.1", "1.5.2", "64MiBs",
              ".", "9999999TiB", "1/s", "+4", "99999999999999999999");
 }
@@ -120,7 +119,6 @@ static void sizes_are_written_as_people_and_parsers_want(void **state)
 {
     char text[TIDE_UNITS_TEXT_BYTES];
     uint64_t back;
-    (void)state;
     assert_string_equal(tide_size_format(512, text), "512 B");
     assert_string_equal(tide_size_format(68681728, text), "65.5 MiB");
     assert_string_equal(tide_size_format(64ull << 20, text), "64 MiB");
@@ -138,7 +136,6 @@ static void sizes_are_written_as_people_and_parsers_want(void **state)
 static void defaults_stand_until_said_otherwise(void **state)
 {
     values result;
-    (void)state;
     assert_int_equal(PARSE(&result, "--data", "x"), TIDE_OK);
     assert_int_equal(result.steps, 10);
     assert_true(result.lr == 6e-4);
@@ -151,7 +148,6 @@ static void defaults_stand_until_said_otherwise(void **state)
 static void every_kind_takes_its_values(void **state)
 {
     values result;
-    (void)state;
     assert_int_equal(PARSE(&result, "--data=text", "--steps", "100", "--memory=2GiB", "--rate", "25GB/s",
                            "--lr", "1e-3", "--dtype", "bf16", "--prefetch", "off", "--resume"),
                      TIDE_OK);
@@ -193,7 +189,6 @@ static tide_status operands_parse(operands *result, const char *const *words)
 static void operands_are_taken_in_order_wherever_they_stand(void **state)
 {
     operands result;
-    (void)state;
     assert_int_equal(OPERANDS(&result, "a", "--quick", "b"), TIDE_OK);
     assert_string_equal(result.first, "a");
     assert_string_equal(result.second, "b");
@@ -210,7 +205,6 @@ static void operands_are_taken_in_order_wherever_they_stand(void **state)
 static void operands_that_make_no_sense_are_refused(void **state)
 {
     operands result;
-    (void)state;
     assert_int_equal(OPERANDS(&result, "--quick"), TIDE_ERROR_ARGUMENT);
     assert_string_equal(tide_message(), "test: FILE is required (a file)");
     assert_int_equal(OPERANDS(&result, "a", "b", "c"), TIDE_ERROR_ARGUMENT);
@@ -223,7 +217,6 @@ static void operands_that_make_no_sense_are_refused(void **state)
 static void what_stands_behind_two_dashes_asks_for_nothing(void **state)
 {
     char *arguments[] = {"a", "--", "--help"};
-    (void)state;
     assert_false(tide_options_asked(3, arguments, "--help"));
     assert_true(tide_options_asked(3, arguments, "a"));
 }
@@ -238,7 +231,6 @@ static void assert_joined(const tide_option_texts *texts, const char *wanted)
 static void an_option_of_many_texts_takes_them_in_their_order(void **state)
 {
     values result;
-    (void)state;
     assert_int_equal(PARSE(&result, "--data", "x"), TIDE_OK);
     assert_int_equal(result.words.count, 0);
     assert_joined(&result.words, "");
@@ -255,7 +247,6 @@ static void an_option_of_many_texts_takes_no_more_than_there_is_room_for(void **
 {
     char *arguments[2 + TIDE_OPTION_TEXTS_MAX + 1] = {"--data", "x"};
     values result = {0};
-    (void)state;
     for (int i = 2; i < 2 + TIDE_OPTION_TEXTS_MAX + 1; i++)
         arguments[i] = "--word=a";
     assert_int_equal(tide_options_parse(&table, 2 + TIDE_OPTION_TEXTS_MAX, arguments, &result, NULL),
@@ -269,7 +260,6 @@ static void an_option_of_many_texts_takes_no_more_than_there_is_room_for(void **
 
 static void a_slip_is_answered_with_the_nearest_option(void **state)
 {
-    (void)state;
     REFUSED("unknown option --setps; did you mean --steps?", "--setps", "3");
     REFUSED("unknown option --memroy; did you mean --memory?", "--memroy=3");
     REFUSED("unknown option --prefech; did you mean --prefetch?", "--prefech");
@@ -282,7 +272,6 @@ static void a_slip_is_answered_with_the_nearest_option(void **state)
 
 static void bad_values_are_refused_with_what_would_be_right(void **state)
 {
-    (void)state;
     REFUSED("--steps 101: out of range, must be 1 to 100", "--steps", "101");
     REFUSED("--steps 0: out of range", "--steps", "0");
     REFUSED("--steps -3: not a whole number", "--steps", "-3");
@@ -300,7 +289,6 @@ static void bad_values_are_refused_with_what_would_be_right(void **state)
 
 static void missing_and_surplus_words_are_refused(void **state)
 {
-    (void)state;
     REFUSED("--steps needs a value (N)", "--data", "x", "--steps");
     REFUSED("--steps needs a value (N)", "--steps", "--resume");
     REFUSED("--resume takes no value", "--resume=yes");
@@ -312,7 +300,6 @@ static void help_names_every_option_its_range_and_default(void **state)
 {
     char *text = NULL;
     size_t bytes = 0;
-    (void)state;
     FILE *out = open_memstream(&text, &bytes);
     tide_options_help(&table, out);
     fclose(out);

@@ -1,6 +1,7 @@
 /* The writers of files that other programs read: JSON lines and metrics. */
 #include "base/json_line.h"
 #include "src/train/metrics.h"
+#include "tests/support/assert_ok.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -41,7 +42,6 @@ static void a_json_line_quotes_text_and_keeps_every_digit(void **state)
     char text[256];
     tide_json_line line;
     double value = 0.1 + 0.2;
-    (void)state;
     tide_json_begin(&line, text, sizeof text);
     tide_json_open(&line, NULL, '{');
     tide_json_text(&line, "a", "x\"\\\n");
@@ -73,7 +73,6 @@ static void what_is_no_utf8_is_replaced(void **state)
         {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* above U+10FFFF */
         {"\x80\xff", "\\ufffd\\ufffd"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         char text[128], wanted[128];
         tide_json_line line;
@@ -89,7 +88,6 @@ static void a_json_line_too_long_is_never_complete(void **state)
 {
     char text[16];
     tide_json_line line;
-    (void)state;
     tide_json_begin(&line, text, sizeof text);
     tide_json_text(&line, NULL, "much longer than that");
     assert_false(tide_json_end(&line));
@@ -156,7 +154,6 @@ static void a_metrics_line_joins_report_and_counters(void **state)
                                         .predicted_step_seconds = NAN,
                                         .predicted_stall_seconds = NAN};
     tide_trainer_report reports[2] = {report, report};
-    (void)state;
     reports[1].step = 2, reports[1].loss = NAN, reports[1].skipped = true, reports[1].loss_scale = 32768;
     reports[1].predicted_step_seconds = 4, reports[1].predicted_stall_seconds = 0.5;
     const char *text = lines_write(reports, 2);
@@ -204,7 +201,6 @@ static ino_t inode_of(const char *name)
  * disk does no harm. */
 static void steps_behind_the_checkpoint_are_cut(void **state)
 {
-    (void)state;
     for (size_t step = 0; step <= 5; step++) {
         const size_t line = strlen(steps_1_to_4) / 4;
         char kept[sizeof steps_1_to_4] = "";
@@ -225,7 +221,6 @@ static void steps_behind_the_checkpoint_are_cut(void **state)
 static void lines_that_are_no_steps_stay(void **state)
 {
     static char text[300000], kept[300000], noise[100000];
-    (void)state;
     memset(noise, 'x', sizeof noise - 1);
     snprintf(text, sizeof text,
              "# mine\n{\"step\":1}\n{\"step\": 7}\n%s\n{\"step\":2}\n\n{\"steps\":9}\n{\"a\":1,\"step\":9}\n"
@@ -245,7 +240,6 @@ static void lines_that_are_no_steps_stay(void **state)
 static void a_link_still_leads_to_the_file(void **state)
 {
     char name[64];
-    (void)state;
     snprintf(name, sizeof name, "%s-link", path);
     assert_int_equal(symlink(path, name), 0);
     file_fill("{\"step\":1}\n{\"step\":3}\n# mine\n");
@@ -262,7 +256,6 @@ static void standard_output_and_pipes_are_left_alone(void **state)
 {
     char part[16] = "";
     int ends[2];
-    (void)state;
     file_fill("a line\n{\"step\":3}\ncut");
     fflush(stdout);
     const int was = dup(STDOUT_FILENO), descriptor = open(path, O_RDWR | O_APPEND);
@@ -292,7 +285,6 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
     static const char text[] = "{\"step\":3}\n# a line that stays\n";
     struct rlimit limit, small;
     tide_metrics *metrics = NULL;
-    (void)state;
     file_fill(text);
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     (void)signal(SIGXFSZ, SIG_IGN);
@@ -315,7 +307,6 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
 static void a_file_of_a_run_that_does_not_begin_stays_as_it_was(void **state)
 {
     tide_metrics *metrics = NULL;
-    (void)state;
     file_fill("old\n");
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);

@@ -1,5 +1,6 @@
 /* The reports of `tidepool train`: the table of bytes must add up, else the run is refused; step lines
  * name the causes of stalls; a slow start prints what it makes. */
+#include "tests/support/assert_ok.h"
 #include "tools/train/train_report.h"
 
 #include <setjmp.h>
@@ -82,7 +83,6 @@ static void assert_written(const char *part)
 static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
 {
     const tide_trainer_plan plan = sound_plan();
-    (void)state;
     assert_int_equal(report(&plan), TIDE_OK);
     assert_written("all spaces");
     assert_written("   990 params x 14 bytes + 140 B of padded vocabulary\n");
@@ -94,7 +94,6 @@ static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
 static void frozen_params_are_named_with_their_count_and_bytes(void **state)
 {
     const tide_trainer_plan plan = partly_frozen_plan();
-    (void)state;
     assert_int_equal(report(&plan), TIDE_OK);
     assert_written("   690 params x 14 bytes + 300 frozen x 2 bytes + 140 B of padded vocabulary\n");
     assert_written("      trained                                  1,448 B");
@@ -127,7 +126,6 @@ static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
         &pool->space_bytes[TIDE_SPACE_PARAM],
         &pool->space_bytes[TIDE_SPACE_ACTIVATION], /* the last */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         *fields[i] += 1;
         if (report(&plan) != TIDE_ERROR_INTERNAL || strstr(tide_message(), "does not add up") == NULL)
@@ -139,7 +137,6 @@ static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
 static void a_budget_that_its_parts_pass_is_refused(void **state)
 {
     tide_trainer_plan plan = sound_plan();
-    (void)state;
     plan.pool.device_slots = 3;
     assert_int_equal(report(&plan), TIDE_ERROR_INTERNAL);
     plan = sound_plan();
@@ -152,7 +149,6 @@ static void a_budget_that_its_parts_pass_is_refused(void **state)
 
 static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
 {
-    (void)state;
     const tide_pool_counters counters[] = {
         {.seconds = 1, .stall_seconds = 0.128, .stall_seconds_by = {.002, 0, .113, .010, .003, 0}},
         {.seconds = 3, .stall_seconds = 0.004, .stall_seconds_by = {0, 0, .004}},
@@ -174,7 +170,6 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
 /* Only work of at least one second gets a line. */
 static void what_takes_long_at_start_gets_a_line_each(void **state)
 {
-    (void)state;
     FILE *out = stream_open();
     tide_making making;
     tide_making_begin(&making, out);
@@ -201,7 +196,6 @@ static void assert_data_line(const tide_data_counts *counts, const char *eval_da
 
 static void where_validation_comes_from_is_one_line_with_counts(void **state)
 {
-    (void)state;
     tide_data_counts counts = {.shards = 1, .training_sequences = 95, .validation_sequences = 5};
     assert_data_line(&counts, NULL, "held out for validation: 5 of 100 sequences, the last 5%\n");
     counts.training_sequences = counts.validation_sequences = 1;
@@ -228,7 +222,6 @@ static void pinning_line(const tide_pinning_times *times)
 
 static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
 {
-    (void)state;
     const uint64_t second_ns = 1000000000;
     tide_pinning_times times = {.bytes = UINT64_C(96) << 30,
                                 .threads = 16,

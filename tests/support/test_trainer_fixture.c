@@ -34,7 +34,6 @@ static int remove_one(const char *path, const struct stat *about, int kind, stru
 
 int fixture_tear_down(void **state)
 {
-    (void)state;
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -53,7 +52,6 @@ static void text_write(void)
 
 int fixture_set_up(void **state)
 {
-    (void)state;
     snprintf(folder, sizeof folder, "/tmp/tide-trainer-XXXXXX");
     assert_non_null(mkdtemp(folder));
     snprintf(text, sizeof text, "%s/text", folder);

@@ -5,6 +5,7 @@
 
 #include "src/model/params.h"
 #include "src/train/trainer.h"
+#include "tests/support/assert_ok.h"
 
 void ok(tide_status status);
 

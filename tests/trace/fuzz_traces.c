@@ -120,14 +120,12 @@ static void fuzz_traces(const char *sound, size_t sound_bytes)
 
 static void whole_traces(void **unused)
 {
-    (void)unused;
     fuzz_traces(TRACE_WHOLE, sizeof TRACE_WHOLE - 1);
 }
 
 /* A short trace without tables, so that more of the changed bytes are digits. */
 static void events_alone(void **unused)
 {
-    (void)unused;
     static const char text[] =
         TRACE_FIRST TRACE_PASS("1", "1000") TRACE_PASS_END("1", "10500") TRACE_STEP("1")
             TRACE_AT("work", "0", "1") TRACE_SPAN("11800", "11900") "\"work\":\"data\"}\n" TRACE_END;

@@ -67,7 +67,6 @@ static int files_in_folder(void)
 static int empty_folder(void **state)
 {
     char name[300];
-    (void)state;
     DIR *opened = opendir(folder);
     for (const struct dirent *entry; (entry = readdir(opened)) != NULL;) {
         snprintf(name, sizeof name, "%s/%s", folder, entry->d_name);
@@ -94,7 +93,6 @@ static int make_pool(void **state)
         uint64_t elements;
         bool frozen;
     } params[] = {{"first", 100000, false}, {"frozen", 50000, true}, {"second \"quoted\"", 200000, false}};
-    (void)state;
     assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &description));
     for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
         tide_use use = {.access = TIDE_ACCESS_READ};
@@ -119,7 +117,6 @@ static int make_pool(void **state)
 
 static int destroy_pool(void **state)
 {
-    (void)state;
     tide_pool_destroy(pool);
     tide_description_destroy(description);
     return 0;
@@ -201,7 +198,6 @@ static void record_pass(tide_trace *trace, uint64_t number, bool training)
 
 static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
 {
-    (void)state;
     tide_trace *trace = open_trace(path, 64, 0, false);
     record(trace, TIDE_TRACE_MOVE); /* before begin: ignored */
     assert_ok(begin(trace));
@@ -238,7 +234,6 @@ static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
 static void a_step_stands_behind_what_was_told_before_it(void **state)
 {
     const tide_pool_counters counters = {.seconds = 2};
-    (void)state;
     tide_trace *trace = begun_trace(64, 0, false);
     for (uint64_t step = 1; step <= 20; step++) {
         record(trace, TIDE_TRACE_WORK);
@@ -271,7 +266,6 @@ static uint64_t told_lost(const char *text)
 
 static void what_a_full_ring_drops_is_told_in_its_place(void **state)
 {
-    (void)state;
     tide_trace *trace = begun_trace(8, 0, false);
     for (int i = 0; i < 20000; i++)
         record(trace, TIDE_TRACE_WORK);
@@ -285,7 +279,6 @@ static void what_a_full_ring_drops_is_told_in_its_place(void **state)
 static void a_text_that_is_too_long_for_a_line_is_counted(void **state)
 {
     static char name[2000];
-    (void)state;
     memset(name, 'x', sizeof name - 1);
     tide_trace *trace = begun_trace(8, 0, false);
     tide_trace_event work = event_of(TIDE_TRACE_WORK);
@@ -316,14 +309,12 @@ static uint64_t record_by_threads(tide_trace *trace)
 
 static void events_of_several_threads_are_all_written_or_counted(void **state)
 {
-    (void)state;
     const uint64_t dropped = record_by_threads(begun_trace(256, 0, false));
     assert_int_equal(count_of(text_of(path), "\"event\":\"work\"") + dropped, RECORDERS * RECORDS_EACH);
 }
 
 static void in_virtual_time_nothing_is_dropped(void **state)
 {
-    (void)state;
     assert_int_equal(record_by_threads(begun_trace(8, 0, true)), 0);
     assert_int_equal(count_of(text_of(path), "\"event\":\"work\""), RECORDERS * RECORDS_EACH);
 }
@@ -332,7 +323,6 @@ static void in_virtual_time_nothing_is_dropped(void **state)
 
 static void the_warm_up_and_the_last_steps_are_kept(void **state)
 {
-    (void)state;
     tide_trace *trace = begun_trace(64, 2, false);
     for (uint64_t step = 1; step <= 9; step++) {
         record_pass(trace, step + 10, true);
@@ -370,7 +360,6 @@ static void the_warm_up_and_the_last_steps_are_kept(void **state)
  * keeps. */
 static void a_step_that_comes_again_stays_in_its_segment(void **state)
 {
-    (void)state;
     tide_trace *trace = begun_trace(64, 3, false);
     const uint64_t numbers[] = {1, 2, 3, 3, 4, 4, 4};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -382,7 +371,6 @@ static void a_step_that_comes_again_stays_in_its_segment(void **state)
 
 static void a_resumed_run_counts_on(void **state)
 {
-    (void)state;
     steps_before = 40;
     tide_trace *trace = begun_trace(64, 0, false);
     steps_before = 0;
@@ -397,7 +385,6 @@ static void a_resumed_run_counts_on(void **state)
 static void segments_of_a_killed_run_are_removed_and_nothing_else(void **state)
 {
     char other[96];
-    (void)state;
     snprintf(other, sizeof other, "%s.step-12x", path);
     fill(segment(3), "old\n");
     fill(segment(400), "old\n");
@@ -414,7 +401,6 @@ static void segments_of_a_killed_run_are_removed_and_nothing_else(void **state)
 
 static void a_trace_that_does_not_begin_leaves_the_file_as_it_was(void **state)
 {
-    (void)state;
     fill(path, "old\n");
     finish(open_trace(path, 8, 8, false));
     assert_string_equal(text_of(path), "old\n");
@@ -427,7 +413,6 @@ static void a_trace_that_does_not_begin_leaves_the_file_as_it_was(void **state)
 
 static void a_disk_that_is_full_is_reported(void **state)
 {
-    (void)state;
     if (access("/dev/full", W_OK) != 0) {
         print_message("skipped: this system has no /dev/full\n");
         skip();
@@ -447,7 +432,6 @@ static void a_disk_that_is_full_is_reported(void **state)
 /* No more segments can be made. The file goes on, and the segments that exist are not lost. */
 static void segments_are_left_where_one_cannot_be_made(void **state)
 {
-    (void)state;
     tide_trace *trace = begun_trace(64, 3, false);
     for (uint64_t step = 1; step <= 3; step++)
         record_pass(trace, step, true);

@@ -29,7 +29,6 @@ static char path[PATH_BYTES];
 
 static int folder_make(void **unused)
 {
-    (void)unused;
     if (mkdtemp(folder) == NULL)
         return -1;
     (void)snprintf(path, sizeof path, "%s/run.trace", folder);
@@ -38,7 +37,6 @@ static int folder_make(void **unused)
 
 static int folder_remove(void **unused)
 {
-    (void)unused;
     (void)unlink(path);
     return rmdir(folder);
 }
@@ -70,7 +68,6 @@ static tide_trace_steps steps;
 
 static int forget(void **unused)
 {
-    (void)unused;
     tide_trace_steps_free(&steps);
     tide_trace_model_free(model);
     model = NULL;
@@ -95,7 +92,6 @@ static void read_steps(const char *text)
 
 static void tables_are_read_as_they_stand(void **unused)
 {
-    (void)unused;
     read_text(TRACE_WHOLE);
     assert_string_equal(model->version, "0.2.0");
     assert_int_equal(model->dtype, TIDE_DTYPE_BF16);
@@ -129,7 +125,6 @@ static const tide_trace_event *event_find(tide_trace_kind kind)
 
 static void every_kind_of_event_is_read_with_all_that_it_tells(void **unused)
 {
-    (void)unused;
     read_text(TRACE_WHOLE);
     const tide_trace_event *copy = event_find(TIDE_TRACE_COPY);
     assert_int_equal(copy->bytes, 262144);
@@ -158,7 +153,6 @@ static void every_kind_of_event_is_read_with_all_that_it_tells(void **unused)
 
 static void events_stand_in_order_of_time_and_equals_in_order_of_lines(void **unused)
 {
-    (void)unused;
     read_text(TRACE_WHOLE);
     for (uint64_t i = 1; i < model->event_count; i++)
         assert_true(model->events[i - 1].begin_ns <= model->events[i].begin_ns);
@@ -173,7 +167,6 @@ static void events_stand_in_order_of_time_and_equals_in_order_of_lines(void **un
 
 static void a_step_is_its_line_and_knows_its_pass(void **unused)
 {
-    (void)unused;
     read_text(TRACE_WHOLE);
     assert_int_equal(model->step_count, 1);
     assert_int_equal(model->pass_count, 1);
@@ -187,7 +180,6 @@ static void a_step_is_its_line_and_knows_its_pass(void **unused)
 
 static void blanks_between_members_are_allowed(void **unused)
 {
-    (void)unused;
     read_text(TRACE_FIRST " { \"table\" : \"setting\" ,\t\"name\": \"a\", \"value\": \"b\" } \r\n");
     assert_string_equal(tide_trace_model_setting(model, "a"), "b");
 }
@@ -196,7 +188,6 @@ static void blanks_between_members_are_allowed(void **unused)
 
 static void a_step_is_whole_if_all_of_its_events_are_there(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *name, *text;
         uint32_t count, whole; /* a bit for each step */
@@ -227,7 +218,6 @@ static void a_step_is_whole_if_all_of_its_events_are_there(void **unused)
 
 static void what_was_told_of_a_step_before_it_was_given_up_counts_for_none(void **unused)
 {
-    (void)unused;
     read_text(TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_AT("access", "1", "1")
                   TRACE_SPAN("1100", "1200") "\"id\":1,\"chunk\":0}\n" TRACE_AT(
                       "given up", "1", "1") "\"t_ns\":1500}\n" TRACE_AT("pass", "1", "2")
@@ -255,7 +245,6 @@ static void refused(const char *words)
 
 static void a_trace_that_breaks_off_anywhere_is_taken_up_to_there(void **unused)
 {
-    (void)unused;
     static const char whole[] = TRACE_WHOLE;
     for (size_t bytes = 0; bytes < sizeof whole - 1; bytes++) {
         file_write(path, whole, bytes);
@@ -274,7 +263,6 @@ static void a_trace_that_breaks_off_anywhere_is_taken_up_to_there(void **unused)
 
 static void segments_follow_in_order_of_their_numbers(void **unused)
 {
-    (void)unused;
     segment_write(10, TRACE_SNAPSHOT TRACE_PASS("3", "90000") TRACE_STEP("3") "{\"event\":\"pas");
     segment_write(9, TRACE_SNAPSHOT TRACE_PASS("2", "80000") TRACE_STEP("2"));
     read_text(TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_STEP("1"));
@@ -288,7 +276,6 @@ static void segments_follow_in_order_of_their_numbers(void **unused)
  * are in both. */
 static void segments_that_are_in_the_file_in_part_are_read_once(void **unused)
 {
-    (void)unused;
     static const char head[] = TRACE_FIRST TRACE_TABLES TRACE_PASS("1", "1000") TRACE_STEP("1");
     static const char segments[] = TRACE_SNAPSHOT TRACE_PASS("2", "80000") TRACE_STEP("2")
         TRACE_SNAPSHOT TRACE_PASS("3", "90000") TRACE_STEP("3");
@@ -307,7 +294,6 @@ static void segments_that_are_in_the_file_in_part_are_read_once(void **unused)
 
 static void what_lies_beside_a_whole_trace_is_not_of_it(void **unused)
 {
-    (void)unused;
     segment_write(9, TRACE_PASS("2", "80000") TRACE_STEP("2"));
     read_text(TRACE_WHOLE);
     assert_int_equal(model->step_count, 1);
@@ -315,7 +301,6 @@ static void what_lies_beside_a_whole_trace_is_not_of_it(void **unused)
 
 static void a_fault_in_a_segment_is_told_with_its_name_and_line(void **unused)
 {
-    (void)unused;
     segment_write(9, TRACE_PASS("2", "80000") "{\"event\":\"nap\"}\n");
     file_write(path, TRACE_FIRST, strlen(TRACE_FIRST));
     refused(".step-9:2: event: there is no event \"nap\" in format 3");
@@ -435,7 +420,6 @@ static const char *replaced(const fault *wrong)
 
 static void what_is_wrong_is_refused_with_its_line_and_what_would_be_right(void **unused)
 {
-    (void)unused;
     char words[384];
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         const char *text = replaced(&faults[i]);
@@ -447,7 +431,6 @@ static void what_is_wrong_is_refused_with_its_line_and_what_would_be_right(void 
 
 static void a_file_that_is_none_is_told_as_such(void **unused)
 {
-    (void)unused;
     static const char zeros[64] = {0};
     file_write(path, "", 0);
     refused(":1: the file is empty; a trace begins with {\"trace\":3");
@@ -464,7 +447,6 @@ static void a_file_that_is_none_is_told_as_such(void **unused)
 
 static void a_steps_account_is_what_its_events_add_up_to(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_WHOLE);
     assert_int_equal(steps.count, 1);
     const tide_step_account *account = &steps.steps[0];
@@ -483,7 +465,6 @@ static void a_steps_account_is_what_its_events_add_up_to(void **unused)
 
 static void sums_of_a_trace_with_gaps_are_not_compared(void **unused)
 {
-    (void)unused;
     read_steps(replaced(&(fault){"\"dropped\":0}", "\"dropped\":5}", NULL}));
     assert_int_equal(model->dropped, 5);
     assert_false(steps.steps[0].is_exact);
@@ -491,7 +472,6 @@ static void sums_of_a_trace_with_gaps_are_not_compared(void **unused)
 
 static void figures_that_do_not_add_up_are_named(void **unused)
 {
-    (void)unused;
     static const struct {
         fault change;
         const char *member;
@@ -512,7 +492,6 @@ static void figures_that_do_not_add_up_are_named(void **unused)
 
 static void the_warm_up_is_not_what_steps_are_like(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_PASS("2", "20000") TRACE_STEP("2")
                    TRACE_PASS("7", "70000") TRACE_STEP("7") TRACE_PASS("8", "80000") TRACE_STEP("8"));
     assert_int_equal(steps.count, 4);
@@ -526,7 +505,6 @@ static void the_warm_up_is_not_what_steps_are_like(void **unused)
 
 static void the_last_step_of_a_run_is_not_what_steps_are_like(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_PASS("2", "20000") TRACE_STEP("2")
                    TRACE_PASS("3", "30000") TRACE_STEP("3") TRACE_PASS("4", "40000") TRACE_STEP("4"));
     assert_int_equal(steps.steps[steps.steady].line->step, 3);
@@ -535,7 +513,6 @@ static void the_last_step_of_a_run_is_not_what_steps_are_like(void **unused)
 
 static void the_plan_of_a_forward_only_pass_is_none_of_a_steps(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_AT("plan", "0", "1")
                    TRACE_T("11000") "\"training\":false,\"planned_in\":9,\"planned_out\":9,\"least_in\":9,"
                                     "\"least_out\":9}\n" TRACE_PASS("2", "20000") TRACE_STEP("2"));
@@ -588,7 +565,6 @@ static tide_status draw(void)
 
 static void memory_that_runs_out_is_told(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *name;
         tide_status (*work)(void);
@@ -613,7 +589,6 @@ static void memory_that_runs_out_is_told(void **unused)
 
 static void a_full_stream_is_told(void **unused)
 {
-    (void)unused;
     FILE *full = fopen("/dev/full", "wb");
     read_text(TRACE_WHOLE);
     assert_non_null(full);
@@ -642,7 +617,6 @@ static void a_full_stream_is_told(void **unused)
 
 static void stalls_alike_are_one_series_with_its_longest(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_OP_STEPS);
     tide_stall_series longest[3];
     uint32_t count = 0;
@@ -655,7 +629,6 @@ static void stalls_alike_are_one_series_with_its_longest(void **unused)
 
 static void an_op_is_slow_by_its_own_median(void **unused)
 {
-    (void)unused;
     read_steps(TRACE_OP_STEPS);
     tide_slow_op slow[3];
     uint64_t all = 0;

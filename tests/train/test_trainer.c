@@ -37,7 +37,6 @@ static void check_initial_values(tide_trainer *trainer, size_t index)
  * three slices. */
 static void initial_values_are_the_generators_for_any_thread_count(void **state)
 {
-    (void)state;
     for (uint32_t threads = 1; threads <= 3; threads++) {
         tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
         options.pool.threads = threads;
@@ -71,7 +70,6 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 
 static void all_that_is_made_at_start_is_told(void **state)
 {
-    (void)state;
     told it = {0};
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.progress = tell;
@@ -102,7 +100,6 @@ static void all_that_is_made_at_start_is_told(void **state)
 
 static void training_learns_and_evaluation_sees_it(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.steps = 40;
     tide_trainer *trainer = trainer_open(&options);
@@ -119,7 +116,6 @@ static void training_learns_and_evaluation_sees_it(void **state)
 
 static void a_sample_is_a_function_of_model_and_seed(void **state)
 {
-    (void)state;
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = trainer_open(&options);
     tide_sample_options sample;
@@ -142,7 +138,6 @@ static void a_sample_is_a_function_of_model_and_seed(void **state)
 
 static void shards_take_no_prompt_and_show_token_numbers(void **state)
 {
-    (void)state;
     tide_trainer *trainer = golden_run_open(TIDE_DTYPE_BF16, NULL, 0);
     tide_sample_options sample;
     tide_sample_options_default(&sample);
@@ -180,7 +175,6 @@ static void check_refused(const tide_trainer_options *options, tide_status expec
 
 static void numbers_out_of_range_are_refused(void **state)
 {
-    (void)state;
     REFUSED_WITH(batch_tokens, 250, "250");
     REFUSED_WITH(micro_batch_sequences, 3, "micro-batches of 3");
     REFUSED_WITH(seq_len, 65, "context is 64");
@@ -195,7 +189,6 @@ static void numbers_out_of_range_are_refused(void **state)
 
 static void a_refused_device_budget_names_one_that_works(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.device_memory_bytes = 1;
     check_refused(&options, TIDE_ERROR_BUDGET, "the least budget is ");
@@ -210,7 +203,6 @@ static void a_refused_device_budget_names_one_that_works(void **state)
 
 static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_that_does(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.batch_tokens = 64 * 1024;
@@ -254,7 +246,6 @@ static tide_trainer_plan plan_of(const tide_trainer_options *options)
 
 static void defaults_follow_from_the_model_and_the_run_alone(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.seq_len = options.micro_batch_sequences = 0;
     options.batch_tokens = 0;
@@ -282,7 +273,6 @@ static uint32_t recomputed_at(tide_trainer_options *options, uint64_t device_mem
 
 static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.batch_tokens = 1024;
     const uint32_t all = recomputed_at(&options, 5 << 20), some = recomputed_at(&options, 10 << 20);
@@ -296,7 +286,6 @@ static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
  * small model raises a quarter to three eighths. */
 static void a_quarter_of_the_model_data_is_enough(void **state)
 {
-    (void)state;
     static const tide_recompute recomputes[] = {TIDE_RECOMPUTE_AUTO, TIDE_RECOMPUTE_NONE, TIDE_RECOMPUTE_ALL};
     for (int i = 0; i < 6; i++) {
         const tide_dtype dtype = i % 2 == 0 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
@@ -313,7 +302,6 @@ static void a_quarter_of_the_model_data_is_enough(void **state)
 
 static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.free_memory_bytes = UINT64_C(1) << 34;
     const tide_trainer_plan ample = plan_of(&options);
@@ -327,7 +315,6 @@ static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 
 static void a_default_device_budget_is_raised_to_the_least_that_works(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.free_memory_bytes = 4 << 20;
     options.pool.host_memory_bytes = 64 << 20;
@@ -342,7 +329,6 @@ static void a_default_device_budget_is_raised_to_the_least_that_works(void **sta
  * would answer to less host memory with a plan that needs less. */
 static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.device_memory_bytes = 4 << 20;
@@ -358,7 +344,6 @@ static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 
 static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
     options.pool.device = "null";
     options.pool.checks.hazard_check = options.pool.checks.guard = false;
@@ -386,7 +371,6 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
 
 static void the_plan_adds_up_at_any_size(void **state)
 {
-    (void)state;
     static const char *const families[] = {"gpt2", "llama", "qwen3"};
     static const uint32_t widths[] = {20, 96, 252}, lengths[] = {1, 7, 33, 64};
     for (unsigned at = 0; at < 3 * 3 * 4 * 3; at++) {
@@ -427,7 +411,6 @@ static uint64_t moved_bytes(const tide_trainer_options *options, tide_pool_plan 
  * would, although it has no slot too many. */
 static void a_default_host_budget_moves_no_more_than_room_for_everything(void **state)
 {
-    (void)state;
     enum { STRIDE = 3 };
     tide_pool_plan plan, ample;
     tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);

@@ -163,7 +163,6 @@ static void skip_unless_interposed(void)
 
 static void after_two_steps_nothing_is_allocated(void **state)
 {
-    (void)state;
     skip_unless_interposed();
     execute_is_exempt = true;
     for (int clip = 0; clip < 2; clip++) {
@@ -177,7 +176,6 @@ static void after_two_steps_nothing_is_allocated(void **state)
 
 static void what_onednn_takes_it_gives_back(void **state)
 {
-    (void)state;
     skip_unless_interposed();
     execute_is_exempt = false;
     const interpose_counts counts = count_steps(1);

@@ -122,7 +122,6 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
 
 static void faults_of_the_device_change_no_bit_with_and_without_clipping(void **state)
 {
-    (void)state;
     for (int clipped = 0; clipped < 2; clipped++) {
         const tide_trainer_options options = tight_options(clipped);
         faults_of_the_device_change_no_bit(&options, clipped ? 20 : 50);
@@ -132,7 +131,6 @@ static void faults_of_the_device_change_no_bit_with_and_without_clipping(void **
 /* The trained tensors are blocks 1 and 3 and, if the family has them, the position embedding or the head. */
 static void faults_of_the_device_change_no_bit_with_frozen_params(void **state)
 {
-    (void)state;
     const char *const frozen[] = {family_word("wte.*", "model.embed_tokens.*"),
                                   family_word("h.[02].*", "model.layers.[02].*"),
                                   family_word("ln_f.*", "model.norm.*")};
@@ -202,7 +200,6 @@ static void an_evaluation_given_up_leaves_waiting_updates_alone(double clip)
 
 static void an_evaluation_given_up_leaves_waiting_updates_alone_with_and_without_clipping(void **state)
 {
-    (void)state;
     an_evaluation_given_up_leaves_waiting_updates_alone(1);
     an_evaluation_given_up_leaves_waiting_updates_alone(0);
 }
@@ -253,7 +250,6 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
 
 static void faults_in_an_evaluation_change_no_bit_with_and_without_clipping(void **state)
 {
-    (void)state;
     faults_in_an_evaluation_change_no_bit(1, 1);
     faults_in_an_evaluation_change_no_bit(0, 6);
 }
@@ -336,14 +332,12 @@ static void a_fault_in_the_data_stops(tide_status (*action)(tide_trainer *), lon
 
 static void a_token_that_goes_bad_stops_the_step_or_evaluation_and_nothing_else(void **state)
 {
-    (void)state;
     a_fault_in_the_data_stops(step, 40);
     a_fault_in_the_data_stops(evaluate, SHARD_TOKENS - 40);
 }
 
 static void a_file_cut_short_stops_the_step_or_evaluation_and_nothing_else(void **state)
 {
-    (void)state;
     a_fault_in_the_data_stops(step, CUT_SHORT);
     a_fault_in_the_data_stops(evaluate, CUT_SHORT);
 }
@@ -380,7 +374,6 @@ static const char *last_norm(void)
 
 static void a_norm_that_is_not_finite_skips_the_step(void **state)
 {
-    (void)state;
     const char *inner = family_word("h.0.mlp.c_fc.weight", "model.layers.0.mlp.gate_proj.weight");
     const tide_trainer_options options = tight_options(1);
     tide_trainer *trainer = trainer_open(&options);
@@ -405,7 +398,6 @@ static void a_norm_that_is_not_finite_skips_the_step(void **state)
 
 static void ten_skipped_steps_in_a_row_end_the_run(void **state)
 {
-    (void)state;
     const tide_trainer_options options = tight_options(1);
     tide_trainer *trainer = trainer_open(&options);
     set_master(trainer, last_norm(), 3, INFINITY);
@@ -432,7 +424,6 @@ tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss)
  * pool. */
 static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **state)
 {
-    (void)state;
     const tide_trainer_options options = tight_options(0);
     for (int is_late = 0; is_late <= 1; is_late++) {
         tide_trainer *trainer = trainer_open(&options);

@@ -60,7 +60,6 @@ static tide_trainer_report good_step(tide_trainer *trainer)
 
 static void an_overflow_halves_the_loss_scale_and_moves_no_weight(void **state)
 {
-    (void)state;
     for (int clipped = 0; clipped < 2; clipped++) {
         const tide_trainer_options options = fp16_options(clipped);
         tide_trainer *trainer = trainer_open(&options);
@@ -84,7 +83,6 @@ static void an_overflow_halves_the_loss_scale_and_moves_no_weight(void **state)
 /* A loss scale that is far too large for this model: steps are skipped until it fits. */
 static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
 {
-    (void)state;
     const tide_trainer_options first = fp16_options(0);
     tide_trainer_options options = first;
     options.loss_scale = 16777216;
@@ -120,7 +118,6 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
 
 static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **state)
 {
-    (void)state;
     const tide_trainer_options options = fp16_options(1);
     tide_trainer *trainer = trainer_open(&options);
     (void)last_norm(trainer, true, INFINITY);
@@ -136,7 +133,6 @@ static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **
 
 static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
 {
-    (void)state;
     tide_trainer_options options = fp16_options(1);
     options.loss_scale = 512;
     tide_trainer *trainer = trainer_open(&options);
@@ -183,7 +179,6 @@ static tide_train_state run(const tide_trainer_options *options, uint64_t stop, 
 
 static void a_resumed_run_goes_on_with_its_loss_scale_to_the_same_bits(void **state)
 {
-    (void)state;
     const tide_trainer_options options = fp16_options(0.5);
     track truth, resumed;
     const tide_train_state straight = run(&options, 0, &truth), in_two = run(&options, 3, &resumed);
@@ -201,7 +196,6 @@ static void a_resumed_run_goes_on_with_its_loss_scale_to_the_same_bits(void **st
  * 3.5e-4. */
 static void a_run_hardly_depends_on_its_loss_scale(void **state)
 {
-    (void)state;
     double losses[2][3], norms[2][3];
     for (int i = 0; i < 2; i++) {
         tide_trainer_options options = fp16_options(1);
@@ -224,7 +218,6 @@ static void a_run_hardly_depends_on_its_loss_scale(void **state)
 
 static void loss_scales_that_make_no_sense_are_refused(void **state)
 {
-    (void)state;
     const double wrong[] = {-1, 0.5, 3, 33554432, (double)NAN};
     tide_trainer *trainer = NULL;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

@@ -103,7 +103,6 @@ static const float *values_of(const track *from, const tide_trainer *trainer, si
  * trained tensors' gradients: their first moments / (1 - beta1). Without clipping the norm has no effect. */
 static void the_first_step_is_that_of_all_being_trained_and_its_norm_that_of_what_is(void **state)
 {
-    (void)state;
     tide_trainer_options options = base_options(NULL);
     track all, some;
     options.clip = 0;
@@ -140,7 +139,6 @@ static void the_first_step_is_that_of_all_being_trained_and_its_norm_that_of_wha
 
 static void what_is_frozen_stays_as_it_was_and_the_rest_does_not(void **state)
 {
-    (void)state;
     for (unsigned s = 0; s < SETS; s++) {
         const tide_trainer_options options = base_options(&sets[s]);
         track before, after;
@@ -168,7 +166,6 @@ static void what_is_frozen_stays_as_it_was_and_the_rest_does_not(void **state)
 
 static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
 {
-    (void)state;
     for (unsigned s = 0; s < SETS; s++) {
         tide_trainer_options options = base_options(&sets[s]);
         options.recompute = TIDE_RECOMPUTE_NONE; /* so that backward, too, reads frozen params */
@@ -250,7 +247,6 @@ static uint64_t run_tight(const frozen_set *set, copies *made, tide_pool_plan *p
  * possible. Values of frozen params must be copied in, but never out. */
 static void no_state_of_frozen_params_is_moved_and_their_values_never_out(void **state)
 {
-    (void)state;
     copies all, some;
     tide_pool_plan of_all, of_some;
     const uint64_t all_bytes = run_tight(NULL, &all, &of_all),
@@ -365,7 +361,6 @@ static void check_resumed(tide_trainer *saved, tide_trainer *resumed, size_t i)
  * loss must be the same. */
 static void another_set_is_taken_and_changes_nothing_that_is_read(void **state)
 {
-    (void)state;
     for (unsigned s = SETS % test_thin(2); s <= SETS; s += test_thin(2)) {
         const frozen_set *from = s < SETS ? &sets[s] : NULL, *to = s + 1 < SETS ? &sets[s + 1] : NULL;
         char path[96];
@@ -394,7 +389,6 @@ static void another_set_is_taken_and_changes_nothing_that_is_read(void **state)
 
 static void another_set_is_named(void **state)
 {
-    (void)state;
     char path[96];
     track whole;
     run_and_save(&sets[0], path, &whole);
@@ -436,7 +430,6 @@ static void assert_refused(const char *family, const char *const *patterns, uint
 
 static void patterns_that_freeze_nothing_or_everything_are_refused(void **state)
 {
-    (void)state;
     assert_refused("gpt2", (const char *[]){"wte.weight", "h.6.*"}, 2,
                    "freeze h.6.*: no tensor of small has such a name (as wte.weight)");
     assert_refused("gpt2", (const char *[]){"wte"}, 1,
@@ -466,7 +459,6 @@ static void assert_split(const char *family, const char *pattern, const char *fr
 
 static void what_one_product_makes_is_frozen_together(void **state)
 {
-    (void)state;
 #define LAYER(number, name) "model.layers." #number "." name
     assert_split("llama", "*.2.self_attn.q_proj.weight", LAYER(2, "self_attn.q_proj.weight"),
                  LAYER(2, "self_attn.k_proj.weight"));
@@ -484,7 +476,6 @@ static void what_one_product_makes_is_frozen_together(void **state)
 /* Two patterns may match the same tensor. */
 static void the_null_device_plans_for_them(void **state)
 {
-    (void)state;
     tide_trainer_options options = base_options(NULL);
     options.freeze =
         (const char *[]){family_word("h.[0-4].*", "model.layers.[0-4].*"), family_word("h.0.*", "*.0.*"),

@@ -57,7 +57,6 @@ static void check_twenty_steps(tide_dtype dtype, tolerance early, tolerance all,
 static void twenty_fp32_steps_are_pytorchs(void **state)
 {
     const tolerance tight = {1e-4, 1e-4};
-    (void)state;
     check_twenty_steps(TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
@@ -70,7 +69,6 @@ static void twenty_fp32_steps_are_pytorchs(void **state)
 static void twenty_bf16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0015, 0.004}, all = {0.013, 0.11}, typical = {0.0055, 0.048};
-    (void)state;
     check_twenty_steps(TIDE_DTYPE_BF16, early, all, typical);
 }
 
@@ -80,7 +78,6 @@ static void twenty_bf16_steps_follow_pytorchs(void **state)
 static void twenty_fp16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0004, 0.001}, all = {0.005, 0.04}, typical = {0.0022, 0.015};
-    (void)state;
     check_twenty_steps(TIDE_DTYPE_FP16, early, all, typical);
 }
 
@@ -139,7 +136,6 @@ static void check_frozen(tide_dtype dtype, tolerance early, tolerance all, toler
 static void twenty_frozen_fp32_steps_are_pytorchs(void **state)
 {
     const tolerance tight = {1e-5, 2e-5};
-    (void)state;
     check_frozen(TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
@@ -150,14 +146,12 @@ static void twenty_frozen_fp32_steps_are_pytorchs(void **state)
 static void twenty_frozen_bf16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0022, 0.006}, all = {0.17, 1.0}, typical = {0.09, 0.3};
-    (void)state;
     check_frozen(TIDE_DTYPE_BF16, early, all, typical);
 }
 
 static void twenty_frozen_fp16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0002, 0.0012}, all = {0.037, 0.15}, typical = {0.013, 0.05};
-    (void)state;
     check_frozen(TIDE_DTYPE_FP16, early, all, typical);
 }
 

@@ -54,7 +54,6 @@ uint64_t __wrap_tide_topology_available_bytes(void)
 
 static int no_limit(void **state)
 {
-    (void)state;
     simulated.available_bytes = 4 * mib;
     simulated.dormant_bytes = 0;
     simulated.limit_bytes = UINT64_MAX;
@@ -94,7 +93,6 @@ static const char four_fifths_of_4_mib[] = "host budget of 3355440 bytes is too 
 
 static void machine_that_uses_little_of_its_memory_yet_has_all_of_it_for_a_gpus_run(void **state)
 {
-    (void)state;
     simulated.dormant_bytes = gib;
     const tide_trainer_plan plan = plan_on("cuda:0");
     assert_int_equal(plan.free_memory_bytes, gib + 4 * mib);
@@ -104,7 +102,6 @@ static void machine_that_uses_little_of_its_memory_yet_has_all_of_it_for_a_gpus_
 
 static void control_groups_limit_bounds_what_it_may_grow_to(void **state)
 {
-    (void)state;
     simulated.dormant_bytes = gib;
     simulated.limit_bytes = gib / 2;
     assert_int_equal(plan_on("cuda:0").free_memory_bytes, gib / 2);
@@ -114,7 +111,6 @@ static void control_groups_limit_bounds_what_it_may_grow_to(void **state)
 
 static void any_number_that_may_be_plugged_in_is_not_counted_on(void **state)
 {
-    (void)state;
     simulated.dormant_bytes = UINT64_MAX;
     expect_refused(TIDE_ERROR_BUDGET, four_fifths_of_4_mib);
     simulated.available_bytes = gib;
@@ -123,7 +119,6 @@ static void any_number_that_may_be_plugged_in_is_not_counted_on(void **state)
 
 static void machine_that_does_not_say_what_is_available_needs_a_budget_or_a_limit(void **state)
 {
-    (void)state;
     simulated.available_bytes = UINT64_MAX;
     simulated.dormant_bytes = gib;
     expect_refused(TIDE_ERROR_UNSUPPORTED,
@@ -135,7 +130,6 @@ static void machine_that_does_not_say_what_is_available_needs_a_budget_or_a_limi
 /* The emulated device doesn't use memory that is not available now. */
 static void emulated_device_counts_on_what_is_available_alone(void **state)
 {
-    (void)state;
     simulated.dormant_bytes = 2 * gib;
     simulated.available_bytes = gib;
     assert_int_equal(plan_on("host").free_memory_bytes, gib);

@@ -503,7 +503,6 @@ static unsigned part = 1, parts = 1;
 
 static void any_levels_that_can_meet_do(void **state)
 {
-    (void)state;
     row unmet;
     unsigned possible;
     strength = getenv("TIDE_TEST_ALL") && !on_cuda ? 3 : 2;
@@ -525,7 +524,6 @@ static void any_levels_that_can_meet_do(void **state)
 
 static void no_setting_changes_a_bit(void **state)
 {
-    (void)state;
     for (size_t i = row_count * (part - 1) / parts; i < row_count * part / parts; i += test_thin(3))
         check_row(&rows[i]);
     /* else no budget here made the pool move anything */
@@ -547,7 +545,6 @@ static void check_product(row *r, factor f)
 
 static void no_setting_of_the_product_changes_a_bit(void **state)
 {
-    (void)state;
     unsigned cases = 0;
     for (unsigned family = 0; family < levels(FAMILY); family++)
         for (unsigned dtype = 0; dtype < levels(DTYPE); dtype++) {
@@ -564,7 +561,6 @@ static void no_setting_of_the_product_changes_a_bit(void **state)
 /* Checks the comparison itself: it must notice another seed. */
 static void another_seed_gives_other_bits(void **state)
 {
-    (void)state;
     const row r = {{0}};
     tide_trainer_options options = options_of(&r, NULL);
     outcome made[2] = {0};
@@ -585,7 +581,6 @@ static void another_seed_gives_other_bits(void **state)
 /* Tells in which row a test failed. */
 static int tell_row(void **state)
 {
-    (void)state;
     if (running[0] != '\0')
         print_error("in this row: %s\n", running);
     return 0;

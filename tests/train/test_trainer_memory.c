@@ -34,7 +34,6 @@ static void check_failure(tide_status status, const char *what, unsigned request
 
 static void creation_survives_every_failing_request(void **state)
 {
-    (void)state;
     const tide_trainer_options options = base_options();
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
@@ -100,7 +99,6 @@ static unsigned survive(tide_trainer *trainer, const char *what, tide_status (*a
 
 static void between_steps_every_failing_request_is_survived(void **state)
 {
-    (void)state;
     const tide_trainer_options options = base_options();
     tide_trainer *trainer = trainer_open(&options);
     ok(tide_trainer_step(trainer, NULL));

@@ -38,7 +38,6 @@ static void save_after_one_step(const tide_trainer_options *options, const char 
  * it. */
 static void a_save_sweeps_the_optimizers_state_once(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_NONE;
     options.pool.chunk_bytes = 1024 * 1024;
@@ -68,7 +67,6 @@ static void a_save_sweeps_the_optimizers_state_once(void **state)
 
 static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
 {
-    (void)state;
     char path[96];
     save_folder(path);
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
@@ -97,7 +95,6 @@ static void check_mismatch(const tide_trainer_options *options, const char *word
 
 static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
 {
-    (void)state;
     char path[96];
     save_folder(path);
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
@@ -119,7 +116,6 @@ static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
 
 static void a_folder_without_a_checkpoint_starts_anew(void **state)
 {
-    (void)state;
     char path[96];
     save_folder(path);
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);

@@ -1,4 +1,5 @@
 #include "src/train/sampler.h"
+#include "tests/support/assert_ok.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -37,7 +38,6 @@ static void draw(uint32_t top_k, double temperature, uint64_t seed, uint32_t sam
 
 static void draws_follow_the_probabilities(void **state)
 {
-    (void)state;
     unsigned counts[VOCABULARY];
     draw(0, 1, 1, 0, counts);
     for (int i = 0; i < VOCABULARY; i++) /* within five standard deviations */
@@ -47,7 +47,6 @@ static void draws_follow_the_probabilities(void **state)
 
 static void temperature_zero_takes_the_likeliest(void **state)
 {
-    (void)state;
     unsigned counts[VOCABULARY];
     draw(0, 0, 1, 0, counts);
     assert_int_equal(counts[1], DRAWS);
@@ -55,7 +54,6 @@ static void temperature_zero_takes_the_likeliest(void **state)
 
 static void a_low_temperature_sharpens(void **state)
 {
-    (void)state;
     unsigned counts[VOCABULARY];
     draw(0, 0.5, 1, 0, counts); /* temperature 0.5 squares the probabilities: token 1 gets 0.16 / 0.275 */
     assert_true(fabs(counts[1] - DRAWS * 0.16 / 0.275) < 5 * sqrt(DRAWS * 0.25));
@@ -63,7 +61,6 @@ static void a_low_temperature_sharpens(void **state)
 
 static void top_k_draws_only_the_k_likeliest(void **state)
 {
-    (void)state;
     unsigned counts[VOCABULARY];
     draw(2, 1, 1, 0, counts);
     assert_int_equal(counts[1] + counts[3], DRAWS);
@@ -72,7 +69,6 @@ static void top_k_draws_only_the_k_likeliest(void **state)
 
 static void a_draw_is_a_function_of_seed_sample_and_position(void **state)
 {
-    (void)state;
     float logits[VOCABULARY];
     make_logits(logits);
     tide_sampler one, again, other;
@@ -94,7 +90,6 @@ static void a_draw_is_a_function_of_seed_sample_and_position(void **state)
 
 static void logits_that_are_not_finite_are_never_drawn(void **state)
 {
-    (void)state;
     float logits[VOCABULARY] = {NAN, 1, INFINITY, 1, -INFINITY};
     tide_sampler sampler;
     assert_int_equal(tide_sampler_init(&sampler, VOCABULARY, 3, 1, 1, 0), TIDE_OK);
@@ -110,7 +105,6 @@ static void logits_that_are_not_finite_are_never_drawn(void **state)
 
 static void a_negative_temperature_is_refused(void **state)
 {
-    (void)state;
     tide_sampler sampler;
     assert_int_equal(tide_sampler_init(&sampler, VOCABULARY, 0, -1, 1, 0), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_sampler_init(&sampler, VOCABULARY, 0, NAN, 1, 0), TIDE_ERROR_ARGUMENT);

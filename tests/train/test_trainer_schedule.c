@@ -1,4 +1,5 @@
 #include "src/checkpoint/lr_schedule.h"
+#include "tests/support/assert_ok.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,14 +12,12 @@ static const tide_lr_schedule schedule = {.lr = 1e-3, .lr_min = 1e-4, .warmup_st
 
 static void warm_up_rises_in_equal_steps_to_the_learning_rate(void **state)
 {
-    (void)state;
     for (uint64_t step = 0; step < 10; step++)
         assert_true(fabs(tide_lr_schedule_at(&schedule, step) - 1e-4 * (double)(step + 1)) < 1e-18);
 }
 
 static void short_runs_divide_by_nothing(void **state)
 {
-    (void)state;
     const tide_lr_schedule one = {.lr = 1, .lr_min = 0.5, .warmup_steps = 0, .steps = 1};
     const tide_lr_schedule two = {.lr = 1, .lr_min = 0.5, .warmup_steps = 1, .steps = 2};
     const tide_lr_schedule all_warm_up = {.lr = 1, .lr_min = 0.5, .warmup_steps = 4, .steps = 2};
@@ -31,7 +30,6 @@ static void short_runs_divide_by_nothing(void **state)
 /* Uses 6e-4, the program's default, whose arithmetic is not exact in binary, with many lengths of warm-up. */
 static void both_ends_are_reached_to_the_last_bit(void **state)
 {
-    (void)state;
     for (uint64_t warmup = 0; warmup <= 1000; warmup++) {
         const tide_lr_schedule rounded = {
             .lr = 6e-4, .lr_min = 6e-5, .warmup_steps = warmup, .steps = warmup + 50};
@@ -75,7 +73,6 @@ static double closed_form(const tide_lr_schedule *of, uint64_t step)
 
 static void every_shape_is_what_its_name_means_to_pytorch(void **state)
 {
-    (void)state;
     for (int shape = 0; shape < TIDE_LR_SHAPES; shape++)
         for (uint64_t warmup = 0; warmup <= 10; warmup += 5)
             for (uint64_t decay = 1; decay <= 90; decay++) {
@@ -93,7 +90,6 @@ static void every_shape_is_what_its_name_means_to_pytorch(void **state)
 
 static void all_shapes_warm_up_in_the_same_steps(void **state)
 {
-    (void)state;
     for (int shape = 0; shape < TIDE_LR_SHAPES; shape++) {
         const tide_lr_schedule of = shaped((tide_lr_shape)shape, 20);
         for (uint64_t step = 0; step < 10; step++)
@@ -103,7 +99,6 @@ static void all_shapes_warm_up_in_the_same_steps(void **state)
 
 static void a_decay_may_take_all_that_warm_up_leaves(void **state)
 {
-    (void)state;
     const tide_lr_schedule whole = {
         .shape = TIDE_LR_WSD, .lr = 1, .lr_min = 0, .warmup_steps = 0, .decay_steps = 4, .steps = 4};
     const tide_lr_schedule none = {

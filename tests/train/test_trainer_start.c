@@ -58,7 +58,6 @@ static tide_trainer_options options_of_train(void)
 
 static void a_start_lays_out_twice_and_makes_two_managers(void **state)
 {
-    (void)state;
     const tide_trainer_options options = options_of_train();
     tide_trainer *trainer = trainer_open(&options);
     tide_trainer_destroy(trainer);
@@ -69,7 +68,6 @@ static void a_start_lays_out_twice_and_makes_two_managers(void **state)
 
 static void a_start_without_questions_lays_out_once(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of_train();
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.predict = false;
@@ -82,7 +80,6 @@ static void a_start_without_questions_lays_out_once(void **state)
 /* The refused pool is the only one: the batch that would fit is found by plans. */
 static void a_refusal_finds_the_batch_that_fits_without_pools(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of_train();
     options.batch_tokens = 1 << 20;
     options.recompute = TIDE_RECOMPUTE_ALL;

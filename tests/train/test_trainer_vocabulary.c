@@ -110,7 +110,6 @@ static void run_through_everything(tide_dtype dtype, bool clipped)
 
 static void padded_rows_are_zeros_from_the_first_step_to_the_last(void **state)
 {
-    (void)state;
     const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
     for (int i = 0; i < 6; i++)
         run_through_everything(dtypes[i % 3], i < 3);
@@ -207,7 +206,6 @@ static void run_poisoned(tide_dtype dtype, float value, traces *left)
 
 static void padded_rows_reach_nothing_that_a_run_leaves_behind(void **state)
 {
-    (void)state;
     const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
     for (int i = 0; i < 3; i++) {
         traces clean, poisoned;
@@ -228,7 +226,6 @@ static void padded_rows_reach_nothing_that_a_run_leaves_behind(void **state)
 
 static void files_have_the_vocabularys_rows_and_their_bytes(void **state)
 {
-    (void)state;
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = trainer_open(&options);
     char path[96];
@@ -266,7 +263,6 @@ static tide_status no_values(void *context, size_t tensor, tide_value value, uin
  * it. */
 static void a_file_of_padded_rows_is_refused(void **state)
 {
-    (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = trainer_open(&options);
     const size_t count = tide_model_param_count(&options.model);
@@ -296,7 +292,6 @@ static void a_file_of_padded_rows_is_refused(void **state)
 
 static void the_plan_counts_the_models_params_and_says_what_padding_costs(void **state)
 {
-    (void)state;
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = trainer_open(&options);
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);

@@ -163,7 +163,6 @@ enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
 static void values_are_those_of_the_files_and_moments_are_zero(void **state)
 {
-    (void)state;
     static const char *const families[] = {"gpt2", "llama"};
     static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
     const unsigned every = test_thin(3);
@@ -191,7 +190,6 @@ static void values_are_those_of_the_files_and_moments_are_zero(void **state)
 
 static void frozen_tensors_are_the_files_rounded_once(void **state)
 {
-    (void)state;
     static const char *const frozen[] = {"wte.weight", "h.0.*"};
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, NULL);
     options.freeze = frozen;
@@ -245,7 +243,6 @@ static void cut(const char *dir, long bytes)
 
 static void what_does_not_fit_is_refused_before_anything_is_built(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, NULL);
     options.weights = folder_make(&options.model, TIDE_WEIGHTS_F32, 0, LACKS_ONE);
     assert_refused(options, TIDE_ERROR_MISMATCH, "ln_f.bias");
@@ -281,7 +278,6 @@ static void tear(void *context, const char *what, uint64_t done_bytes, uint64_t 
 
 static void a_file_that_is_torn_meanwhile_fails_cleanly(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, made_path);
     tide_trainer *trainer = NULL;
     (void)folder_make(&options.model, TIDE_WEIGHTS_BF16, 0, NOTHING_WRONG);
@@ -294,7 +290,6 @@ static void a_file_that_is_torn_meanwhile_fails_cleanly(void **state)
 
 static void every_lack_of_memory_is_told(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, NULL);
     options.model.layers = 1;
     options.pool.checks.hazard_check = options.pool.checks.guard = false;
@@ -320,7 +315,6 @@ static void every_lack_of_memory_is_told(void **state)
 
 static void a_checkpoint_to_resume_counts_before_weights(void **state)
 {
-    (void)state;
     char saved[128];
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, made_path);
     track truth = {0}, other = {0};
@@ -361,7 +355,6 @@ static void export_run(tide_trainer *trainer, const char *out, tide_weights_dtyp
 
 static void the_null_device_reads_nothing(void **state)
 {
-    (void)state;
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, "/nowhere/at/all");
     options.pool.device = "null";
     options.pool.checks.hazard_check = options.pool.checks.guard = false;
@@ -386,7 +379,6 @@ static uint32_t sequence_of(uint32_t context, const char *weights)
 
 static void sequences_are_at_most_4096_where_none_are_asked_for(void **state)
 {
-    (void)state;
     assert_int_equal(sequence_of(8192, "weights"), 4096);
     assert_int_equal(sequence_of(8192, NULL), 8192);
     assert_int_equal(sequence_of(4095, "weights"), 4095);
@@ -395,7 +387,6 @@ static void sequences_are_at_most_4096_where_none_are_asked_for(void **state)
 /* Sequences that are not longer than a sliding window see all of it. */
 static void sequences_fit_into_the_models_window(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t window, asked, is;
         const char *weights;
@@ -444,7 +435,6 @@ static void assert_same_file(const char *one, const char *other, const char *nam
 
 static void an_import_is_exported_as_it_was(void **state)
 {
-    (void)state;
     static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
     for (size_t d = 0; d < 3; d++) {
         char out[128];
@@ -464,7 +454,6 @@ static void an_import_is_exported_as_it_was(void **state)
 /* Export while updates run, and from the checkpoint of the same step: both must be equal. */
 static void a_trainer_exports_what_its_checkpoint_does(void **state)
 {
-    (void)state;
     char saved[128], one[128], other[128];
     tide_checkpoint_saved made;
     tide_trainer_options options = options_of("llama", TIDE_DTYPE_BF16, made_path);
@@ -506,7 +495,6 @@ static uint64_t peak_of(const tide_trainer_options *options)
 /* One tensor has 46 MB of weights, of which a frozen one keeps half. */
 static void weights_pass_through_little_memory(void **state)
 {
-    (void)state;
     static const char *const frozen[] = {"wte.weight"};
     tide_trainer_options options = options_of("gpt2", TIDE_DTYPE_BF16, NULL);
     options.model.vocab_size = 120000;
