@@ -1,4 +1,4 @@
-/* The manager: set-up, needs, seal, next and done, queries, validity. Steps and ops are in manager_step.c.
+/* The manager: needs, creation, next and done, queries, validity. Steps and ops are in manager_step.c.
  *
  * How many slots the manager needs, and why these are enough:
  *
@@ -17,55 +17,7 @@
 
 enum { SPARE_SLOTS = 1 };
 
-/* --- creation --- */
-
-tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager)
-{
-    tide_manager *m = calloc(1, sizeof *m);
-    if (!m)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
-    m->layout = layout;
-    tide_moves_init(&m->moves, layout, &m->places, &m->counters);
-    tide_status status = tide_ops_create(&m->ops, layout);
-    if (status == TIDE_OK)
-        tide_ops_find_modified(&m->ops);
-    if (status == TIDE_OK)
-        status = tide_tensors_create(&m->tensors, layout, &m->places);
-    if (status == TIDE_OK)
-        status = tide_pending_create(&m->pending, layout, &m->tensors);
-    if (status != TIDE_OK) {
-        tide_manager_destroy(m);
-        return status;
-    }
-    *manager = m;
-    return TIDE_OK;
-}
-
-static void unseal(tide_manager *m)
-{
-    tide_least_destroy(m->least);
-    m->least = NULL;
-    tide_prefetch_destroy(&m->prefetch);
-    tide_request_destroy(&m->request);
-    tide_tasks_destroy(&m->tasks);
-    tide_eviction_queue_destroy(&m->eviction_queue);
-    tide_victims_destroy(&m->victims);
-    tide_future_destroy(&m->future);
-    tide_places_destroy(&m->places);
-}
-
-void tide_manager_destroy(tide_manager *manager)
-{
-    if (!manager)
-        return;
-    unseal(manager);
-    tide_pending_destroy(&manager->pending);
-    tide_tensors_destroy(&manager->tensors);
-    tide_ops_destroy(&manager->ops);
-    free(manager);
-}
-
-/* --- needs and seal --- */
+/* --- needs --- */
 
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs)
 {
@@ -78,14 +30,14 @@ void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot
         needs->device_slots = task;
 }
 
-static tide_status check_slots(const tide_manager *m, const tide_manager_options *o,
+static tide_status check_slots(const tide_ops *ops, const tide_manager_options *o,
                                const tide_slot_needs *needs)
 {
     if (o->device_slots < needs->device_slots)
         return tide_fail(
             TIDE_ERROR_BUDGET,
             "op %s needs %u chunks on the device at once, there are %u device slots, %u are needed",
-            m->ops.count ? m->ops.records[needs->largest_op].name : "(none)", needs->largest_op_slots,
+            ops->count ? ops->records[needs->largest_op].name : "(none)", needs->largest_op_slots,
             o->device_slots, needs->device_slots);
     if (o->host_slots < needs->host_slots)
         return tide_fail(TIDE_ERROR_BUDGET, "an update on the host needs %u host slots, there are %u",
@@ -97,18 +49,24 @@ static tide_status check_slots(const tide_manager *m, const tide_manager_options
     return TIDE_OK;
 }
 
-tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options)
+/* --- creation --- */
+
+static tide_status make_parts(tide_manager *m, const tide_manager_options *options)
 {
-    tide_manager *m = manager;
-    if (m->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "manager: sealed twice");
-    tide_slot_needs needs;
-    tide_manager_needs(&m->ops, options->placement, &needs);
-    tide_status status = check_slots(m, options, &needs);
-    if (status != TIDE_OK)
-        return status;
     const uint32_t slots[TIDE_TIER_COUNT] = {options->device_slots, options->host_slots};
-    status = tide_places_create(&m->places, tide_layout_chunk_count(m->layout), slots);
+    tide_slot_needs needs = {0};
+    tide_status status = tide_ops_create(&m->ops, m->layout);
+    if (status == TIDE_OK) {
+        tide_ops_find_modified(&m->ops);
+        tide_manager_needs(&m->ops, options->placement, &needs);
+        status = check_slots(&m->ops, options, &needs);
+    }
+    if (status == TIDE_OK)
+        status = tide_tensors_create(&m->tensors, m->layout, &m->places);
+    if (status == TIDE_OK)
+        status = tide_pending_create(&m->pending, m->layout, &m->tensors);
+    if (status == TIDE_OK)
+        status = tide_places_create(&m->places, tide_layout_chunk_count(m->layout), slots);
     if (status == TIDE_OK)
         status = tide_future_create(&m->future, &m->ops, &m->pending, options->device_slots,
                                     needs.device_slots, options->prefetch);
@@ -122,19 +80,49 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
         status = tide_request_create(&m->request, &m->ops, &m->eviction_queue, &m->tasks);
     if (status == TIDE_OK)
         status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->pending);
+    if (status == TIDE_OK)
+        tide_pending_seal(&m->pending, slots, options->placement);
+    return status;
+}
+
+tide_status tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
+                                tide_manager **manager)
+{
+    tide_manager *m = calloc(1, sizeof *m);
+    if (!m)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
+    m->layout = layout;
+    tide_moves_init(&m->moves, layout, &m->places, &m->counters);
+    const tide_status status = make_parts(m, options);
     if (status != TIDE_OK) {
-        unseal(m);
+        tide_manager_destroy(m);
         return status;
     }
-    tide_pending_seal(&m->pending, slots, options->placement);
-    m->sealed = true;
     tide_manager_changed(m);
+    *manager = m;
     return TIDE_OK;
+}
+
+void tide_manager_destroy(tide_manager *manager)
+{
+    if (!manager)
+        return;
+    tide_least_destroy(manager->least);
+    tide_prefetch_destroy(&manager->prefetch);
+    tide_request_destroy(&manager->request);
+    tide_tasks_destroy(&manager->tasks);
+    tide_eviction_queue_destroy(&manager->eviction_queue);
+    tide_victims_destroy(&manager->victims);
+    tide_future_destroy(&manager->future);
+    tide_places_destroy(&manager->places);
+    tide_pending_destroy(&manager->pending);
+    tide_tensors_destroy(&manager->tensors);
+    tide_ops_destroy(&manager->ops);
+    free(manager);
 }
 
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds)
 {
-    assert(manager->sealed);
     tide_pending_set_seconds(&manager->pending, host_seconds, device_seconds);
 }
 
@@ -189,7 +177,6 @@ static bool find_next(tide_manager *m, tide_command *command)
 
 bool tide_manager_next(tide_manager *manager, tide_command *command)
 {
-    assert(manager->sealed);
     manager->counters.calls++;
     if (manager->idle || tide_moves_open(&manager->moves) == TIDE_OPEN_COMMANDS_MAX)
         return false;
@@ -292,7 +279,7 @@ tide_gradients *tide_manager_gradients(tide_manager *manager)
 
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk)
 {
-    assert(manager->sealed && tide_pending_is_param_chunk(&manager->pending, param_chunk));
+    assert(tide_pending_is_param_chunk(&manager->pending, param_chunk));
     return manager->pending.on_device[param_chunk];
 }
 

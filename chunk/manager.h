@@ -71,15 +71,13 @@ typedef struct tide_slot_needs {
 /* Set `needs` for these ops and a placement. */
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs);
 
-/* A manager for a layout, which must outlive it, and the ops of its description. NO_MEMORY. Freed with
- * tide_manager_destroy (NULL allowed). */
-tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
+/* A manager for a layout, which must outlive it, and the ops of its description. BUDGET: there are fewer
+ * slots than needed (the message counts slots; the pool's messages count bytes). NO_MEMORY. Allocates all
+ * memory that the manager needs, except for tide_manager_watch. Freed with tide_manager_destroy (NULL
+ * allowed). */
+tide_status tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
+                                tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);
-
-/* Set the numbers of slots and the placement, which are fixed from then on. BUDGET if the slots are fewer
- * than needed (the message counts slots; the pool's messages count bytes). Allocates all memory that the
- * manager needs, except for tide_manager_watch. */
-tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
 /* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With placement
  * AUTO the manager then changes which tier updates which chunks, each when none of its update is pending, so

@@ -32,7 +32,6 @@ struct tide_manager {
     tide_prefetch prefetch;
     tide_least *least; /* NULL before tide_manager_watch */
 
-    bool sealed;
     bool deep_checks; /* walk every structure at every mutation; for tests */
     tide_step_phase phase;
     bool updates_wait;      /* whether the open training step's updates wait for release */

@@ -14,7 +14,6 @@
 
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait)
 {
-    assert(manager->sealed);
     if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "step begin: a step is open");
     if (manager->phase == TIDE_PHASE_RELEASE_PENDING)

@@ -125,7 +125,7 @@ void tide_manager_plan_least(const tide_manager *manager, bool training, tide_ma
 tide_status tide_manager_watch(tide_manager *manager)
 {
     const tide_schedule *schedule = &manager->future.schedule;
-    assert(manager->sealed && manager->least == NULL);
+    assert(manager->least == NULL);
     return tide_least_create(tide_layout_chunk_count(manager->layout), schedule->use_capacity,
                              schedule->schedule_step_capacity, &manager->least);
 }

@@ -40,7 +40,7 @@ bool tide_manager_plan_get(const tide_manager *manager, bool training, tide_mana
 /* Set least_in and least_out of a plan that tide_manager_plan_get returned; least.h says how long that takes.
  * Call tide_manager_watch before. */
 void tide_manager_plan_least(const tide_manager *manager, bool training, tide_manager_plan *plan);
-/* Allocate the memory that tide_manager_plan_least needs. Call after seal. NO_MEMORY. */
+/* Allocate the memory that tide_manager_plan_least needs. NO_MEMORY. */
 tide_status tide_manager_watch(tide_manager *manager);
 
 #endif

@@ -131,17 +131,14 @@ void tide_pool_unbuild(tide_pool *pool)
 static tide_status create_manager(tide_pool *pool)
 {
     const tide_pool_context *context = &pool->context;
-    tide_manager **manager = &pool->engine.manager;
     const tide_manager_options options = {.device_slots = context->plan.device_slots,
                                           .host_slots = context->plan.host_slots,
                                           .placement = context->options.placement,
                                           .prefetch = context->options.prefetch};
-    const tide_status status = tide_manager_create(context->packing->layout, manager);
-    if (status != TIDE_OK)
-        return status;
-    pool->engine.commands.manager = *manager;
-    pool->telemetry.counters.manager = *manager;
-    return tide_manager_seal(*manager, &options);
+    const tide_status status = tide_manager_create(context->packing->layout, &options, &pool->engine.manager);
+    pool->engine.commands.manager = pool->engine.manager;
+    pool->telemetry.counters.manager = pool->engine.manager;
+    return status;
 }
 
 static void finish(tide_pool *pool)

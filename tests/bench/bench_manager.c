@@ -91,7 +91,6 @@ static managed managed_open(tide_description *description, uint64_t chunk_bytes)
 {
     managed it = {.description = description};
     bench_check(tide_layout_create(description, chunk_bytes, &it.layout), "layout");
-    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
     return it;
 }
 
@@ -141,7 +140,7 @@ static void measure_row(uint32_t chunks, uint32_t params_an_op, bool quick)
     it.ops = ops;
     const tide_manager_options options = {
         .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
-    bench_check(tide_manager_seal(it.manager, &options), "seal");
+    bench_check(tide_manager_create(it.layout, &options, &it.manager), "manager");
     /* The manager records the first pass and plans the second. The third begins where a planned pass ended,
      * as all later ones do. */
     for (int i = 0; i < 3; i++)
@@ -212,7 +211,7 @@ static tight tight_open(uint32_t chunks)
                                           .host_slots = tide_layout_chunk_count(it.of.layout),
                                           .placement = TIDE_PLACEMENT_HOST,
                                           .prefetch = true};
-    bench_check(tide_manager_seal(it.of.manager, &options), "seal");
+    bench_check(tide_manager_create(it.of.layout, &options, &it.of.manager), "manager");
     return it;
 }
 

@@ -118,7 +118,7 @@ typedef struct reference_manager {
     char problem[256];
 } reference_manager;
 
-/* Make a model of a sealed manager with the ops `ops`. `frozen` says of each param whether it is frozen. */
+/* Make a model of a manager with the ops `ops`. `frozen` says of each param whether it is frozen. */
 void reference_create(reference_manager *reference, const tide_layout *layout, tide_manager *manager,
                       const tide_manager_options *options, const reference_op *ops, uint32_t op_count,
                       const bool *frozen);

@@ -130,20 +130,19 @@ static tide_op add_slices(uint32_t access, uint32_t slices)
     return op;
 }
 
-static void make_manager(void)
+static void make_layout(void)
 {
     assert_int_equal(tide_layout_create(f.description, CHUNK_BYTES, &f.layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(f.layout, &f.manager), TIDE_OK);
 }
 
-/* Seal the manager; make it first if the test has not. */
-static void seal(uint32_t device, uint32_t host, tide_placement placement, bool prefetch)
+/* Make the manager, and the layout if the test has not. */
+static void make_manager(uint32_t device, uint32_t host, tide_placement placement, bool prefetch)
 {
-    if (!f.manager)
-        make_manager();
+    if (!f.layout)
+        make_layout();
     const tide_manager_options options = {
         .device_slots = device, .host_slots = host, .placement = placement, .prefetch = prefetch};
-    assert_int_equal(tide_manager_seal(f.manager, &options), TIDE_OK);
+    assert_int_equal(tide_manager_create(f.layout, &options, &f.manager), TIDE_OK);
     f.manager->deep_checks = true;
 }
 
@@ -153,7 +152,7 @@ static void arrange_chain(uint32_t params, uint32_t trained, uint32_t device, ui
 {
     arrange(momentum, 1, params);
     add_chain(trained);
-    seal(device, host, placement, prefetch);
+    make_manager(device, host, placement, prefetch);
 }
 
 static int clean_up(void **state)
@@ -385,7 +384,7 @@ static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
     add_activation(3);
     add_slices(WRITE, 3);
     add_slices(READ | LAST, 3);
-    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    make_manager(2, 20, TIDE_PLACEMENT_HOST, true);
     step_begin(false, false);
     for (tide_op op = 0; op < 2; op++) {
         run_slices(op, 3);
@@ -419,7 +418,7 @@ static void an_update_assembles_nothing_beside_an_op_that_leaves_it_too_little(v
 {
     arrange(five_bytes, 1, 3);
     add_chain(3);
-    seal(2, 8, TIDE_PLACEMENT_DEVICE, false);
+    make_manager(2, 8, TIDE_PLACEMENT_DEVICE, false);
     step_begin(true, true);
     run_ops(0, 5);
     step_end();
@@ -443,7 +442,7 @@ static void the_state_on_a_border_is_used_twice_in_a_row(void **state)
     for (int waits = 0; waits < 2; waits++) {
         arrange(five_bytes, 1, 3);
         add_chain(3);
-        seal(2, 8, TIDE_PLACEMENT_DEVICE, false);
+        make_manager(2, 8, TIDE_PLACEMENT_DEVICE, false);
         for (int step = 0; step < (waits ? 3 : 1); step++) {
             f.log_count = 0;
             train(waits);
@@ -480,7 +479,7 @@ static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state
     enum { EACH = 12, ROUNDS = 4 };
     arrange(some_frozen, 2, 2 * EACH);
     add_chain(EACH);
-    seal(EACH + 1, 64, TIDE_PLACEMENT_HOST, true);
+    make_manager(EACH + 1, 64, TIDE_PLACEMENT_HOST, true);
     for (int step = 0; step < 2 * ROUNDS; step++) {
         f.log_count = step == ROUNDS ? 0 : f.log_count;
         train(false);
@@ -518,7 +517,7 @@ static void the_updates_that_a_request_waits_for_come_first(void **state)
     for (int by_host = 0; by_host < 2; by_host++) {
         arrange(five_bytes, 1, 3);
         add_chain(3);
-        seal(4, 8, TIDE_PLACEMENT_HOST, false);
+        make_manager(4, 8, TIDE_PLACEMENT_HOST, false);
         step_begin(true, true);
         run_ops(0, 5);
         step_end();
@@ -682,7 +681,7 @@ static void auto_places_the_first_chunks_whose_state_fits_into_the_margin(void *
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         arrange(cases[i].formats, 2, cases[i].params);
         add_chain(0);
-        seal(cases[i].params + 1 + cases[i].margin, 8, TIDE_PLACEMENT_AUTO, false);
+        make_manager(cases[i].params + 1 + cases[i].margin, 8, TIDE_PLACEMENT_AUTO, false);
         const uint32_t slots = tide_pending_state_slots(&f.manager->pending);
         if (updated_on_device() != cases[i].on_device || slots != cases[i].state_slots)
             fail_msg("%s: chunks %#x, %u slots for state", cases[i].name, updated_on_device(), slots);
@@ -728,7 +727,7 @@ static void only_what_is_trained_is_shared_out_between_the_tiers(void **state)
 {
     arrange(some_frozen, 2, 4);
     add_chain(2);
-    seal(4 + 1 + 3, 8, TIDE_PLACEMENT_AUTO, true); /* slots for all chunks */
+    make_manager(4 + 1 + 3, 8, TIDE_PLACEMENT_AUTO, true); /* slots for all chunks */
     assert_int_equal(updated_on_device(), 1 | 2);
     tide_manager_set_update_seconds(f.manager, 1, 1);
     train(false);
@@ -751,7 +750,7 @@ static void a_refused_call_names_the_op_or_the_tensor(void **state)
     arrange(momentum, 1, 2);
     add_activation(2);
     const tide_op reads = add_slices(READ, 2), backward = add_op(TIDE_PASS_BACKWARD, 1, READ | GRAD);
-    seal(4, 20, TIDE_PLACEMENT_HOST, false);
+    make_manager(4, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(true, true);
     expect_refusal(tide_manager_begin(f.manager, 9), TIDE_ERROR_ARGUMENT, "there is no op 9");
     begin(reads);
@@ -772,8 +771,11 @@ static void budgets_below_the_needs_are_refused(void **state)
     tide_op_description d = {.name = "wide", .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = 2};
     add_op(TIDE_PASS_FORWARD, 0, READ);
     assert_int_equal(tide_description_add_op(f.description, &d, &wide), TIDE_OK);
-    make_manager();
-    tide_manager_needs(&f.manager->ops, TIDE_PLACEMENT_HOST, &needs);
+    make_layout();
+    tide_ops ops;
+    assert_int_equal(tide_ops_create(&ops, f.layout), TIDE_OK);
+    tide_manager_needs(&ops, TIDE_PLACEMENT_HOST, &needs);
+    tide_ops_destroy(&ops);
     assert_int_equal(needs.largest_op, wide);
     assert_int_equal(needs.device_slots, 2);
     assert_int_equal(needs.total_slots, 7);
@@ -781,19 +783,19 @@ static void budgets_below_the_needs_are_refused(void **state)
                                             {.device_slots = 2, .host_slots = 4},
                                             {.device_slots = 1, .host_slots = 50}};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(tide_manager_seal(f.manager, &options[i]), TIDE_ERROR_BUDGET);
+        assert_int_equal(tide_manager_create(f.layout, &options[i], &f.manager), TIDE_ERROR_BUDGET);
     assert_non_null(strstr(tide_message(), "wide"));
-    seal(2, 5, TIDE_PLACEMENT_HOST, false);
+    make_manager(2, 5, TIDE_PLACEMENT_HOST, false);
     clean_up(state);
 
     /* The op needs one slot, but an update on the device needs two. */
     arrange(momentum, 1, 1);
     add_chain(1);
-    make_manager();
+    make_layout();
     const tide_manager_options device = {
         .device_slots = 1, .host_slots = 50, .placement = TIDE_PLACEMENT_DEVICE};
-    assert_int_equal(tide_manager_seal(f.manager, &device), TIDE_ERROR_BUDGET);
-    seal(2, 2, TIDE_PLACEMENT_DEVICE, false);
+    assert_int_equal(tide_manager_create(f.layout, &device, &f.manager), TIDE_ERROR_BUDGET);
+    make_manager(2, 2, TIDE_PLACEMENT_DEVICE, false);
 }
 
 #define CASE(function) cmocka_unit_test_teardown(function, clean_up)

@@ -95,8 +95,7 @@ static void describe_params(tiny *t)
 static void make_manager(tiny *t, const tide_manager_options *slots)
 {
     assert_int_equal(tide_layout_create(t->description, CHUNK_BYTES, &t->layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(t->layout, &t->manager), TIDE_OK);
-    assert_int_equal(tide_manager_seal(t->manager, slots), TIDE_OK);
+    assert_int_equal(tide_manager_create(t->layout, slots, &t->manager), TIDE_OK);
 }
 
 static void destroy(tiny *t)

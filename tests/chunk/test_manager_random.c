@@ -34,7 +34,7 @@ enum { SEQUENCES = 10000, LAYERS_MAX = 5, CHUNK_BYTES = 4096 };
 /* one sequence in LARGE_ONE_IN has a large model of up to 60 params in hundreds of chunks */
 enum { LARGE_ONE_IN = 61, LARGE_PARAMS_MAX = 60, LARGE_ELEMENTS_MAX = 150000, LARGE_LAYERS_MAX = 24 };
 
-/* --- no allocation after seal: malloc, calloc and realloc are wrapped (tests/meson.build) --- */
+/* --- no allocation after creation: malloc, calloc and realloc are wrapped (tests/meson.build) --- */
 
 static bool allocation_forbidden;
 static unsigned forbidden_allocations;
@@ -246,11 +246,10 @@ static void describe_ops(sequence *s)
     }
 }
 
-static void make_manager(sequence *s)
+static void make_layout(sequence *s)
 {
     describe_ops(s);
     assert_int_equal(tide_layout_create(s->description, CHUNK_BYTES, &s->layout), TIDE_OK);
-    assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
 }
 
 /* Half of the budgets have the least sum of both tiers, with the least on the device, the least on the host,
@@ -281,14 +280,17 @@ static void scatter_updates(sequence *s)
             pending->chunks[chunk].pieces > 0 && percent(s, 50);
 }
 
-static void seal(sequence *s, tide_manager_options *options)
+static void make_manager(sequence *s, tide_manager_options *options)
 {
+    tide_ops ops;
     tide_slot_needs needs;
     options->placement = percent(s, 40) ? TIDE_PLACEMENT_AUTO : (tide_placement)below(s, 3);
     options->prefetch = percent(s, 70);
-    tide_manager_needs(&s->manager->ops, options->placement, &needs);
+    assert_int_equal(tide_ops_create(&ops, s->layout), TIDE_OK);
+    tide_manager_needs(&ops, options->placement, &needs);
+    tide_ops_destroy(&ops);
     draw_slots(s, &needs, options);
-    assert_int_equal(tide_manager_seal(s->manager, options), TIDE_OK);
+    assert_int_equal(tide_manager_create(s->layout, options, &s->manager), TIDE_OK);
     if (options->placement == TIDE_PLACEMENT_AUTO && options->device_slots >= TIDE_TASK_CHUNKS_MAX &&
         percent(s, 50))
         scatter_updates(s);
@@ -306,8 +308,8 @@ static void create(sequence *s, uint64_t seed)
     s->large = seed % LARGE_ONE_IN == 0;
     draw_tensors(s);
     draw_ops(s);
-    make_manager(s);
-    seal(s, &options);
+    make_layout(s);
+    make_manager(s, &options);
     s->manager->deep_checks = seed % 4 == 0;
     reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
     s->failing = percent(s, 15);
@@ -693,8 +695,8 @@ static void arrange_two_params_that_share_a_chunk(sequence *s)
         op->pass = i < 2 ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD;
         add_param_use(op, i == 1 || i == 2, i < 2 ? TIDE_ACCESS_READ : TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     }
-    make_manager(s);
-    assert_int_equal(tide_manager_seal(s->manager, &options), TIDE_OK);
+    make_layout(s);
+    assert_int_equal(tide_manager_create(s->layout, &options, &s->manager), TIDE_OK);
     s->manager->deep_checks = true;
     reference_create(&s->reference, s->layout, s->manager, &options, s->ops, s->op_count, s->frozen);
     s->reference.compares_always = true;

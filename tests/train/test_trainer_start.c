@@ -25,12 +25,15 @@ tide_status __wrap_tide_layout_create(tide_description *description, uint64_t ch
     return __real_tide_layout_create(description, chunk_bytes, layout);
 }
 
-tide_status __real_tide_manager_create(const tide_layout *layout, tide_manager **manager);
-tide_status __wrap_tide_manager_create(const tide_layout *layout, tide_manager **manager);
-tide_status __wrap_tide_manager_create(const tide_layout *layout, tide_manager **manager)
+tide_status __real_tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
+                                       tide_manager **manager);
+tide_status __wrap_tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
+                                       tide_manager **manager);
+tide_status __wrap_tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
+                                       tide_manager **manager)
 {
     managers++;
-    return __real_tide_manager_create(layout, manager);
+    return __real_tide_manager_create(layout, options, manager);
 }
 
 tide_status __real_tide_pool_make(const tide_pool_options *options, tide_description *description,
