@@ -37,7 +37,8 @@ if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'
 fi
 if [ -z "$quick" ]; then
     whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
-    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_norms kernels_loss pool pool_faults pool_fp16 pool_random
+    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_norms kernels_loss
+        pool pool_faults pool_fp16 pool_random
         trainer_matrix trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents adam"

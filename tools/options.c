@@ -216,6 +216,8 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
                                void *values)
 {
     void *field = (char *)values + option->offset;
+    tide_status status;
+    uint64_t count = 0;
     switch (option->kind) {
     case TIDE_OPTION_SWITCH:
         return switch_parse(table, option, text, field);
@@ -223,6 +225,11 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
         return choice_parse(table, option, text, field);
     case TIDE_OPTION_COUNT:
         return count_parse(table, option, text, field);
+    case TIDE_OPTION_COUNT32:
+        status = count_parse(table, option, text, &count);
+        if (status == TIDE_OK)
+            *(uint32_t *)field = (uint32_t)count;
+        return status;
     case TIDE_OPTION_REAL:
         return real_parse(table, option, text, field);
     case TIDE_OPTION_SIZE:

@@ -22,6 +22,7 @@ typedef enum tide_option_kind {
     TIDE_OPTION_TEXTS,    /* tide_option_texts; the option may be repeated */
     TIDE_OPTION_CHOICE,   /* int, the index among the words of `metavar` */
     TIDE_OPTION_COUNT,    /* uint64_t in [least, most] */
+    TIDE_OPTION_COUNT32,  /* uint32_t in [least, most]; most is below 2^32 */
     TIDE_OPTION_REAL,     /* double in [least, most] */
     TIDE_OPTION_SIZE,     /* uint64_t bytes in [least, most] */
     TIDE_OPTION_RATE,     /* double, bytes a second, in [least, most] */
@@ -44,7 +45,7 @@ typedef struct tide_option {
     tide_option_kind kind;
     size_t offset;       /* of the value in the caller's struct */
     const char *metavar; /* "N", "SIZE", "PATH"; CHOICE: "auto|none|all"; NULL for FLAG and SWITCH */
-    const char *value;   /* the default, as text; NULL: none, the struct's member stays zero */
+    const char *value;   /* the default, as text; NULL: the struct's member stays as it is */
     double least, most;  /* for COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
     bool required;       /* a command line without the option is an error */
     /* a positional argument: its value is an argument without dashes, and several operands take such
@@ -71,7 +72,7 @@ bool tide_options_given(const tide_option_table *table, const bool *given, const
 /* The last word of the command: "train". */
 const char *tide_option_table_name(const tide_option_table *table);
 
-/* Set every member of *values to its default, then read the arguments. An option is "--name value" or
+/* Set every member of *values that has a default to it, then read the arguments. An option is "--name value" or
  * "--name=value". Operands may stand anywhere; "-" is an operand, and after "--" there are only operands.
  * Sets *given (may be NULL), one bool for each option: was it on the command line? ARGUMENT, with a complete
  * message: an unknown or repeated option, a missing or bad value, a missing required option. */

@@ -112,22 +112,22 @@ static const state_field fields[] = {
     FIELD("batch_tokens", batch_tokens, COUNT64, IDENTITY),
     FIELD("micro_batch_sequences", micro_batch_sequences, COUNT64, IDENTITY),
     FIELD("dtype", dtype, DTYPE, IDENTITY),
-    FIELD("steps", steps, COUNT64, HYPERPARAMETER),
-    FIELD("warmup_steps", warmup_steps, COUNT64, HYPERPARAMETER),
-    FIELD("lr", lr, REAL, HYPERPARAMETER),
-    FIELD("lr_min", lr_min, REAL, HYPERPARAMETER),
-    FIELD("weight_decay", weight_decay, REAL, HYPERPARAMETER),
-    FIELD("clip", clip, REAL, HYPERPARAMETER),
-    FIELD("beta1", beta1, REAL, HYPERPARAMETER),
-    FIELD("beta2", beta2, REAL, HYPERPARAMETER),
-    FIELD("epsilon", epsilon, REAL, HYPERPARAMETER),
+    FIELD("steps", hyper.schedule.steps, COUNT64, HYPERPARAMETER),
+    FIELD("warmup_steps", hyper.schedule.warmup_steps, COUNT64, HYPERPARAMETER),
+    FIELD("lr", hyper.schedule.lr, REAL, HYPERPARAMETER),
+    FIELD("lr_min", hyper.schedule.lr_min, REAL, HYPERPARAMETER),
+    FIELD("weight_decay", hyper.weight_decay, REAL, HYPERPARAMETER),
+    FIELD("clip", hyper.clip, REAL, HYPERPARAMETER),
+    FIELD("beta1", hyper.beta1, REAL, HYPERPARAMETER),
+    FIELD("beta2", hyper.beta2, REAL, HYPERPARAMETER),
+    FIELD("epsilon", hyper.epsilon, REAL, HYPERPARAMETER),
     /* after "dtype", on which these fields depend */
     OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
-    OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
+    OWNED("loss_scale_fixed", hyper.loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
-    LATER("schedule", schedule, SCHEDULE, HYPERPARAMETER),
-    LATER("decay_steps", decay_steps, COUNT64, HYPERPARAMETER),
+    LATER("schedule", hyper.schedule.shape, SCHEDULE, HYPERPARAMETER),
+    LATER("decay_steps", hyper.schedule.decay_steps, COUNT64, HYPERPARAMETER),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
@@ -262,10 +262,11 @@ static bool field_is_valid(const tide_train_state *state, const state_field *fie
 static bool loss_scale_is_valid(const tide_train_state *state)
 {
     if (state->dtype != TIDE_DTYPE_FP16)
-        return state->loss_scale == 0 && state->loss_scale_good_steps == 0 && state->loss_scale_fixed == 0;
+        return state->loss_scale == 0 && state->loss_scale_good_steps == 0 &&
+               state->hyper.loss_scale_fixed == 0;
     return tide_loss_scale_is_valid(state->loss_scale) &&
            state->loss_scale_good_steps < TIDE_LOSS_SCALE_GROWTH_STEPS &&
-           (state->loss_scale_fixed == 0 || tide_loss_scale_is_valid(state->loss_scale_fixed));
+           (state->hyper.loss_scale_fixed == 0 || tide_loss_scale_is_valid(state->hyper.loss_scale_fixed));
 }
 
 bool tide_train_state_is_valid(const tide_train_state *state)
@@ -320,7 +321,8 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
 
 /* ---- JSON ---- */
 
-static const tide_train_state defaults = {.model.family = &tide_family_gpt2, .schedule = TIDE_LR_COSINE};
+static const tide_train_state defaults = {.model.family = &tide_family_gpt2,
+                                          .hyper.schedule.shape = TIDE_LR_COSINE};
 
 static json_t *field_to_json(const tide_train_state *state, const state_field *field)
 {

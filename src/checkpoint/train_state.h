@@ -1,5 +1,5 @@
 /* The training state: everything of a run besides its tensors, namely progress, identity and hyperparameters.
- * It is one flat struct; a table of its fields drives writing to JSON, reading from it and the comparison at
+ * A table of its fields drives writing to JSON, reading from it and the comparison at
  * a resume. 64-bit integers and doubles are exact.
  */
 #ifndef TIDE_CHECKPOINT_TRAIN_STATE_H
@@ -10,6 +10,15 @@
 #include "tidepool/types.h"
 
 #include <stdint.h>
+
+/* How a run trains. A resume takes the run's values and reports those that differ from the checkpoint's. */
+typedef struct tide_hyperparameters {
+    tide_lr_schedule schedule; /* its steps are the run's: the number of the last step */
+    double weight_decay;       /* of matrices and embeddings */
+    double clip;               /* bound of the global gradient norm; 0: no clipping */
+    double beta1, beta2, epsilon;
+    double loss_scale_fixed; /* fp16 only: a power of two from 1 to 2^24; 0: dynamic (loss_scale.h) */
+} tide_hyperparameters;
 
 typedef struct tide_train_state {
     /* Progress: a resume takes the checkpoint's values and compares none. */
@@ -31,19 +40,7 @@ typedef struct tide_train_state {
     uint64_t micro_batch_sequences; /* it determines the order in which gradients are added */
     tide_dtype dtype;
 
-    /* Hyperparameters: a resume takes the run's values and reports those that differ. */
-    uint64_t steps; /* where the run and its schedule end */
-    tide_lr_shape schedule;
-    uint64_t warmup_steps;
-    uint64_t decay_steps; /* of the schedule wsd; 0 for others */
-    double lr;            /* at the end of warm-up */
-    double lr_min;        /* at the run's last step; lr for a constant schedule */
-    double weight_decay;
-    double clip; /* 0: no clipping */
-    double beta1;
-    double beta2;
-    double epsilon;          /* Adam's */
-    double loss_scale_fixed; /* 0: the scale is dynamic (loss_scale.h) */
+    tide_hyperparameters hyper;
 } tide_train_state;
 
 /* The hyperparameters that differ at a resume, a line each: "lr 0.0003 -> 0.0001". There is room for every

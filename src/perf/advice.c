@@ -172,7 +172,7 @@ static void options_change(const tide_proposal *proposal, tide_trainer_options *
         options->micro_batch_sequences = (uint32_t)proposal->value;
         break;
     case TIDE_CHANGE_CLIP:
-        options->clip = 0;
+        options->hyper.clip = 0;
         break;
     case TIDE_CHANGE_DEVICE_MEMORY:
         options->pool.device_memory_bytes = proposal->value;
@@ -233,7 +233,7 @@ uint32_t tide_advise_trainer(const tide_trainer_options *options, const tide_mac
                                   .device_updates = plan->pool.device_updates,
                                   .recompute = options->recompute,
                                   .placement = options->pool.placement,
-                                  .clips = options->clip > 0,
+                                  .clips = options->hyper.clip > 0,
                                   .prefetches = options->pool.prefetch,
                                   .tokens_per_second = given->tokens_per_second,
                                   .predict = trainer_predict,

@@ -144,7 +144,7 @@ static tide_status script_write(playing *of)
 {
     const uint32_t ops = tide_decoder_training_ops(of->draft.model), slices = of->draft.plan.micro_batches;
     const tide_status status = tide_player_script(tide_decoder_description(of->draft.model), ops,
-                                                  of->draft.options.clip > 0, &of->script);
+                                                  of->draft.options.hyper.clip > 0, &of->script);
     if (status != TIDE_OK)
         return status;
     of->times_ns = calloc((size_t)TIDE_SERIES_FIRST_OP + ops, sizeof *of->times_ns);

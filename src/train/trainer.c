@@ -24,7 +24,7 @@ static double first_loss_scale(const tide_trainer_options *options)
 {
     if (options->dtype != TIDE_DTYPE_FP16)
         return 0;
-    return options->loss_scale != 0 ? options->loss_scale : TIDE_LOSS_SCALE_FIRST;
+    return options->hyper.loss_scale_fixed != 0 ? options->hyper.loss_scale_fixed : TIDE_LOSS_SCALE_FIRST;
 }
 
 static tide_train_state state_at_start(const tide_trainer_options *options, const tide_data *data)
@@ -37,19 +37,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .batch_tokens = options->batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
         .dtype = options->dtype,
-        .steps = options->steps,
-        .schedule = options->schedule,
-        .warmup_steps = options->warmup_steps,
-        .decay_steps = options->decay_steps,
-        .lr = options->lr,
-        .lr_min = options->lr_min,
-        .weight_decay = options->weight_decay,
-        .clip = options->clip,
-        .beta1 = options->beta1,
-        .beta2 = options->beta2,
-        .epsilon = options->epsilon,
+        .hyper = options->hyper,
         .loss_scale = first_loss_scale(options),
-        .loss_scale_fixed = options->loss_scale,
     };
 }
 

@@ -50,21 +50,15 @@ typedef struct tide_trainer_options {
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
-    uint64_t steps;                   /* the number of the last step, with which the schedule ends */
     uint64_t batch_tokens;            /* of the global batch; 0: 8 sequences */
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
     /* 0: the largest number that divides the batch's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
-    tide_lr_shape schedule;
-    double lr;     /* at the end of warm-up; 0: no param changes */
-    double lr_min; /* at the last step, or TIDE_TRAINER_LR_MIN_DEFAULT, which a constant schedule needs */
-    double weight_decay;
-    double clip; /* bound of the global gradient norm; 0: no clipping, and updates run during backward */
-    double beta1, beta2, epsilon;
-    double loss_scale;     /* fp16 only: a fixed power of two from 1 to 2^24; 0: dynamic (loss_scale.h) */
-    uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
-    uint64_t decay_steps;  /* of the schedule wsd only; 0: a tenth of the run, at least 1 */
-    uint64_t seed;         /* of initial values, data order and samples */
+    /* With a rate of 0 no param changes; without clipping updates run during backward. The schedule's values
+     * may be defaults: warmup_steps TIDE_TRAINER_WARMUP_DEFAULT, lr_min TIDE_TRAINER_LR_MIN_DEFAULT (which a
+     * constant schedule needs), and for wsd decay_steps 0, a tenth of the run but at least 1. */
+    tide_hyperparameters hyper;
+    uint64_t seed; /* of initial values, data order and samples */
     tide_recompute recompute;
     /* [freeze_count] patterns (fnmatch); a tensor whose name in files matches one is not trained */
     const char *const *freeze;

@@ -26,16 +26,16 @@ void tide_trainer_options_default(tide_trainer_options *options)
 {
     *options = (tide_trainer_options){
         .dtype = TIDE_DTYPE_BF16,
-        .steps = 1000,
-        .schedule = TIDE_LR_COSINE,
-        .lr = 6e-4,
-        .lr_min = TIDE_TRAINER_LR_MIN_DEFAULT,
-        .weight_decay = 0.1,
-        .clip = 1.0,
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .epsilon = 1e-8,
-        .warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT,
+        .hyper = {.schedule = {.shape = TIDE_LR_COSINE,
+                               .lr = 6e-4,
+                               .lr_min = TIDE_TRAINER_LR_MIN_DEFAULT,
+                               .warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT,
+                               .steps = 1000},
+                  .weight_decay = 0.1,
+                  .clip = 1.0,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .epsilon = 1e-8},
         .seed = 1,
         .recompute = TIDE_RECOMPUTE_AUTO,
         .eval_batches = 16,
@@ -114,61 +114,62 @@ static tide_status check_number(const char *name, double value, bool right, cons
     return tide_fail(TIDE_ERROR_ARGUMENT, "%s %g: it must be %s", name, value, what);
 }
 
-static tide_status resolve_floor(tide_trainer_options *options)
+static tide_status resolve_floor(tide_lr_schedule *schedule)
 {
-    const bool is_constant = options->schedule == TIDE_LR_CONSTANT;
-    if (options->lr_min == TIDE_TRAINER_LR_MIN_DEFAULT) {
-        options->lr_min = is_constant ? options->lr : options->lr * default_lr_min_share;
+    const bool is_constant = schedule->shape == TIDE_LR_CONSTANT;
+    if (schedule->lr_min == TIDE_TRAINER_LR_MIN_DEFAULT) {
+        schedule->lr_min = is_constant ? schedule->lr : schedule->lr * default_lr_min_share;
         return TIDE_OK;
     }
     if (is_constant)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "minimum learning rate %g: a constant schedule has none, leave it out",
-                         options->lr_min);
-    if (options->lr_min >= 0 && options->lr_min <= options->lr)
+                         schedule->lr_min);
+    if (schedule->lr_min >= 0 && schedule->lr_min <= schedule->lr)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "minimum learning rate %g: it must be from 0 to the learning rate, %g", options->lr_min,
-                     options->lr);
+                     "minimum learning rate %g: it must be from 0 to the learning rate, %g", schedule->lr_min,
+                     schedule->lr);
 }
 
 /* The decay comes after the warm-up, so it has at most the steps that the warm-up leaves. */
-static tide_status resolve_decay(tide_trainer_options *options)
+static tide_status resolve_decay(tide_lr_schedule *schedule)
 {
-    const uint64_t left = options->steps - tide_min_u64(options->warmup_steps, options->steps);
-    const uint64_t share = options->steps / DEFAULT_DECAY_SHARE;
-    if (options->schedule != TIDE_LR_WSD) {
-        if (options->decay_steps == 0)
+    const uint64_t left = schedule->steps - tide_min_u64(schedule->warmup_steps, schedule->steps);
+    const uint64_t share = schedule->steps / DEFAULT_DECAY_SHARE;
+    if (schedule->shape != TIDE_LR_WSD) {
+        if (schedule->decay_steps == 0)
             return TIDE_OK;
         return tide_fail(TIDE_ERROR_ARGUMENT, "decay of %llu steps: the schedule %s has none, wsd has",
-                         (unsigned long long)options->decay_steps, tide_lr_shape_name(options->schedule));
+                         (unsigned long long)schedule->decay_steps, tide_lr_shape_name(schedule->shape));
     }
-    if (options->decay_steps == 0)
-        options->decay_steps = tide_min_u64(share > 0 ? share : 1, left);
-    if (options->decay_steps <= left)
+    if (schedule->decay_steps == 0)
+        schedule->decay_steps = tide_min_u64(share > 0 ? share : 1, left);
+    if (schedule->decay_steps <= left)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
                      "decay of %llu steps: of %llu steps %llu are left after %llu of warm-up",
-                     (unsigned long long)options->decay_steps, (unsigned long long)options->steps,
-                     (unsigned long long)left, (unsigned long long)options->warmup_steps);
+                     (unsigned long long)schedule->decay_steps, (unsigned long long)schedule->steps,
+                     (unsigned long long)left, (unsigned long long)schedule->warmup_steps);
 }
 
-static tide_status resolve_schedule(tide_trainer_options *options)
+static tide_status resolve_schedule(tide_lr_schedule *schedule)
 {
-    if (options->warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
-        options->warmup_steps = default_warmup(options->steps);
-    const tide_status status = resolve_floor(options);
-    return status == TIDE_OK ? resolve_decay(options) : status;
+    if (schedule->warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
+        schedule->warmup_steps = default_warmup(schedule->steps);
+    const tide_status status = resolve_floor(schedule);
+    return status == TIDE_OK ? resolve_decay(schedule) : status;
 }
 
 static tide_status check_loss_scale(const tide_trainer_options *options)
 {
-    if (options->loss_scale == 0)
+    if (options->hyper.loss_scale_fixed == 0)
         return TIDE_OK;
     if (options->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "loss scale %g: only fp16 has one, the dtype is %s",
-                         options->loss_scale, tide_dtype_name(options->dtype));
-    return check_number("loss scale", options->loss_scale, tide_loss_scale_is_valid(options->loss_scale),
+                         options->hyper.loss_scale_fixed, tide_dtype_name(options->dtype));
+    return check_number("loss scale", options->hyper.loss_scale_fixed,
+                        tide_loss_scale_is_valid(options->hyper.loss_scale_fixed),
                         "a power of two from 1 to 16777216, or 0 (dynamic)");
 }
 
@@ -180,24 +181,25 @@ static bool is_beta(double value)
 
 static tide_status check_numbers(const tide_trainer_options *options)
 {
-    tide_status status = check_number("learning rate", options->lr, options->lr >= 0, "0 or more");
+    const tide_hyperparameters *hyper = &options->hyper;
+    tide_status status =
+        check_number("learning rate", hyper->schedule.lr, hyper->schedule.lr >= 0, "0 or more");
     if (status == TIDE_OK)
-        status = check_number("weight decay", options->weight_decay, options->weight_decay >= 0, "0 or more");
+        status = check_number("weight decay", hyper->weight_decay, hyper->weight_decay >= 0, "0 or more");
     if (status == TIDE_OK)
-        status = check_number("clip", options->clip, options->clip >= 0, "0 (no clipping) or more");
+        status = check_number("clip", hyper->clip, hyper->clip >= 0, "0 (no clipping) or more");
     if (status == TIDE_OK)
-        status = check_number("beta1", options->beta1, is_beta(options->beta1), "in [0, 1), as fp32 too");
+        status = check_number("beta1", hyper->beta1, is_beta(hyper->beta1), "in [0, 1), as fp32 too");
     if (status == TIDE_OK)
-        status = check_number("beta2", options->beta2, is_beta(options->beta2), "in [0, 1), as fp32 too");
+        status = check_number("beta2", hyper->beta2, is_beta(hyper->beta2), "in [0, 1), as fp32 too");
     if (status == TIDE_OK)
-        status =
-            check_number("epsilon", options->epsilon, (float)options->epsilon > 0, "above 0, as fp32 too");
+        status = check_number("epsilon", hyper->epsilon, (float)hyper->epsilon > 0, "above 0, as fp32 too");
     if (status == TIDE_OK)
         status = check_loss_scale(options);
     if (status == TIDE_OK && options->pool.threads > TIDE_THREADS_MAX)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "%u threads: at most %d are allowed", options->pool.threads,
                            TIDE_THREADS_MAX);
-    if (status == TIDE_OK && options->steps == 0)
+    if (status == TIDE_OK && hyper->schedule.steps == 0)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "a run of 0 steps: it must be 1 or more");
     if (status == TIDE_OK && options->eval_batches == 0)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "evaluations of 0 batches: it must be 1 or more");
@@ -279,7 +281,7 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
     if (status == TIDE_OK)
         status = resolve_batch(&made);
     if (status == TIDE_OK)
-        status = resolve_schedule(&made);
+        status = resolve_schedule(&made.hyper.schedule);
     if (status == TIDE_OK && !made.data && !made.makes_up_tokens &&
         !tide_device_factory_is_null(made.pool.device))
         status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");

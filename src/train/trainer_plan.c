@@ -252,7 +252,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     const uint64_t parts = (options->model.layers + UINT64_C(1)) * of_model.micro_batches;
     tide_trainer_plan plan = {
         .batch_tokens = options->batch_tokens,
-        .warmup_steps = options->warmup_steps,
+        .warmup_steps = options->hyper.schedule.warmup_steps,
         .free_memory_bytes = options->pool.free_memory_bytes,
         .device_available_bytes = available_bytes == UINT64_MAX ? 0 : available_bytes,
         .seq_len = options->seq_len,

@@ -116,7 +116,7 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->adam_step = loaded->adam_step;
     state->skipped = loaded->skipped;
     state->model.names_otherwise = loaded->model.names_otherwise;
-    if (state->loss_scale_fixed != 0)
+    if (state->hyper.loss_scale_fixed != 0)
         return;
     state->loss_scale = loaded->loss_scale;
     state->loss_scale_good_steps = loaded->loss_scale_good_steps;

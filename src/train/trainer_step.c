@@ -45,13 +45,7 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
 
 static double learning_rate(const tide_train_state *state)
 {
-    const tide_lr_schedule schedule = {.shape = state->schedule,
-                                       .lr = state->lr,
-                                       .lr_min = state->lr_min,
-                                       .warmup_steps = state->warmup_steps,
-                                       .decay_steps = state->decay_steps,
-                                       .steps = state->steps};
-    return tide_lr_schedule_at(&schedule, state->step);
+    return tide_lr_schedule_at(&state->hyper.schedule, state->step);
 }
 
 /* The factor on the loss' gradient; 1 without a loss scale. */
@@ -62,7 +56,7 @@ static float loss_scale(const tide_train_state *state)
 
 static void loss_scale_step(tide_train_state *state, bool skipped)
 {
-    if (state->dtype != TIDE_DTYPE_FP16 || state->loss_scale_fixed != 0)
+    if (state->dtype != TIDE_DTYPE_FP16 || state->hyper.loss_scale_fixed != 0)
         return;
     const tide_loss_scale now = {.scale = state->loss_scale, .good_steps = state->loss_scale_good_steps};
     const tide_loss_scale next = tide_loss_scale_after(now, skipped);
@@ -75,11 +69,11 @@ static tide_step_options step_options(const tide_train_state *state)
     return (tide_step_options){
         .training = true,
         .learning_rate = (float)learning_rate(state),
-        .beta1 = (float)state->beta1,
-        .beta2 = (float)state->beta2,
-        .epsilon = (float)state->epsilon,
-        .weight_decay = (float)state->weight_decay,
-        .clip_norm = (float)state->clip,
+        .beta1 = (float)state->hyper.beta1,
+        .beta2 = (float)state->hyper.beta2,
+        .epsilon = (float)state->hyper.epsilon,
+        .weight_decay = (float)state->hyper.weight_decay,
+        .clip_norm = (float)state->hyper.clip,
         .loss_scale = loss_scale(state),
     };
 }

@@ -283,7 +283,7 @@ void step_session_close(step_session *session)
 static void real_step(step_session *session, double clip)
 {
     tide_trainer_report report;
-    session->trainer->state.clip = clip;
+    session->trainer->state.hyper.clip = clip;
     bench_check(tide_trainer_step(session->trainer, &report), "step");
     if (!isfinite(report.loss) || report.skipped)
         bench_die("step %" PRIu64 ": loss %g", report.step, report.loss);
@@ -647,7 +647,7 @@ void step_replay_print(step_session *session, double clip, unsigned rounds, unsi
     recorded.calls = calloc(CALLS_MAX, sizeof *recorded.calls);
     if (recorded.calls == NULL)
         bench_die("no memory for %d calls", CALLS_MAX);
-    session->trainer->state.lr = session->trainer->state.lr_min = 0;
+    session->trainer->state.hyper.schedule.lr = session->trainer->state.hyper.schedule.lr_min = 0;
     for (unsigned i = 0; i < SETTLE_STEPS; i++)
         run_step(session, clip);
     for (unsigned i = 0; i < rounds; i++) {

@@ -130,7 +130,9 @@ static void every_field_of_the_state_comes_back_exactly(void **state)
     memset(found.model.name, 0, sizeof found.model.name);
     assert_int_equal(found.seed, wanted.seed);
     assert_int_equal(found.data_fingerprint, wanted.data_fingerprint);
-    assert_true(found.lr == wanted.lr && found.lr_min == wanted.lr_min && found.epsilon == wanted.epsilon);
+    assert_true(found.hyper.schedule.lr == wanted.hyper.schedule.lr &&
+                found.hyper.schedule.lr_min == wanted.hyper.schedule.lr_min &&
+                found.hyper.epsilon == wanted.hyper.epsilon);
     tide_train_changes changes;
     assert_int_equal(tide_train_state_compare(&found, &wanted, "x", &changes), TIDE_OK);
     assert_int_equal(changes.count, 0);
@@ -293,13 +295,13 @@ static void what_cannot_be_read_back_is_not_written(void **unused)
     fake_files *disk = fake_files_new();
     uint64_t step = 3;
     tide_train_state train = state_at(step);
-    train.lr = (double)NAN;
+    train.hyper.schedule.lr = (double)NAN;
     assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train, &small_model, 1,
                                           pull_values, &step, NULL),
                      TIDE_ERROR_ARGUMENT);
     tide_checkpoint_tensor twice[] = {{"a", 1, {2}, false}, {"a", 1, {2}, false}};
     tide_checkpoint_tensor empty[] = {{"a", 2, {2, 0}, false}};
-    train.lr = 1;
+    train.hyper.schedule.lr = 1;
     assert_int_equal(tide_checkpoint_save(fake_files_table(disk), "ckpt", &train,
                                           &(tide_checkpoint_tensors){twice, 2}, 1, pull_values, &step, NULL),
                      TIDE_ERROR_ARGUMENT);
@@ -473,9 +475,9 @@ static void changed_hyperparameters_are_taken_and_named(void **unused)
     tide_train_state run = state_at(0);
     value_sink sink = {.step = 2};
     tide_train_changes changes;
-    run.lr = 0.0001;
-    run.clip = 0;
-    run.steps = 2000;
+    run.hyper.schedule.lr = 0.0001;
+    run.hyper.clip = 0;
+    run.hyper.schedule.steps = 2000;
     assert_int_equal(load_as_run(fake_files_table(disk), &run, &sink, &changes), TIDE_OK);
     assert_int_equal(changes.count, 3);
     assert_string_equal(changes.lines[0], "steps 1000 -> 2000");
@@ -509,11 +511,12 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
                                           &step, &saved),
                      TIDE_OK);
     run.loss_scale = 1, run.loss_scale_good_steps = 0;
-    run.loss_scale_fixed = 1024;
+    run.hyper.loss_scale_fixed = 1024;
     assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, &run, &small_model, push_values,
                                           NULL, &sink, &found, &changes),
                      TIDE_OK);
-    assert_true(found.dtype == TIDE_DTYPE_FP16 && found.loss_scale == 2048 && found.loss_scale_fixed == 0);
+    assert_true(found.dtype == TIDE_DTYPE_FP16 && found.loss_scale == 2048 &&
+                found.hyper.loss_scale_fixed == 0);
     assert_int_equal(found.loss_scale_good_steps, 1999);
     assert_int_equal(changes.count, 1);
     assert_string_equal(changes.lines[0], "loss_scale_fixed 0 -> 1024");
@@ -529,7 +532,7 @@ static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
     state.loss_scale_good_steps = 2000;
     assert_false(tide_train_state_is_valid(&state));
     state = fp16_state(5);
-    state.loss_scale_fixed = 0.5;
+    state.hyper.loss_scale_fixed = 0.5;
     assert_false(tide_train_state_is_valid(&state));
     state = state_at(5);
     assert_true(tide_train_state_is_valid(&state));

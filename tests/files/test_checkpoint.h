@@ -70,15 +70,15 @@ static inline tide_train_state state_at(uint64_t step)
                               .batch_tokens = 4096,
                               .micro_batch_sequences = 4,
                               .dtype = TIDE_DTYPE_BF16,
-                              .steps = 1000,
-                              .warmup_steps = 20,
-                              .lr = 0.1 + 0.2,  /* needs all 17 digits */
-                              .lr_min = 1e-310, /* denormal */
-                              .weight_decay = 0.1,
-                              .clip = 1.0,
-                              .beta1 = 0.9,
-                              .beta2 = 0.95,
-                              .epsilon = 1e-8};
+                              .hyper.schedule.steps = 1000,
+                              .hyper.schedule.warmup_steps = 20,
+                              .hyper.schedule.lr = 0.1 + 0.2,  /* needs all 17 digits */
+                              .hyper.schedule.lr_min = 1e-310, /* denormal */
+                              .hyper.weight_decay = 0.1,
+                              .hyper.clip = 1.0,
+                              .hyper.beta1 = 0.9,
+                              .hyper.beta2 = 0.95,
+                              .hyper.epsilon = 1e-8};
 }
 
 static inline tide_status save_small(const tide_files *files, const char *dir, uint64_t step, unsigned keep,

@@ -194,7 +194,7 @@ static void another_set_is_named_behind_the_hyperparameters(void **unused)
     freeze(&of, true, false, false);
     assert_int_equal(save_frozen(fake_files_table(disk), 2, &of), TIDE_OK);
     freeze(&of, false, false, false);
-    run.clip = 0;
+    run.hyper.clip = 0;
     assert_int_equal(tide_checkpoint_load(fake_files_table(disk), "ckpt/step-2", &run, &of.tensors, push,
                                           NULL, &to, &state, &changes),
                      TIDE_OK);

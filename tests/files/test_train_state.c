@@ -45,15 +45,15 @@ static tide_train_state state_of(const char *family, const tide_rope *rope)
                               .batch_tokens = 4096,
                               .micro_batch_sequences = 4,
                               .dtype = TIDE_DTYPE_BF16,
-                              .steps = 1000,
-                              .warmup_steps = 20,
-                              .lr = 0.1 + 0.2,
-                              .lr_min = 1e-310,
-                              .weight_decay = 0.1,
-                              .clip = 1.0,
-                              .beta1 = 0.9,
-                              .beta2 = 0.95,
-                              .epsilon = 1e-8};
+                              .hyper.schedule.steps = 1000,
+                              .hyper.schedule.warmup_steps = 20,
+                              .hyper.schedule.lr = 0.1 + 0.2,
+                              .hyper.schedule.lr_min = 1e-310,
+                              .hyper.weight_decay = 0.1,
+                              .hyper.clip = 1.0,
+                              .hyper.beta1 = 0.9,
+                              .hyper.beta2 = 0.95,
+                              .hyper.epsilon = 1e-8};
     state.model.norm_epsilon = 1e-5 + 1e-12;
     if (strcmp(family, "gpt2") != 0) {
         state.model.rope = *rope;
@@ -394,8 +394,8 @@ static tide_train_state state_with_all(void)
 {
     tide_train_state state = state_of("gpt2", NULL);
     state.data_first_step = 7;
-    state.schedule = TIDE_LR_WSD;
-    state.decay_steps = 100;
+    state.hyper.schedule.shape = TIDE_LR_WSD;
+    state.hyper.schedule.decay_steps = 100;
     return state;
 }
 
@@ -405,11 +405,11 @@ static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
     tide_train_state one = state_of("gpt2", NULL);
     assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS LATER_KEYS);
     assert_comes_back(&state, "all later fields");
-    one.schedule = TIDE_LR_CONSTANT;
+    one.hyper.schedule.shape = TIDE_LR_CONSTANT;
     assert_keys(&one, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS "schedule ");
     for (int shape = 0; shape < TIDE_LR_SHAPES; shape++) {
-        one.schedule = (tide_lr_shape)shape;
-        assert_comes_back(&one, tide_lr_shape_name(one.schedule));
+        one.hyper.schedule.shape = (tide_lr_shape)shape;
+        assert_comes_back(&one, tide_lr_shape_name(one.hyper.schedule.shape));
     }
 }
 
@@ -423,8 +423,8 @@ static void a_later_field_that_is_absent_has_its_default(void **unused)
         assert_int_equal(json_object_del(object, keys[i]), 0);
         assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_OK);
         assert_int_equal(found.data_first_step, i == 0 ? 0 : 7);
-        assert_int_equal(found.schedule, i == 1 ? TIDE_LR_COSINE : TIDE_LR_WSD);
-        assert_int_equal(found.decay_steps, i == 2 ? 0 : 100);
+        assert_int_equal(found.hyper.schedule.shape, i == 1 ? TIDE_LR_COSINE : TIDE_LR_WSD);
+        assert_int_equal(found.hyper.schedule.decay_steps, i == 2 ? 0 : 100);
         json_decref(object);
     }
 }

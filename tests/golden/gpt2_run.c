@@ -40,9 +40,9 @@ tide_trainer *golden_run_open(tide_dtype dtype, const char *const *freeze, uint3
     write_golden_data(path);
     tide_trainer_options options = small_options(path, dtype);
     options.model = golden_config();
-    options.steps = GOLDEN_STEPS;
-    options.warmup_steps = GOLDEN_WARMUP;
-    options.lr = 1e-2;
+    options.hyper.schedule.steps = GOLDEN_STEPS;
+    options.hyper.schedule.warmup_steps = GOLDEN_WARMUP;
+    options.hyper.schedule.lr = 1e-2;
     options.freeze = freeze;
     options.freeze_count = freeze_count;
     tide_trainer *trainer;

@@ -113,9 +113,9 @@ static tide_trainer *open_run(const family_case *of, const struct way *way)
     write_data(of, path);
     tide_trainer_options options = small_options(path, TIDE_DTYPE_FP32);
     options.model = of->config;
-    options.steps = FAMILY_STEPS;
-    options.warmup_steps = FAMILY_WARMUP;
-    options.lr = 1e-2;
+    options.hyper.schedule.steps = FAMILY_STEPS;
+    options.hyper.schedule.warmup_steps = FAMILY_WARMUP;
+    options.hyper.schedule.lr = 1e-2;
     options.seq_len = of->seq_len;
     options.batch_tokens = FAMILY_SEQUENCES * of->seq_len;
     options.micro_batch_sequences = way->micro_batch_sequences;

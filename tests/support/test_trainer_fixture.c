@@ -81,12 +81,12 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
     tide_trainer_options_default(&options);
     options.model = model_of_family(test_family(), 6, 96, 4, 64, 257); /* 257 is padded to 320 rows */
     options.data = data;
-    options.steps = 12;
+    options.hyper.schedule.steps = 12;
     options.seq_len = 32;
     options.batch_tokens = 256;
     options.micro_batch_sequences = 2;
-    options.lr = 3e-3;
-    options.warmup_steps = 2;
+    options.hyper.schedule.lr = 3e-3;
+    options.hyper.schedule.warmup_steps = 2;
     options.eval_batches = 2;
     options.dtype = dtype;
     options.pool.chunk_bytes = 256 * 1024;

@@ -101,7 +101,7 @@ static void all_that_is_made_at_start_is_told(void **state)
 static void training_learns_and_evaluation_sees_it(void **state)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.steps = 40;
+    options.hyper.schedule.steps = 40;
     tide_trainer *trainer = trainer_open(&options);
     double before, after;
     ok(tide_trainer_evaluate(trainer, &before));
@@ -179,11 +179,11 @@ static void numbers_out_of_range_are_refused(void **state)
     REFUSED_WITH(micro_batch_sequences, 3, "micro-batches of 3");
     REFUSED_WITH(seq_len, 65, "context is 64");
     REFUSED_WITH(model.vocab_size, 200, "256"); /* a text's bytes */
-    REFUSED_WITH(lr, NAN, "learning rate");
-    REFUSED_WITH(clip, -1, "clip");
+    REFUSED_WITH(hyper.schedule.lr, NAN, "learning rate");
+    REFUSED_WITH(hyper.clip, -1, "clip");
     REFUSED_WITH(pool.threads, TIDE_THREADS_MAX + 1, "1025 threads");
-    REFUSED_WITH(beta2, 1, "beta2");
-    REFUSED_WITH(steps, 0, "steps");
+    REFUSED_WITH(hyper.beta2, 1, "beta2");
+    REFUSED_WITH(hyper.schedule.steps, 0, "steps");
     REFUSED_WITH(data, NULL, "no data");
 }
 
@@ -249,15 +249,15 @@ static void defaults_follow_from_the_model_and_the_run_alone(void **state)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.seq_len = options.micro_batch_sequences = 0;
     options.batch_tokens = 0;
-    options.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
-    options.steps = 300;
+    options.hyper.schedule.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
+    options.hyper.schedule.steps = 300;
     const tide_trainer_plan plan = plan_of(&options);
     assert_int_equal(plan.seq_len, 64);          /* the model's context length */
     assert_int_equal(plan.batch_tokens, 8 * 64); /* eight sequences */
     assert_int_equal(plan.micro_batch_sequences, 8);
     assert_int_equal(plan.warmup_steps, 30);
     options.batch_tokens = 18 * 64;
-    options.steps = 5000;
+    options.hyper.schedule.steps = 5000;
     options.pool.device_memory_bytes = 8 << 20;
     const tide_trainer_plan larger = plan_of(&options);
     /* 18 = 3 x 6; with 9 sequences a micro-batch would have more than 512 tokens */

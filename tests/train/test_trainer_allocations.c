@@ -86,7 +86,7 @@ static void run_open(run *r, double clip)
     char path[96];
     *r = (run){0};
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.clip = clip;
+    options.hyper.clip = clip;
     options.pool.device_memory_bytes = 4 << 20;
     options.pool.predict = true;
     snprintf(path, sizeof path, "%s/metrics", folder);

@@ -28,7 +28,7 @@ static tide_trainer_options tight_options(double clip)
     options.model.layers = 4;
     options.batch_tokens = 64;
     options.micro_batch_sequences = 1;
-    options.clip = clip;
+    options.hyper.clip = clip;
     options.pool.device_memory_bytes = 2560 << 10;
     return options;
 }
@@ -77,7 +77,7 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
 static bool run_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth)
 {
     char saved[96];
-    snprintf(saved, sizeof saved, "%s/fault-%llu-%g-%u", folder, (unsigned long long)n, options->clip,
+    snprintf(saved, sizeof saved, "%s/fault-%llu-%g-%u", folder, (unsigned long long)n, options->hyper.clip,
              options->freeze_count);
     tide_trainer *trainer;
     track made = {0};
@@ -210,7 +210,8 @@ static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n,
                                 uint32_t *poisoned)
 {
     char saved[96];
-    snprintf(saved, sizeof saved, "%s/evaluation-%llu-%g", folder, (unsigned long long)n, options->clip);
+    snprintf(saved, sizeof saved, "%s/evaluation-%llu-%g", folder, (unsigned long long)n,
+             options->hyper.clip);
     tide_trainer *trainer;
     track made = {0};
     double loss;

@@ -21,7 +21,7 @@ enum { STEPS = 6, BATCH_TOKENS = 128 };
 static tide_trainer_options fp16_options(double clip)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_FP16);
-    options.clip = clip;
+    options.hyper.clip = clip;
     options.batch_tokens = BATCH_TOKENS;
     options.micro_batch_sequences = 1;
     return options;
@@ -85,7 +85,7 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
 {
     const tide_trainer_options first = fp16_options(0);
     tide_trainer_options options = first;
-    options.loss_scale = 16777216;
+    options.hyper.loss_scale_fixed = 16777216;
     tide_trainer *trainer = trainer_open(&options);
     char path[96];
     snprintf(path, sizeof path, "%s/too-large", folder);
@@ -105,12 +105,12 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
         ok(tide_trainer_step(trainer, &report));
         assert_true(report.loss_scale == scale);
         scale /= 2;
-    } while (report.skipped && tide_trainer_state(trainer)->step < options.steps);
+    } while (report.skipped && tide_trainer_state(trainer)->step < options.hyper.schedule.steps);
     assert_false(report.skipped);
     assert_true(report.loss_scale >= 1024 && report.loss_scale <= 1048576);
     tide_trainer_destroy(trainer);
 
-    options.loss_scale = 256; /* fixed, whatever the checkpoint has */
+    options.hyper.loss_scale_fixed = 256; /* fixed, whatever the checkpoint has */
     trainer = trainer_open(&options);
     assert_true(tide_trainer_state(trainer)->loss_scale == 256);
     tide_trainer_destroy(trainer);
@@ -134,7 +134,7 @@ static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **
 static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
 {
     tide_trainer_options options = fp16_options(1);
-    options.loss_scale = 512;
+    options.hyper.loss_scale_fixed = 512;
     tide_trainer *trainer = trainer_open(&options);
     assert_true(good_step(trainer).loss_scale == 512);
     assert_true(overflow(trainer).loss_scale == 512);
@@ -199,7 +199,7 @@ static void a_run_hardly_depends_on_its_loss_scale(void **state)
     double losses[2][3], norms[2][3];
     for (int i = 0; i < 2; i++) {
         tide_trainer_options options = fp16_options(1);
-        options.loss_scale = i == 0 ? 1024 : 8192;
+        options.hyper.loss_scale_fixed = i == 0 ? 1024 : 8192;
         tide_trainer *trainer = trainer_open(&options);
         for (int step = 0; step < 3; step++) {
             const tide_trainer_report report = good_step(trainer);
@@ -222,12 +222,12 @@ static void loss_scales_that_make_no_sense_are_refused(void **state)
     tide_trainer *trainer = NULL;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         tide_trainer_options options = fp16_options(1);
-        options.loss_scale = wrong[i];
+        options.hyper.loss_scale_fixed = wrong[i];
         assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
         assert_non_null(strstr(tide_message(), "loss scale"));
     }
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.loss_scale = 1024;
+    options.hyper.loss_scale_fixed = 1024;
     assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "only fp16"));
 }

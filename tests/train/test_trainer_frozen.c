@@ -105,11 +105,11 @@ static void the_first_step_is_that_of_all_being_trained_and_its_norm_that_of_wha
 {
     tide_trainer_options options = base_options(NULL);
     track all, some;
-    options.clip = 0;
+    options.hyper.clip = 0;
     run(&options, 1, "all trained", &all);
     for (unsigned s = 0; s < SETS; s++) {
         options = base_options(&sets[s]);
-        options.clip = 0;
+        options.hyper.clip = 0;
         run(&options, 1, sets[s].what, &some);
         assert_true(some.losses[0] == all.losses[0]);
         assert_true(some.norms[0] > 0 && some.norms[0] < all.norms[0]);
@@ -125,7 +125,7 @@ static void the_first_step_is_that_of_all_being_trained_and_its_norm_that_of_wha
                 fail_msg("%s: %s is trained otherwise", sets[s].what, tensor_of(trainer, i).name);
             for (uint64_t e = 2 * elements; e < 3 * elements; e++) {
                 moved += are[e] != 0;
-                squares += pow((double)are[e] / (1 - options.beta1), 2);
+                squares += pow((double)are[e] / (1 - options.hyper.beta1), 2);
             }
         }
         assert_true(moved >= 90); /* as many as the last norm has */

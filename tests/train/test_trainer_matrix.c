@@ -304,7 +304,7 @@ static void case_apply(const row *r, tide_trainer_options *options)
     const char *family = factors[FAMILY].levels[r->level[FAMILY]];
     options->model =
         model_of_family(family, on_cuda ? CUDA_LAYERS : 6, on_cuda ? CUDA_WIDTH : 96, 4, 64, 257);
-    options->clip = clips[r->level[CLIP]];
+    options->hyper.clip = clips[r->level[CLIP]];
     options->seq_len = on_cuda ? CUDA_SEQ_LEN : SEQ_LEN;
     options->batch_tokens = options->seq_len * (on_cuda ? CUDA_SEQUENCES : SEQUENCES);
     options->eval_batches = 1;

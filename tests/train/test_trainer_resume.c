@@ -72,9 +72,9 @@ static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     save_after_one_step(&options, path);
     options.resume_dir = path;
-    options.lr = 1e-4;
-    options.clip = 2;
-    options.steps = 50;
+    options.hyper.schedule.lr = 1e-4;
+    options.hyper.clip = 2;
+    options.hyper.schedule.steps = 50;
     tide_trainer *trainer = trainer_open(&options);
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
     assert_int_equal(resumed->changes.count, 4); /* lr, lr_min, clip and steps */

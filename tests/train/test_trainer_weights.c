@@ -461,7 +461,7 @@ static void a_trainer_exports_what_its_checkpoint_does(void **state)
     snprintf(saved, sizeof saved, "%s/exported", folder);
     snprintf(one, sizeof one, "%s/one", folder);
     snprintf(other, sizeof other, "%s/other", folder);
-    options.clip = 0;
+    options.hyper.clip = 0;
     tide_trainer *trainer = trainer_open(&options);
     for (int i = 0; i < STEPS; i++)
         ok(tide_trainer_step(trainer, NULL));

@@ -175,12 +175,14 @@ static void model_print(const tide_model_config *model)
 static void state_print(const tide_checkpoint_check *check)
 {
     const tide_train_state *state = &check->state;
+    const tide_hyperparameters *hyper = &state->hyper;
+    const tide_lr_schedule *schedule = &hyper->schedule;
     char text[TIDE_UNITS_TEXT_BYTES];
     model_print(&state->model);
     printf("  %-16s %llu, %s, trained in %s\n", "params", (unsigned long long)check->params,
            tide_count_noun(check->frozen_tensors, "frozen tensor", text), tide_dtype_name(state->dtype));
     printf("  %-16s %llu of %llu, %llu tokens, %llu updates, %llu skipped\n", "step",
-           (unsigned long long)state->step, (unsigned long long)state->steps,
+           (unsigned long long)state->step, (unsigned long long)schedule->steps,
            (unsigned long long)state->tokens, (unsigned long long)state->adam_step,
            (unsigned long long)state->skipped);
     printf("  %-16s %llu tokens in sequences of %llu, %llu in a micro-batch, seed %llu\n", "batch",
@@ -189,12 +191,12 @@ static void state_print(const tide_checkpoint_check *check)
     if (state->data_first_step > 0)
         printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
     printf("  %-16s lr %g to %g, %s, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",
-           "optimizer", state->lr, state->lr_min, tide_lr_shape_name(state->schedule),
-           (unsigned long long)state->warmup_steps, state->weight_decay, state->clip, state->beta1,
-           state->beta2, state->epsilon);
+           "optimizer", schedule->lr, schedule->lr_min, tide_lr_shape_name(schedule->shape),
+           (unsigned long long)schedule->warmup_steps, hyper->weight_decay, hyper->clip, hyper->beta1,
+           hyper->beta2, hyper->epsilon);
     if (state->dtype == TIDE_DTYPE_FP16)
         printf("  %-16s %g%s\n", "loss scale", state->loss_scale,
-               state->loss_scale_fixed == 0 ? " (dynamic)" : "");
+               hyper->loss_scale_fixed == 0 ? " (dynamic)" : "");
     printf("  %-16s fp32 params%s\n", "holds",
            check->weights_only ? " alone: a run that goes on from it begins with zero moments"
                                : ", and momentum and variance of those that are trained");
@@ -248,6 +250,8 @@ static void list_json(tide_json_line *line, const view *it)
 static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
 {
     const tide_train_state *state = &check->state;
+    const tide_hyperparameters *hyper = &state->hyper;
+    const tide_lr_schedule *schedule = &hyper->schedule;
     const char *name = tide_model_shape_name(&state->model);
     tide_json_text(line, "model", name != NULL ? name : "");
     tide_json_text(line, "family", tide_model_family_name(state->model.family));
@@ -264,7 +268,7 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "frozen_tensors", check->frozen_tensors);
     tide_json_text(line, "dtype", tide_dtype_name(state->dtype));
     tide_json_count(line, "step", state->step);
-    tide_json_count(line, "steps", state->steps);
+    tide_json_count(line, "steps", schedule->steps);
     tide_json_count(line, "tokens", state->tokens);
     tide_json_count(line, "updates", state->adam_step);
     tide_json_count(line, "skipped", state->skipped);
@@ -273,16 +277,16 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "micro_batch_sequences", state->micro_batch_sequences);
     tide_json_count(line, "seed", state->seed);
     tide_json_count(line, "data_first_step", state->data_first_step);
-    tide_json_text(line, "schedule", tide_lr_shape_name(state->schedule));
-    tide_json_count(line, "warmup_steps", state->warmup_steps);
-    tide_json_count(line, "decay_steps", state->decay_steps);
-    tide_json_real(line, "lr", state->lr);
-    tide_json_real(line, "lr_min", state->lr_min);
-    tide_json_real(line, "weight_decay", state->weight_decay);
-    tide_json_real(line, "clip", state->clip);
-    tide_json_real(line, "beta1", state->beta1);
-    tide_json_real(line, "beta2", state->beta2);
-    tide_json_real(line, "epsilon", state->epsilon);
+    tide_json_text(line, "schedule", tide_lr_shape_name(schedule->shape));
+    tide_json_count(line, "warmup_steps", schedule->warmup_steps);
+    tide_json_count(line, "decay_steps", schedule->decay_steps);
+    tide_json_real(line, "lr", schedule->lr);
+    tide_json_real(line, "lr_min", schedule->lr_min);
+    tide_json_real(line, "weight_decay", hyper->weight_decay);
+    tide_json_real(line, "clip", hyper->clip);
+    tide_json_real(line, "beta1", hyper->beta1);
+    tide_json_real(line, "beta2", hyper->beta2);
+    tide_json_real(line, "epsilon", hyper->epsilon);
     tide_json_real(line, "loss_scale", state->loss_scale);
 }
 

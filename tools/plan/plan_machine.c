@@ -89,7 +89,7 @@ static tide_status this_find(const tide_train_settings *run, const tide_trainer_
     tide_status status =
         tide_performance_resolve(&whole); /* before anything is measured: is the run possible at all? */
     if (status == TIDE_OK)
-        status = rates_find((uint32_t)run->threads, machine, &changed);
+        status = rates_find(run->trainer.pool.threads, machine, &changed);
     if (status != TIDE_OK)
         return status;
     memory_ask(&machine->profile);
@@ -117,7 +117,7 @@ tide_status tide_plan_machine_find(const char *name, const tide_train_settings *
     *machine = (tide_plan_machine){0};
     const tide_status status =
         strcmp(name, "this") == 0 ? this_find(run, options, machine) : other_find(name, run, machine);
-    if (status == TIDE_OK && machine->profile.gpu_bytes != 0 && run->link_bytes_per_second > 0)
+    if (status == TIDE_OK && machine->profile.gpu_bytes != 0 && run->trainer.pool.link_bytes_per_second > 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "--link-bandwidth needs the emulated device: a GPU's link is as it is");
     return status;

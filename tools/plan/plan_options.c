@@ -21,8 +21,8 @@ static void model_resolve(tide_plan_settings *settings)
     while (last[1].family != NULL)
         last++;
     run->model = last->name;
-    if (run->seq_len == 0)
-        run->seq_len = last->context < SEQUENCE_MOST ? last->context : SEQUENCE_MOST;
+    if (run->trainer.seq_len == 0)
+        run->trainer.seq_len = last->context < SEQUENCE_MOST ? last->context : SEQUENCE_MOST;
 }
 
 static tide_status check(const tide_plan_settings *settings)
@@ -48,6 +48,7 @@ tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_pla
 {
     bool given[TIDE_OPTIONS_MAX] = {false};
     tide_plan_settings parsed = {0};
+    tide_train_settings_default(&parsed.run);
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status == TIDE_OK)
         status = check(&parsed);
@@ -60,7 +61,7 @@ tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_pla
     if (status != TIDE_OK)
         return status;
     model_resolve(&parsed);
-    status = tide_train_settings_complete(&parsed.run);
+    status = tide_train_settings_find_weights(&parsed.run);
     if (status == TIDE_OK)
         *settings = parsed;
     return status;

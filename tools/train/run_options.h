@@ -22,7 +22,7 @@
 
 #define TIDE_RUN_SEQ_LEN(at)                                                                                 \
     {                                                                                                        \
-        .name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1,          \
+        .name = "--seq-len", .kind = TIDE_OPTION_COUNT32, .offset = (at), .metavar = "N", .least = 1,        \
         .most = 16777216,                                                                                    \
         .value_help = "the model's context, at most its sliding window; of a folder at most 4096",           \
         .help = "tokens of a sequence"                                                                       \
@@ -50,7 +50,7 @@
 
 #define TIDE_RUN_MICRO_BATCH(at)                                                                             \
     {                                                                                                        \
-        .name = "--micro-batch", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "SEQUENCES",          \
+        .name = "--micro-batch", .kind = TIDE_OPTION_COUNT32, .offset = (at), .metavar = "SEQUENCES",        \
         .least = 1, .most = 1e9, .value_help = "as many as divide the batch, up to 512 tokens",              \
         .help = "sequences computed at once; divides the batch"                                              \
     }
@@ -124,7 +124,7 @@
 
 #define TIDE_RUN_THREADS(at)                                                                                 \
     {                                                                                                        \
-        .name = "--threads", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1,          \
+        .name = "--threads", .kind = TIDE_OPTION_COUNT32, .offset = (at), .metavar = "N", .least = 1,        \
         .most = 1024, .value_help = "one a core; optimizer beside a GPU: two fewer",                         \
         .help = "of kernels and of the optimizer on the host"                                                \
     }
@@ -161,10 +161,11 @@
 #define TIDE_RUN_AT(at, field) ((at) + offsetof(tide_train_settings, field))
 
 #define TIDE_PLANNED_STEP(at)                                                                                \
-    TIDE_RUN_SEQ_LEN(TIDE_RUN_AT(at, seq_len)), TIDE_RUN_VOCAB_SIZE(TIDE_RUN_AT(at, vocab_size)),            \
-        TIDE_RUN_DTYPE(TIDE_RUN_AT(at, dtype)), TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, batch_tokens)),        \
-        TIDE_RUN_MICRO_BATCH(TIDE_RUN_AT(at, micro_batch)), TIDE_RUN_CLIP(TIDE_RUN_AT(at, clip)),            \
-        TIDE_RUN_FREEZE(TIDE_RUN_AT(at, freeze))
+    TIDE_RUN_SEQ_LEN(TIDE_RUN_AT(at, trainer.seq_len)), TIDE_RUN_VOCAB_SIZE(TIDE_RUN_AT(at, vocab_size)),    \
+        TIDE_RUN_DTYPE(TIDE_RUN_AT(at, dtype)),                                                              \
+        TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, trainer.batch_tokens)),                                        \
+        TIDE_RUN_MICRO_BATCH(TIDE_RUN_AT(at, trainer.micro_batch_sequences)),                                \
+        TIDE_RUN_CLIP(TIDE_RUN_AT(at, trainer.hyper.clip)), TIDE_RUN_FREEZE(TIDE_RUN_AT(at, freeze))
 
 #define TIDE_PLANNED_DEVICE(at)                                                                              \
     {.name = "--device",                                                                                     \
@@ -173,14 +174,15 @@
      .metavar = "auto|host|cuda:N",                                                                          \
      .value = "auto",                                                                                        \
      .help = "of this machine; auto: the first GPU that can be used, else host, the emulated device"},       \
-        TIDE_RUN_DEVICE_MEMORY(TIDE_RUN_AT(at, device_memory_bytes)),                                        \
-        TIDE_RUN_HOST_MEMORY(TIDE_RUN_AT(at, host_memory_bytes)),                                            \
-        TIDE_RUN_LINK_BANDWIDTH(TIDE_RUN_AT(at, link_bytes_per_second)),                                     \
-        TIDE_RUN_THREADS(TIDE_RUN_AT(at, threads))
+        TIDE_RUN_DEVICE_MEMORY(TIDE_RUN_AT(at, trainer.pool.device_memory_bytes)),                           \
+        TIDE_RUN_HOST_MEMORY(TIDE_RUN_AT(at, trainer.pool.host_memory_bytes)),                               \
+        TIDE_RUN_LINK_BANDWIDTH(TIDE_RUN_AT(at, trainer.pool.link_bytes_per_second)),                        \
+        TIDE_RUN_THREADS(TIDE_RUN_AT(at, trainer.pool.threads))
 
 #define TIDE_PLANNED_CHOICE(at)                                                                              \
-    TIDE_RUN_CHUNK_SIZE(TIDE_RUN_AT(at, chunk_bytes)), TIDE_RUN_RECOMPUTE(TIDE_RUN_AT(at, recompute)),       \
-        TIDE_RUN_OPTIMIZER_PLACEMENT(TIDE_RUN_AT(at, placement)),                                            \
-        TIDE_RUN_PREFETCH(TIDE_RUN_AT(at, prefetch))
+    TIDE_RUN_CHUNK_SIZE(TIDE_RUN_AT(at, trainer.pool.chunk_bytes)),                                          \
+        TIDE_RUN_RECOMPUTE(TIDE_RUN_AT(at, trainer.recompute)),                                              \
+        TIDE_RUN_OPTIMIZER_PLACEMENT(TIDE_RUN_AT(at, trainer.pool.placement)),                               \
+        TIDE_RUN_PREFETCH(TIDE_RUN_AT(at, trainer.pool.prefetch))
 
 #endif

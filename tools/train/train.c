@@ -265,7 +265,8 @@ static tide_status nonfinite_advise(const train_run *run, tide_status status)
         snprintf(kept, sizeof kept, "; the checkpoint of step %llu stands, to go on from",
                  (unsigned long long)run->saves.saved_step);
     return tide_fail(status, "%.700s; a lower --lr may help%s%s", message,
-                     run->settings.clip > 0 ? "" : ", or --clip 1, which skips such steps", kept);
+                     run->settings.trainer.hyper.clip > 0 ? "" : ", or --clip 1, which skips such steps",
+                     kept);
 }
 
 static tide_status step_run(train_run *run)
@@ -340,7 +341,7 @@ static tide_status between_steps(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
     uint64_t step = tide_trainer_state(run->trainer)->step;
-    bool computes = tide_trainer_computes(run->trainer), last = step == settings->steps;
+    bool computes = tide_trainer_computes(run->trainer), last = step == tide_train_settings_steps(settings);
     bool evaluate_now = computes && !last && is_every(settings->eval_every, step);
     bool save_scheduled = is_every(settings->save_every, step) && tide_train_saves_pending(&run->saves);
     bool save_now = save_asked(run) || save_scheduled;
@@ -356,7 +357,8 @@ static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
     tide_status status = TIDE_OK;
-    while (status == TIDE_OK && state->step < run->settings.steps && !tide_stop_wanted()) {
+    while (status == TIDE_OK && state->step < tide_train_settings_steps(&run->settings) &&
+           !tide_stop_wanted()) {
         status = step_run(run);
         if (status == TIDE_OK)
             status = between_steps(run);
@@ -438,7 +440,8 @@ static tide_status ending_run(train_run *run)
                            (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
-    const bool finished = tide_trainer_computes(run->trainer) && step >= run->settings.steps;
+    const bool finished =
+        tide_trainer_computes(run->trainer) && step >= tide_train_settings_steps(&run->settings);
     const bool goes_on = finished && !tide_stop_wanted();
     if (finished && run->settings.export != NULL)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
@@ -461,8 +464,8 @@ static tide_status files_check(const tide_train_settings *settings)
     if (resumes)
         tide_folder_parent(from, run);
     const tide_file_use reads[] = {
-        {"--data", settings->data, TIDE_FILE_DATA},
-        {"--eval-data", settings->eval_data, TIDE_FILE_DATA},
+        {"--data", settings->trainer.data, TIDE_FILE_DATA},
+        {"--eval-data", settings->trainer.eval_data, TIDE_FILE_DATA},
         {"--model", tide_model_is_preset(settings->model) ? NULL : settings->model, TIDE_FILE_MODEL},
         {"--machine", settings->machine, TIDE_FILE_PLAIN},
         {"--checkpoint", settings->checkpoint, TIDE_FILE_RUN},
@@ -499,9 +502,10 @@ static tide_status train(train_run *run)
     if (status != TIDE_OK)
         return status;
     tide_progress_begin(&run->progress, stdout, run->trainer);
-    if (run->first_step >= run->settings.steps)
+    if (run->first_step >= tide_train_settings_steps(&run->settings))
         tide_progress_line(&run->progress, "step %llu of %llu is done already",
-                           (unsigned long long)run->first_step, (unsigned long long)run->settings.steps);
+                           (unsigned long long)run->first_step,
+                           (unsigned long long)tide_train_settings_steps(&run->settings));
     status = steps_run(run);
     return status == TIDE_OK ? ending_run(run) : status;
 }

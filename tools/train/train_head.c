@@ -37,7 +37,7 @@ static void data_print(const tide_train_head *head, FILE *out)
     if (data == NULL)
         return;
     const tide_data_counts counts = tide_data_count(data);
-    tide_report_data(&counts, head->settings->data, head->settings->eval_data, out);
+    tide_report_data(&counts, head->settings->trainer.data, head->settings->trainer.eval_data, out);
 }
 
 static void run_print(const tide_train_head *head, FILE *out)
@@ -51,7 +51,7 @@ static void run_print(const tide_train_head *head, FILE *out)
     tide_model_notes(model, out);
     fprintf(out, "device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", head->device,
             tide_dtype_name(options->dtype), (unsigned long long)options->seed,
-            tide_count_noun(options->steps, "step", steps),
+            tide_count_noun(options->hyper.schedule.steps, "step", steps),
             tide_count_noun(plan->batch_tokens, "token", tokens),
             tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
             tide_count_noun(plan->micro_batches, "micro-batch", parts));
@@ -72,7 +72,7 @@ static void run_print(const tide_train_head *head, FILE *out)
             out,
             "%s is taken as bytes, which are not this model's tokens: to build on what it knows, train on "
             "shards of ids\n",
-            settings->data);
+            settings->trainer.data);
 }
 
 static void resumed_print(const tide_train_head *head, FILE *out)
@@ -86,8 +86,8 @@ static void resumed_print(const tide_train_head *head, FILE *out)
         return;
     }
     fprintf(out, "resumed from %s\n", resumed->from.path);
-    if (head->settings->new_data)
-        fprintf(out, "new data: the order of %s begins with step %llu\n", head->settings->data,
+    if (head->settings->trainer.new_data)
+        fprintf(out, "new data: the order of %s begins with step %llu\n", head->settings->trainer.data,
                 (unsigned long long)resumed->from.step + 1);
     for (unsigned i = 0; i < resumed->changes.count; i++)
         fprintf(out, "changed since: %s\n", resumed->changes.lines[i]);

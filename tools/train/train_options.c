@@ -39,7 +39,7 @@ static const char *emulated_only(const tide_train_settings *settings)
         return "--checks on";
     if (settings->delays != 0)
         return "--delays";
-    return settings->link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
+    return settings->trainer.pool.link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
 }
 
 void tide_train_settings_device(const tide_train_settings *settings,
@@ -54,7 +54,7 @@ void tide_train_settings_device(const tide_train_settings *settings,
         snprintf(name, TIDE_DEVICE_FACTORY_NAME_BYTES, "host");
         snprintf(reason, TIDE_DEVICE_FACTORY_REASON_BYTES, "a GPU can't do %s", emulated);
     } else {
-        tide_device_factory_choose(settings->chunk_bytes, name, reason);
+        tide_device_factory_choose(settings->trainer.pool.chunk_bytes, name, reason);
     }
 }
 
@@ -85,7 +85,7 @@ static tide_status device_check(const tide_train_settings *settings, const bool 
     if (emulated != NULL && strncmp(settings->device, "cuda:", strlen("cuda:")) == 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device host: a GPU can't do that",
                          emulated);
-    if (predict || settings->data != NULL)
+    if (predict || settings->trainer.data != NULL)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
                      "tidepool train: --data PATH is required (a text file or token shards)");
@@ -113,6 +113,11 @@ static tide_status loss_scale_of(const tide_train_settings *settings, double *sc
     return tide_fail(TIDE_ERROR_ARGUMENT,
                      "tidepool train: --loss-scale %s: must be dynamic or a power of two from %.0f to %.0f",
                      text, TIDE_LOSS_SCALE_LEAST, TIDE_LOSS_SCALE_MOST);
+}
+
+uint64_t tide_train_settings_steps(const tide_train_settings *settings)
+{
+    return settings->trainer.hyper.schedule.steps;
 }
 
 enum { TRACE_STEPS_MOST = 1000000 };
@@ -170,25 +175,37 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--trace-steps", "--trace");
     if (status == TIDE_OK)
         status = trace_steps_check(settings->trace_steps);
-    if (status == TIDE_OK && (settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
+    if (status == TIDE_OK &&
+        (settings->trainer.pool.chunk_bytes & (settings->trainer.pool.chunk_bytes - 1)) != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --chunk-size: %llu bytes is no power of two",
-                         (unsigned long long)settings->chunk_bytes);
+                         (unsigned long long)settings->trainer.pool.chunk_bytes);
     return status;
+}
+
+void tide_train_settings_default(tide_train_settings *settings)
+{
+    *settings = (tide_train_settings){0};
+    tide_trainer_options_default(&settings->trainer);
+}
+
+tide_status tide_train_settings_find_weights(tide_train_settings *settings)
+{
+    return tide_model_is_preset(settings->model)
+               ? TIDE_OK
+               : tide_model_is_folder(settings->model, &settings->from_weights);
 }
 
 /* If the run starts from a trained model, sets the usual fine-tuning values of options that were not
  * given. */
 static tide_status weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
 {
-    tide_status status = TIDE_OK;
-    if (!tide_model_is_preset(settings->model))
-        status = tide_model_is_folder(settings->model, &settings->from_weights);
+    const tide_status status = tide_train_settings_find_weights(settings);
     if (status != TIDE_OK || !settings->from_weights)
         return status;
     if (!was_given(given, "--lr"))
-        settings->lr = 1e-5;
+        settings->trainer.hyper.schedule.lr = 1e-5;
     if (!was_given(given, "--weight-decay"))
-        settings->weight_decay = 0;
+        settings->trainer.hyper.weight_decay = 0;
     if (!was_given(given, "--sample"))
         settings->sample = 0;
     return TIDE_OK;
@@ -197,12 +214,11 @@ static tide_status weights_defaults(tide_train_settings *settings, const bool gi
 tide_status tide_train_settings_parse(int count, char *const *arguments, tide_train_settings *settings)
 {
     bool given[TIDE_OPTIONS_MAX] = {false};
-    tide_train_settings parsed = {0};
+    tide_train_settings parsed;
+    tide_train_settings_default(&parsed);
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status != TIDE_OK)
         return status;
-    parsed.warmup_given = was_given(given, "--warmup");
-    parsed.lr_min_given = was_given(given, "--min-lr");
     parsed.chunk_given = was_given(given, "--chunk-size");
     parsed.recompute_given = was_given(given, "--recompute");
     parsed.placement_given = was_given(given, "--optimizer-placement");
@@ -215,14 +231,6 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     return status;
 }
 
-/* The settings of a run with no option given but --model. */
-static tide_status run_default(char *model, tide_train_settings *run)
-{
-    char model_option[] = "--model", device_option[] = "--device", null[] = "null";
-    char *const arguments[] = {model_option, model, device_option, null};
-    return tide_train_settings_parse(4, arguments, run);
-}
-
 tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command)
 {
     uint32_t ordinal;
@@ -231,42 +239,12 @@ tide_status tide_train_settings_plan_check(const tide_train_settings *settings, 
     if (strcmp(device, "auto") != 0 && strcmp(device, "host") != 0 && !is_gpu)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --device %s: must be one of auto, host, cuda:N", command,
                          device);
-    if (is_gpu && settings->link_bytes_per_second > 0)
+    if (is_gpu && settings->trainer.pool.link_bytes_per_second > 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --link-bandwidth needs --device host: a GPU can't do that",
                          command);
-    if ((settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
+    if ((settings->trainer.pool.chunk_bytes & (settings->trainer.pool.chunk_bytes - 1)) != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --chunk-size: %llu bytes is no power of two", command,
-                         (unsigned long long)settings->chunk_bytes);
-    return TIDE_OK;
-}
-
-tide_status tide_train_settings_complete(tide_train_settings *settings)
-{
-    const tide_train_settings *given = settings;
-    tide_train_settings run;
-    const tide_status status = run_default((char *)(uintptr_t)given->model, &run);
-    if (status != TIDE_OK)
-        return status;
-    run.model = given->model;
-    run.data = given->data;
-    run.data_format = given->data_format;
-    run.batch_tokens = given->batch_tokens;
-    run.micro_batch = given->micro_batch;
-    run.seq_len = given->seq_len;
-    run.clip = given->clip;
-    run.dtype = given->dtype;
-    run.vocab_size = given->vocab_size;
-    run.freeze = given->freeze;
-    run.recompute = given->recompute;
-    run.device = given->device;
-    run.device_memory_bytes = given->device_memory_bytes;
-    run.host_memory_bytes = given->host_memory_bytes;
-    run.chunk_bytes = given->chunk_bytes;
-    run.prefetch = given->prefetch;
-    run.placement = given->placement;
-    run.link_bytes_per_second = given->link_bytes_per_second;
-    run.threads = given->threads;
-    *settings = run;
+                         (unsigned long long)settings->trainer.pool.chunk_bytes);
     return TIDE_OK;
 }
 
@@ -279,71 +257,30 @@ static tide_status model_open(const tide_train_settings *settings, tide_model_co
     return tide_model_config_check(model, "--vocab-size");
 }
 
-static void pool_options_fill(const tide_train_settings *settings, const char *device,
-                              tide_pool_options *pool)
-{
-    static const tide_placement placements[] = {TIDE_PLACEMENT_AUTO, TIDE_PLACEMENT_HOST,
-                                                TIDE_PLACEMENT_DEVICE};
-    pool->device = device;
-    pool->device_memory_bytes = settings->device_memory_bytes;
-    pool->host_memory_bytes = settings->host_memory_bytes;
-    pool->chunk_bytes = settings->chunk_bytes;
-    pool->prefetch = settings->prefetch;
-    pool->predict =
-        /* a run on the null device is a prediction itself */
-        settings->metrics != NULL && !tide_train_settings_predict(settings);
-    pool->placement = placements[settings->placement];
-    pool->link_bytes_per_second = settings->link_bytes_per_second;
-    pool->threads = (uint32_t)settings->threads;
-    pool->checks.hazard_check = settings->checks;
-    pool->checks.guard = settings->checks;
-    pool->checks.fault_handler = settings->checks;
-    pool->checks.delay_seed = settings->delays;
-    pool->checks.delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
-}
-
 tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
                                       tide_trainer_options *result)
 {
-    static const tide_recompute recomputes[] = {TIDE_RECOMPUTE_AUTO, TIDE_RECOMPUTE_NONE, TIDE_RECOMPUTE_ALL};
-    static const tide_data_encoding encodings[] = {TIDE_DATA_ENCODING_AUTO, TIDE_DATA_ENCODING_U16,
-                                                   TIDE_DATA_ENCODING_U32};
-    tide_trainer_options filled;
-    tide_trainer_options_default(&filled);
+    const bool predict = tide_train_settings_predict(settings);
+    tide_trainer_options filled = settings->trainer;
     tide_status status = model_open(settings, &filled.model);
     if (status == TIDE_OK)
-        status = loss_scale_of(settings, &filled.loss_scale);
+        status = loss_scale_of(settings, &filled.hyper.loss_scale_fixed);
     if (status != TIDE_OK)
         return status;
     filled.dtype = dtype_of(settings);
-    filled.data = settings->data;
-    filled.eval_data = settings->eval_data;
-    filled.data_encoding = encodings[settings->data_format];
-    filled.steps = settings->steps;
-    filled.batch_tokens = settings->batch_tokens;
-    filled.seq_len = (uint32_t)settings->seq_len;
-    filled.micro_batch_sequences = (uint32_t)settings->micro_batch;
-    filled.schedule = (tide_lr_shape)settings->schedule;
-    filled.lr = settings->lr;
-    filled.lr_min = settings->lr_min_given ? settings->lr_min : TIDE_TRAINER_LR_MIN_DEFAULT;
-    filled.decay_steps = settings->decay_steps;
-    filled.weight_decay = settings->weight_decay;
-    filled.beta1 = settings->beta1;
-    filled.beta2 = settings->beta2;
-    filled.epsilon = settings->epsilon;
-    filled.clip = settings->clip;
-    filled.warmup_steps = settings->warmup_given ? settings->warmup : TIDE_TRAINER_WARMUP_DEFAULT;
-    filled.seed = settings->seed;
-    filled.recompute = recomputes[settings->recompute];
     filled.freeze = settings->freeze.items;
     filled.freeze_count = settings->freeze.count;
-    filled.resume_dir =
-        settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
+    filled.resume_dir = settings->resume && !predict ? settings->checkpoint : NULL;
+    filled.resume_from = predict ? NULL : settings->resume_from;
     filled.save_weights_only = settings->save != 0;
     filled.weights = settings->from_weights ? settings->model : NULL;
-    filled.resume_from = tide_train_settings_predict(settings) ? NULL : settings->resume_from;
-    filled.new_data = settings->new_data;
-    pool_options_fill(settings, device, &filled.pool);
+    filled.pool.device = device;
+    filled.pool.predict = settings->metrics != NULL && !predict; /* the null device is a prediction itself */
+    filled.pool.checks.hazard_check = settings->checks;
+    filled.pool.checks.guard = settings->checks;
+    filled.pool.checks.fault_handler = settings->checks;
+    filled.pool.checks.delay_seed = settings->delays;
+    filled.pool.checks.delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
     *result = filled;
     return TIDE_OK;
 }

@@ -14,38 +14,13 @@
 typedef struct tide_train_settings {
     const char *model;
     bool from_weights; /* --model names a folder with weights, with which the run begins */
-    const char *data;
-    const char *eval_data; /* NULL: not given */
-    int data_format;       /* auto, u16, u32 */
-    uint64_t steps;
-    uint64_t batch_tokens;
-    uint64_t micro_batch;
-    uint64_t seq_len;
-    int schedule; /* tide_lr_shape */
-    double lr;
-    double lr_min;
-    bool lr_min_given;
-    uint64_t decay_steps; /* 0: not given */
-    double weight_decay;
-    double beta1, beta2, epsilon;
-    double clip;
-    uint64_t warmup;
-    bool warmup_given;
-    uint64_t seed;
+    /* Options that the trainer or the pool takes as they are. tide_train_settings_apply completes them. */
+    tide_trainer_options trainer;
     int dtype;              /* bf16, fp16, fp32 */
     const char *loss_scale; /* NULL: not given */
     uint64_t vocab_size;
     tide_option_texts freeze; /* glob patterns */
-    int recompute;            /* auto, none, all */
-
-    const char *device;
-    uint64_t device_memory_bytes;
-    uint64_t host_memory_bytes;
-    uint64_t chunk_bytes;
-    bool prefetch;
-    int placement; /* auto, host, device */
-    double link_bytes_per_second;
-    uint64_t threads;
+    const char *device;       /* auto, or a device's name */
     bool automatic; /* --auto: choose chunk size, recompute, placement and prefetch, except those given */
     bool chunk_given, recompute_given, placement_given, prefetch_given;
 
@@ -59,8 +34,7 @@ typedef struct tide_train_settings {
     int save;               /* all, weights */
     bool resume;
     const char *resume_from; /* NULL: not given */
-    bool new_data;
-    const char *export; /* NULL: not given */
+    const char *export;      /* NULL: not given */
     uint64_t eval_every;
     uint64_t sample;
 
@@ -73,6 +47,9 @@ typedef struct tide_train_settings {
 
 extern const tide_option_table tide_train_table;
 
+/* The number of the run's last step, --steps. */
+uint64_t tide_train_settings_steps(const tide_train_settings *settings);
+
 /* The number of steps that --trace keeps; 0: all. */
 uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 
@@ -80,9 +57,11 @@ uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
                                                      tide_train_settings *settings);
 
-/* Fill in the settings that `tidepool plan` and `tune` have no option for, with the defaults of `tidepool
- * train`. Reads the model's folder. ARGUMENT. */
-TIDE_NODISCARD tide_status tide_train_settings_complete(tide_train_settings *settings);
+/* Set the defaults that are in no option table. To be called before tide_options_parse. */
+void tide_train_settings_default(tide_train_settings *settings);
+
+/* Find out whether --model names a folder with weights. IO. */
+TIDE_NODISCARD tide_status tide_train_settings_find_weights(tide_train_settings *settings);
 
 /* Check device, link and chunk size as `command` ("tidepool plan") was given them. ARGUMENT: the message is
  * complete and names the command. */

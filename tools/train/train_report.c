@@ -255,38 +255,39 @@ void tide_report_data(const tide_data_counts *counts, const char *data, const ch
 
 /* ---- how the run trains ---- */
 
-static void schedule_print(const tide_train_state *state, FILE *out)
+static void schedule_print(const tide_lr_schedule *schedule, FILE *out)
 {
     char warmup[TIDE_UNITS_TEXT_BYTES], decay[TIDE_UNITS_TEXT_BYTES];
-    const char *shape = tide_lr_shape_name(state->schedule);
-    if (state->warmup_steps == 0)
-        fprintf(out, "lr %g without warm-up", state->lr);
+    const char *shape = tide_lr_shape_name(schedule->shape);
+    if (schedule->warmup_steps == 0)
+        fprintf(out, "lr %g without warm-up", schedule->lr);
     else
-        fprintf(out, "lr %g after %s of warm-up", state->lr,
-                tide_count_noun(state->warmup_steps, "step", warmup));
-    if (state->schedule == TIDE_LR_CONSTANT)
+        fprintf(out, "lr %g after %s of warm-up", schedule->lr,
+                tide_count_noun(schedule->warmup_steps, "step", warmup));
+    if (schedule->shape == TIDE_LR_CONSTANT)
         fprintf(out, ", then %s", shape);
-    else if (state->schedule == TIDE_LR_WSD)
-        fprintf(out, ", then %s: constant, down to %g in the last %s", shape, state->lr_min,
-                tide_count_noun(state->decay_steps, "step", decay));
+    else if (schedule->shape == TIDE_LR_WSD)
+        fprintf(out, ", then %s: constant, down to %g in the last %s", shape, schedule->lr_min,
+                tide_count_noun(schedule->decay_steps, "step", decay));
     else
-        fprintf(out, ", then %s to %g", shape, state->lr_min);
+        fprintf(out, ", then %s to %g", shape, schedule->lr_min);
 }
 
 void tide_report_optimizer(const tide_train_state *state, FILE *out)
 {
+    const tide_hyperparameters *hyper = &state->hyper;
     tide_trainer_options usual;
     tide_trainer_options_default(&usual);
-    schedule_print(state, out);
-    fprintf(out, ", weight decay %g", state->weight_decay);
-    if (state->beta1 != usual.beta1 || state->beta2 != usual.beta2)
-        fprintf(out, ", betas %g and %g", state->beta1, state->beta2);
-    if (state->epsilon != usual.epsilon)
-        fprintf(out, ", epsilon %g", state->epsilon);
-    fprintf(out, ", clip %g", state->clip);
+    schedule_print(&hyper->schedule, out);
+    fprintf(out, ", weight decay %g", hyper->weight_decay);
+    if (hyper->beta1 != usual.hyper.beta1 || hyper->beta2 != usual.hyper.beta2)
+        fprintf(out, ", betas %g and %g", hyper->beta1, hyper->beta2);
+    if (hyper->epsilon != usual.hyper.epsilon)
+        fprintf(out, ", epsilon %g", hyper->epsilon);
+    fprintf(out, ", clip %g", hyper->clip);
     if (state->dtype == TIDE_DTYPE_FP16)
         fprintf(out, ", loss scale %g%s", state->loss_scale,
-                state->loss_scale_fixed == 0 ? " (dynamic)" : "");
+                hyper->loss_scale_fixed == 0 ? " (dynamic)" : "");
     fputc('\n', out);
 }
 
@@ -374,7 +375,7 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                                 .terminal = isatty(fileno(out)) != 0,
                                 .computes = tide_trainer_computes(trainer),
                                 .scales = tide_trainer_state(trainer)->dtype == TIDE_DTYPE_FP16,
-                                .steps = tide_trainer_state(trainer)->steps,
+                                .steps = tide_trainer_state(trainer)->hyper.schedule.steps,
                                 .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
     line_end(progress); /* flush the lines that were printed before the first step */
 }

@@ -46,33 +46,33 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
                  const tide_trainer *trainer, const char *freeze)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
-    const tide_train_state *state = tide_trainer_state(trainer);
+    const tide_hyperparameters *hyper = &tide_trainer_state(trainer)->hyper;
     static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
                                                                                             "device"};
     add(list, "model", options->model.name);
-    add(list, "data", from->data != NULL ? from->data : "");
+    add(list, "data", from->trainer.data != NULL ? from->trainer.data : "");
     add_count(list, "params", plan->params);
     add_count(list, "seq-len", plan->seq_len);
     add_count(list, "batch-tokens", plan->batch_tokens);
     add_count(list, "micro-batch", plan->micro_batch_sequences);
-    add_count(list, "steps", options->steps);
+    add_count(list, "steps", hyper->schedule.steps);
     add_count(list, "seed", options->seed);
-    add(list, "schedule", tide_lr_shape_name(state->schedule));
-    add_real(list, "lr", state->lr);
-    add_real(list, "min-lr", state->lr_min);
-    add_count(list, "decay-steps", state->decay_steps);
-    add_real(list, "weight-decay", options->weight_decay);
-    add_real(list, "beta1", state->beta1);
-    add_real(list, "beta2", state->beta2);
-    add_real(list, "eps", state->epsilon);
-    add_real(list, "clip", options->clip);
+    add(list, "schedule", tide_lr_shape_name(hyper->schedule.shape));
+    add_real(list, "lr", hyper->schedule.lr);
+    add_real(list, "min-lr", hyper->schedule.lr_min);
+    add_count(list, "decay-steps", hyper->schedule.decay_steps);
+    add_real(list, "weight-decay", hyper->weight_decay);
+    add_real(list, "beta1", hyper->beta1);
+    add_real(list, "beta2", hyper->beta2);
+    add_real(list, "eps", hyper->epsilon);
+    add_real(list, "clip", hyper->clip);
     add(list, "freeze", freeze);
-    add(list, "recompute", recomputes[from->recompute]);
+    add(list, "recompute", recomputes[from->trainer.recompute]);
     add_count(list, "recomputed-blocks", plan->recomputed_blocks);
-    add_switch(list, "prefetch", from->prefetch);
-    add(list, "optimizer", placements[from->placement]);
+    add_switch(list, "prefetch", from->trainer.pool.prefetch);
+    add(list, "optimizer", placements[from->trainer.pool.placement]);
     add_count(list, "device-available", plan->device_available_bytes); /* 0: no limit */
-    add_count(list, "threads", from->threads);
+    add_count(list, "threads", from->trainer.pool.threads);
     add_switch(list, "checks", from->checks);
     add_count(list, "delays", from->delays);
     add_switch(list, "resume", from->resume);

@@ -318,7 +318,7 @@ static tide_status found_tell(const tuning *run, int count, char *const *argumen
 static tide_status plot_check(const tide_tune_settings *settings)
 {
     const char *path = settings->plot, *model = settings->run.model;
-    const tide_file_use reads[] = {{"--data", settings->run.data, TIDE_FILE_DATA},
+    const tide_file_use reads[] = {{"--data", settings->run.trainer.data, TIDE_FILE_DATA},
                                    {"--model", tide_model_is_preset(model) ? NULL : model, TIDE_FILE_MODEL},
                                    {"--machine", settings->machine, TIDE_FILE_PLAIN}},
                         write = {"--plot", path, TIDE_FILE_PLAIN};

@@ -21,11 +21,12 @@ tide_status tide_tune_settings_parse(int count, char *const *arguments, tide_tun
 {
     bool given[TIDE_OPTIONS_MAX] = {false};
     tide_tune_settings parsed = {0};
+    tide_train_settings_default(&parsed.run);
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status == TIDE_OK)
         status = check(&parsed);
     if (status == TIDE_OK)
-        status = tide_train_settings_complete(&parsed.run);
+        status = tide_train_settings_find_weights(&parsed.run);
     if (status != TIDE_OK)
         return status;
     parsed.keep_chunk = tide_options_given(table, given, "--chunk-size");

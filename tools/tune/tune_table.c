@@ -10,9 +10,9 @@
 static const tide_option options[] = {
     {.help = "the run, as of tidepool train"},
     TIDE_RUN_MODEL(TIDE_RUN_AT(RUN, model)),
-    {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = TIDE_RUN_AT(RUN, data), .metavar = "PATH", .value_help = "tokens are made up",
+    {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = TIDE_RUN_AT(RUN, trainer.data), .metavar = "PATH", .value_help = "tokens are made up",
      .help = "what the steps that confirm train on, as of tidepool train"},
-    TIDE_RUN_DATA_FORMAT(TIDE_RUN_AT(RUN, data_format)),
+    TIDE_RUN_DATA_FORMAT(TIDE_RUN_AT(RUN, trainer.data_encoding)),
     TIDE_PLANNED_STEP(RUN),
     TIDE_PLANNED_DEVICE(RUN),
 
