@@ -235,9 +235,8 @@ def limits_set():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
 
 
-def record(tests, taken, scratch, size, jobs):
-    """`taken` are the tests of another run, which are not run here."""
-    known, left_out = dict(taken), {}
+def record(tests, scratch, size, jobs):
+    known, left_out = {}, {}
 
     def one(name):
         path = scratch / f"reached-{name}"
@@ -251,7 +250,7 @@ def record(tests, taken, scratch, size, jobs):
         else:
             known[name] = {"seconds": round(seconds, 2), "cases": cases, "reached": reached}
 
-    in_parallel(jobs, one, sorted(tests.all.keys() - taken.keys(), key=lambda name: -tests.all[name]["timeout"]))
+    in_parallel(jobs, one, sorted(tests.all, key=lambda name: -tests.all[name]["timeout"]))
     return known, left_out
 
 
@@ -284,10 +283,11 @@ def mutant_run(tests, known, number, before, first, budget, end, options):
         if len(killers) == (1 if first else 2) and not options.all_killers:
             break
     if len(killers) == 1:
-        name = next(iter(killers))
-        if not once(known[name]["seconds"], name):
-            flaky.append(name)
+        only = next(iter(killers))
+        if not once(known[only]["seconds"], only):
+            flaky.append(only)
             killers = {}
+            complete = complete and all(name in tried for _, name in reach)
     verdict = "killed" if killers else "undecided" if not complete else "survived" if reach else "unreached"
     return {"verdict": verdict, "killers": killers, "tried": tried, "flaky": flaky,
             "seconds": round(before.get("seconds", 0) + time.monotonic() - began, 1)}
@@ -436,8 +436,7 @@ def main():
         began = time.monotonic()
         if old and old["mutants"] != state["mutants"]:
             sys.exit(f"mutate.py: {options.after} has other mutants: of another product, or another draw")
-        taken = {name: about for name, about in (old["tests"] if old else {}).items() if name in tests.all}
-        known, left_out = record(tests, taken, work, max(map(int, state["mutants"])) + 1, options.jobs)
+        known, left_out = record(tests, work, max(map(int, state["mutants"])) + 1, options.jobs)
         save("record", began, tests=known, left_out=left_out)
         print(f"recorded {len(known)} tests, left out {left_out}", flush=True)
     began, end = time.monotonic(), time.monotonic() + 60 * options.minutes
