@@ -64,22 +64,26 @@ static inline double gelu_of(double x)
     return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
-static inline double element(buffer matrix, size_t row, size_t column, size_t ld, bool transposed)
-{
-    return buffer_get(matrix, transposed ? column * ld + row : row * ld + column);
-}
-
+/* Sums in the order of k. */
 static inline void product_reference(const product *p)
 {
     const tide_matmul_args *args = &p->args;
-    for (size_t i = 0; i < args->m; i++)
-        for (size_t j = 0; j < args->n; j++) {
-            double sum = args->accumulate ? buffer_get(p->c, i * args->ldc + j) : 0.0;
-            for (size_t q = 0; q < args->k; q++)
-                sum += element(p->a, i, q, args->lda, args->transpose_a) *
-                       element(p->b, q, j, args->ldb, args->transpose_b);
-            p->expected[i * args->ldc + j] = sum + (args->has_bias ? buffer_get(p->bias, j) : 0.0);
-        }
+    double *a = buffer_values(p->a), *b = buffer_values(p->b), *bias = buffer_values(p->bias);
+    const size_t down_a = args->transpose_a ? 1 : args->lda, along_a = args->transpose_a ? args->lda : 1;
+    const size_t down_b = args->transpose_b ? 1 : args->ldb, along_b = args->transpose_b ? args->ldb : 1;
+    for (size_t i = 0; i < args->m; i++) {
+        double *row = p->expected + i * args->ldc;
+        for (size_t j = 0; !args->accumulate && j < args->n; j++)
+            row[j] = 0;
+        for (size_t q = 0; q < args->k; q++)
+            for (size_t j = 0; j < args->n; j++)
+                row[j] += a[i * down_a + q * along_a] * b[q * down_b + j * along_b];
+        for (size_t j = 0; args->has_bias && j < args->n; j++)
+            row[j] += bias[j];
+    }
+    free(a);
+    free(b);
+    free(bias);
 }
 
 static inline product product_make(product_shape s, const manner *how)
