@@ -47,7 +47,7 @@ typedef struct tide_future {
     uint64_t re_recordings;
 } tide_future;
 
-/* Create a future without a recording. `pending` must not be sealed yet. NO_MEMORY; UNSUPPORTED: a step has
+/* Create a future without a recording. NO_MEMORY; UNSUPPORTED: a step has
  * more uses than can be numbered. A zeroed future may be destroyed, too. */
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_pending *pending,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch);

@@ -64,7 +64,7 @@ static tide_status make_parts(tide_manager *m, const tide_manager_options *optio
     if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, m->layout, &m->places);
     if (status == TIDE_OK)
-        status = tide_pending_create(&m->pending, m->layout, &m->tensors);
+        status = tide_pending_create(&m->pending, m->layout, &m->tensors, slots, options->placement);
     if (status == TIDE_OK)
         status = tide_places_create(&m->places, tide_layout_chunk_count(m->layout), slots);
     if (status == TIDE_OK)
@@ -80,8 +80,6 @@ static tide_status make_parts(tide_manager *m, const tide_manager_options *optio
         status = tide_request_create(&m->request, &m->ops, &m->eviction_queue, &m->tasks);
     if (status == TIDE_OK)
         status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->pending);
-    if (status == TIDE_OK)
-        tide_pending_seal(&m->pending, slots, options->placement);
     return status;
 }
 

@@ -72,9 +72,9 @@ typedef struct tide_slot_needs {
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs);
 
 /* A manager for a layout, which must outlive it, and the ops of its description. BUDGET: there are fewer
- * slots than needed (the message counts slots; the pool's messages count bytes). NO_MEMORY. Allocates all
- * memory that the manager needs, except for tide_manager_watch. Freed with tide_manager_destroy (NULL
- * allowed). */
+ * slots than needed (the message counts slots; the pool's messages count bytes). UNSUPPORTED: a step has more
+ * uses than can be numbered. NO_MEMORY. Allocates all memory that the manager needs, except for
+ * tide_manager_watch. *manager is set on success only; freed with tide_manager_destroy (NULL allowed). */
 tide_status tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
                                 tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);

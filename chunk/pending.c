@@ -15,28 +15,6 @@ static uint32_t chunk_count(const tide_pending *pending)
     return tide_layout_space_chunks(pending->layout, TIDE_SPACE_PARAM);
 }
 
-tide_status tide_pending_create(tide_pending *pending, const tide_layout *layout, tide_tensors *tensors)
-{
-    *pending = (tide_pending){.layout = layout, .tensors = tensors};
-    const uint32_t chunks = chunk_count(pending);
-    pending->chunks = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->chunks);
-    pending->on_device = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->on_device);
-    pending->wanted_on_device = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->wanted_on_device);
-    if (pending->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
-    for (tide_chunk chunk = 0; chunk < chunks; chunk++) {
-        pending->chunks[chunk].pieces = tide_layout_pieces(layout, chunk);
-        pending->trained += pending->chunks[chunk].pieces > 0;
-    }
-    return TIDE_OK;
-}
-
-void tide_pending_destroy(tide_pending *pending)
-{
-    tide_arrays_free(&pending->arrays);
-    *pending = (tide_pending){.chunks = NULL};
-}
-
 /* --- pending updates --- */
 
 static void notify(tide_pending *pending, tide_chunk chunk)
@@ -288,14 +266,34 @@ static void place(tide_pending *pending)
     }
 }
 
-void tide_pending_seal(tide_pending *pending, const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement)
+/* --- creation --- */
+
+tide_status tide_pending_create(tide_pending *pending, const tide_layout *layout, tide_tensors *tensors,
+                                const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement)
 {
-    assert(pending->count == 0 && slots[TIDE_TIER_DEVICE] > 0 && slots[TIDE_TIER_HOST] > 0);
+    assert(slots[TIDE_TIER_DEVICE] > 0 && slots[TIDE_TIER_HOST] > 0);
     assert((unsigned)placement <= TIDE_PLACEMENT_DEVICE);
+    *pending = (tide_pending){.layout = layout, .tensors = tensors, .placement = placement};
     memcpy(pending->slots, slots, sizeof pending->slots);
-    pending->placement = placement;
+    const uint32_t chunks = chunk_count(pending);
+    pending->chunks = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->chunks);
+    pending->on_device = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->on_device);
+    pending->wanted_on_device = tide_arrays_add(&pending->arrays, chunks, sizeof *pending->wanted_on_device);
+    if (pending->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
+    for (tide_chunk chunk = 0; chunk < chunks; chunk++) {
+        pending->chunks[chunk].pieces = tide_layout_pieces(layout, chunk);
+        pending->trained += pending->chunks[chunk].pieces > 0;
+    }
     place(pending);
-    memcpy(pending->on_device, pending->wanted_on_device, chunk_count(pending) * sizeof *pending->on_device);
+    memcpy(pending->on_device, pending->wanted_on_device, chunks * sizeof *pending->on_device);
+    return TIDE_OK;
+}
+
+void tide_pending_destroy(tide_pending *pending)
+{
+    tide_arrays_free(&pending->arrays);
+    *pending = (tide_pending){.chunks = NULL};
 }
 
 void tide_pending_set_seconds(tide_pending *pending, double host_seconds, double device_seconds)

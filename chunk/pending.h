@@ -58,13 +58,11 @@ typedef struct tide_pending {
     double seconds[TIDE_TIER_COUNT]; /* seconds of one update on each tier; 0: not known */
 } tide_pending;
 
-/* Create an object without pending updates. NO_MEMORY. A zeroed object may be destroyed, too. */
-tide_status tide_pending_create(tide_pending *pending, const tide_layout *layout, tide_tensors *tensors);
+/* Create an object without pending updates, and choose the tier of each chunk's updates. Slots and placement
+ * do not change afterwards. NO_MEMORY. A zeroed object may be destroyed, too. */
+tide_status tide_pending_create(tide_pending *pending, const tide_layout *layout, tide_tensors *tensors,
+                                const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement);
 void tide_pending_destroy(tide_pending *pending);
-/* Set the numbers of slots and the placement, which do not change afterwards, and choose the tier of each
- * chunk's updates. */
-void tide_pending_seal(tide_pending *pending, const uint32_t slots[TIDE_TIER_COUNT],
-                       tide_placement placement);
 
 static inline bool tide_pending_is_param_chunk(const tide_pending *pending, tide_chunk chunk)
 {

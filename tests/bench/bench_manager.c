@@ -87,7 +87,7 @@ typedef struct managed {
     uint32_t ops;
 } managed;
 
-static managed managed_open(tide_description *description, uint64_t chunk_bytes)
+static managed laid_out(tide_description *description, uint64_t chunk_bytes)
 {
     managed it = {.description = description};
     bench_check(tide_layout_create(description, chunk_bytes, &it.layout), "layout");
@@ -136,7 +136,7 @@ static void measure_row(uint32_t chunks, uint32_t params_an_op, bool quick)
     enum { CHUNK_BYTES = 4096, OPS_TIMED = 250000 };
     static double nanoseconds[PASSES_MAX];
     const uint32_t ops = chunks / (CHUNKS_A_PARAM_CHUNK * (params_an_op == 1 ? 1U : BLOCK_CHUNKS));
-    managed it = managed_open(describe_row(ops, params_an_op, CHUNK_BYTES / 4), CHUNK_BYTES);
+    managed it = laid_out(describe_row(ops, params_an_op, CHUNK_BYTES / 4), CHUNK_BYTES);
     it.ops = ops;
     const tide_manager_options options = {
         .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
@@ -205,7 +205,7 @@ static tight tight_open(uint32_t chunks)
         (void)add_param(description, i, CHUNK_BYTES / 4);
     add_random_ops(description, &it.random, params, TIDE_PASS_FORWARD, TIDE_ACCESS_READ);
     add_random_ops(description, &it.random, params, TIDE_PASS_BACKWARD, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
-    it.of = managed_open(description, CHUNK_BYTES);
+    it.of = laid_out(description, CHUNK_BYTES);
     it.of.ops = 2 * params / PARAMS_AN_OP;
     const tide_manager_options options = {.device_slots = params / 4,
                                           .host_slots = tide_layout_chunk_count(it.of.layout),

@@ -782,8 +782,10 @@ static void budgets_below_the_needs_are_refused(void **state)
     const tide_manager_options options[] = {{.device_slots = 50, .host_slots = 1},
                                             {.device_slots = 2, .host_slots = 4},
                                             {.device_slots = 1, .host_slots = 50}};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(tide_manager_create(f.layout, &options[i], &f.manager), TIDE_ERROR_BUDGET);
+        assert_null(f.manager);
+    }
     assert_non_null(strstr(tide_message(), "wide"));
     make_manager(2, 5, TIDE_PLACEMENT_HOST, false);
     clean_up(state);
