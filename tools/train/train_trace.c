@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "tide_config.h"
+#include "tools/tune/choice_text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -47,10 +48,8 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
     const tide_hyperparameters *hyper = &tide_trainer_state(trainer)->hyper;
-    static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
-                                                                                            "device"};
     add(list, "model", options->model.name);
-    add(list, "data", from->trainer.data != NULL ? from->trainer.data : "");
+    add(list, "data", options->data != NULL ? options->data : "");
     add_count(list, "params", plan->params);
     add_count(list, "seq-len", plan->seq_len);
     add_count(list, "batch-tokens", plan->batch_tokens);
@@ -67,12 +66,12 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add_real(list, "eps", hyper->epsilon);
     add_real(list, "clip", hyper->clip);
     add(list, "freeze", freeze);
-    add(list, "recompute", recomputes[from->trainer.recompute]);
+    add(list, "recompute", tide_recompute_word(options->recompute));
     add_count(list, "recomputed-blocks", plan->recomputed_blocks);
-    add_switch(list, "prefetch", from->trainer.pool.prefetch);
-    add(list, "optimizer", placements[from->trainer.pool.placement]);
+    add_switch(list, "prefetch", options->pool.prefetch);
+    add(list, "optimizer", tide_placement_word(options->pool.placement));
     add_count(list, "device-available", plan->device_available_bytes); /* 0: no limit */
-    add_count(list, "threads", from->trainer.pool.threads);
+    add_count(list, "threads", options->pool.threads);
     add_switch(list, "checks", from->checks);
     add_count(list, "delays", from->delays);
     add_switch(list, "resume", from->resume);
