@@ -108,7 +108,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # every configuration) and the long tests: the trainer's matrix, golden and frozen runs, kernels at
 # large sizes.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long)|cuda_statuses|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
 pypi_install() {
@@ -163,7 +163,7 @@ run_threads() {
 }
 
 run_bare() {
-    pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager(_pieces)?|pool(_states)?|data|program_(options|output|report|preset))$'
+    pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager|pool(_states)?|data|program_(options|output|report|preset))$'
     # -O2 for the kernels, too, which have a higher level by default.
     configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djemalloc=disabled -Dopenmp=disabled \
         && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }

@@ -314,6 +314,8 @@ static inline void check_thread_counts(void (*run)(const void *of), const void *
     assert_in_range(count, 1, sizeof first / sizeof first[0]);
     for (int threads = 1; threads <= 5; threads++) {
         tide_kernels_cpu_configure(threads);
+        for (size_t i = 0; i < count; i++)
+            memset(results[i].data, POISON, results[i].bytes);
         run(of);
         for (size_t i = 0; i < count; i++) {
             if (threads == 1)

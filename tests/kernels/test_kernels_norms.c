@@ -3,6 +3,7 @@
  * grid, a token so frequent that the list of its rows overflows. Gradients computed alone and together are
  * compared bit by bit. */
 #include "tests/kernels/test_kernels.h"
+#include "tests/support/test_thin.h"
 
 typedef struct shape {
     size_t rows, width;
@@ -73,7 +74,8 @@ static void embedding_adds_token_and_position_or_takes_the_token_alone(const tid
 
 static void embedding_backward_adds_rows_that_tokens_share(const tide_kernels *kernels, tide_dtype dtype)
 {
-    for (const embedding_shape *s = embeddings; s < embeddings + EMBEDDINGS; s++) {
+    for (const embedding_shape *s = embeddings;
+         s < embeddings + (test_large() ? EMBEDDINGS : SMALL_EMBEDDINGS); s++) {
         const size_t elements = s->rows * s->width;
         buffer tokens = random_tokens(s), dout = buffer_random(elements, dtype, 1.0);
         buffer dwte = buffer_random(s->vocabulary * s->width, TIDE_DTYPE_FP32, 1.0);

@@ -78,6 +78,7 @@ static void race_is_named_and_mended_by_a_wait(tide_stream a, tide_stream b, siz
         tide_stream_name(b), races[race].second_does, tide_stream_name(a), races[race].first_did);
     assert_ok(command(hazard, a, host, "first", 7, *races[race].first));
     assert_fails(command(hazard, b, host, "second", 8, *races[race].second), TIDE_ERROR_HAZARD, expected);
+    assert_string_equal(tide_message(), expected);
     tide_hazard_record(hazard, 1, a, host);
     tide_hazard_stream_wait(hazard, b, host, 1);
     assert_ok(command(hazard, b, host, "second", 8, *races[race].second));

@@ -364,7 +364,10 @@ static void an_abort_after_step_end_is_exact_or_poisoned(void **state)
         assert_ok(pool_fixture_step(&t.fixture, clip, false));
         if (variant == 4)
             assert_ok(tide_step_result_get(t.fixture.pool, &result));
-        if (tide_step_abort(t.fixture.pool) != TIDE_OK) {
+        const tide_status aborted = tide_step_abort(t.fixture.pool);
+        if (aborted != TIDE_OK) {
+            assert_int_equal(aborted, TIDE_ERROR_STATE);
+            expect_words("poisoned");
             assert_fails(tide_step_result_get(t.fixture.pool, &result), TIDE_ERROR_STATE, "poisoned");
             attempt_recover(&t, tide_step_abort(t.fixture.pool));
         } else if (tide_update_count(t.fixture.pool) == 2) {

@@ -93,12 +93,25 @@ def trace(bench):
                  "a run that trains the last block says what is frozen, and so does its trace", run)
 
 
+def moved(bench):
+    """With all but the last block frozen, only that block's gradients are copied from the device. Lower
+    blocks' activations are never copied out, since backward does not need them."""
+    metrics, width = bench.folder / "moved", 768
+    run = bench.run("--model", "gpt2", "--device", "null", *MACHINE, "--steps", 3, "--chunk-size", "4MiB",
+                    "--batch-tokens", 4096, "--device-memory", "300MiB", "--host-memory", "8GiB", "--freeze", "w*",
+                    "--freeze", "ln_f.*", "--freeze", "h.[0-9].*", "--freeze", "h.10.*", "--metrics", metrics)
+    step = json.loads(metrics.read_text().splitlines()[-1]) if run.status == 0 else {"d2h_bytes": 0}
+    bench.tap.ok(step["d2h_bytes"] == 2 * (12 * width * width + 13 * width),
+                 f"a step moves the trained block's gradients out, and nothing else: {step['d2h_bytes']} bytes", run)
+
+
 def main(program):
     bench = Bench(program, False)
     try:
         refusals(bench)
         resumes(bench)
         trace(bench)
+        moved(bench)
     finally:
         bench.close()
     bench.tap.done()

@@ -47,6 +47,8 @@ def schedules(bench):
         (("--min-lr", 1e-5, "--warmup", 0), "cosine", 6e-4, 1e-5, 0, 0, "then cosine to 1e-05, "),
         (("--schedule", "linear", "--min-lr", 0, "--lr", 1e-3), "linear", 1e-3, 0, 2, 0, "then linear to 0, "),
         (("--schedule", "constant"), "constant", 6e-4, 6e-4, 2, 0, "then constant, "),
+        (("--schedule", "wsd"), "wsd", 6e-4, 6e-5, 2, 2,
+         "then wsd: constant, down to 6e-05 in the last 2 steps, "),
         (("--schedule", "wsd", "--decay-steps", 15, "--min-lr", 0, "--warmup", 5), "wsd", 6e-4, 0, 5, 15,
          "then wsd: constant, down to 0 in the last 15 steps, "),
     ]
@@ -61,6 +63,8 @@ def schedules(bench):
 
 
 def refusals(bench):
+    one_line(bench, "an unknown schedule", 2, r"must be one of cosine\|linear\|constant\|wsd",
+             *tiny(bench, "--schedule", "step"))
     one_line(bench, "a floor of a constant rate", 2, "minimum learning rate 0.0001: a constant schedule has none, leave it out",
              *tiny(bench, "--schedule", "constant", "--min-lr", 1e-4))
     one_line(bench, "a floor above the rate", 2, "minimum learning rate 0.1: it must be from 0 to the learning rate, 0.0006",
@@ -144,6 +148,16 @@ def adamw(bench):
     bench.tap.ok(run.status == 0 and "weight decay 0.1, clip 1\n" in run.out, "the usual ones are not told", run)
 
 
+def stands_still(bench):
+    """With a learning rate of 0 no param changes, whatever the weight decay."""
+    saved = bench.folder / "at-rest"
+    run = bench.run(*tiny(bench, "--steps", 2, "--save-every", 1, "--lr", 0, "--weight-decay", 0.5,
+                          "--checkpoint", saved))
+    steps = (1, 2) if run.status == 0 else ()
+    params = {(saved / f"step-{step}" / "model.safetensors").read_bytes() for step in steps}
+    bench.tap.ok(len(params) == 1, "--lr 0 changes no param", run)
+
+
 # ---- not finite ----
 
 def not_finite(bench):
@@ -185,6 +199,7 @@ def main(program):
         refusals(bench)
         goes_on(bench)
         adamw(bench)
+        stands_still(bench)
         not_finite(bench)
         not_finite_from_the_first(bench)
     finally:

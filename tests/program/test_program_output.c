@@ -235,6 +235,9 @@ static void lines_that_are_no_steps_stay(void **state)
     struct stat about;
     assert_int_equal(stat(path, &about), 0);
     assert_int_equal(about.st_mode & 07777, 0640);
+    file_fill("{\"step\":1}\n{\"step\":2,\"lo"); /* half a line goes, whichever step it names */
+    metrics_continue(path, 2);
+    assert_kept("{\"step\":1}\n", 2);
 }
 
 static void a_link_still_leads_to_the_file(void **state)

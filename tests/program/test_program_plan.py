@@ -271,9 +271,11 @@ def compare(bench):
     budgets = ("600MiB", "1GiB+2GiB", "100MiB", "1GiB+64MiB")
     asked = (*options, "--compare", ",".join(budgets))
     run, rows = plans(bench, *asked)
-    singles = [planned(bench, *options, "--device-memory", "1GiB", "--host-memory", host) for host in ("2GiB", "64MiB")]
+    singles = [planned(bench, *options, "--device-memory", device, *host) for device, host in
+               (("600MiB", ()), ("1GiB", ("--host-memory", "2GiB")), ("1GiB", ("--host-memory", "64MiB")))]
     bench.tap.ok(run.status == 0 and [row["fits"] for row in rows] == [True, True, False, False], "a row for each budget", run)
-    bench.tap.ok([asked_one_by_one(row) for row in rows[1::2]] == [asked_one_by_one(single) for single in singles],
+    compared = [asked_one_by_one(rows[i]) for i in (0, 1, 3)]
+    bench.tap.ok(compared == [asked_one_by_one(single) for single in singles],
                  "rows equal single plans", said(rows, singles))
     text = plan(bench, *asked)
     lines = text.out.splitlines()[1:]
@@ -601,13 +603,22 @@ def tune_stops(bench):
 def automatic(bench):
     run = (*NANO, "--data", bench.text, "--device-memory", "24MiB", "--host-memory", "128MiB", "--steps", 3, "--eval-every", 0, "--sample", 0)
     chosen, kept = bench.folder / "chosen", bench.folder / "kept"
-    auto = bench.run(*run, "--auto", "--metrics", chosen)
+    trace = bench.folder / "auto.trace"
+    auto = bench.run(*run, "--auto", "--metrics", chosen, "--trace", trace)
     lines = auto.out.splitlines()
     bench.tap.ok(auto.status == 0 and auto.err == "" and sum(line.startswith("auto: ") for line in lines) == 2 and
                  re.match(r"auto: chunks of \d+MiB, ", lines[0]) and re.match(r"auto: of \d+ choices ", lines[1]),
                  "--auto tells its choice in two lines", auto)
     size = re.match(r"auto: chunks of (\d+MiB)", auto.out)
     bench.tap.ok(size and f"where every byte goes (chunks of {size[1]})" in auto.out, "and takes it", auto)
+    rows = (json.loads(line) for line in trace.read_text().splitlines())
+    head = {row["name"]: row["value"] for row in rows if row.get("table") == "setting"}
+    words = re.search(r"recompute (\w+) .*optimizer (\w+), prefetch (\w+)", auto.out)
+    bench.tap.ok(words and words.groups() == (head["recompute"], head["optimizer"], head["prefetch"]),
+                 "the trace's head names the choice", (auto, head))
+    plain = bench.folder / "plain"
+    bench.run(*run, "--chunk-size", "1MiB", "--recompute", "all", "--metrics", plain)
+    bench.tap.ok(trajectory(plain) == trajectory(chosen), "which changes no bit", auto)
     auto = bench.run(*run, "--auto", "--chunk-size", "1MiB", "--prefetch", "off", "--recompute", "all", "--metrics", kept)
     bench.tap.ok(auto.status == 0 and auto.out.startswith("auto: chunks of 1MiB, recompute all (6 of 6 blocks), ") and
                  re.search(r"prefetch off\nauto: of [1-3] choices? ", auto.out) and "where every byte goes (chunks of 1MiB)" in auto.out and

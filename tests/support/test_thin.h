@@ -4,6 +4,7 @@
 #ifndef TIDE_TESTS_TEST_THIN_H
 #define TIDE_TESTS_TEST_THIN_H
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* Returns the distance from one case to the next: `usual`, or `watched` under a sanitizer. */
@@ -17,6 +18,13 @@ static inline unsigned test_every(unsigned usual, unsigned watched)
     (void)watched;
 #endif
     return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
+}
+
+/* Whether cases of large sizes run. They do not under a sanitizer. For a GPU's kernels that is another program,
+ * where tools/dev/gpu/gpu_parts.py sets TIDE_TEST_SMALL. */
+static inline bool test_large(void)
+{
+    return test_every(1, 2) == 1 && getenv("TIDE_TEST_SMALL") == NULL;
 }
 
 /* Returns `n` under a sanitizer, and 1 (every case) without. */
