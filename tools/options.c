@@ -137,6 +137,17 @@ static tide_status count_parse(const tide_option_table *table, const tide_option
     return status;
 }
 
+static tide_status count32_parse(const tide_option_table *table, const tide_option *option, const char *text,
+                                 uint32_t *value)
+{
+    uint64_t number = 0;
+    assert(option->most > 0 && option->most <= UINT32_MAX);
+    const tide_status status = count_parse(table, option, text, &number);
+    if (status == TIDE_OK)
+        *value = (uint32_t)number;
+    return status;
+}
+
 static tide_status real_parse(const tide_option_table *table, const tide_option *option, const char *text,
                               double *value)
 {
@@ -216,8 +227,6 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
                                void *values)
 {
     void *field = (char *)values + option->offset;
-    tide_status status;
-    uint64_t count = 0;
     switch (option->kind) {
     case TIDE_OPTION_SWITCH:
         return switch_parse(table, option, text, field);
@@ -226,10 +235,7 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
     case TIDE_OPTION_COUNT:
         return count_parse(table, option, text, field);
     case TIDE_OPTION_COUNT32:
-        status = count_parse(table, option, text, &count);
-        if (status == TIDE_OK)
-            *(uint32_t *)field = (uint32_t)count;
-        return status;
+        return count32_parse(table, option, text, field);
     case TIDE_OPTION_REAL:
         return real_parse(table, option, text, field);
     case TIDE_OPTION_SIZE:
@@ -337,7 +343,7 @@ static tide_status option_read(const tide_option_table *table, int count, char *
     return value_parse(table, option, arguments[*at], values);
 }
 
-static void defaults_set(const tide_option_table *table, void *values)
+void tide_options_default(const tide_option_table *table, void *values)
 {
     for (size_t i = 0; i < table->count; i++) {
         const tide_option *option = &table->options[i];
@@ -366,7 +372,7 @@ tide_status tide_options_parse(const tide_option_table *table, int count, char *
 {
     bool seen[TIDE_OPTIONS_MAX] = {false};
     assert(table->count <= TIDE_OPTIONS_MAX);
-    defaults_set(table, values);
+    tide_options_default(table, values);
     tide_status status = TIDE_OK;
     bool operands_only = false;
     for (int i = 0; i < count && status == TIDE_OK; i++) {

@@ -20,7 +20,7 @@ typedef enum tide_option_kind {
     TIDE_OPTION_SWITCH,   /* bool; on or off */
     TIDE_OPTION_TEXT,     /* const char *, which points into argv */
     TIDE_OPTION_TEXTS,    /* tide_option_texts; the option may be repeated */
-    TIDE_OPTION_CHOICE,   /* int, the index among the words of `metavar` */
+    TIDE_OPTION_CHOICE,   /* int, or an enum of its size: the index among the words of `metavar` */
     TIDE_OPTION_COUNT,    /* uint64_t in [least, most] */
     TIDE_OPTION_COUNT32,  /* uint32_t in [least, most]; most is below 2^32 */
     TIDE_OPTION_REAL,     /* double in [least, most] */
@@ -72,7 +72,10 @@ bool tide_options_given(const tide_option_table *table, const bool *given, const
 /* The last word of the command: "train". */
 const char *tide_option_table_name(const tide_option_table *table);
 
-/* Set every member of *values that has a default to it, then read the arguments. An option is "--name value" or
+/* Set every member whose option has a default. */
+void tide_options_default(const tide_option_table *table, void *values);
+
+/* Set the defaults, then read the arguments. An option is "--name value" or
  * "--name=value". Operands may stand anywhere; "-" is an operand, and after "--" there are only operands.
  * Sets *given (may be NULL), one bool for each option: was it on the command line? ARGUMENT, with a complete
  * message: an unknown or repeated option, a missing or bad value, a missing required option. */

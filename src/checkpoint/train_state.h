@@ -1,6 +1,6 @@
 /* The training state: everything of a run besides its tensors, namely progress, identity and hyperparameters.
- * A table of its fields drives writing to JSON, reading from it and the comparison at
- * a resume. 64-bit integers and doubles are exact.
+ * A table of its fields drives writing to JSON, reading from it and the comparison at a resume. 64-bit
+ * integers and doubles are exact.
  */
 #ifndef TIDE_CHECKPOINT_TRAIN_STATE_H
 #define TIDE_CHECKPOINT_TRAIN_STATE_H
@@ -13,9 +13,11 @@
 
 /* How a run trains. A resume takes the run's values and reports those that differ from the checkpoint's. */
 typedef struct tide_hyperparameters {
-    tide_lr_schedule schedule; /* its steps are the run's: the number of the last step */
-    double weight_decay;       /* of matrices and embeddings */
-    double clip;               /* bound of the global gradient norm; 0: no clipping */
+    /* of the whole run. In a training state lr_min is lr for a constant schedule, decay_steps 0 unless it is
+     * wsd */
+    tide_lr_schedule schedule;
+    double weight_decay; /* of matrices and embeddings */
+    double clip;         /* bound of the global gradient norm; 0: no clipping */
     double beta1, beta2, epsilon;
     double loss_scale_fixed; /* fp16 only: a power of two from 1 to 2^24; 0: dynamic (loss_scale.h) */
 } tide_hyperparameters;

@@ -167,14 +167,14 @@ static tide_status refine(tuning *of, const tide_choice *from)
         for (int placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE && status == TIDE_OK;
              placement++) {
             tide_choice choice = *from;
-            choice.recompute = how->keep_recompute ? from->recompute : (tide_recompute)recompute;
-            choice.placement = how->keep_placement ? from->placement : (tide_placement)placement;
+            choice.recompute = how->kept.recompute ? from->recompute : (tide_recompute)recompute;
+            choice.placement = how->kept.placement ? from->placement : (tide_placement)placement;
             if (differences(&choice, from) > 0)
                 status = try(of, &choice);
         }
     tide_choice other = *from;
     other.prefetch = !from->prefetch;
-    if (status == TIDE_OK && !how->keep_prefetch)
+    if (status == TIDE_OK && !how->kept.prefetch)
         status = try(of, &other);
     return status;
 }
@@ -185,7 +185,7 @@ static tide_status search(tuning *of)
     tide_choice chosen[REFINED_CHUNKS];
     uint32_t refined = 0;
     tide_status status = try(of, &given);
-    if (status == TIDE_OK && !of->how->keep_chunk)
+    if (status == TIDE_OK && !of->how->kept.chunk)
         status = chunks_try(of, &given);
     sort(of);
     for (uint32_t i = 0; i < of->count && refined < REFINED_CHUNKS && of->candidates[i].fits; i++)
@@ -205,7 +205,7 @@ tide_status tide_tune(const tide_trainer_options *options, const tide_machine_pr
                  .profile = profile,
                  .how = how,
                  .candidates = candidates,
-                 .total = REFINED_CHUNKS * REFINED_EACH + (how->keep_chunk ? 1 : 10),
+                 .total = REFINED_CHUNKS * REFINED_EACH + (how->kept.chunk ? 1 : 10),
                  .begun = tide_clock_seconds()};
     const tide_status status = search(&of);
     *count = of.count;

@@ -20,6 +20,11 @@ typedef struct tide_choice {
     bool prefetch;
 } tide_choice;
 
+/* Which parts of a choice stay as given. */
+typedef struct tide_choice_kept {
+    bool chunk, recompute, placement, prefetch;
+} tide_choice_kept;
+
 typedef struct tide_candidate {
     tide_choice choice;
     bool fits; /* false: the performance is zero */
@@ -29,7 +34,7 @@ typedef struct tide_candidate {
 enum { TIDE_CANDIDATES_MAX = 96 };
 
 typedef struct tide_tune_options {
-    bool keep_chunk, keep_recompute, keep_placement, keep_prefetch; /* leave these as given */
+    tide_choice_kept kept;
     double seconds_most; /* limit of the search's time, after the first prediction; 0: no limit */
     /* Called before each prediction and between its steps; `total` is an estimate. If it returns false, the
      * search ends with the candidates so far. May be NULL. */

@@ -1211,7 +1211,7 @@ static void what_is_to_be_kept_is_kept(void **state)
     const tide_trainer_options options = options_on(0, &profile);
     const tide_choice given = tide_choice_of(&options);
     for (unsigned keep = 0; keep < 16; keep++) {
-        const tide_tune_options how = {keep & 1, keep >> 1 & 1, keep >> 2 & 1, keep >> 3 & 1, 0, NULL, NULL};
+        const tide_tune_options how = {.kept = {keep & 1, keep >> 1 & 1, keep >> 2 & 1, keep >> 3 & 1}};
         bool differs[4] = {false};
         uint32_t count = 0;
         assert_ok(tide_tune(&options, &profile, &how, candidates, &count));

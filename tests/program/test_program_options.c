@@ -13,6 +13,7 @@
 
 typedef struct values {
     uint64_t steps;
+    uint32_t threads, behind;
     uint64_t memory;
     double rate;
     double lr;
@@ -33,6 +34,8 @@ static const tide_option options[] = {
     {.help = "a group"},
     OPTION(values, "--steps", COUNT, steps, .metavar = "N", .least = 1, .most = 100, .value = "10",
            .help = "how long"),
+    OPTION(values, "--threads", COUNT32, threads, .metavar = "N", .least = 1, .most = 4294967295.0,
+           .help = "how many"),
     OPTION(values, "--memory", SIZE, memory, .metavar = "SIZE", .help = "budget"),
     OPTION(values, "--rate", RATE, rate, .metavar = "SIZE/s", .help = "link"),
     OPTION(values, "--lr", REAL, lr, .metavar = "X", .value = "6e-4", .help = "rate"),
@@ -159,6 +162,11 @@ static void every_kind_takes_its_values(void **state)
     assert_int_equal(result.dtype, 0);
     assert_false(result.prefetch);
     assert_true(result.resume);
+    result.behind = UINT32_MAX; /* a value of 64 bits would reach it */
+    assert_int_equal(parse_by(&table, &result, (const char *const[]){"--data=text", "--threads", "7", NULL}),
+                     TIDE_OK);
+    assert_true(result.threads == 7 && result.behind == UINT32_MAX);
+    REFUSED("--threads 4294967296: out of range", "--data=text", "--threads", "4294967296");
 }
 
 /* A command with operands: two files, of which the second may be left out. */

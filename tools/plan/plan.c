@@ -204,7 +204,7 @@ static tide_trainer_options options_with(const planning *run, const tide_model_c
     tide_model_config_complete(&options.model);
     options.model.layers = layers;
     if (run->settings.run.vocab_size != 0)
-        options.model.vocab_size = (uint32_t)run->settings.run.vocab_size;
+        options.model.vocab_size = run->settings.run.vocab_size;
     /* keep the number of sequences, as long as this model allows */
     if (options.seq_len > options.model.context) {
         options.batch_tokens = options.batch_tokens / options.seq_len * options.model.context;

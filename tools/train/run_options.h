@@ -30,7 +30,7 @@
 
 #define TIDE_RUN_VOCAB_SIZE(at)                                                                              \
     {                                                                                                        \
-        .name = "--vocab-size", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1,       \
+        .name = "--vocab-size", .kind = TIDE_OPTION_COUNT32, .offset = (at), .metavar = "N", .least = 1,     \
         .most = 16777216, .value_help = "the model's",                                                       \
         .help = "vocabulary of the model; every token must be below it"                                      \
     }

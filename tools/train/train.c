@@ -168,7 +168,7 @@ static tide_status source_keep(const train_run *run)
 static tide_status metrics_begin(train_run *run)
 {
     const uint64_t step = tide_train_settings_predict(&run->settings) ? UINT64_MAX : run->first_step;
-    const bool continues = run->settings.resume || run->settings.resume_from;
+    const bool continues = run->settings.resume || run->settings.trainer.resume_from;
     const tide_status status = tide_metrics_begin(run->metrics, continues, step);
     if (status == TIDE_OK || !continues)
         return status;
@@ -341,7 +341,8 @@ static tide_status between_steps(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
     uint64_t step = tide_trainer_state(run->trainer)->step;
-    bool computes = tide_trainer_computes(run->trainer), last = step == tide_train_settings_steps(settings);
+    bool computes = tide_trainer_computes(run->trainer),
+         last = step == settings->trainer.hyper.schedule.steps;
     bool evaluate_now = computes && !last && is_every(settings->eval_every, step);
     bool save_scheduled = is_every(settings->save_every, step) && tide_train_saves_pending(&run->saves);
     bool save_now = save_asked(run) || save_scheduled;
@@ -357,7 +358,7 @@ static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
     tide_status status = TIDE_OK;
-    while (status == TIDE_OK && state->step < tide_train_settings_steps(&run->settings) &&
+    while (status == TIDE_OK && state->step < run->settings.trainer.hyper.schedule.steps &&
            !tide_stop_wanted()) {
         status = step_run(run);
         if (status == TIDE_OK)
@@ -373,7 +374,7 @@ static tide_status sample(train_run *run)
     tide_sample_options options;
     char *text = NULL, count[TIDE_UNITS_TEXT_BYTES];
     tide_sample_options_default(&options);
-    options.tokens = (uint32_t)run->settings.sample;
+    options.tokens = run->settings.sample;
     const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_sample(run->trainer, &options, &text);
     tide_pool_trace_work(tide_trainer_pool(run->trainer), "sample", begin_ns);
@@ -441,7 +442,7 @@ static tide_status ending_run(train_run *run)
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
     const bool finished =
-        tide_trainer_computes(run->trainer) && step >= tide_train_settings_steps(&run->settings);
+        tide_trainer_computes(run->trainer) && step >= run->settings.trainer.hyper.schedule.steps;
     const bool goes_on = finished && !tide_stop_wanted();
     if (finished && run->settings.export != NULL)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
@@ -459,7 +460,7 @@ static tide_status ending_run(train_run *run)
 static tide_status files_check(const tide_train_settings *settings)
 {
     char run[TIDE_CHECKPOINT_PATH_BYTES];
-    const char *from = settings->resume_from;
+    const char *from = settings->trainer.resume_from;
     const bool resumes = from != NULL && from[0] != '\0' && strlen(from) < sizeof run;
     if (resumes)
         tide_folder_parent(from, run);
@@ -502,10 +503,10 @@ static tide_status train(train_run *run)
     if (status != TIDE_OK)
         return status;
     tide_progress_begin(&run->progress, stdout, run->trainer);
-    if (run->first_step >= tide_train_settings_steps(&run->settings))
+    if (run->first_step >= run->settings.trainer.hyper.schedule.steps)
         tide_progress_line(&run->progress, "step %llu of %llu is done already",
                            (unsigned long long)run->first_step,
-                           (unsigned long long)tide_train_settings_steps(&run->settings));
+                           (unsigned long long)run->settings.trainer.hyper.schedule.steps);
     status = steps_run(run);
     return status == TIDE_OK ? ending_run(run) : status;
 }

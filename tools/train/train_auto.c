@@ -54,12 +54,7 @@ static tide_status choose(const tide_train_settings *settings, const tide_plan_m
                           tide_trainer_options *options, tide_candidate *list)
 {
     const tide_choice given = tide_choice_of(options);
-    const tide_tune_options how = {.keep_chunk = settings->chunk_given,
-                                   .keep_recompute = settings->recompute_given,
-                                   .keep_placement = settings->placement_given,
-                                   .keep_prefetch = settings->prefetch_given,
-                                   .seconds_most = search_seconds,
-                                   .go_on = go_on};
+    const tide_tune_options how = {.kept = settings->given, .seconds_most = search_seconds, .go_on = go_on};
     tide_trainer_options planned = *options;
     uint32_t count = 0;
     tide_plan_machine_memory(machine, 0, &planned);

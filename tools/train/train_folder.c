@@ -194,8 +194,8 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
                               tide_checkpoint_found *from)
 {
     const tide_files *files = tide_files_posix();
-    if (settings->resume_from != NULL) {
-        const tide_status status = tide_checkpoint_at(files, settings->resume_from, from);
+    if (settings->trainer.resume_from != NULL) {
+        const tide_status status = tide_checkpoint_at(files, settings->trainer.resume_from, from);
         if (status != TIDE_OK || settings->checkpoint == NULL)
             return status;
         return later_checks(settings, from, folder);
@@ -204,7 +204,7 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
     if (status == TIDE_OK && from->exists && !settings->resume)
         return refuse_used(settings->checkpoint, from->path);
     /* a run without steps left needs no moments */
-    if (status == TIDE_OK && from->weights_only && from->step < tide_train_settings_steps(settings))
+    if (status == TIDE_OK && from->weights_only && from->step < settings->trainer.hyper.schedule.steps)
         return tide_fail(TIDE_ERROR_STATE,
                          "--resume: %.900s holds weights alone, and --resume goes on to the last bit; "
                          "--resume-from %.900s begins "
@@ -221,7 +221,7 @@ static tide_status way_check(const tide_train_settings *settings, uint64_t from)
     tide_status status = tide_folder_open(tide_files_posix(), settings->checkpoint, &held);
     if (status != TIDE_OK)
         return status;
-    status = tide_folder_way_check(&held, from + 1, tide_train_settings_steps(settings));
+    status = tide_folder_way_check(&held, from + 1, settings->trainer.hyper.schedule.steps);
     tide_folder_close(&held);
     return status;
 }
@@ -231,12 +231,10 @@ static tide_status way_check(const tide_train_settings *settings, uint64_t from)
 /* The number of saves after step `from`: those of --save-every, and the last one. */
 static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
 {
-    if (from >= tide_train_settings_steps(settings))
+    const uint64_t steps = settings->trainer.hyper.schedule.steps, every = settings->save_every;
+    if (from >= steps)
         return 0;
-    if (settings->save_every == 0)
-        return 1;
-    return tide_train_settings_steps(settings) / settings->save_every - from / settings->save_every +
-           (tide_train_settings_steps(settings) % settings->save_every != 0);
+    return every == 0 ? 1 : steps / every - from / every + (steps % every != 0);
 }
 
 /* Writes "--keep 1, which needs 2.0 GiB, or " to `advice` if `free_bytes` suffice for that, else "". */
@@ -362,7 +360,7 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
     tide_checkpoint_found from = {.exists = false};
     const bool saves = settings->checkpoint != NULL;
     tide_status status = TIDE_OK;
-    if (tide_train_settings_predict(settings) || !(saves || settings->resume_from != NULL))
+    if (tide_train_settings_predict(settings) || !(saves || settings->trainer.resume_from != NULL))
         return TIDE_OK;
     folder->path = settings->checkpoint;
     if (saves)
@@ -379,7 +377,7 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
         status = way_check(settings, from.step);
     if (status == TIDE_OK)
         status = source_find(&from, folder);
-    folder->finished = from.exists && from.step >= tide_train_settings_steps(settings);
+    folder->finished = from.exists && from.step >= settings->trainer.hyper.schedule.steps;
     if (status == TIDE_OK && saves)
         status = free_space_check(settings, options, export, from.step);
     return status;

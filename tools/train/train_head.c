@@ -60,7 +60,7 @@ static void run_print(const tide_train_head *head, FILE *out)
     if (head->freeze[0] != '\0')
         fprintf(out, "frozen: tensors named %s\n", head->freeze);
     const tide_train_settings *settings = head->settings;
-    const char *folder = settings->checkpoint != NULL ? settings->checkpoint : settings->resume_from;
+    const char *folder = settings->checkpoint != NULL ? settings->checkpoint : settings->trainer.resume_from;
     if (tide_train_settings_predict(settings) && folder != NULL)
         fprintf(out, "the null device computes nothing: nothing is resumed from or saved to %s\n", folder);
     if (settings->from_weights && tide_trainer_computes(head->trainer) &&
@@ -78,7 +78,7 @@ static void run_print(const tide_train_head *head, FILE *out)
 static void resumed_print(const tide_train_head *head, FILE *out)
 {
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(head->trainer);
-    if (!(head->settings->resume || head->settings->resume_from) ||
+    if (!(head->settings->resume || head->settings->trainer.resume_from) ||
         tide_train_settings_predict(head->settings))
         return;
     if (!resumed->resumed) {

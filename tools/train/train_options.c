@@ -115,11 +115,6 @@ static tide_status loss_scale_of(const tide_train_settings *settings, double *sc
                      text, TIDE_LOSS_SCALE_LEAST, TIDE_LOSS_SCALE_MOST);
 }
 
-uint64_t tide_train_settings_steps(const tide_train_settings *settings)
-{
-    return settings->trainer.hyper.schedule.steps;
-}
-
 enum { TRACE_STEPS_MOST = 1000000 };
 
 uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings)
@@ -154,7 +149,7 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--resume", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--new-data", "--resume-from");
-    if (status == TIDE_OK && settings->resume && settings->resume_from != NULL)
+    if (status == TIDE_OK && settings->resume && settings->trainer.resume_from != NULL)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
                          "that it names: give one of them");
@@ -186,6 +181,15 @@ void tide_train_settings_default(tide_train_settings *settings)
 {
     *settings = (tide_train_settings){0};
     tide_trainer_options_default(&settings->trainer);
+    tide_options_default(table, settings);
+}
+
+tide_choice_kept tide_train_settings_given(const tide_option_table *of, const bool *given)
+{
+    return (tide_choice_kept){.chunk = tide_options_given(of, given, "--chunk-size"),
+                              .recompute = tide_options_given(of, given, "--recompute"),
+                              .placement = tide_options_given(of, given, "--optimizer-placement"),
+                              .prefetch = tide_options_given(of, given, "--prefetch")};
 }
 
 tide_status tide_train_settings_find_weights(tide_train_settings *settings)
@@ -219,10 +223,7 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status != TIDE_OK)
         return status;
-    parsed.chunk_given = was_given(given, "--chunk-size");
-    parsed.recompute_given = was_given(given, "--recompute");
-    parsed.placement_given = was_given(given, "--optimizer-placement");
-    parsed.prefetch_given = was_given(given, "--prefetch");
+    parsed.given = tide_train_settings_given(table, given);
     status = weights_defaults(&parsed, given);
     if (status == TIDE_OK)
         status = settings_check(&parsed, given);
@@ -253,7 +254,7 @@ static tide_status model_open(const tide_train_settings *settings, tide_model_co
     tide_status status = tide_model_config_open(settings->model, model);
     if (status != TIDE_OK || settings->vocab_size == 0)
         return status;
-    model->vocab_size = (uint32_t)settings->vocab_size;
+    model->vocab_size = settings->vocab_size;
     return tide_model_config_check(model, "--vocab-size");
 }
 
@@ -271,7 +272,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.freeze = settings->freeze.items;
     filled.freeze_count = settings->freeze.count;
     filled.resume_dir = settings->resume && !predict ? settings->checkpoint : NULL;
-    filled.resume_from = predict ? NULL : settings->resume_from;
+    if (predict)
+        filled.resume_from = NULL;
     filled.save_weights_only = settings->save != 0;
     filled.weights = settings->from_weights ? settings->model : NULL;
     filled.pool.device = device;

@@ -3,6 +3,7 @@
 #ifndef TIDE_TOOLS_TRAIN_OPTIONS_H
 #define TIDE_TOOLS_TRAIN_OPTIONS_H
 
+#include "src/perf/tune.h"
 #include "src/pool/device_factory.h"
 #include "src/train/trainer.h"
 #include "tools/options.h"
@@ -14,15 +15,17 @@
 typedef struct tide_train_settings {
     const char *model;
     bool from_weights; /* --model names a folder with weights, with which the run begins */
-    /* Options that the trainer or the pool takes as they are. tide_train_settings_apply completes them. */
+    /* Options that the trainer or the pool takes as they are. tide_train_settings_apply alone sets model,
+     * dtype, freeze, weights, resume_dir, save_weights_only, the loss scale, and the pool's device, predict
+     * and checks. */
     tide_trainer_options trainer;
     int dtype;              /* bf16, fp16, fp32 */
     const char *loss_scale; /* NULL: not given */
-    uint64_t vocab_size;
+    uint32_t vocab_size;
     tide_option_texts freeze; /* glob patterns */
     const char *device;       /* auto, or a device's name */
     bool automatic; /* --auto: choose chunk size, recompute, placement and prefetch, except those given */
-    bool chunk_given, recompute_given, placement_given, prefetch_given;
+    tide_choice_kept given; /* which of these options the user gave */
 
     const char *metrics;
     const char *trace;
@@ -33,10 +36,9 @@ typedef struct tide_train_settings {
     uint64_t save_patience; /* seconds */
     int save;               /* all, weights */
     bool resume;
-    const char *resume_from; /* NULL: not given */
-    const char *export;      /* NULL: not given */
+    const char *export; /* NULL: not given */
     uint64_t eval_every;
-    uint64_t sample;
+    uint32_t sample;
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */
@@ -47,9 +49,6 @@ typedef struct tide_train_settings {
 
 extern const tide_option_table tide_train_table;
 
-/* The number of the run's last step, --steps. */
-uint64_t tide_train_settings_steps(const tide_train_settings *settings);
-
 /* The number of steps that --trace keeps; 0: all. */
 uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 
@@ -57,8 +56,11 @@ uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
                                                      tide_train_settings *settings);
 
-/* Set the defaults that are in no option table. To be called before tide_options_parse. */
+/* Set all members to the defaults of `tidepool train`, with which plan and tune begin, too. */
 void tide_train_settings_default(tide_train_settings *settings);
+
+/* Which options of a choice were given on the command line of train or tune. */
+tide_choice_kept tide_train_settings_given(const tide_option_table *of, const bool *given);
 
 /* Find out whether --model names a folder with weights. IO. */
 TIDE_NODISCARD tide_status tide_train_settings_find_weights(tide_train_settings *settings);

@@ -102,7 +102,8 @@ static const tide_option options[] = {
      .help = "what a checkpoint holds; weights: no moments, a third of the bytes, and no run goes on from it to the last bit"},
     {.name = "--resume", .kind = TIDE_OPTION_FLAG, .offset = AT(resume),
      .help = "continue from the newest checkpoint in --checkpoint, if there is one"},
-    {.name = "--resume-from", .kind = TIDE_OPTION_TEXT, .offset = AT(resume_from), .metavar = "DIR/step-N",
+    {.name = "--resume-from", .kind = TIDE_OPTION_TEXT, .offset = AT(trainer.resume_from),
+     .metavar = "DIR/step-N",
      .help = "continue from this very checkpoint; later ones in --checkpoint must be damaged, and are set aside as step-M.damaged"},
     {.name = "--new-data", .kind = TIDE_OPTION_FLAG, .offset = AT(trainer.new_data),
      .help = "with --resume-from: its params, moments and step go on with other --data, from that data's beginning"},
@@ -111,7 +112,7 @@ static const tide_option options[] = {
     {.name = "--eval-every", .kind = TIDE_OPTION_COUNT, .offset = AT(eval_every), .metavar = "N",
      .most = 1e12, .value = "100",
      .help = "validation loss every N steps and at the end; 0: never"},
-    {.name = "--sample", .kind = TIDE_OPTION_COUNT, .offset = AT(sample), .metavar = "N", .most = 1000000,
+    {.name = "--sample", .kind = TIDE_OPTION_COUNT32, .offset = AT(sample), .metavar = "N", .most = 1000000,
      .value = "64",
      .help = "tokens of text to make at the end; 0: none; of a --model DIR none where not given"},
 

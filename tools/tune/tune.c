@@ -91,10 +91,7 @@ static tide_status search(tuning *run)
 {
     const tide_tune_settings *settings = &run->settings;
     const tide_tune_options how = {
-        .keep_chunk = settings->keep_chunk,
-        .keep_recompute = settings->keep_recompute,
-        .keep_placement = settings->keep_placement,
-        .keep_prefetch = settings->keep_prefetch,
+        .kept = settings->run.given,
         .go_on = go_on,
         .context = run,
     };
@@ -126,14 +123,14 @@ static tide_status confirm(tuning *run)
 {
     tide_trainer_options real = run->options;
     tide_status status = TIDE_OK;
-    const uint32_t wanted = (uint32_t)run->settings.confirm;
+    const uint32_t wanted = run->settings.confirm;
     real.pool.device = run->machine.device;
     real.pool.free_memory_bytes = run->settings.ram_bytes;
     for (uint32_t i = 0; i < wanted && i < run->count && run->candidates[i].fits && status == TIDE_OK; i++) {
         if (tide_stop_wanted())
             break;
         bar_draw(run, "confirmed", i, wanted);
-        status = tide_tune_confirm(&real, &run->candidates[i].choice, (uint32_t)run->settings.confirm_steps,
+        status = tide_tune_confirm(&real, &run->candidates[i].choice, run->settings.confirm_steps,
                                    &run->confirmed[i]);
         if (status == TIDE_ERROR_BUDGET ||
             status == TIDE_ERROR_NO_MEMORY) { /* other processes have taken memory since the prediction */

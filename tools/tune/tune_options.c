@@ -29,10 +29,7 @@ tide_status tide_tune_settings_parse(int count, char *const *arguments, tide_tun
         status = tide_train_settings_find_weights(&parsed.run);
     if (status != TIDE_OK)
         return status;
-    parsed.keep_chunk = tide_options_given(table, given, "--chunk-size");
-    parsed.keep_recompute = tide_options_given(table, given, "--recompute");
-    parsed.keep_placement = tide_options_given(table, given, "--optimizer-placement");
-    parsed.keep_prefetch = tide_options_given(table, given, "--prefetch");
+    parsed.run.given = tide_train_settings_given(table, given);
     *settings = parsed;
     return TIDE_OK;
 }

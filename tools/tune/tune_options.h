@@ -7,11 +7,9 @@
 
 typedef struct tide_tune_settings {
     tide_train_settings run;
-    /* the option is on the command line: the search does not change it */
-    bool keep_chunk, keep_recompute, keep_placement, keep_prefetch;
     const char *machine;
     uint64_t ram_bytes; /* 0: not given */
-    uint64_t confirm, confirm_steps;
+    uint32_t confirm, confirm_steps;
     const char *plot; /* NULL: no plot */
     bool json;
 } tide_tune_settings;
