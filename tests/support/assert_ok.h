@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* cmocka gives every case a state, and few use it. Holds to the end of the file, for helpers as well. */
+/* cmocka gives every case a state, and few use it. Holds to the end of the file, for helpers, too. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define assert_ok(call)                                                                                      \

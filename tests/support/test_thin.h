@@ -20,8 +20,8 @@ static inline unsigned test_every(unsigned usual, unsigned watched)
     return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
 }
 
-/* Whether cases of large sizes run. They do not under a sanitizer. For a GPU's kernels that is another program,
- * where tools/dev/gpu/gpu_parts.py sets TIDE_TEST_SMALL. */
+/* Whether cases of large sizes run: not under a sanitizer, nor with TIDE_TEST_SMALL set, as
+ * tools/dev/gpu/gpu_parts.py does under the sanitizer of a GPU's kernels. */
 static inline bool test_large(void)
 {
     return test_every(1, 2) == 1 && getenv("TIDE_TEST_SMALL") == NULL;
