@@ -8,6 +8,7 @@ usage: test_trace_page.py PROGRAM [TRACE ...]       prints TAP; also opens and t
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -444,6 +445,10 @@ def run(program, *words):
 
 
 def test_command(tap, program, folder, trace):
+    tables = json.loads(re.search('id="tables">(.*?)</script>', (folder / "page.html").read_text(), re.S)[1])
+    told = [json.loads(line) for line in trace.read_text().splitlines() if '"table":"setting"' in line]
+    tap.ok(tables["settings"] == [[line["name"], line["value"]] for line in told],
+        "its tables are JSON, with the settings", tables["settings"])
     told = run(program, trace)
     tap.ok(told.returncode == 2 and "-o" in told.stderr and told.stderr.count("\n") == 1,
         "without -o: usage, one line", told.stderr)

@@ -3,6 +3,7 @@
 
 usage: test_trace_summary.py PROGRAM      prints TAP
 """
+import json
 import re
 import subprocess
 
@@ -60,9 +61,41 @@ def part(text, name):
     return (seconds(found[1]), float(found[2])) if found else (0, 0)
 
 
+def picture(run, first, last):
+    """The picture of the slots from step `first` to `last` whose rows show slots at equal distances."""
+    events = [line for line in run.lines if "event" in line]
+    begin = next(line["t_ns"] for line in events if line["event"] == "pass" and line["number"] == first)
+    end = next(line["t_ns"] for line in events if line["event"] == "pass end" and line["step"] == last)
+    rows = []
+    for tier, slots, count in (("device", run.device_slots, 5), ("host", run.host_slots, 3)):
+        columns = []
+        for column in range(80):
+            until = begin + (end - begin) * (column + 0.5) / 80
+            held = {line["chunk"]: letter(line[tier], line["content"]) for line in events
+                    if line["event"] in ("chunk", "snapshot") and line["t_ns"] <= until}
+            columns.append("".join(sorted(held.values(), key="pgsa~- ".index)).ljust(slots))
+        for row in range(count)[::-1]:
+            label = f"{tier:>7} {slots:6}" if row == count - 1 else f"{0 if row == 0 else '':>14}"
+            at = int((row + 0.5) / count * slots)
+            rows.append(f"{label} |{''.join(column[at] for column in columns)}|\n")
+    return "".join(rows)
+
+
+def letter(state, content):
+    """The picture's letter for a chunk on one tier; a blank where it has no slot."""
+    if state == "there":
+        letters = {"params": "p", "gradients": "g", "both": "g", "state": "s", "activations": "a"}
+        return letters.get(content, "-")
+    return {"none": " ", "stale": "-"}.get(state, "~")
+
+
 def time_is_split(bench):
-    text = bench.screen(waiting().steps(6))
+    run = waiting().steps(6)
+    text = bench.screen(run)
     bench.ok(fits(text), "a summary fits a screen", text)
+    bench.ok(text.startswith("fixture in bf16 on null (fixture)\n"), "it names the machine", text)
+    drawn = picture(run, 3, 5)
+    bench.ok(text.endswith(drawn), "its picture shows what the slots hold", text + drawn)
     names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "caller")), "neither"]
     shares = [part(text, name)[1] for name in names]
     bench.ok(abs(sum(shares) - 100) < 0.5, "the parts of a step add up to it", text)
@@ -226,6 +259,13 @@ def advice_knows_the_gpus_memory(bench):
     text = bench.command(trace).stdout
     advice = r"^advice: 8 GiB more device memory, on a larger GPU: about \+\d+% tokens/s$"
     bench.ok(re.search(advice, text, re.M), "memory that the GPU lacks is advised as another GPU, not as an option", text)
+    lines = [json.loads(line) for line in trace.read_text().splitlines()
+             if re.search('"(table":"chunk|event":"copy)"', line)]
+    state = {line["chunk"] for line in lines if line.get("space") == "state"}
+    mib = sum(line["bytes"] for line in lines if line.get("to") == "device" and line["chunk"] in state and
+              3 <= line["step"] <= 5) / 3 / 2**20
+    bench.ok(mib > 0 and re.search(rf"^  to the device .* {mib:.1f} MiB   demand ", text, re.M),
+             "what is copied of state has a column", (mib, text))
 
 
 if __name__ == "__main__":
