@@ -618,18 +618,22 @@ static void a_lock_tells_the_living_from_the_dead(void **state)
 {
     fake_files *disk = *state;
     const tide_files *files = fake_files_table(disk);
-    int held, dead;
+    int held, dead, another;
     assert_int_equal(files->lock(files->context, "out.tmp-7.lock", true, &held), 0);
     assert_int_equal(files->lock(files->context, "out.tmp-5000.lock", true, &dead), 0);
+    assert_int_equal(files->lock(files->context, "out.tmp-5001.lock", true, &another), 0);
     assert_int_equal(files->close(files->context, dead), 0);
+    assert_int_equal(files->close(files->context, another), 0);
     assert_false(files->process_is_alive(files->context, 7));
     assert_true(files->process_is_alive(files->context, 5000));
     make_folder(disk, "out.tmp-7");
     make_folder(disk, "out.tmp-5000");
+    make_folder(disk, "out.tmp-5001");
     put(disk, "out.tmp-5000/config.json", "{}");
     assert_ok(export_run(disk));
     assert_true(fake_files_exists(disk, "out.tmp-7") && fake_files_exists(disk, "out.tmp-7.lock"));
     assert_false(fake_files_exists(disk, "out.tmp-5000") || fake_files_exists(disk, "out.tmp-5000.lock"));
+    assert_false(fake_files_exists(disk, "out.tmp-5001") || fake_files_exists(disk, "out.tmp-5001.lock"));
     assert_int_equal(files->close(files->context, held), 0);
 }
 

@@ -514,6 +514,7 @@ static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **st
     assert_int_equal(count_of(&r, TIDE_TRACE_GIVEN_UP), 1);
     assert_int_equal(given_up->step, 2);
     assert_int_equal(given_up->pass, 2);
+    assert_int_equal(given_up[-1].kind, TIDE_TRACE_OP);
     const tide_trace_event *again = last_of(&r, TIDE_TRACE_PASS);
     assert_int_equal(again->number, 2);
     assert_int_equal(again->pass, 3);
