@@ -493,15 +493,25 @@ def tune(bench):
 
 
 def tune_confirms(bench):
+    """The first prediction is made wrong: by the machine's file, updates on the host are slow. So the best
+    in real steps is another choice."""
     ids = bench.folder / "ids"
     ids.write_bytes(bytes(2 * 20000))
-    asked = ("tune", *HOST, "--data", ids, "--data-format", "u16", "--confirm", 1, "--confirm-steps", 1)
-    run = call(bench, *asked, "--json")
+    asked = ("tune", *HOST, "--data", ids, "--data-format", "u16", "--confirm-steps", 1)
+    machine = next((bench.folder / "cache" / "tidepool").glob("machine-host-*.json"))
+    text = machine.read_text()
+    machine.write_text(re.sub(r'(\n   "bytes_per_second": )[\d.]+', r"\g<1>1e9", text))
+    run = call(bench, *asked, "--confirm", 4, "--json")
+    machine.write_text(text)
     told = json.loads(run.out) if run.status == 0 else {"choices": [], "best": None, "command": ""}
-    real = [i for i, choice in enumerate(told["choices"]) if choice.get("real_step_seconds") is not None]
-    bench.tap.ok(run.status == 0 and run.err == "" and real == [told["best"]] == [0] and
-                 0 <= told["choices"][0]["real_stall_seconds"] < told["choices"][0]["real_step_seconds"],
-                 "as JSON the choice that was confirmed has its real step", run)
+    choices = [choice for choice in told["choices"] if choice.get("real_step_seconds") is not None]
+    real = [choice["real_step_seconds"] for choice in choices]
+    bench.tap.ok(run.status == 0 and run.err == "" and choices == told["choices"][:4] and len(choices) == 4 and
+                 all(0 <= choice["real_stall_seconds"] < choice["real_step_seconds"] for choice in choices),
+                 "as JSON the choices that were confirmed have their real steps", run)
+    bench.tap.ok(real and choices[0]["optimizer_placement"] == "device" and
+                 told["best"] == next(i for i, took in enumerate(real) if took <= 1.02 * min(real)),
+                 "the best is the first of those that are fastest, within the noise", run)
     bench.tap.ok(f"--data {ids} --data-format u16" in told["command"], "tune trains on its --data", run)
     ids.unlink()
     run = call(bench, *asked)
