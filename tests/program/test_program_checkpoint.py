@@ -206,7 +206,8 @@ def looks(bench, whole):
         return Run([bench.program, "checkpoint", *map(str, options)])
     run = look(whole)
     bench.tap.ok(run.status == 0 and run.err == "" and len(re.findall(r"^  step-\d+ .* complete$", run.out, re.MULTILINE)) == 4 and
-                 len(re.findall("right checksum", run.out)) == 4 and f"\n\n{whole}/step-8: complete" in run.out,
+                 len(re.findall("right checksum", run.out)) == 4 and
+                 f"\n\n{whole}/step-8: complete" in run.out,
                  "a whole folder", run)
     said = json.loads(look(whole, "--json", "--step", 6).out)
     tensors = (whole / "step-6" / "model.safetensors").read_bytes()
