@@ -506,7 +506,8 @@ def tune_confirms(bench):
     told = json.loads(run.out) if run.status == 0 else {"choices": [], "best": None, "command": ""}
     choices = [choice for choice in told["choices"] if choice.get("real_step_seconds") is not None]
     real = [choice["real_step_seconds"] for choice in choices]
-    bench.tap.ok(run.status == 0 and run.err == "" and choices == told["choices"][:4] and len(choices) == 4 and
+    bench.tap.ok(run.status == 0 and run.err == "" and len(choices) == 4 and
+                 choices == told["choices"][:4] and
                  all(0 <= choice["real_stall_seconds"] < choice["real_step_seconds"] for choice in choices),
                  "as JSON the choices that were confirmed have their real steps", run)
     bench.tap.ok(real and choices[0]["optimizer_placement"] == "device" and
