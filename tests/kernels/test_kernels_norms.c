@@ -260,10 +260,13 @@ static void layer_norm_matches_float64_with_and_without_statistics(const tide_ke
         buffer mean = buffer_of(c.rows, TIDE_DTYPE_FP32), rstd = buffer_of(c.rows, TIDE_DTYPE_FP32);
         tide_layer_norm_args args = {c.in.data, c.weight.data, c.bias.data, out.data,       mean.data,
                                      rstd.data, c.rows,        c.width,     (float)epsilon, dtype};
+        /* Two elements may be close together, and then their difference has few right digits. A lane's sum
+         * over a wide row has thousands of roundings. */
+        const double tolerance = c.width <= 2 ? 4e-5 : c.width > 8000 ? 1e-5 : 2e-6;
         run_kernel(kernels->layer_norm, &args);
-        assert_close(out, c.y, elements, 2e-6);
-        assert_close(mean, c.mean, c.rows, 1e-6);
-        assert_close(rstd, c.rstd, c.rows, 2e-6);
+        assert_close(out, c.y, elements, tolerance);
+        assert_close(mean, c.mean, c.rows, tolerance / 2);
+        assert_close(rstd, c.rstd, c.rows, tolerance);
         args.out = again.data;
         args.mean = args.rstd = NULL;
         run_kernel(kernels->layer_norm, &args);
@@ -317,11 +320,12 @@ static void layer_norm_backward_matches_float64_together_alone_added_and_in_plac
         double *dw = buffer_values(all[DWEIGHT]), *db = buffer_values(all[DBIAS]);
         /* The normalized values of a row of one or two elements are constant in theory; the computed slope
          * is a difference of large numbers and consists of rstd's errors. */
-        const double tolerance = c.width <= 2 ? 1e-1 : c.width <= 17 ? 2e-5 : 2e-6;
+        const double tolerance = c.width <= 2 ? 1e-1 : c.width <= 17 ? 2e-5 : c.width > 8000 ? 1e-5 : 2e-6;
+        const double sums = c.rows > 1000 ? 5e-6 : 2e-6;
         run_backward(kernels, &c, statistics, (buffer *[]){&all[DIN], &all[DWEIGHT], &all[DBIAS]}, false);
         assert_close(all[DIN], c.dx, elements, tolerance);
-        assert_sum_close(all[DWEIGHT], dw, c.dw, c.width, c.width <= 2 ? 1e-4 : 2e-6);
-        assert_sum_close(all[DBIAS], db, c.db, c.width, 2e-6);
+        assert_sum_close(all[DWEIGHT], dw, c.dw, c.width, c.width <= 2 ? 1e-4 : sums);
+        assert_sum_close(all[DBIAS], db, c.db, c.width, sums);
         for (int i = 0; i < GRADIENTS; i++) {
             buffer *alone[GRADIENTS] = {NULL};
             alone[i] = &one[i];
