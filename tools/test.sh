@@ -8,7 +8,7 @@
 #             a second time as on another machine: with kernels limited to SSE4.1, on one processor
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
-#   bare      a build without CUDA, oneDNN, hwloc, jemalloc and OpenMP, and one test of each part
+#   bare      a build without CUDA, oneDNN, hwloc, jemalloc, OpenMP and AVX, and one test of each part
 #
 # usage: tools/test.sh [--list] [CONFIGURATION ...]      build folders are in build-test/ (or TIDE_TEST_BUILD)
 # --list only prints the configurations that would run. CC=clang builds with clang. The last line counts the
@@ -105,10 +105,10 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # The tests that run under a sanitizer: those in C. Left out are tests of the program, which is tested as
 # users build it, and pool_sites, which removes orderings on purpose and so has real races. tools/campaign.sh
 # runs, under a sanitizer, the GPU's kernels on the CPU (their emulation checks shared memory and order in
-# every configuration) and the long tests: the trainer's matrix, golden and frozen runs, kernels at
-# large sizes.
+# every configuration) and the long tests: the trainer's matrix, golden and frozen runs, gpt2,
+# kernels at large sizes.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long)|cuda_statuses|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long)|cuda_statuses|gpt2|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
 pypi_install() {
@@ -127,10 +127,10 @@ pypi_package() { # FILE-THAT-THE-PACKAGES-INSTALL PACKAGE...
 
 # Tests that must give the same budgets and messages on a machine with one processor and kernels for SSE4.1,
 # which need other workspaces. tools/dev/conditions.sh has more such machines.
-narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|preset|report))$'
+narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
-    ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6
+    TIDE_TEST_SMALL=1 ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6
 }
 
 run_full() {
@@ -142,9 +142,11 @@ run_full() {
 }
 
 run_sanitize() {
-    # Without jemalloc, which would replace the sanitizer's malloc.
+    # Without jemalloc, which would replace the sanitizer's malloc. Of the kernels, which are compiled from one
+    # source for each instruction set, with the widest vectors and without any; campaign.sh takes all.
     configure sanitize -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
-        -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
+        -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 -Dcpu_variants=avx512 '-Dgpu_architectures=[]' ||
+        { fail_count sanitize; return; }
     pattern="^($(units sanitize)|$more_units)\$"
     compile sanitize $(programs_of sanitize "$pattern") || { fail_count sanitize; return; }
     LSAN_OPTIONS="suppressions=$PWD/tools/dev/lsan.supp print_suppressions=0" \
@@ -157,7 +159,7 @@ run_sanitize() {
 run_threads() {
     pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
-        -Dcpu_variants=portable '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
+        '-Dcpu_variants=[]' '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/dev/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
         check threads threads "$pattern" 10
 }
@@ -165,7 +167,8 @@ run_threads() {
 run_bare() {
     pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager|pool(_states)?|data|program_(options|output|report|preset))$'
     # -O2 for the kernels, too, which have a higher level by default.
-    configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djemalloc=disabled -Dopenmp=disabled \
+    configure bare -Dc_args=-O2 '-Dcpu_variants=[]' -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled \
+        -Djemalloc=disabled -Dopenmp=disabled \
         && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
     check bare bare "$pattern" 3
 }

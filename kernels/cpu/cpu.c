@@ -5,21 +5,16 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
-/* The build option cpu_variants defines TIDE_CPU_PORTABLE_ONLY. */
-#if defined(__x86_64__) && !defined(TIDE_CPU_PORTABLE_ONLY)
+/* The build option cpu_variants defines TIDE_CPU_HAVE_AVX2 and TIDE_CPU_HAVE_AVX512, on x86-64 alone. */
+#if defined(TIDE_CPU_HAVE_AVX2) || defined(TIDE_CPU_HAVE_AVX512)
 #define HAVE_X86_VARIANTS 1
+#include <cpuid.h>
 #else
 #define HAVE_X86_VARIANTS 0
 #endif
 
-#if HAVE_X86_VARIANTS
-extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
-#endif
-extern const tide_cpu_variant tide_cpu_variant_portable;
+extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512, tide_cpu_variant_portable;
 
 #if HAVE_X86_VARIANTS
 /* Whether the processor converts fp16 (F16C); __builtin_cpu_supports of clang 14 does not know this name. */
@@ -36,12 +31,17 @@ const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
     /* The compiler's support library finds out once which instructions the processor has and whether the
      * operating system saves their registers. */
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#ifdef TIDE_CPU_HAVE_AVX512
     if (isa == TIDE_CPU_ISA_AVX512)
-        return avx512 ? &tide_cpu_variant_avx512 : NULL;
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+                   ? &tide_cpu_variant_avx512
+                   : NULL;
+#endif
+#ifdef TIDE_CPU_HAVE_AVX2
     if (isa == TIDE_CPU_ISA_AVX2)
         return avx2 ? &tide_cpu_variant_avx2 : NULL;
+#endif
 #endif
     return isa == TIDE_CPU_ISA_PORTABLE ? &tide_cpu_variant_portable : NULL;
 }

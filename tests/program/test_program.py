@@ -199,7 +199,8 @@ def usage_errors(bench):
     for options in (["--help"], ["train", "--help"], ["info", "--help"], ["--version"]):
         run = Run([bench.program, *options])
         bench.tap.ok(run.status == 0 and run.out and not run.err, " ".join(options) + " answers on stdout", run)
-    instructions_held(bench)
+    if "ONEDNN_MAX_CPU_ISA" not in os.environ:
+        instructions_held(bench)
 
 
 def instructions_held(bench):
@@ -520,9 +521,11 @@ def section_files(bench):
     bench.tap.ok(rows[-1]["device_bytes_peak"] <= budgets[0] and rows[-1]["host_bytes_peak"] <= budgets[1],
                  "the peaks are within the budgets", rows[-1])
 
-    memory_check(bench, "gpt2-nano", budgets[0], *nano(bench, "--steps", 10, "--chunk-size", "1MiB"))
-    memory_check(bench, "gpt2", 512 * MIB, "--model", "gpt2", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 128,
-                 "--steps", 2 if bench.full else 1, "--eval-every", 0, "--sample", 0, "--chunk-size", "16MiB")
+    memory_check(bench, "gpt2-nano", budgets[0], *nano(bench, "--steps", 3, "--chunk-size", "1MiB"))
+    if "TIDE_TEST_SMALL" not in os.environ:
+        memory_check(bench, "gpt2", 512 * MIB, "--model", "gpt2", "--data", bench.text, "--seq-len", 64,
+                     "--batch-tokens", 128, "--steps", 2 if bench.full else 1, "--eval-every", 0, "--sample", 0,
+                     "--chunk-size", "16MiB")
     prefetch_check(bench)
     prediction_check(bench)
     accounting_check(bench)
@@ -586,10 +589,12 @@ def prediction_check(bench):
 def accounting_check(bench):
     """The step lines, the summary and the metrics all show the same numbers for each step; evaluations and
     saves are not in them."""
-    metrics = bench.folder / "accounted"
+    metrics, text = bench.folder / "accounted", bench.folder / "few-words"
+    text.write_bytes(bench.text.read_bytes()[:12000])  # of which a tenth is evaluated
     options = nano(bench, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--steps", 6, "--save-every", 2,
                    "--checkpoint", bench.folder / "accounts", "--metrics", metrics)
     options[options.index("--eval-every") + 1] = 2
+    options[options.index("--data") + 1] = text
     run = bench.run(*options)
     rows = metrics_read(metrics) if metrics.exists() else []
     order = re.findall(r"^(step|validation after step|saved)\b.*?(\d+)(?:/6|:| \()", run.out, re.MULTILINE)
