@@ -16,10 +16,12 @@ from pathlib import Path
 from test_program import MIB, TENSOR_FILES, Bench, Run, metrics_read
 
 STEPS = 2
-# The fake GPU is slow (measuring it takes half a minute), so the suite makes few checks on it, with half of the layers.
+# The fake GPU is slow (measuring it takes half a minute), so the suite makes few checks on it, with half of the
+# layers.
 ALL = sys.argv[3:] == ["gpu"] or "TIDE_TEST_ALL" in os.environ
 LAYERS = 4 if ALL else 2
-# Of 4 layers: 24 MiB of model data in about 14 chunks of 2 MiB; the tight budget holds the region and a few chunks.
+# Of 4 layers: 24 MiB of model data in about 14 chunks of 2 MiB; the tight budget holds the region and a few
+# chunks.
 MODEL = {"model_type": "gpt2", "n_layer": LAYERS, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
 # All features of the Llama families: RMS norms, also of queries and keys, rotary positions, grouped-query
@@ -52,7 +54,8 @@ def tight(bench, *options):
 
 
 class Outcome:
-    """A run's losses and norms, its tensors' bytes, the bytes that it copied, and the fake's counts of its calls."""
+    """A run's losses and norms, its tensors' bytes, the bytes that it copied, and the fake's counts of its
+    calls."""
 
     def __init__(self, bench, name, *options, device="cuda:0", steps=STEPS):
         folder, metrics, count = bench.folder / name, bench.folder / f"{name}.jsonl", bench.folder / "count"
@@ -60,9 +63,11 @@ class Outcome:
         self.good = self.run.status == 0 and self.run.err == ""
         lines = metrics_read(metrics) if self.good else []
         self.values = [(line["loss"], line["grad_norm"]) for line in lines]
-        self.tensors = [(folder / f"step-{steps}" / file).read_bytes() for file in TENSOR_FILES] if self.good else []
+        saved = folder / f"step-{steps}"
+        self.tensors = [(saved / file).read_bytes() for file in TENSOR_FILES] if self.good else []
         self.moved = sum(line["h2d_bytes"] + line["d2h_bytes"] for line in lines)
-        self.calls = {name: int(value) for name, value in map(str.split, count.read_text().splitlines())} if count.exists() else {}
+        lines = count.read_text().splitlines() if count.exists() else []
+        self.calls = {name: int(value) for name, value in map(str.split, lines)}
         count.unlink(missing_ok=True)
 
     def same_as(self, other):
@@ -139,12 +144,12 @@ def check_log(bench, full):
 
 
 def check_events(bench, full, traced):
-    """Counts the CUDA events of the last step with the fake: kernels of an op share an event, and with a trace each
-    kernel has its own."""
+    """Counts the CUDA events of the last step with the fake: kernels of an op share an event, and with a trace
+    each kernel has its own."""
     def of_a_step(outcome, *options):
         shorter = Outcome(bench, f"shorter-{len(options)}", *options, steps=STEPS - 1)
-        return [outcome.calls.get(name, 0) - shorter.calls.get(name, 0) for name in ("cudaLaunchKernel", "cudaEventRecord")] \
-            if shorter.good else [0, 0]
+        return [shorter.good and outcome.calls.get(name, 0) - shorter.calls.get(name, 0)
+                for name in ("cudaLaunchKernel", "cudaEventRecord")]
 
     kernels, events = of_a_step(full)
     traced_kernels, traced_events = of_a_step(traced, *traced_options(bench))
