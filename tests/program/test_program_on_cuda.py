@@ -16,12 +16,17 @@ from pathlib import Path
 from test_program import MIB, TENSOR_FILES, Bench, Run, metrics_read
 
 STEPS = 2
-# 24 MiB of model data in about 14 chunks of 2 MiB; the tight budget holds the region and a few chunks.
-MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
+# The fake GPU is slow (measuring it takes half a minute), so the suite makes few checks on it, with half of the
+# layers.
+ALL = sys.argv[3:] == ["gpu"] or "TIDE_TEST_ALL" in os.environ
+LAYERS = 4 if ALL else 2
+# Of 4 layers: 24 MiB of model data in about 14 chunks of 2 MiB; the tight budget holds the region and a few
+# chunks.
+MODEL = {"model_type": "gpt2", "n_layer": LAYERS, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
 # All features of the Llama families: RMS norms, also of queries and keys, rotary positions, grouped-query
 # attention, SwiGLU, an untied head.
-QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
+QWEN3 = {"model_type": "qwen3", "num_hidden_layers": LAYERS, "hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 80, "intermediate_size": 320, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-6,
          "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
 ROOM_BYTES = 4 * MIB
@@ -33,6 +38,7 @@ PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [
 
 
 def train(bench, device, *options, steps=STEPS):
+    os.environ["TIDE_FAKE_CUDA"] = f"count={bench.folder / 'count'}"  # only the fake counts calls
     return bench.run("--model", bench.folder / ("qwen3.json" if "fp32" in options else "gpt2.json"),
                      "--data", bench.text, "--device", device, "--steps", steps,
                      "--batch-tokens", 32, "--sample", 0, "--eval-every", 0, "--chunk-size", "2MiB", "--threads", 1, *options)
@@ -48,16 +54,21 @@ def tight(bench, *options):
 
 
 class Outcome:
-    """A run's losses and norms, its tensors' bytes, and the bytes that it copied."""
+    """A run's losses and norms, its tensors' bytes, the bytes that it copied, and the fake's counts of its
+    calls."""
 
-    def __init__(self, bench, name, *options, device="cuda:0"):
-        folder, metrics = bench.folder / name, bench.folder / f"{name}.jsonl"
-        self.run = train(bench, device, "--checkpoint", folder, "--metrics", metrics, *options)
+    def __init__(self, bench, name, *options, device="cuda:0", steps=STEPS):
+        folder, metrics, count = bench.folder / name, bench.folder / f"{name}.jsonl", bench.folder / "count"
+        self.run = train(bench, device, "--checkpoint", folder, "--metrics", metrics, *options, steps=steps)
         self.good = self.run.status == 0 and self.run.err == ""
         lines = metrics_read(metrics) if self.good else []
         self.values = [(line["loss"], line["grad_norm"]) for line in lines]
-        self.tensors = [(folder / f"step-{STEPS}" / file).read_bytes() for file in TENSOR_FILES] if self.good else []
+        saved = folder / f"step-{steps}"
+        self.tensors = [(saved / file).read_bytes() for file in TENSOR_FILES] if self.good else []
         self.moved = sum(line["h2d_bytes"] + line["d2h_bytes"] for line in lines)
+        lines = count.read_text().splitlines() if count.exists() else []
+        self.calls = {name: int(value) for name, value in map(str.split, lines)}
+        count.unlink(missing_ok=True)
 
     def same_as(self, other):
         return self.good and other.good and self.values == other.values and self.tensors == other.tensors
@@ -103,11 +114,15 @@ def check_threads(bench):
                      f"info measures the host's Adam with {'the threads asked for' if given else 'all processors but two'}", run)
 
 
+def traced_options(bench):
+    return "--trace", bench.folder / "trace.jsonl"
+
+
 def check_log(bench, full):
     """TIDEPOOL_LOG=matmul prints one line for each shape of matmul. Without it the program prints no such
-    line: Outcome.good demands an empty stderr."""
+    line: Outcome.good demands an empty stderr. The run also writes a trace. Returns it."""
     os.environ["TIDEPOOL_LOG"] = "matmul,,nonsense"
-    outcome = Outcome(bench, "logged")
+    outcome = Outcome(bench, "logged", *traced_options(bench))
     del os.environ["TIDEPOOL_LOG"]
     first, *lines = outcome.run.err.splitlines() or [""]
     bench.tap.ok(first == "tidepool: TIDEPOOL_LOG knows no topic 'nonsense', but: matmul", "a topic that is none is told of",
@@ -124,31 +139,25 @@ def check_log(bench, full):
     bench.tap.ok(len(weights) == 5, "a weight's gradient is logged as such", outcome.run)
     saved = bench.folder / "logged" / f"step-{STEPS}"
     bench.tap.ok(saved.is_dir() and [(saved / file).read_bytes() for file in TENSOR_FILES] == full.tensors,
-                 "the same bits: logged", outcome.run)
+                 "the same bits: logged and traced", outcome.run)
+    return outcome
 
 
-def check_events(bench):
-    """Counts a step's CUDA events with the fake: kernels of an op share an event, and with a trace each
-    kernel has its own."""
-    def of_a_step(*options):
-        counts = []
-        file = bench.folder / "count"
-        for steps in (STEPS, STEPS + 1):
-            os.environ["TIDE_FAKE_CUDA"] = f"count={file}"
-            run = train(bench, "cuda:0", *options, steps=steps)
-            del os.environ["TIDE_FAKE_CUDA"]
-            lines = file.read_text().splitlines() if run.status == 0 else ()
-            counts.append({name: int(value) for name, value in map(str.split, lines)})
-        return [counts[1].get(name, 0) - counts[0].get(name, 0)
+def check_events(bench, full, traced):
+    """Counts the CUDA events of the last step with the fake: kernels of an op share an event, and with a trace
+    each kernel has its own."""
+    def of_a_step(outcome, *options):
+        shorter = Outcome(bench, f"shorter-{len(options)}", *options, steps=STEPS - 1)
+        return [shorter.good and outcome.calls.get(name, 0) - shorter.calls.get(name, 0)
                 for name in ("cudaLaunchKernel", "cudaEventRecord")]
 
-    kernels, events = of_a_step()
-    traced_kernels, traced = of_a_step("--trace", bench.folder / "trace.jsonl")
+    kernels, events = of_a_step(full)
+    traced_kernels, traced_events = of_a_step(traced, *traced_options(bench))
     bench.tap.ok(0 < 4 * events < kernels, "kernels of an op share an event",
                  f"{kernels} kernels, {events} events")
-    bench.tap.ok(traced_kernels == kernels < 1.1 * traced,
+    bench.tap.ok(traced_kernels == kernels < 1.1 * traced_events,
                  "each kernel has an event where a trace wants its time",
-                 f"{traced_kernels} kernels, {traced} events")
+                 f"{traced_kernels} kernels, {traced_events} events")
 
 
 def no_gpu(program):
@@ -172,19 +181,17 @@ def main():
     (bench.folder / "gpt2.json").write_text(json.dumps(MODEL))
     (bench.folder / "qwen3.json").write_text(json.dumps(QWEN3))
     try:
-        # The fake GPU is slow (measuring it takes half a minute), so the suite makes few checks on it.
-        all_of_them = sys.argv[3] == "gpu" or "TIDE_TEST_ALL" in os.environ
-        if all_of_them:
+        if ALL:
             check_threads(bench)
-        full = check_dtype(bench, "bf16", all_of_them)
-        if all_of_them:
+        full = check_dtype(bench, "bf16", ALL)
+        if ALL:
             check_variants(bench, full)
-        check_log(bench, full)
+        traced = check_log(bench, full)
         if sys.argv[3] == "fake":
-            check_events(bench)
+            check_events(bench, full, traced)
         # The fp16 kernels have tests of their own.
-        for dtype in ("fp16", "fp32") if all_of_them else ("fp32",):
-            check_dtype(bench, dtype, all_of_them)
+        for dtype in ("fp16", "fp32") if ALL else ("fp32",):
+            check_dtype(bench, dtype, ALL)
     finally:
         bench.close()
     bench.tap.done()

@@ -14,6 +14,7 @@ The folders are FOLDERS; those in src, tools and tests are counted one by one. K
     format    files in C or CUDA that clang-format 14 would change; not counted where that is not installed
 """
 import argparse
+import functools
 import re
 import shutil
 import subprocess
@@ -92,8 +93,7 @@ OLD_WORDS = (
     ("(?:copy|goes)_along", "sidecar files", ""),
     ("rooms?", "capacity, free space", ""),
 )
-WORDS = [(re.compile(rf"(?:^|_)(?:{old})(?:_|$)", re.IGNORECASE), new, re.compile(where))
-         for old, new, where in OLD_WORDS]
+PLACES = [(old, new, re.compile(where)) for old, new, where in OLD_WORDS]
 SENTENCE = re.compile(r"[a-z0-9]+(_[a-z0-9]+){5,}")  # a test's name: a sentence, in which any word may stand
 
 TOKEN = re.compile(r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -113,15 +113,31 @@ def comment_hits(text):
                     yield token.start() + skip + hit.end(), " ".join(words[skip + hit.start():][:70].split())
 
 
+@functools.lru_cache(maxsize=None)
+def name_finder(words):
+    """Returns a function that tells the new word for the first of these old words (pairs of old and new) in a
+    name, or None. Most names have none; one pattern with all old words finds that out."""
+    def pattern(old):
+        return re.compile(rf"(?:^|_)(?:{old})(?:_|$)", re.IGNORECASE)
+
+    patterns = [(pattern(old), new) for old, new in words]
+    any_of_them = pattern("|".join(old for old, _ in words))
+
+    @functools.lru_cache(maxsize=None)
+    def find(name):
+        return next(new for old, new in patterns if old.search(name)) if any_of_them.search(name) else None
+    return find
+
+
 def word_hits(path, text):
     """Yields (place in the text, name and new word) for each identifier with an old word, where it is used
     first."""
-    names = {}
+    names, find = {}, name_finder(tuple((old, new) for old, new, where in PLACES if where.search(path)))
     for token in TOKEN.finditer(text):
         if token["name"] and not (path.startswith("tests/") and SENTENCE.fullmatch(token["name"])):
             names.setdefault(token["name"], token.start())
     for name, at in names.items():
-        new = next((new for old, new, where in WORDS if where.search(path) and old.search(name)), None)
+        new = find(name)
         if new:
             yield at, f"{name}: {new}"
 
