@@ -280,7 +280,7 @@ static tide_pool_options row_options(void)
     return options;
 }
 
-/* All values begin at 1. */
+/* All values are zeros, for no kernel reads them. */
 static void row_make(row_pool *row, const tide_pool_options *options, uint32_t count, uint32_t gradients,
                      uint64_t elements)
 {
@@ -294,13 +294,6 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
     row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
     row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);
     assert_ok(tide_pool_create(options, row->description, &row->pool));
-    float *ones = malloc(elements * sizeof *ones);
-    assert_non_null(ones);
-    for (uint64_t i = 0; i < elements; i++)
-        ones[i] = 1;
-    for (uint32_t i = 0; i < count; i++)
-        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_VALUE_MASTER, 0, elements, ones));
-    free(ones);
 }
 
 static void row_destroy(row_pool *row)
