@@ -900,7 +900,7 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
 
 static void random_schedules_under_delays_have_the_contents_of_a_reference_model(void **state)
 {
-    for (uint64_t seed = 1; seed <= 12; seed += test_thin(4)) {
+    for (uint64_t seed = 1; seed <= 12; seed += test_thin(6)) {
         fake_cudart_options gpu = gpu_small();
         gpu.delay_seed = seed;
         gpu.delay_max_us = 40;

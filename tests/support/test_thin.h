@@ -33,4 +33,15 @@ static inline unsigned test_thin(unsigned n)
     return test_every(1, n);
 }
 
+/* Returns `n` under ThreadSanitizer and 1 without. For cases that are alike in what their threads do. */
+static inline unsigned test_thin_threads(unsigned n)
+{
+#ifdef __SANITIZE_THREAD__
+    return test_thin(n);
+#else
+    (void)n;
+    return 1;
+#endif
+}
+
 #endif
