@@ -72,7 +72,8 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
 build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
-    tests/test_pool_random tests/test_pool_sites tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
+    tests/test_pool_random tests/test_pool_sites \
+    tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
 # If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
 module="" fake=""
 if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi

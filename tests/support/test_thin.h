@@ -33,7 +33,7 @@ static inline unsigned test_thin(unsigned n)
     return test_every(1, n);
 }
 
-/* Returns `n` under ThreadSanitizer and 1 without. For cases that are alike in what their threads do. */
+/* Returns `n` under ThreadSanitizer, for cases whose threads do the same, and 1 without. */
 static inline unsigned test_thin_threads(unsigned n)
 {
 #ifdef __SANITIZE_THREAD__
