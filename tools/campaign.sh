@@ -26,7 +26,7 @@ quick=""
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
 known="matrix matrix_product crashes files programs plan_check program_plan performance_model manager_random architectures gpu_check on_cuda
-    cuda_faults pool_random pool_mixed fuzz_files fuzz_traces conditions"
+    cuda_faults pool_random pool_mixed pool_sites fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
         { echo "tools/campaign.sh: no part $part ($(echo $known), sanitized_TEST, threads_TEST)" >&2; exit 2; }
@@ -38,7 +38,7 @@ fi
 if [ -z "$quick" ]; then
     whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_norms kernels_loss
-        pool pool_faults pool_fp16 pool_random
+        pool pool_faults pool_fp16 pool_predict pool_random pool_states hazard
         trainer_matrix trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents adam"
@@ -72,7 +72,8 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
 build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
-    tests/test_pool_random tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
+    tests/test_pool_random tests/test_pool_sites \
+    tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
 # If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
 module="" fake=""
 if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
@@ -120,6 +121,7 @@ run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_rand
 [ -z "$fake" ] || run cuda_faults tests/program/test_program_cuda_faults.py "$program" "$build/tests/gpu/fake"
 run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $scenarios
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
+[ -n "$quick" ] || run pool_sites env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_sites"
 # The fuzzers are deterministic and print TAP; they run under ASan and UBSan, and more rounds test more
 # inputs. The GPU's kernels on the CPU run here under a sanitizer because tools/test.sh leaves them out.
 [ -n "$fake" ] || on_cpu=""

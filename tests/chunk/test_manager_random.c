@@ -859,7 +859,7 @@ static void the_manager_agrees_with_the_reference_model(void **state)
 
 int main(int count, char **arguments)
 {
-    sequence_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : SEQUENCES / test_thin(4);
+    sequence_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : SEQUENCES / test_every(3, 10);
     if (count > 2)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {

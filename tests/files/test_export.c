@@ -12,6 +12,7 @@
 #include "tests/support/assert_ok.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test_thin.h"
 
 #include <errno.h>
 
@@ -1097,7 +1098,7 @@ static void assert_no_cut_breaks(const scenario *of, unsigned *operations, unsig
     *syncs = fake_files_syncs(disk);
     fake_files_free(disk);
     for (unsigned cut = 0; cut <= *operations; cut++)
-        if (broken_at(of, cut, NEVER, SEEDS) > 0)
+        if (broken_at(of, cut, NEVER, SEEDS / test_thin(3)) > 0)
             fail_msg("the cut before operation %u of %u breaks the promise", cut, *operations);
 }
 

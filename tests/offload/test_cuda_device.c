@@ -263,8 +263,10 @@ enum {
     LIFE_ROUNDS = 3,
 #if defined(__SANITIZE_THREAD__)
     FIRST_CALLS = 1, /* ThreadSanitizer makes every life of a device slow */
+    NAMES_EVERY = 3, /* one function in so many fails */
 #else
     FIRST_CALLS = 6,
+    NAMES_EVERY = 1,
 #endif
     LAST_CALLS = FIRST_CALLS / 2 + 1,
 };
@@ -386,9 +388,9 @@ static void each_cuda_call_may_fail(void **state)
         calls[names].count = fake_cudart_count(name);
     }
     assert_true(names > 20);
-    for (size_t i = 0; i < names; i++)
+    for (size_t i = 0; i < names; i += NAMES_EVERY)
         strikes += name_fails(calls[i].name, calls[i].count, cudaErrorUnknown);
-    assert_true(strikes > (FIRST_CALLS > 1 ? 80 : 30));
+    assert_true(strikes > (FIRST_CALLS > 1 ? 80 : 12));
     print_message("%d calls of %d functions failed once each\n", strikes, (int)names);
 }
 
@@ -898,7 +900,7 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
 
 static void random_schedules_under_delays_have_the_contents_of_a_reference_model(void **state)
 {
-    for (uint64_t seed = 1; seed <= 12; seed += test_thin(4)) {
+    for (uint64_t seed = 1; seed <= 12; seed += test_thin(6)) {
         fake_cudart_options gpu = gpu_small();
         gpu.delay_seed = seed;
         gpu.delay_max_us = 40;

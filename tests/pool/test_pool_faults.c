@@ -192,7 +192,7 @@ static void faults_of_any_kind(const pool_fixture_options *options, float clip, 
 {
     uint64_t n = 1, poisonings = 0;
     while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &poisonings))
-        n += n < 40 / test_every(2, 40) ? 1 : 7 * test_every(2, 40);
+        n += n < 40 / test_every(4, 40) ? 1 : 7 * test_every(4, 40);
     print_message("%llu operations, %llu poisonings\n", (unsigned long long)n,
                   (unsigned long long)poisonings);
     assert_true(n > 50);

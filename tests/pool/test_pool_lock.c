@@ -11,6 +11,7 @@
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 enum { PROBES = 20, DEADLINE_MS = 5000 };
 
@@ -225,7 +226,7 @@ static void who_waits_for_room_leaves_the_lock_to_others(void **state)
     const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
                                 TIDE_HOST_RING_COMMANDS - TIDE_CAPACITY_COMMANDS + 1};
     for (call which = 0; which < CALLS; which++) {
-        for (int i = 0; i < 6; i++)
+        for (unsigned i = which % test_thin(2); i < 6; i += test_thin(2))
             check_call(which, pending[i / 2], i % 2);
     }
 }
@@ -280,7 +281,7 @@ static tide_pool_options row_options(void)
     return options;
 }
 
-/* All values begin at 1. */
+/* All values are zeros, for no kernel reads them. */
 static void row_make(row_pool *row, const tide_pool_options *options, uint32_t count, uint32_t gradients,
                      uint64_t elements)
 {
@@ -294,13 +295,6 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
     row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
     row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);
     assert_ok(tide_pool_create(options, row->description, &row->pool));
-    float *ones = malloc(elements * sizeof *ones);
-    assert_non_null(ones);
-    for (uint64_t i = 0; i < elements; i++)
-        ones[i] = 1;
-    for (uint32_t i = 0; i < count; i++)
-        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_VALUE_MASTER, 0, elements, ones));
-    free(ones);
 }
 
 static void row_destroy(row_pool *row)
@@ -342,7 +336,7 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     options.placement = TIDE_PLACEMENT_DEVICE;
     options.checks.delay_seed = 1;
     options.checks.delay_max_us = 30000;
-    row_make(&row, &options, 20, 1, CHUNK_PARAMS);
+    row_make(&row, &options, 8, 1, CHUNK_PARAMS);
     const tide_step_options step = pool_fixture_step_options(1);
     const float one = 1;
     assert_ok(tide_step_begin(row.pool, &step));

@@ -153,7 +153,7 @@ static void what_steps_moved_adds_up_to_what_the_pool_moved(void **state)
 /* usage: test_pool_mixed [SEEDS [FIRST_SEED]] */
 int main(int count, char **arguments)
 {
-    seeds = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : SEEDS / test_thin(3);
+    seeds = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : SEEDS / test_every(2, 5);
     if (count > 2)
         first_seed = (unsigned)strtoul(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {

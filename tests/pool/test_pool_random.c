@@ -13,11 +13,11 @@
 
 #include <stdlib.h>
 
-enum { CASES = 350, ALL_EVENTS = 350 }; /* a run of ALL_EVENTS cases or more must have met each event */
+enum { CASES = 350, ALL_EVENTS = 175 }; /* a run of ALL_EVENTS cases or more must have met each event */
 #ifdef __SANITIZE_THREAD__
-enum { THIN = 10 };
+enum { THIN = 18 };
 #else
-enum { THIN = 5 };
+enum { THIN = 9 };
 #endif
 
 static uint32_t case_count;
@@ -67,7 +67,7 @@ static void every_kind_of_event_was_met(void **state)
 
 int main(int count, char **arguments)
 {
-    case_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : CASES / test_thin(THIN);
+    case_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : CASES / test_every(2, THIN);
     if (count > 2)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {

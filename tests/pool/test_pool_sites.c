@@ -14,6 +14,7 @@
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tests/support/pool_fixture.h"
+#include "tests/support/test_thin.h"
 
 typedef struct scene {
     double device_share;
@@ -107,7 +108,7 @@ static uint64_t delay_seed(int i)
 
 static void nothing_is_reported_when_all_sites_stand(void **state)
 {
-    for (int i = 0; i < TRIES * SCENES; i++) {
+    for (int i = 0; i < TRIES / (int)test_every(4, 4) * SCENES; i++) {
         uint64_t waits[TIDE_WAIT_SITE_COUNT];
         if (play(&scenes[i % SCENES], delay_seed(i), 0, waits) != TIDE_OK)
             fail_msg("scene %d, delays %d: %s", i % SCENES, (int)delay_seed(i), tide_message());

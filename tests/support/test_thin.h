@@ -33,4 +33,15 @@ static inline unsigned test_thin(unsigned n)
     return test_every(1, n);
 }
 
+/* Returns `n` under ThreadSanitizer, for cases whose threads do the same, and 1 without. */
+static inline unsigned test_thin_threads(unsigned n)
+{
+#ifdef __SANITIZE_THREAD__
+    return test_thin(n);
+#else
+    (void)n;
+    return 1;
+#endif
+}
+
 #endif

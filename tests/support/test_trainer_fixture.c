@@ -156,6 +156,8 @@ void track_compare(const track *truth, const track *other, const char *what)
             fail_msg("%s: norm of step %u is %.17g, not %.17g", what, i + 1, other->norms[i],
                      truth->norms[i]);
     }
+    if (memcmp(truth->values, other->values, 4 * truth->elements * sizeof *truth->values) == 0)
+        return;
     for (uint64_t i = 0; i < 4 * truth->elements; i++) {
         if (memcmp(&truth->values[i], &other->values[i], sizeof truth->values[i]) != 0)
             fail_msg("%s: value %llu is %.9g, not %.9g", what, (unsigned long long)i,

@@ -2,6 +2,7 @@
  * test_trace.py checks the trace of a training run. */
 #include "src/trace/trace.h"
 #include "tests/support/assert_ok.h"
+#include "tests/support/test_thin.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -288,11 +289,16 @@ static void a_text_that_is_too_long_for_a_line_is_counted(void **state)
     assert_non_null(strstr(text_of(path), "\n{\"end\":true,\"events\":0,\"dropped\":1}\n"));
 }
 
-enum { RECORDERS = 4, RECORDS_EACH = 5000 };
+enum { RECORDERS = 4 };
+
+static int records_each(void)
+{
+    return 5000 / (int)test_thin(5);
+}
 
 static void *record_many(void *trace)
 {
-    for (int i = 0; i < RECORDS_EACH; i++)
+    for (int i = records_each(); i > 0; i--)
         record(trace, TIDE_TRACE_WORK);
     return NULL;
 }
@@ -310,13 +316,13 @@ static uint64_t record_by_threads(tide_trace *trace)
 static void events_of_several_threads_are_all_written_or_counted(void **state)
 {
     const uint64_t dropped = record_by_threads(begun_trace(256, 0, false));
-    assert_int_equal(count_of(text_of(path), "\"event\":\"work\"") + dropped, RECORDERS * RECORDS_EACH);
+    assert_int_equal(count_of(text_of(path), "\"event\":\"work\"") + dropped, RECORDERS * records_each());
 }
 
 static void in_virtual_time_nothing_is_dropped(void **state)
 {
     assert_int_equal(record_by_threads(begun_trace(8, 0, true)), 0);
-    assert_int_equal(count_of(text_of(path), "\"event\":\"work\""), RECORDERS * RECORDS_EACH);
+    assert_int_equal(count_of(text_of(path), "\"event\":\"work\""), RECORDERS * records_each());
 }
 
 /* --- segments: files of the last steps --- */

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 4, SHARD_TOKENS = 32 * 80 + 1 };
+enum { STEPS = 4, SHARD_TOKENS = 32 * 40 + 1 };
 
 /* The device holds two fifths of the model data, and a step has few operations, so that each of them can be
  * made to fail. */
@@ -104,7 +104,7 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     return met;
 }
 
-/* Let each of the first operations fail, then operation `first` and, from there on, one in 94 (fewer under a
+/* Let each of the first operations fail, then operation `first` and, from there on, one in 141 (fewer under a
  * sanitizer; one in 47 in a campaign). */
 static void faults_of_the_device_change_no_bit(const tide_trainer_options *options, uint64_t first)
 {
@@ -113,8 +113,8 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
     uint64_t n = 1, met = 0;
     while (run_with_fault(options, n, &truth)) {
         met++;
-        const uint64_t firsts = 8 / test_thin(2);
-        n = n < firsts ? n + 1 : n == firsts ? first : n + 47 * test_every(2, 6);
+        const uint64_t firsts = 8 / test_every(2, 4);
+        n = n < firsts ? n + 1 : n == firsts ? first : n + 47 * test_every(3, 9);
     }
     assert_true(met > 15 / test_every(2, 3));
     track_free(&truth);
@@ -241,7 +241,7 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
     track truth;
     undisturbed(&options, &truth);
     uint32_t met = 0, poisoned = 0;
-    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &poisoned); n += 11 * test_every(2, 6))
+    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &poisoned); n += 11 * test_every(3, 9))
         met++;
     assert_true(met > 10 / test_every(2, 6));
     assert_true(poisoned <
@@ -274,15 +274,15 @@ static void tokens_write(const char *path)
     shard_write(path, tokens, SHARD_TOKENS);
 }
 
-/* The last 4 of the 80 sequences are for validation. The other 76 are all in every batch. */
+/* The last 2 of the 40 sequences are for validation. The other 38 are all in every batch. */
 static tide_trainer_options shard_options(char path[96])
 {
     snprintf(path, 96, "%s/tokens.bin", folder);
     tokens_write(path);
     tide_trainer_options options = small_options(path, TIDE_DTYPE_BF16);
     options.model.layers = 2;
-    options.batch_tokens = 32 * 76;
-    options.micro_batch_sequences = 4;
+    options.batch_tokens = 32 * 38;
+    options.micro_batch_sequences = 2;
     return options;
 }
 

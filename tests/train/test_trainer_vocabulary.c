@@ -62,6 +62,7 @@ static void set_bias(tide_trainer *trainer, float value)
 static tide_trainer_options decaying_options(tide_dtype dtype, bool clipped)
 {
     tide_trainer_options options = small_options(text, dtype);
+    options.model.layers = 2;
     options.hyper.clip = clipped ? 0.5 : 0;
     options.hyper.weight_decay = 0.5;
     options.hyper.schedule.lr = 1e-2;
