@@ -22,12 +22,12 @@
  *
  * The instructions mma, ldmatrix and cp.async exist only on a GPU. For each of them there is also a plain
  * path, which does the same with shuffles and plain loads: same lanes, same addresses, same fragments. On a
- * GPU fp32 always uses the plain path, since there is no mma of fp32 precision: one fmaf after another in the order of
- * k. A product then takes 64 shuffles and 64 fmaf per lane, and a multiprocessor shuffles at a quarter of the
- * speed at which it multiplies. This gives some 14 TFLOP/s on an H200, enough for the reference with which
- * the other types are compared, by the same code. bf16 and fp16 use the plain path if TIDE_CUDA_PLAIN_MMA is
- * defined, to compare it with the instructions: mma may add its 16 products in another order, and exponentials
- * (attention.h) may differ in their last bit; all else is equal.
+ * GPU fp32 always uses the plain path, since there is no mma of fp32 precision: one fmaf after another in the
+ * order of k. A product then takes 64 shuffles and 64 fmaf per lane, and a multiprocessor shuffles at a
+ * quarter of the speed at which it multiplies. This gives some 14 TFLOP/s on an H200, enough for the
+ * reference with which the other types are compared, by the same code. bf16 and fp16 use the plain path if
+ * TIDE_CUDA_PLAIN_MMA is defined, to compare it with the instructions: mma may add its 16 products in another
+ * order, and exponentials (attention.h) may differ in their last bit; all else is equal.
  *
  * On the CPU the tests emulate mma and ldmatrix for all three types, by one exchange of the warp each. The
  * products have the bits of the plain path, which tests/gpu/test_gpu_tile.c compares with them.

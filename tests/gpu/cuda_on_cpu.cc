@@ -465,7 +465,8 @@ void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site)
 
 typedef float pairs[6][2]; /* a lane's pairs of A and of B */
 
-/* c += A B for the rows that a quad's lanes hold in `rows` and the columns that eight lanes hold in `columns`. */
+/* c += A B for the rows of A that a quad holds in `rows` and the columns of B that eight lanes hold in
+ * `columns`. */
 static inline __attribute__((always_inline)) void multiply(float (&c)[4], const pairs *rows,
                                                            const pairs *columns)
 {
@@ -482,7 +483,7 @@ static inline __attribute__((always_inline)) void multiply(float (&c)[4], const 
 }
 
 #if defined(__x86_64__)
-/* The same with the processor's instruction, which the build's baseline lacks; otherwise fmaf is a call. */
+/* multiply() with the processor's own instruction. The baseline of x86-64 has none: there fmaf is a call. */
 static __attribute__((target("fma"))) void multiply_fused(float (&c)[4], const pairs *rows,
                                                           const pairs *columns)
 {

@@ -300,7 +300,7 @@ static void assert_sum_close(buffer actual, double *begin, const double *added, 
 }
 
 /* All gradients at once; each alone, which must have the same bits; added to other values; and din in place
- * of dout. Rows too wide for a block of the GPU follow case_is_taken(): in fp32, and in fp16 twice as wide. */
+ * of dout. Rows too wide for a GPU's block follow case_is_taken(): in fp32, and twice as wide in fp16. */
 static void layer_norm_backward_matches_float64_together_alone_added_and_in_place(const tide_kernels *kernels,
                                                                                   tide_dtype dtype)
 {
