@@ -21,14 +21,16 @@
  * over the rows.
  *
  * The instructions mma, ldmatrix and cp.async exist only on a GPU. For each of them there is also a plain
- * path, which does the same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32
- * always uses the plain path, since there is no mma of fp32 precision: one fmaf after another in the order of
- * k. A product then takes 64 shuffles and 64 fmaf per lane, and a multiprocessor shuffles at a quarter of the
- * speed at which it multiplies. This gives some 14 TFLOP/s on an H200, enough for the reference with which
- * the other types are compared, by the same code. bf16 and fp16 use the plain path in the tests on the CPU
- * and, if TIDE_CUDA_PLAIN_MMA is defined, on a GPU, to compare it with the instructions there: mma may add
- * its 16 products in another order, and exponentials (attention.h) may differ in their last bit; all else is
- * equal.
+ * path, which does the same with shuffles and plain loads: same lanes, same addresses, same fragments. On a
+ * GPU fp32 always uses the plain path, since there is no mma of fp32 precision: one fmaf after another in the
+ * order of k. A product then takes 64 shuffles and 64 fmaf per lane, and a multiprocessor shuffles at a
+ * quarter of the speed at which it multiplies. This gives some 14 TFLOP/s on an H200, enough for the
+ * reference with which the other types are compared, by the same code. bf16 and fp16 use the plain path if
+ * TIDE_CUDA_PLAIN_MMA is defined, to compare it with the instructions: mma may add its 16 products in another
+ * order, and exponentials (attention.h) may differ in their last bit; all else is equal.
+ *
+ * On the CPU the tests emulate mma and ldmatrix for all three types, by one exchange of the warp each. The
+ * products have the bits of the plain path, which tests/gpu/test_gpu_tile.c compares with them.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_TILE_H
 #define TIDEPOOL_KERNELS_CUDA_TILE_H
@@ -168,6 +170,7 @@ static __device__ __forceinline__ void tide_multiply_reference(float (&c)[4], co
         }
 }
 
+#if defined(__CUDACC__)
 /* The mma instruction; volatile, so that the whole warp executes it together. */
 #define TIDE_MMA(type)                                                                                       \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                              \
@@ -204,6 +207,17 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
 {
     tide_multiply_reference(c, a, b0, b1);
 }
+#else
+template <typename T>
+static void tide_multiply(float (&c)[4], const tide_pair<T> (&a)[4], const tide_pair<T> &b0,
+                          const tide_pair<T> &b1)
+{
+    const float given[6][2] = {{a[0].first(), a[0].second()}, {a[1].first(), a[1].second()},
+                               {a[2].first(), a[2].second()}, {a[3].first(), a[3].second()},
+                               {b0.first(), b0.second()},     {b1.first(), b1.second()}};
+    tide_cuda_mma(c, given);
+}
+#endif
 
 /* ---- a tile in shared memory ---- */
 
@@ -237,6 +251,7 @@ static __device__ __forceinline__ void tide_load_matrices_reference(tide_pair<T>
     }
 }
 
+#if defined(__CUDACC__)
 template <typename T, bool TRANSPOSED>
 static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
 {
@@ -258,6 +273,19 @@ static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4]
 #endif
     tide_load_matrices_reference<T, TRANSPOSED>(out, tile, own);
 }
+#else
+template <typename T, bool TRANSPOSED>
+static void tide_load_matrices(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
+{
+    const int lane = tide_lane(), g = lane / 4, t = lane % 4;
+    const int *rows = tide_cuda_gather(own, "ldmatrix");
+    for (int matrix = 0; matrix < 4; matrix++, rows += 8) {
+        const typename T::stored both[2] = {tile[TRANSPOSED ? rows[2 * t] + g : rows[g] + 2 * t],
+                                            tile[TRANSPOSED ? rows[2 * t + 1] + g : rows[g] + 2 * t + 1]};
+        memcpy(&out[matrix], both, sizeof both);
+    }
+}
+#endif
 
 /* ---- products of a warp's rows with a tile ---- */
 

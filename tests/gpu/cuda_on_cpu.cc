@@ -460,3 +460,48 @@ void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site)
         warp->epoch++;
     cuda_on_cpu_now.warp_epoch = warp->epoch;
 }
+
+/* ---- mma ---- */
+
+typedef float pairs[6][2]; /* a lane's pairs of A and of B */
+
+/* c += A B for the rows of A that a quad holds in `rows` and the columns of B that eight lanes hold in
+ * `columns`. */
+static inline __attribute__((always_inline)) void multiply(float (&c)[4], const pairs *rows,
+                                                           const pairs *columns)
+{
+    for (int half = 0; half < 2; half++)
+        for (int holder = 0; holder < 4; holder++)
+            for (int i = 0; i < 2; i++) {
+                const float top = rows[holder][2 * half][i], bottom = rows[holder][2 * half + 1][i];
+                const float left = columns[holder][4 + half][i], right = columns[holder + 4][4 + half][i];
+                c[0] = __builtin_fmaf(top, left, c[0]);
+                c[1] = __builtin_fmaf(top, right, c[1]);
+                c[2] = __builtin_fmaf(bottom, left, c[2]);
+                c[3] = __builtin_fmaf(bottom, right, c[3]);
+            }
+}
+
+#if defined(__x86_64__)
+/* multiply() with the processor's own instruction. The baseline of x86-64 has none: there fmaf is a call. */
+static __attribute__((target("fma"))) void multiply_fused(float (&c)[4], const pairs *rows,
+                                                          const pairs *columns)
+{
+    multiply(c, rows, columns);
+}
+#endif
+
+void tide_cuda_mma(float (&c)[4], const pairs &given, cuda_on_cpu_site site)
+{
+    const pairs *all = (const pairs *)cuda_on_cpu_exchange(given, sizeof given, "mma", site);
+    const uint32_t lane = cuda_on_cpu_now.index % LANES;
+    const pairs *rows = all + (lane & ~3u), *columns = all + 8 * (lane & 3);
+#if defined(__x86_64__)
+    static const bool fused = __builtin_cpu_supports("fma");
+    if (fused) {
+        multiply_fused(c, rows, columns);
+        return;
+    }
+#endif
+    multiply(c, rows, columns);
+}

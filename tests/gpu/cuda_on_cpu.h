@@ -48,7 +48,8 @@ extern "C" {
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline __attribute__((always_inline))
+/* Not forced: compiling all copies would take longer than running calls. */
+#define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 
@@ -126,6 +127,17 @@ inline const T *cuda_on_cpu_gather(const T &mine, const char *what, cuda_on_cpu_
                   "bytes move");
     return static_cast<const T *>(cuda_on_cpu_exchange(&mine, sizeof mine, what, site));
 }
+
+/* The values that all lanes pass, for kernels/cuda/tile.h. */
+template <typename T>
+inline const T *tide_cuda_gather(const T &mine, const char *what, cuda_on_cpu_site site = CUDA_ON_CPU_SITE)
+{
+    return cuda_on_cpu_gather(mine, what, site);
+}
+
+/* The instruction mma.m16n8k16 in fp32, one fmaf after another in the order of k. `given` holds the lane's
+ * pairs of A (the first four) and of B, c its part of C, all as kernels/cuda/tile.h draws them. */
+void tide_cuda_mma(float (&c)[4], const float (&given)[6][2], cuda_on_cpu_site site = CUDA_ON_CPU_SITE);
 
 #define TIDE_CUDA_BARRIER() cuda_on_cpu_barrier(CUDA_ON_CPU_SITE)
 

@@ -1,6 +1,6 @@
 /* Kernels that run tile.h's three instructions as attention's kernels do, and the plain code with the same
  * results: one warp multiplies, loads and copies; a grid converts whole ranges of numbers.
- * gpu_tile_on_cpu.cc compiles this file for the CPU, where both ways are the plain code, to test the test
+ * gpu_tile_on_cpu.cc compiles this file for the CPU: there it tests the emulated instructions and the test
  * itself. */
 #include "kernels/cuda/tile.h"
 
@@ -8,7 +8,7 @@ extern "C" {
 #include "tests/gpu/gpu_tile.h"
 }
 
-/* Calls the function for one of the two dtypes that the instructions support. */
+/* Calls the function for one of the two dtypes that a GPU's instructions support. */
 #define BY_NARROW(function, stream, args)                                                                    \
     ((args)->dtype == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(stream, args)                               \
                                       : function<tide_cuda_fp16>(stream, args))
@@ -18,11 +18,14 @@ extern "C" {
 template <typename T> __global__ void multiply_kernel(gpu_tile_product *it)
 {
     const int lane = tide_lane();
-    const tide_pair<T> a[4] = {{it->a[lane][0]}, {it->a[lane][1]}, {it->a[lane][2]}, {it->a[lane][3]}};
-    const tide_pair<T> b[2] = {{it->b[lane][0]}, {it->b[lane][1]}};
+    tide_pair<T> a[4], b[2];
     float by_instruction[4], by_reference[4];
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 2; i++)
+        b[i] = tide_pair<T>::of(it->b[lane][i][0], it->b[lane][i][1]);
+    for (int i = 0; i < 4; i++) {
+        a[i] = tide_pair<T>::of(it->a[lane][i][0], it->a[lane][i][1]);
         by_instruction[i] = by_reference[i] = it->c[lane][i];
+    }
     tide_multiply(by_instruction, a, b[0], b[1]);
     tide_multiply_reference(by_reference, a, b[0], b[1]);
     for (int i = 0; i < 4; i++) {
@@ -177,7 +180,8 @@ template <typename T> static tide_status convert(void *stream, const gpu_tile_ar
 
 tide_status gpu_tile_multiply(void *stream, const void *arguments)
 {
-    return BY_NARROW(multiply, stream, (const gpu_tile_args *)arguments);
+    return TIDE_CUDA_BY_DTYPE(((const gpu_tile_args *)arguments)->dtype, multiply, stream,
+                              (const gpu_tile_args *)arguments);
 }
 
 tide_status gpu_tile_load(void *stream, const void *arguments)

@@ -14,9 +14,9 @@ enum {
     GPU_TILE_GRANULE = 8,
 };
 
-/* c + a b: the fragments of each lane, as tile.h draws them. */
+/* c + a b: the fragments of each lane, as tile.h draws them; numbers that the dtype holds. */
 typedef struct gpu_tile_product {
-    uint32_t a[GPU_TILE_LANES][4], b[GPU_TILE_LANES][2];
+    float a[GPU_TILE_LANES][4][2], b[GPU_TILE_LANES][2][2];
     float c[GPU_TILE_LANES][4];
     float by_instruction[GPU_TILE_LANES][4], by_reference[GPU_TILE_LANES][4];
 } gpu_tile_product;
@@ -50,7 +50,7 @@ typedef struct gpu_tile_conversions {
 
 typedef struct gpu_tile_args {
     void *data;       /* one of the structures above, by the kernel */
-    tide_dtype dtype; /* BF16 or FP16 */
+    tide_dtype dtype; /* BF16 or FP16; for products FP32 as well */
     /* convert: the range of bits is [first, first + count); count is a multiple of 2^16 */
     uint32_t first, count;
 } gpu_tile_args;

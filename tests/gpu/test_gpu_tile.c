@@ -23,6 +23,8 @@ static uint32_t narrow(tide_dtype dtype, double value)
 
 static double widened(tide_dtype dtype, double value)
 {
+    if (dtype == TIDE_DTYPE_FP32)
+        return (double)(float)value;
     const uint16_t bits = (uint16_t)narrow(dtype, value);
     return (double)(dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(bits) : tide_fp16_to_float(bits));
 }
@@ -35,19 +37,27 @@ static void for_each_narrow(void (*check)(tide_dtype dtype))
 
 /* --- the product --- */
 
+static void for_each_dtype(void (*check)(tide_dtype dtype))
+{
+    check(TIDE_DTYPE_FP32);
+    for_each_narrow(check);
+}
+
 /* Puts the matrices into fragments, as the picture in tile.h shows. */
-static void product_pack(gpu_tile_product *product, const matrices *m, tide_dtype dtype)
+static void product_pack(gpu_tile_product *product, const matrices *m)
 {
     for (int lane = 0; lane < LANES; lane++) {
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < 4; i++) {
             const int row = g + i % 2 * 8, k = 2 * t + i / 2 * 8;
-            product->a[lane][i] = narrow(dtype, m->a[row][k]) | narrow(dtype, m->a[row][k + 1]) << 16;
+            for (int j = 0; j < 2; j++)
+                product->a[lane][i][j] = (float)m->a[row][k + j];
             product->c[lane][i] = (float)m->c[g + i / 2 * 8][2 * t + i % 2];
         }
         for (int i = 0; i < 2; i++) {
             const int k = 2 * t + 8 * i;
-            product->b[lane][i] = narrow(dtype, m->b[k][g]) | narrow(dtype, m->b[k + 1][g]) << 16;
+            for (int j = 0; j < 2; j++)
+                product->b[lane][i][j] = (float)m->b[k + j][g];
         }
     }
 }
@@ -66,7 +76,7 @@ static void check_whole_numbers(tide_dtype dtype)
     for (int row = 0; row < M; row++)
         for (int column = 0; column < N; column++)
             m.c[row][column] = 1000 * row + column;
-    product_pack(product, &m, dtype);
+    product_pack(product, &m);
     run_kernel(gpu_tile_multiply, &(gpu_tile_args){.data = product, .dtype = dtype});
     for (int lane = 0; lane < LANES; lane++)
         for (int i = 0; i < 4; i++) {
@@ -82,7 +92,7 @@ static void check_whole_numbers(tide_dtype dtype)
 
 static void products_of_whole_numbers_are_exact(void **state)
 {
-    for_each_narrow(check_whole_numbers);
+    for_each_dtype(check_whole_numbers);
 }
 
 static void matrices_random(matrices *m, tide_dtype dtype, double scale)
@@ -112,6 +122,9 @@ static void expect_rounded(const gpu_tile_product *product, const matrices *m)
             }
             assert_true(fabs((double)product->by_reference[lane][i] - expected) <= ldexp(size, -24) * 16);
             assert_true(fabs((double)product->by_instruction[lane][i] - expected) <= ldexp(size, -23) * 17);
+#ifdef TEST_CUDA_ON_CPU
+            assert_true(product->by_instruction[lane][i] == product->by_reference[lane][i]);
+#endif
         }
 }
 
@@ -121,7 +134,7 @@ static void check_random_numbers(tide_dtype dtype)
     matrices m;
     for (int round = 0; round < 50; round++) {
         matrices_random(&m, dtype, ldexp(1.0, round % 10 - 5));
-        product_pack(block.data, &m, dtype);
+        product_pack(block.data, &m);
         run_kernel(gpu_tile_multiply, &(gpu_tile_args){.data = block.data, .dtype = dtype});
         expect_rounded(block.data, &m);
     }
@@ -130,7 +143,7 @@ static void check_random_numbers(tide_dtype dtype)
 
 static void products_of_random_numbers_are_rounded_in_fp32(void **state)
 {
-    for_each_narrow(check_random_numbers);
+    for_each_dtype(check_random_numbers);
 }
 
 /* --- loading four matrices of a tile --- */

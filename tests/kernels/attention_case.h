@@ -35,19 +35,6 @@ typedef struct attention_part {
     size_t first, row, width;
 } attention_part;
 
-/* Whether the test checks shape `number` of a list with this dtype. On the CPU the GPU's kernels would
- * take a minute for all shapes and dtypes, so there each shape is checked with one dtype, unless
- * TIDE_TEST_ALL is set (tools/campaign.sh sets it). */
-static inline bool case_is_taken(size_t number, tide_dtype dtype)
-{
-#if defined(TEST_CUDA_ON_CPU)
-    return getenv("TIDE_TEST_ALL") != NULL || (number + (size_t)dtype) % TEST_DTYPES == 0;
-#else
-    (void)number, (void)dtype;
-    return true;
-#endif
-}
-
 typedef struct attention_case {
     attention_shape shape;
     /* width: heads x head_width, a row of out */

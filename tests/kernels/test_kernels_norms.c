@@ -144,7 +144,7 @@ static void embedding_backward_makes_one_gradient_alone_and_skips_a_padding_toke
 
 static const shape norms[] = {{1, 1},     {1, 17},   {3, 2},    {5, 64},    {70, 33},   {33, 100}, {40, 513},
                               {37, 1040}, {2, 1041}, {9, 8200}, {2, 16400}, {1100, 20}, {1030, 24}};
-enum { NORMS = sizeof norms / sizeof norms[0] };
+enum { NORMS = sizeof norms / sizeof norms[0], WIDE = 8200 };
 
 static const double epsilon = 1e-5;
 
@@ -300,11 +300,13 @@ static void assert_sum_close(buffer actual, double *begin, const double *added, 
 }
 
 /* All gradients at once; each alone, which must have the same bits; added to other values; and din in place
- * of dout. */
+ * of dout. Rows too wide for a GPU's block follow case_is_taken(): in fp32, and twice as wide in fp16. */
 static void layer_norm_backward_matches_float64_together_alone_added_and_in_place(const tide_kernels *kernels,
                                                                                   tide_dtype dtype)
 {
     for (size_t s = 0; s < NORMS; s++) {
+        if (norms[s].width >= WIDE && !case_is_taken(s, dtype))
+            continue;
         norm_case c = norm_make(norms[s], dtype);
         const size_t elements = c.rows * c.width;
         buffer statistics[2] = {buffer_of(c.rows, TIDE_DTYPE_FP32), buffer_of(c.rows, TIDE_DTYPE_FP32)};

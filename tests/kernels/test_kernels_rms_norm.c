@@ -22,7 +22,7 @@ static const shape shapes[] = {
     {6, 2, 257, 2, 0, 1e-5},   {40, 1, 8, 0, 0, 0.05},    {37, 1, 1040, 0, 0, 1e-5},
     {9, 1, 8200, 0, 0, 1e-5},  {2, 1, 16401, 0, 0, 1e-5}, {1100, 3, 20, 0, 0, 1e-5},
     {66001, 1, 2, 0, 0, 1e-5}};
-enum { SHAPES = sizeof shapes / sizeof shapes[0], SMALL_SHAPES = SHAPES - 1 };
+enum { SHAPES = sizeof shapes / sizeof shapes[0], SMALL_SHAPES = SHAPES - 1, LARGE_SHAPES = SHAPES - 4 };
 
 /* A matrix of rows of heads, with gaps between the rows. */
 typedef struct strided {
@@ -237,11 +237,14 @@ static void run_backward(const tide_kernels *kernels, const norm_case *c, const 
 }
 
 /* Both gradients at once; each alone, which must have the same bits; din added to other values; din in place
- * of dout. Sums of many numbers around 0 may come near 0; their rounding errors do not. */
+ * of dout. The large shapes follow case_is_taken(): heads too wide for a block of the GPU are in fp32, and in
+ * fp16 twice as wide. Sums of many numbers around 0 may come near 0; their rounding errors do not. */
 static void rms_norm_backward_matches_float64_together_alone_added_and_in_place(const tide_kernels *kernels,
                                                                                 tide_dtype dtype)
 {
     for (size_t s = 0; s < (test_large() ? SHAPES : SMALL_SHAPES); s++) {
+        if (s >= LARGE_SHAPES && !case_is_taken(s, dtype))
+            continue;
         norm_case c = case_make(shapes[s], dtype);
         const shape of = c.shape;
         const double tolerance = of.width == 1 ? 1e-4 : tolerance_of(&c, 5e-6);
