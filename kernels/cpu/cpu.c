@@ -5,11 +5,13 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 /* The build option cpu_variants defines TIDE_CPU_HAVE_AVX2 and TIDE_CPU_HAVE_AVX512, on x86-64 alone. */
 #if defined(TIDE_CPU_HAVE_AVX2) || defined(TIDE_CPU_HAVE_AVX512)
 #define HAVE_X86_VARIANTS 1
-#include <cpuid.h>
 #else
 #define HAVE_X86_VARIANTS 0
 #endif

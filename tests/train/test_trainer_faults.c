@@ -116,7 +116,7 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
         const uint64_t firsts = 8 / test_every(2, 4);
         n = n < firsts ? n + 1 : n == firsts ? first : n + 47 * test_every(3, 9);
     }
-    assert_true(met > 15 / test_every(2, 3));
+    assert_true(met > 15 / test_every(2, 5));
     track_free(&truth);
 }
 
