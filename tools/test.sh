@@ -105,8 +105,8 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # The tests that run under a sanitizer: those in C. Left out are tests of the program, which is tested as
 # users build it, and pool_sites, which removes orderings on purpose and so has real races. tools/campaign.sh
 # runs, under a sanitizer, the GPU's kernels on the CPU (their emulation checks shared memory and order in
-# every configuration) and the long tests: the trainer's matrix, golden and frozen runs, gpt2,
-# kernels at large sizes.
+# every configuration) and the long tests: the trainer's matrix, golden and frozen runs, gpt2, kernels at
+# large sizes.
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long)|cuda_statuses|gpt2|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
