@@ -6,8 +6,8 @@
  *   (COMPUTE_TYPE). INPLACE adds to C in the order in which blocks finish, and OUTPUT_TYPE rounds each part
  *   to bf16: both break a rule of kernels.h (the same bits, rounded once). A split sum with a bias in bf16 or
  *   fp16 also breaks it, since the pass that adds the parts rounds before it adds the bias (seen on an H200,
- *   cuBLASLt 13.1.0); such a product is not split. With GELU the library has an algorithm for odd shapes that
- *   does the same; GELU is then a launch of its own.
+ *   cuBLASLt 13.1.0); such a product is not split. With GELU the library has algorithms for odd shapes that
+ *   do the same; GELU is then a launch of its own.
  * - The caller passes the workspace, of at most 32 MiB, NVIDIA's advice for Hopper. The library would choose
  *   a workspace of its own by stream, which makes cuBLAS's results depend on the other work that runs.
  * - Addresses have the alignment that kernels.h promises: 256 bytes, or some rows after such an address, so
@@ -31,7 +31,7 @@
 
 #include <stdlib.h>
 
-enum { AUX_MULTIPLE = 8 };
+enum { AUX_MULTIPLE = 8, ROUNDING_ALGORITHM = 56 };
 
 /* ---- messages ---- */
 
@@ -209,15 +209,17 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, cons
 
 /* ---- the choice ---- */
 
-/* Would the candidate round the sum before the bias or GELU? Split sums do, and with GELU the algorithm
- * without a tile, which the library has for shapes that no other can handle: it makes the product, rounds it
- * and applies GELU in a second pass. */
+/* Would the candidate round the sum before the bias or GELU? Split sums do, and with GELU two kinds of
+ * algorithm that the library has for shapes that no other can handle: those without a tile, which make the
+ * product, round it and apply GELU in a second pass, and ROUNDING_ALGORITHM (seen in fp16; its products
+ * with a bias alone are right). */
 static bool rounds_before_bias(const tide_cuda_matmul_plan *plan, const tide_cuda_matmul_candidate *candidate)
 {
     const bool is_split =
         candidate->splits > 1 || (candidate->splits == TIDE_CUDA_MATMUL_UNKNOWN &&
                                   candidate->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-    const bool in_passes = has_aux(plan) && candidate->tile == CUBLASLT_MATMUL_TILE_UNDEFINED;
+    const bool in_passes = has_aux(plan) && (candidate->tile == CUBLASLT_MATMUL_TILE_UNDEFINED ||
+                                             candidate->algorithm == ROUNDING_ALGORITHM);
     return !may_split(&plan->shape) && (is_split || in_passes);
 }
 

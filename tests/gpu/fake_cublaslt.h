@@ -1,13 +1,14 @@
 /* A fake cuBLASLt that needs no GPU: the functions that kernels/cuda/matmul.c calls, computed on the CPU,
  * with stricter checks than the library's.
  *
- * Link it in libcublasLt's place. It reads matrices column-major, as the library does. Its heuristic
- * answers like the library's: an algorithm is valid only for one product, its types, its alignments and
- * its epilogue. It splits long sums over k if the preferences allow a way to join the parts in the
- * workspace: in fp32 (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to
- * call (INPLACE). It rounds a split sum to D's type before it adds a bias, as the library did on an H200
- * (13.1.0). After its best algorithm it lists one that does not split and one that does not work. A test
- * may choose the list instead (fake_cublaslt_offer).
+ * Link it in libcublasLt's place. It reads matrices column-major, as the library does. Its heuristic answers
+ * like the library's: an algorithm is valid only for one product, its types, its alignments and its
+ * epilogue. It splits long sums over k if the preferences allow a way to join the parts in the workspace: in
+ * fp32 (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE).
+ * It rounds a sum to D's type before it adds a bias where the library did so on an H200 (13.1.0): split
+ * sums, and with GELU those of algorithm 56 and of algorithms without a tile. After its best algorithm it
+ * lists one that does not split and one that does not work. A test may choose the list instead
+ * (fake_cublaslt_offer).
  *
  * Some errors the library may punish only on a GPU. The fake records them as misuse and refuses the call:
  * an address less aligned than promised, a workspace too small or not aligned, an algorithm of another

@@ -329,13 +329,20 @@ static double gelu_slope(double x)
     return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
+/* Whether the library rounds the sum before it adds the bias. */
+static bool rounds_first(const call *run)
+{
+    return run->chosen.splits > 1 ||
+           (has_gelu(&run->p) &&
+            (run->chosen.tile == CUBLASLT_MATMUL_TILE_UNDEFINED || run->chosen.number == 56));
+}
+
 static float epilogue(const call *run, float value, uint64_t row, uint64_t column)
 {
     const product *p = &run->p;
     const uint64_t aux = row + column * (uint64_t)p->op.aux_ld;
     if (has_bias(p))
-        value = (run->chosen.splits > 1 ? rounded_to(p->d.type, value) : value) +
-                load(p->op.bias, p->d.type, row);
+        value = (rounds_first(run) ? rounded_to(p->d.type, value) : value) + load(p->op.bias, p->d.type, row);
     if (p->op.epilogue == CUBLASLT_EPILOGUE_DGELU)
         return (float)(value * gelu_slope(load(p->op.aux, p->d.type, aux)));
     if (!has_gelu(p))

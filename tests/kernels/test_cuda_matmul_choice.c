@@ -267,19 +267,21 @@ static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
     assert_int_equal(queries, 2);
 }
 
-/* For a shape that no tile fits, the library offers a candidate without a tile, which rounds the product
- * before it adds the bias. */
-static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **state)
+/* For odd shapes the library offers candidates that round the product before they add the bias: those without
+ * a tile, and algorithm 56. */
+static void gelu_with_a_bias_comes_apart_where_every_answer_rounds_before_it(void **state)
 {
     static const fake_cublaslt_candidate any[] = {
-        {.algorithm = 16, .splits = 1}, {.algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_64x64, .splits = 1}};
+        {.algorithm = 16, .splits = 1},
+        {.algorithm = 56, .tile = CUBLASLT_MATMUL_TILE_32x128, .splits = 1},
+        {.algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_64x64, .splits = 1}};
     tide_matmul_args up = gradient;
     up.accumulate = false;
     up.out_dtype = TIDE_DTYPE_BF16;
     up.gelu = TIDE_MATMUL_GELU_FORWARD;
     for (int i = 0; i < 4; i++) {
         up.has_bias = i & 1;
-        fake_cublaslt_offer(&any[i / 2], 1);
+        fake_cublaslt_offer(i < 2 ? any : &any[2], i < 2 ? 2 : 1);
         tide_cuda_matmul_plan *plan = plan_of(&up);
         assert_int_equal(plan->gelu_apart, i == 1);
         tide_cuda_matmul_plan_destroy(plan);
@@ -324,7 +326,7 @@ int main(void)
         TEST(without_an_answer_that_is_allowed_a_shape_is_refused),
         TEST(what_the_library_does_not_tell_is_unknown),
         TEST(gelu_comes_apart_where_no_answer_with_it_is_allowed),
-        TEST(gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile),
+        TEST(gelu_with_a_bias_comes_apart_where_every_answer_rounds_before_it),
         TEST(a_plan_can_be_told_to_take_another_candidate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
