@@ -20,7 +20,7 @@
  * bytes per query element for every key tile. 40% more products keep the bits and need no fp32 dQ in memory,
  * no waiting and no third pass that rounds dQ.
  *
- * Speed, as estimated before it was measured; an H200 reached 145 to 180 TFLOP/s (docs/measurements). A warp
+ * Speed, as estimated before it was measured; an H200 reached 150 to 200 TFLOP/s (docs/measurements). A warp
  * owns 16 rows in both kernels, since dK, dV, K and V of 32 rows would fill the registers; each B fragment is
  * therefore loaded once for each mma, and shared memory is the bound: 128 cycles for 64 mma. On an H200 this
  * gives 330 TFLOP/s, counting five products; barriers, exponentials and the diagonal leave half of it. At

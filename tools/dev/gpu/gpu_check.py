@@ -22,7 +22,8 @@ runs longer than its limit is ended; time that a part does not use goes to the l
   largest      trains the largest GPT that fits according to `tidepool plan`
   peers        measures PyTorch, compiled, and FSDP2 with CPU offload on the same GPU; lists figures that
                others published
-  sanitize     runs the small tests under compute-sanitizer: memcheck, then racecheck
+  sanitize     runs the small tests under compute-sanitizer: memcheck, then racecheck, without those of
+               the device and of matmuls
   deps         only if named: downloads Debian packages into .deps/, for a machine without network; needs a
                network and apt
 
