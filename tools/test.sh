@@ -3,9 +3,10 @@
 # packages that it needs, then builds and tests these configurations:
 #
 #   full      the whole suite, with the hazard checker; the program; the example consumer against the
-#             installed library; with a CUDA toolkit also the CUDA module, for one GPU architecture (without a
-#             GPU its tests skip themselves). At the same time the tests that name bytes, slots or budgets run
-#             a second time as on another machine: with kernels limited to SSE4.1, on one processor
+#             installed library; with a CUDA toolkit also the CUDA module (without a GPU its kernels are not
+#             optimised and its tests skip themselves). At the same time the tests that name bytes, slots or
+#             budgets run a second time as on another machine: with kernels limited to SSE4.1, on one
+#             processor
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
 #   bare      a build without CUDA, oneDNN, hwloc, jemalloc, OpenMP and AVX, and one test of each part
@@ -40,6 +41,7 @@ for configuration in $wanted; do
     esac
 done
 [ -z "$list" ] || exit 0
+wanted=$(printf '%s\n' $wanted | awk '!seen[$0]++' | tr '\n' ' ') # each once
 
 fail_count() { # LABEL: count one failure for a configuration whose tests can't run
     echo "$1:1=$build/did-not-run" >>"$logs"
@@ -55,14 +57,12 @@ configure() { # LABEL OPTIONS...
     # reports. Test programs that compute little themselves are not optimised (tools/dev/check_builds.sh
     # compiles them as the rest), which saves half a minute of a processor's time in full and in sanitize.
     # shellcheck disable=SC2086 # words are meant to split
-    meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Dtests_optimization=0 -Ddebug=false "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
+    $gently meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Dtests_optimization=0 -Ddebug=false "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
 compile() { # LABEL [TARGET ...]: print ninja's output only if it fails
     label=$1; shift
-    rm -f "$build/$label.built"
-    ninja --quiet -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
-    : >"$build/$label.built"
+    $gently ninja --quiet -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
 }
 
 programs_of() { # LABEL PATTERN: ninja's targets for the matching tests: their programs and the modules that those load
@@ -110,21 +110,6 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long)|cuda_statuses|gpt2|kernel_counts|check_words|mutate|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_matrix_[a-z0-9_]+|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
-# cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
-pypi_install() {
-    TIDE_PYPI=$build/pypi; export TIDE_PYPI
-    if command -v nvcc /usr/local/cuda/bin/nvcc >/dev/null && ! command -v cuobjdump nvdisasm >/dev/null; then
-        pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
-    fi
-}
-pypi_package() { # FILE-THAT-THE-PACKAGES-INSTALL PACKAGE...
-    [ ! -e "$TIDE_PYPI/$1" ] || return 0
-    shift
-    say "PyPI: $* for one test, into $TIDE_PYPI"
-    timeout 120 python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target "$TIDE_PYPI" \
-        "$@" >"$build/pypi.log" 2>&1 || say "PyPI: not to be had: $(tail -n 1 "$build/pypi.log")"
-}
-
 # Tests that must give the same budgets and messages on a machine with one processor and kernels for SSE4.1,
 # which need other workspaces. tools/dev/conditions.sh has more such machines.
 narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|report))$'
@@ -133,51 +118,104 @@ run_narrow() {
     TIDE_TEST_SMALL=1 ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6
 }
 
-run_full() {
-    pypi_install
-    configure full -Dgpu_architectures=90 && compile full || { fail_count full; return; }
-    run_narrow &
-    check full full . 3
-    wait
+# Without a GPU no kernel that nvcc compiles runs here, so nvcc need not optimise, which takes a seventh of
+# the time. tools/dev/check_builds.sh compiles them as users do, and counts their instructions.
+build_full() {
+    if [ -e /dev/nvidia0 ]; then
+        configure full -Dgpu_architectures=90 && compile full
+        return
+    fi
+    quickly=
+    ! nvcc=$(tide_nvcc) || ! "$nvcc" --help | grep -q -e --Ofast-compile || quickly=--Ofast-compile=max
+    configure full -Dgpu_architectures=ptx90 || return
+    NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} $quickly" compile full
 }
 
-run_sanitize() {
+test_full() {
+    run_narrow &
+    one_processor=$!
+    check full full . 3
+    wait $one_processor
+}
+
+build_sanitize() {
     # Without jemalloc, which would replace the sanitizer's malloc. Of the kernels, which are compiled from one
     # source for each instruction set, with the widest vectors and without any; campaign.sh takes all.
     configure sanitize -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
-        -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 -Dcpu_variants=avx512 '-Dgpu_architectures=[]' ||
-        { fail_count sanitize; return; }
-    pattern="^($(units sanitize)|$more_units)\$"
-    compile sanitize $(programs_of sanitize "$pattern") || { fail_count sanitize; return; }
+        -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 -Dcpu_variants=avx512 '-Dgpu_architectures=[]' &&
+        compile sanitize $(programs_of sanitize "$(sanitized)")
+}
+
+sanitized() { echo "^($(units sanitize)|$more_units)\$"; }
+
+test_sanitize() {
     LSAN_OPTIONS="suppressions=$PWD/tools/dev/lsan.supp print_suppressions=0" \
         ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        check sanitize sanitize "$pattern" 6
+        check sanitize sanitize "$(sanitized)" 6
 }
 
 # tools/campaign.sh runs more tests under ThreadSanitizer, and longer. Here the kernels only compute, each on
 # one thread, so they are compiled for one instruction set.
-run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
+threaded='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|free_memory|pool|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|trace|trainer_weights)$'
+build_threads() {
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
-        '-Dcpu_variants=[]' '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
-    OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/dev/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
-        check threads threads "$pattern" 10
+        '-Dcpu_variants=[]' '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$threaded")
 }
 
-run_bare() {
-    pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager|pool(_states)?|data|program_(options|output|report|preset))$'
+test_threads() {
+    OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/dev/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
+        check threads threads "$threaded" 10
+}
+
+bare='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager|pool(_states)?|data|program_(options|output|report|preset))$'
+build_bare() {
     # -O2 for the kernels, too, which have a higher level by default.
     configure bare -Dc_args=-O2 '-Dcpu_variants=[]' -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled \
         -Djemalloc=disabled -Dopenmp=disabled \
-        && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
-    check bare bare "$pattern" 3
+        && compile bare tools/tidepool $(programs_of bare "$bare")
+}
+
+test_bare() {
+    check bare bare "$bare" 3
+}
+
+# Leaves the file CONFIGURATION.built or CONFIGURATION.failed.
+build_each() { # CONFIGURATION...
+    for configuration in "$@"; do
+        if "build_$configuration"; then outcome=built; else outcome=failed; fi
+        : >"$build/$configuration.$outcome"
+    done
+}
+
+# Builds one configuration after the other while the tests of those before run: tests wait for threads and for
+# the slowest of them, so a fifth of the processors' time is free. The builds must not delay them.
+test_each() { # CONFIGURATION...
+    for configuration in "$@"; do rm -f "$build/$configuration.built" "$build/$configuration.failed"; done
+    (
+        build_each "$1"
+        shift
+        gently="nice -n 19"
+        build_each "$@"
+    ) &
+    builder=$!
+    for configuration in "$@"; do
+        until [ -e "$build/$configuration.built" ] || [ -e "$build/$configuration.failed" ] || ! kill -0 $builder 2>/dev/null; do
+            sleep 0.2
+        done
+        if [ -e "$build/$configuration.built" ]; then "test_$configuration"; else fail_count "$configuration"; fi
+    done
 }
 
 # shellcheck disable=SC2086 # words are meant to split
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build"
 : >"$logs"
-for configuration in $wanted; do "run_$configuration"; done
+gently=""
+case " $wanted " in *" full "*) tide_pypi_install "$build/pypi" ;; esac # for the test of kernel_counts.py
+# An interrupt from the terminal does not reach what runs in the background.
+trap 'kill 0' INT
+trap 'kill "${builder:-$$}"; exit 143' TERM HUP
+test_each $wanted
 say "done"
 # shellcheck disable=SC2086 # words are meant to split
 exec python3 tools/dev/test_count.py $(cat "$logs")

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Compiles the product as users may, with warnings as errors: with gcc and clang, as debugoptimized and
 # release, with and without assertions; the release builds include all tests and benchmarks. Each program then
-# trains two steps. If there is nvcc, the CUDA module is compiled without assertions, too (tools/test.sh
-# compiles it with them). Last, a tree with one deliberate warning is compiled: a build as in CI must refuse
-# it, a user's release build must accept it.
+# trains two steps. If there is nvcc, the CUDA module is compiled, too, for one GPU architecture, without
+# assertions (tools/test.sh compiles it with them, unoptimised); the counts of its kernels must be within
+# tools/dev/kernel_counts.txt. Last, a tree with one deliberate warning is compiled: a build as in CI must
+# refuse it, a user's release build must accept it.
 #
 # usage: tools/dev/check_builds.sh      build folders are in build-builds/ (or TIDE_BUILDS_FOLDER)
 # Prints TAP; the last line counts: "N passed, N failed". Exit status 0 only if nothing failed.
@@ -47,14 +48,29 @@ compile() { # COMPILER TYPE NDEBUG TESTS
     ok $? "trains: $words" "$log"
 }
 
-cuda_module() { # compile the CUDA module as PTX for one architecture, which is quick
+cuda_module() {
     export CC=gcc CXX=g++
-    command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "# no nvcc: the CUDA module is not compiled"; return; }
+    nvcc=$(tide_nvcc) || { echo "# no nvcc: the CUDA module is not compiled"; return; }
     log=$folder/cuda.log
     began=$(date +%s)
-    in_ci "$folder/cuda" "$source" -Dcuda=enabled -Dgpu_architectures=ptx90 -Db_ndebug=true -Dtests=disabled >"$log" 2>&1 &&
+    in_ci "$folder/cuda" "$source" -Dcuda=enabled -Dgpu_architectures=90 -Db_ndebug=true -Dtests=disabled >"$log" 2>&1 &&
         ninja --quiet -C "$folder/cuda" kernels/cuda/libtidepool_cuda.so >>"$log" 2>&1
-    ok $? "compiled: the CUDA module, without assertions ($(($(date +%s) - began)) s)" "$log"
+    compiled=$?
+    ok $compiled "compiled: the CUDA module, without assertions ($(($(date +%s) - began)) s)" "$log"
+    [ $compiled -eq 0 ] || return
+    bounds=tools/dev/kernel_counts.txt
+    if ! "$nvcc" --version | grep -q "release $(sed -n '1s/# nvcc \([0-9.]*\),.*/\1/p' $bounds),"; then
+        echo "# $bounds is another nvcc's: the kernels are not counted"
+        return
+    fi
+    tide_pypi_install "$folder/pypi" >"$log" 2>&1
+    tools/dev/kernel_counts.py --check $bounds "$folder"/cuda/kernels/cuda/*.cu.o >>"$log" 2>&1
+    counted=$?
+    if [ $counted -eq 2 ]; then
+        echo "# the kernels are not counted: $(tail -n 1 "$log")"
+    else
+        ok $counted "the kernels are within $bounds" "$log"
+    fi
 }
 
 deliberate_warning() {

@@ -5,6 +5,9 @@
 #                                       prints their names
 #   tide_build_folder FOLDER            removes the build folder if it was made for another compiler than CC
 #                                       names; creates it
+#   tide_nvcc                           prints the path of nvcc, or nothing, with status 1
+#   tide_pypi_install FOLDER            where the CUDA toolkit lacks them, downloads the programs that
+#                                       tools/dev/kernel_counts.py needs into FOLDER; sets TIDE_PYPI to it
 #   TIDE_BUILD_PACKAGES                 packages to build the product, with gcc or with the clang that CC
 #                                       names
 #   TIDE_TEST_PACKAGES                  further packages to build and run the tests
@@ -37,6 +40,22 @@ tide_packages_install() {
     # shellcheck disable=SC2086 # words are meant to split
     $as_root DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
         $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+tide_nvcc() { command -v nvcc || command -v /usr/local/cuda/bin/nvcc; }
+
+tide_pypi_install() {
+    TIDE_PYPI=$1
+    export TIDE_PYPI
+    tide_nvcc >/dev/null || return 0 # they have nothing to read
+    places=$PATH:/usr/local/cuda/bin # where kernel_counts.py looks
+    ! PATH=$places sh -c 'command -v cuobjdump && command -v nvdisasm' >/dev/null || return 0
+    [ ! -e "$1/nvidia/cu13/bin/nvdisasm" ] || return 0
+    echo "PyPI: cuobjdump and nvdisasm, into $1"
+    mkdir -p "$1"
+    timeout 120 python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --target "$1" nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 >"$1/log" 2>&1 ||
+        echo "PyPI: not to be had: $(tail -n 1 "$1/log")"
 }
 
 tide_build_folder() {
