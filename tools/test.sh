@@ -112,7 +112,7 @@ units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|
 
 # Tests that must give the same budgets and messages on a machine with one processor and kernels for SSE4.1,
 # which need other workspaces. tools/dev/conditions.sh has more such machines.
-narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|report))$'
+narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_commands|_gpu|_memory)?|offload_memory|free_memory|cgroup|program_(input|files|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
     TIDE_TEST_SMALL=1 ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6
