@@ -168,6 +168,16 @@ tide_status tide_op_create(tide_pool *pool);
 void tide_op_destroy(tide_pool *pool);
 bool tide_op_is_valid(const tide_pool *pool);
 
+/* --- gradient.c --- */
+
+/* Call when an op has begun, without the lock: zero the accumulators whose first use is in this op. Those
+ * that the op overwrites are not zeroed; with options.checks.hazard_check they are filled with NaN, so that
+ * an element which the op failed to write shows. */
+tide_status tide_gradient_fill(tide_pool *pool);
+/* Call when the open op's work is enqueued, without the lock: round each gradient that the op completes over
+ * its param, whose slots the op holds for writing, and compute the norms of the blocks. */
+tide_status tide_gradient_round(tide_pool *pool);
+
 /* --- make.c --- */
 
 /* Make a pool as tide_pool_create does, but without a player that predicts its steps (predict.c). */

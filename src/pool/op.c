@@ -1,14 +1,11 @@
-/* Ops and slices, and the kernels that round each gradient to the pool's dtype and write it over its param.
+/* Ops and slices.
  *
  * tide_op_begin returns when all the op's chunks are mapped and the copies into them enqueued; the compute
- * stream waits for the copies, the caller does not. tide_op_end enqueues two kernels for each gradient that
- * the op completes (chunk/gradients.h): one rounds the accumulator and writes it over the param, one computes
- * the norm of the rounded gradient. Then it records the op's submission (order.h), whose number becomes the
- * mark of the op's slots: evictions and updates of its chunks wait for it.
+ * stream waits for the copies, the caller does not. tide_op_end rounds the gradients that the op completes
+ * (gradient.c). Then it records the op's submission (order.h), whose number becomes the mark of the op's
+ * slots: evictions and updates of its chunks wait for it.
  */
 #include "src/pool/internal.h"
-
-#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -190,43 +187,6 @@ static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
     return status;
 }
 
-/* Zero the region from `begin` to `end`; nothing if they are equal. */
-static tide_status zero_between(tide_pool *pool, uint64_t begin, uint64_t end)
-{
-    assert(begin <= end);
-    return begin < end ? tide_launch_zero(pool, begin, end - begin) : TIDE_OK;
-}
-
-/* Zero the accumulators whose first use is in this op, with one launch for those that lie side by side. But
- * do not zero those that the op overwrites; with options.checks.hazard_check fill them with NaN, so that an
- * element which the op failed to write shows. */
-static tide_status fill_accumulators(tide_pool *pool)
-{
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_packed_op *op = tide_op_open(pool);
-    uint64_t begin = 0, end = 0; /* the range to zero */
-    tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
-        const tide_use use = op->description->params[i];
-        const uint64_t offset = op->accumulator_offsets[i];
-        const uint64_t bytes =
-            tide_align_up(pool->context.packing->params[use.tensor].elements * sizeof(float));
-        if (!(use.access & TIDE_ACCESS_GRAD) || gradients->params[use.tensor].is_added)
-            continue;
-        if (use.access & TIDE_ACCESS_OVERWRITE) {
-            if (pool->context.options.checks.hazard_check)
-                status = tide_launch_nan(pool, offset, bytes);
-            continue;
-        }
-        if (offset != end) {
-            status = zero_between(pool, begin, end);
-            begin = offset;
-        }
-        end = offset + bytes;
-    }
-    return status == TIDE_OK ? zero_between(pool, begin, end) : status;
-}
-
 static tide_status begin_locked(tide_pool *pool, tide_op op)
 {
     const tide_op_description *description = pool->context.packing->ops[op].description;
@@ -278,7 +238,7 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     if (status == TIDE_OK)
         status = guard(pool, 1, pool->op.param_count, true);
     if (status == TIDE_OK)
-        status = fill_accumulators(pool);
+        status = tide_gradient_fill(pool);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -346,46 +306,6 @@ static tide_status rounding_accesses(tide_pool *pool)
     return go_on(pool, &needs);
 }
 
-/* Launch the two kernels that round the accumulator over the param and compute the norm of the result. */
-static tide_status launch_rounding(tide_pool *pool, const tide_packed_param *param,
-                                   uint64_t accumulator_offset)
-{
-    const tide_pool_context *context = &pool->context;
-    assert(accumulator_offset + param->elements * sizeof(float) <= context->plan.region_bytes);
-    double *blocks = (double *)(void *)(context->region + context->packing->region.blocks_offset);
-    const tide_cast_args rounding = {.in = context->region + accumulator_offset,
-                                     .out =
-                                         context->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
-                                     .elements = param->elements,
-                                     .in_dtype = TIDE_DTYPE_FP32,
-                                     .out_dtype = context->packing->description->dtype};
-    const tide_gradient_norm_args norm = {.gradient = rounding.out,
-                                          .blocks = blocks + param->first_block,
-                                          .elements = param->elements,
-                                          .dtype = context->packing->description->dtype};
-    const tide_kernel_work kernels[] = {
-        {"gradient rounding", context->kernels->cast, &rounding, sizeof rounding, 0,
-         (double)tide_cast_bytes(&rounding), TIDE_PART_END},
-        {"gradient norm", context->kernels->gradient_norm, &norm, sizeof norm,
-         (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm), TIDE_PART_END}};
-    const tide_status status = tide_launch_kernel(pool, &kernels[0]);
-    return status == TIDE_OK ? tide_launch_kernel(pool, &kernels[1]) : status;
-}
-
-static tide_status close_gradients(tide_pool *pool)
-{
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_packed_op *op = tide_op_open(pool);
-    tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
-        const tide_use *use = &op->description->params[i];
-        if (tide_gradients_closes(gradients, pool->op.number, use))
-            status = launch_rounding(pool, &pool->context.packing->params[use->tensor],
-                                     op->accumulator_offsets[i]);
-    }
-    return status;
-}
-
 /* --- end --- */
 
 /* Enqueue the rest of the op's work, before end_locked releases its params. */
@@ -402,7 +322,7 @@ static tide_status finish(tide_pool *pool)
         status = rounding_accesses(pool);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK && backward)
-        status = close_gradients(pool);
+        status = tide_gradient_round(pool);
     return status == TIDE_OK ? guard(pool, 1, pool->op.param_count, false) : status;
 }
 
