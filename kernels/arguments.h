@@ -260,12 +260,12 @@ typedef struct tide_cross_entropy_args {
     const int32_t *targets; /* [rows]; alignment 4 */
     float *losses;          /* [rows] */
     size_t rows, vocabulary, leading_dimension;
-    float gradient_scale; /* loss scale / tokens of the whole batch */
+    float gradient_scale; /* loss scale / tokens of the global batch */
     bool gradient;
     tide_dtype dtype;
 } tide_cross_entropy_args;
 
-/* *sum += the losses, in float64: first the losses of each leaf of 64 in order, then the leaves in order. */
+/* *sum = the losses, in float64: first the losses of each leaf of 64 in order, then the leaves in order. */
 typedef struct tide_loss_sum_args {
     const float *losses; /* [rows] */
     double *sum;

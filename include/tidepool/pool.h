@@ -203,6 +203,9 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *         ...
  *     tide_step_end                 after backward; does not wait for the updates
  *
+ * The pool does not divide gradients by the size of a batch: the ops' kernels do, by the rows of the global
+ * batch, of which a step may run a part.
+ *
  * A training step updates every param that is not frozen, by
  *
  *     norm  = sqrt(sum over all params of gradient^2) / loss_scale    in float64, from the rounded gradients

@@ -150,6 +150,7 @@ tide_status VARIANT(norm_sum)(void *stream, const void *arguments)
 tide_status VARIANT(loss_sum)(void *stream, const void *arguments)
 {
     const tide_loss_sum_args *args = arguments;
+    double sum = 0.0;
     (void)stream;
     assert(args->sum && (args->rows == 0 || args->losses));
     for (size_t begin = 0; begin < args->rows; begin += TIDE_NORM_LEAF_ELEMENTS) {
@@ -157,7 +158,8 @@ tide_status VARIANT(loss_sum)(void *stream, const void *arguments)
         double leaf = 0.0;
         for (size_t row = begin; row < end; row++)
             leaf += (double)args->losses[row];
-        *args->sum += leaf;
+        sum += leaf;
     }
+    *args->sum = sum;
     return TIDE_OK;
 }

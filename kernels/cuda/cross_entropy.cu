@@ -295,12 +295,12 @@ tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)
 enum { LEAVES = 256 }; /* leaves at a time, one per thread */
 
 /* One block: each thread sums a leaf, one thread adds the leaves in order. 65536 rows are a quarter of a
- * megabyte and take some 10 microseconds once per batch, mostly for 1024 successive additions. */
+ * megabyte and take some 10 microseconds once per micro-batch, mostly for 1024 successive additions. */
 static __global__ void __launch_bounds__(LEAVES)
     sum_losses(const float *__restrict__ losses, double *sum, size_t rows)
 {
     TIDE_CUDA_SHARED(double, leaves, LEAVES);
-    double total = *sum;
+    double total = 0.0;
     for (size_t first = 0; first < rows; first += (size_t)LEAVES * TIDE_NORM_LEAF_ELEMENTS) {
         const size_t begin = first + (size_t)threadIdx.x * TIDE_NORM_LEAF_ELEMENTS;
         double leaf = 0.0;
@@ -319,8 +319,6 @@ static __global__ void __launch_bounds__(LEAVES)
 tide_status tide_cuda_loss_sum(void *stream, const void *arguments)
 {
     const tide_loss_sum_args *args = (const tide_loss_sum_args *)arguments;
-    if (args->rows == 0)
-        return TIDE_OK;
-    assert(args->sum && args->losses);
+    assert(args->sum && (args->rows == 0 || args->losses));
     return TIDE_CUDA_LAUNCH("loss_sum", (sum_losses), 1, LEAVES, stream, args->losses, args->sum, args->rows);
 }

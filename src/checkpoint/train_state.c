@@ -109,7 +109,7 @@ static const state_field fields[] = {
     FIELD("seed", seed, BITS64, IDENTITY),
     FIELD("data_fingerprint", data_fingerprint, BITS64, IDENTITY),
     FIELD("seq_len", seq_len, COUNT64, IDENTITY),
-    FIELD("batch_tokens", batch_tokens, COUNT64, IDENTITY),
+    FIELD("batch_tokens", global_batch_tokens, COUNT64, IDENTITY),
     FIELD("micro_batch_sequences", micro_batch_sequences, COUNT64, IDENTITY),
     FIELD("dtype", dtype, DTYPE, IDENTITY),
     FIELD("steps", hyper.schedule.steps, COUNT64, HYPERPARAMETER),

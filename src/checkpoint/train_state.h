@@ -38,7 +38,7 @@ typedef struct tide_train_state {
     uint64_t seed;
     uint64_t data_fingerprint;
     uint64_t seq_len;
-    uint64_t batch_tokens;          /* of the global batch */
+    uint64_t global_batch_tokens;
     uint64_t micro_batch_sequences; /* it determines the order in which gradients are added */
     tide_dtype dtype;
 

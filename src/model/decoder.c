@@ -41,8 +41,8 @@ tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *optio
     tide_decoder_region region = {.inputs_offset = 0};
     region.targets_offset = region.inputs_offset + token_bytes;
     region.losses_offset = region.targets_offset + token_bytes;
-    region.loss_sum_offset = region.losses_offset + tide_align_up(rows * sizeof(float));
-    region.logits_offset = region.loss_sum_offset + tide_align_up(sizeof(double));
+    region.loss_sums_offset = region.losses_offset + tide_align_up(rows * sizeof(float));
+    region.logits_offset = region.loss_sums_offset + tide_align_up(options->micro_batches * sizeof(double));
     region.rope_offset = region.logits_offset + tide_align_up(options->config.vocab_size * sizeof(float));
     region.bytes = region.rope_offset + tide_align_up(rope_elements(options) * sizeof(float));
     return region;
@@ -163,8 +163,9 @@ static tide_status allocate(const tide_decoder_options *options, tide_decoder **
     made->ops = calloc(3 * layers + 5, sizeof *made->ops);
     const uint64_t rope = rope_elements(options);
     made->rope_table = rope ? malloc(rope * sizeof *made->rope_table) : NULL;
+    made->loss_sums = calloc(options->micro_batches, sizeof *made->loss_sums);
     if (!made->recompute || !made->frozen || !made->params || !made->residuals || !made->saved ||
-        !made->ops || (rope && !made->rope_table)) {
+        !made->ops || (rope && !made->rope_table) || !made->loss_sums) {
         tide_decoder_destroy(made);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model of %zu layers", layers);
     }
@@ -181,6 +182,7 @@ tide_status tide_decoder_create(const tide_decoder_options *options, tide_decode
     assert(tide_model_config_is_valid(&options->config));
     assert(options->seq_len > 0 && options->seq_len <= options->config.context);
     assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);
+    assert(options->global_micro_batches >= options->micro_batches);
     tide_decoder *made = NULL;
     tide_status status = allocate(options, &made);
     if (status != TIDE_OK)
@@ -212,6 +214,7 @@ void tide_decoder_destroy(tide_decoder *model)
     free(model->saved);
     free(model->ops);
     free(model->rope_table);
+    free(model->loss_sums);
     free(model);
 }
 
@@ -434,7 +437,7 @@ static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tid
     return builder->status;
 }
 
-/* Runs one op for all micro-batches of the batch. */
+/* Runs one op for all micro-batches of the local batch. */
 static tide_status run_op(tide_decoder *model, uint32_t index)
 {
     const tide_decoder_op *op = &model->ops[index];
@@ -455,40 +458,33 @@ static tide_status run_ops(tide_decoder *model, uint32_t first, uint32_t last)
     return status;
 }
 
-static tide_status zero_loss(tide_decoder *model)
-{
-    const tide_zero_args args = {.data = region_at(model, model->region.loss_sum_offset),
-                                 .bytes = sizeof(double)};
-    return tide_launch(model->pool, "zero loss", model->options.kernels->zero, &args, sizeof args, 0,
-                       (double)tide_zero_bytes(&args));
-}
-
 tide_status tide_decoder_train(tide_decoder *model, float loss_scale)
 {
     model->loss_scale = loss_scale;
-    const tide_status status = zero_loss(model);
-    return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.last_trained) : status;
+    return run_ops(model, model->order.embedding, model->order.last_trained);
 }
 
 tide_status tide_decoder_evaluate(tide_decoder *model)
 {
-    tide_status status = zero_loss(model);
-    if (status == TIDE_OK)
-        status = run_op(model, model->order.embedding);
-    if (status == TIDE_OK)
-        status = run_ops(model, model->order.first_evaluation_block, model->order.evaluation_head);
-    return status;
+    const tide_status status = run_op(model, model->order.embedding);
+    return status == TIDE_OK
+               ? run_ops(model, model->order.first_evaluation_block, model->order.evaluation_head)
+               : status;
 }
 
 tide_status tide_decoder_loss(tide_decoder *model, double *loss)
 {
-    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
-    double sum;
+    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.global_micro_batches;
     const tide_status status =
-        tide_read(model->pool, &sum, region_at(model, model->region.loss_sum_offset), sizeof sum);
-    if (status == TIDE_OK)
-        *loss = sum / (double)tokens;
-    return status;
+        tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset),
+                  model->options.micro_batches * sizeof *model->loss_sums);
+    if (status != TIDE_OK)
+        return status;
+    double sum = 0.0;
+    for (uint32_t m = 0; m < model->options.micro_batches; m++)
+        sum += model->loss_sums[m];
+    *loss = sum / (double)tokens;
+    return TIDE_OK;
 }
 
 /* Runs one op for a single sequence, which takes the place of the first micro-batch. */

@@ -10,8 +10,8 @@
  *     embedding backward        reads d residual 0
  *
  * The forward-only ops come after these and save nothing for backward: evaluation blocks and head, and the
- * logits of one position for sampling. All micro-batches of a batch pass through an op while its params
- * are resident.
+ * logits of one position for sampling. All micro-batches of the local batch pass through an op while its
+ * params are resident.
  *
  * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if
  * no block has one; blocks below it save nothing for backward. If the token or position embedding is
@@ -41,7 +41,9 @@ typedef struct tide_decoder_options {
     tide_dtype dtype;
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
-    uint32_t micro_batches;
+    uint32_t micro_batches; /* those that this process runs */
+    /* those of the global batch, at least micro_batches: their rows divide gradients and loss */
+    uint32_t global_micro_batches;
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
      * anyway. Read during create only */
     const bool *recompute;
@@ -55,9 +57,9 @@ typedef struct tide_decoder_options {
 
 /* The parts of the pool's region (the description's nonmodel_bytes) that the model uses. */
 typedef struct tide_decoder_region {
-    uint64_t inputs_offset, targets_offset; /* int32 tokens of the whole batch */
+    uint64_t inputs_offset, targets_offset; /* int32 tokens of the local batch */
     uint64_t losses_offset;                 /* fp32, one for each row of a micro-batch */
-    uint64_t loss_sum_offset;               /* the sum of the losses, one double */
+    uint64_t loss_sums_offset;              /* the sum of each micro-batch's losses, doubles */
     uint64_t logits_offset;                 /* logits of one position, fp32 */
     uint64_t rope_offset;                   /* the table of rotary positions, if the family has them */
     uint64_t bytes;
@@ -118,17 +120,19 @@ uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool
 TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed,
                                              tide_progress_callback progress, void *progress_context);
 
-/* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Call it inside a step, before
- * the step's ops. Every token must be below vocab_size. */
+/* Copy the tokens of the local batch (micro-batch after micro-batch) into the region. Call it inside a step,
+ * before the step's ops. Every token must be below vocab_size. */
 TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs,
                                                const int32_t *targets);
 
-/* Run all ops of a training step, or of an evaluation (forward only). Training multiplies the gradient, not
- * the loss, by `loss_scale`, which must be that of the step's options. */
+/* Run all ops of a training step, or of an evaluation (forward only), on the local batch. The gradient is its
+ * part of the gradient of the global batch's mean loss. Training multiplies the gradient, not the loss, by
+ * `loss_scale`, which must be that of the step's options. */
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and read the batch's mean loss, in nats per token. Call it inside the step. */
+/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per token: the
+ * micro-batches' sums, added in their order. Call it inside the step. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
 /* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after

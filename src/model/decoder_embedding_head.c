@@ -140,8 +140,8 @@ static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t row
 {
     const tide_decoder_options *options = &builder->model->options;
     const tide_decoder_region *region = &builder->model->region;
-    const uint64_t batch_rows =
-        (uint64_t)options->seq_len * options->micro_batch_sequences * options->micro_batches;
+    const uint64_t global_rows =
+        (uint64_t)options->seq_len * options->micro_batch_sequences * options->global_micro_batches;
     const uint64_t targets_offset =
         region->targets_offset + token_offset(builder) + first_row * sizeof(int32_t);
     const tide_cross_entropy_args args = {
@@ -151,7 +151,7 @@ static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t row
         .rows = rows,
         .vocabulary = options->config.vocab_size,
         .leading_dimension = vocabulary_rows(builder),
-        .gradient_scale = (float)(1.0 / (double)batch_rows) * builder->model->loss_scale,
+        .gradient_scale = (float)(1.0 / (double)global_rows) * builder->model->loss_scale,
         .gradient = gradient,
         .dtype = options->dtype,
     };
@@ -163,7 +163,8 @@ static void sum_losses(tide_op_builder *builder)
 {
     const tide_loss_sum_args args = {
         .losses = tide_decoder_region_at(builder, builder->model->region.losses_offset),
-        .sum = tide_decoder_region_at(builder, builder->model->region.loss_sum_offset),
+        .sum = tide_decoder_region_at(builder, builder->model->region.loss_sums_offset +
+                                                   builder->micro_batch * sizeof(double)),
         .rows = tide_decoder_rows(builder),
     };
     tide_decoder_launch(builder, "loss sum", builder->model->options.kernels->loss_sum, &args, sizeof args,

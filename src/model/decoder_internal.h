@@ -63,6 +63,7 @@ struct tide_decoder {
     /* the table of rotary positions, [seq_len, head_width], until the first pass has written it to the
      * region; NULL after that, and in a model without rotary positions */
     float *rope_table;
+    double *loss_sums; /* [micro_batches]: those of the step whose loss was read last */
 };
 
 struct tide_op_builder {

@@ -73,7 +73,7 @@ static void numerics_try(search *of)
 {
     const tide_advised *run = of->run;
     try(of, (tide_proposal){.change = TIDE_CHANGE_BATCH,
-                            .value = 2 * run->batch_tokens,
+                            .value = 2 * run->global_batch_tokens,
                             .micro_batch_sequences = run->micro_batch_sequences});
     if (run->micro_batches % 2 == 0)
         try(of, (tide_proposal){.change = TIDE_CHANGE_MICRO_BATCH,
@@ -165,7 +165,7 @@ static void options_change(const tide_proposal *proposal, tide_trainer_options *
 {
     switch (proposal->change) {
     case TIDE_CHANGE_BATCH:
-        options->batch_tokens = proposal->value;
+        options->global_batch_tokens = proposal->value;
         options->micro_batch_sequences = proposal->micro_batch_sequences;
         break;
     case TIDE_CHANGE_MICRO_BATCH:
@@ -221,7 +221,7 @@ uint32_t tide_advise_trainer(const tide_trainer_options *options, const tide_mac
     const tide_trainer_plan *plan = &given->plan;
     trainer_run run = {options, profile, how};
     const tide_advised advised = {.changes = UINT32_MAX,
-                                  .batch_tokens = plan->batch_tokens,
+                                  .global_batch_tokens = plan->global_batch_tokens,
                                   .chunk_bytes = plan->pool.chunk_bytes,
                                   .device_memory_bytes = plan->pool.device_memory_bytes,
                                   .full_device_bytes = plan->pool.full_device_bytes,
@@ -253,7 +253,7 @@ static bool is_free_at(const trainer_run *run, const tide_performance *given, ui
 {
     tide_trainer_options changed = *run->options;
     tide_performance performance;
-    changed.batch_tokens = tokens;
+    changed.global_batch_tokens = tokens;
     changed.micro_batch_sequences = given->plan.micro_batch_sequences;
     return tide_performance_make(&changed, run->profile, run->how, &performance) == TIDE_OK &&
            costs_nothing(&performance);
@@ -400,9 +400,9 @@ static void batch_way(exits *of)
 {
     tide_trainer_options changed = *of->options;
     tide_performance performance;
-    for (uint64_t tokens = changed.batch_tokens / 2;
+    for (uint64_t tokens = changed.global_batch_tokens / 2;
          tokens >= changed.seq_len && tokens % changed.seq_len == 0; tokens /= 2) {
-        changed.batch_tokens = tokens;
+        changed.global_batch_tokens = tokens;
         changed.micro_batch_sequences = 0;
         if (!fits(&changed, of->profile, &performance))
             continue;
@@ -449,16 +449,16 @@ static void sequence_way(exits *of)
 {
     tide_trainer_options changed = *of->options;
     tide_performance performance;
-    const uint64_t sequences = changed.batch_tokens / changed.seq_len;
+    const uint64_t sequences = changed.global_batch_tokens / changed.seq_len;
     for (uint32_t length = changed.seq_len / 2; length >= 128; length /= 2) {
         changed.seq_len = length;
-        changed.batch_tokens = sequences * length;
+        changed.global_batch_tokens = sequences * length;
         changed.micro_batch_sequences = 0;
         if (!fits(&changed, of->profile, &performance))
             continue;
         way_add(of, (tide_proposal){.change = TIDE_CHANGE_SEQUENCE,
                                     .value = length,
-                                    .batch_tokens = changed.batch_tokens,
+                                    .global_batch_tokens = changed.global_batch_tokens,
                                     .micro_batch_sequences = performance.plan.micro_batch_sequences});
         return;
     }

@@ -31,7 +31,7 @@ typedef enum tide_change {
 typedef struct tide_proposal {
     tide_change change;
     uint64_t value;
-    uint64_t batch_tokens;          /* SEQUENCE: the new batch */
+    uint64_t global_batch_tokens;   /* SEQUENCE: the new batch */
     uint32_t micro_batch_sequences; /* BATCH, SEQUENCE: the new micro-batch */
     uint64_t more_bytes;            /* DEVICE_MEMORY, of a faster run: how much more than the run has */
     bool needs_larger_gpu;          /* DEVICE_MEMORY: more than the machine's GPU has */
@@ -46,7 +46,7 @@ bool tide_proposal_changes_numerics(const tide_proposal *proposal);
 /* A run as it is, and how to predict it with one thing changed. */
 typedef struct tide_advised {
     uint32_t changes; /* a set of 1 << tide_change: those that `predict` can make */
-    uint64_t batch_tokens, chunk_bytes, device_memory_bytes, full_device_bytes;
+    uint64_t global_batch_tokens, chunk_bytes, device_memory_bytes, full_device_bytes;
     uint64_t gpu_bytes; /* the most that device_memory_bytes may be; 0: no limit */
     uint32_t micro_batches, micro_batch_sequences, blocks, recomputed_blocks;
     uint32_t device_updates; /* chunks that the device's optimizer updates at first */

@@ -108,8 +108,8 @@ static tide_trainer_options part_of(const tide_trainer_options *whole)
     const uint64_t micro_batch_tokens = (uint64_t)whole->micro_batch_sequences * whole->seq_len;
     if (part.model.layers > BLOCKS)
         part.model.layers = BLOCKS;
-    if (part.batch_tokens > MICRO_BATCHES * micro_batch_tokens)
-        part.batch_tokens = MICRO_BATCHES * micro_batch_tokens;
+    if (part.global_batch_tokens > MICRO_BATCHES * micro_batch_tokens)
+        part.global_batch_tokens = MICRO_BATCHES * micro_batch_tokens;
     part.recompute = TIDE_RECOMPUTE_NONE;
     part.freeze_count = 0;
     part.weights = part.data = part.resume_dir = part.resume_from = NULL;

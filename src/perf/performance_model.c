@@ -83,7 +83,7 @@ tide_status tide_performance_resolve(tide_trainer_options *options)
     if (status != TIDE_OK)
         return status;
     options->seq_len = performance.plan.seq_len;
-    options->batch_tokens = performance.plan.batch_tokens;
+    options->global_batch_tokens = performance.plan.global_batch_tokens;
     options->micro_batch_sequences = performance.plan.micro_batch_sequences;
     return TIDE_OK;
 }
@@ -172,7 +172,7 @@ static void conclude(const tide_device_options *machine, tide_performance *perfo
     const tide_pool_counters *step = &performance->step;
     double *busy = performance->busy_seconds;
     performance->tokens_per_second =
-        step->seconds > 0 ? (double)performance->plan.batch_tokens / step->seconds : 0;
+        step->seconds > 0 ? (double)performance->plan.global_batch_tokens / step->seconds : 0;
     busy[TIDE_RESOURCE_COMPUTE] = step->compute_seconds;
     busy[TIDE_RESOURCE_LINK_IN] = seconds_of(step->h2d_bytes, machine->link_bytes_per_second);
     busy[TIDE_RESOURCE_LINK_OUT] = seconds_of(step->d2h_bytes, machine->machine.link_out_bytes_per_second);
@@ -209,7 +209,7 @@ static tide_status play(playing *of, const tide_performance_how *how, tide_perfo
 /* Could a step be so fast if it waited for nothing but its ops' kernels? */
 static bool may_reach(const playing *of, double tokens_per_second)
 {
-    return (double)of->draft.plan.batch_tokens >= tokens_per_second * of->kernel_seconds;
+    return (double)of->draft.plan.global_batch_tokens >= tokens_per_second * of->kernel_seconds;
 }
 
 tide_status tide_performance_make(const tide_trainer_options *run, const tide_machine_profile *profile,

@@ -34,7 +34,7 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .seed = options->seed,
         .data_fingerprint = data ? tide_data_fingerprint(data) : 0,
         .seq_len = options->seq_len,
-        .batch_tokens = options->batch_tokens,
+        .global_batch_tokens = options->global_batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
         .dtype = options->dtype,
         .hyper = options->hyper,
@@ -106,7 +106,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     if (status == TIDE_OK)
         status = open_data(&resolved, &made->data);
     if (status == TIDE_OK)
-        status = allocate_batch(made, resolved.batch_tokens, resolved.model.vocab_size);
+        status = allocate_batch(made, resolved.global_batch_tokens, resolved.model.vocab_size);
     if (status == TIDE_OK)
         status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
     if (status == TIDE_OK) {

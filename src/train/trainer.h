@@ -8,12 +8,12 @@
  *     tide_trainer_evaluate, _sample, _save   between steps, in any order; none changes a bit of training
  *     tide_trainer_destroy
  *
- * Arithmetic. The loss is the mean cross entropy over all tokens of the batch, in nats. The optimizer is
- * AdamW with betas 0.9 and 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings (none
- * on biases and norms), the usual choice since GPT-3. Gradients are clipped to a global norm of 1.0. The
- * learning rate warms up linearly, then falls along a cosine (or another shape, lr_schedule.h) to a tenth. In
- * fp16 the gradients carry a loss scale (loss_scale.h), which the optimizer divides out exactly. None of this
- * depends on budgets, chunk size, recompute or placement.
+ * Arithmetic. The loss is the mean cross entropy over the tokens of the global batch, in nats. The optimizer
+ * is AdamW with betas 0.9 and 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings
+ * (none on biases and norms), the usual choice since GPT-3. Gradients are clipped to a global norm of 1.0.
+ * The learning rate warms up linearly, then falls along a cosine (or another shape, lr_schedule.h) to a
+ * tenth. In fp16 the gradients carry a loss scale (loss_scale.h), which the optimizer divides out exactly.
+ * None of this depends on budgets, chunk size, recompute or placement.
  *
  * The null device computes nothing: a trainer on it has no loss and no norm, and can't evaluate, sample or
  * save.
@@ -50,7 +50,7 @@ typedef struct tide_trainer_options {
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
-    uint64_t batch_tokens;            /* of the global batch; 0: 8 sequences */
+    uint64_t global_batch_tokens;     /* 0: 8 sequences */
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
     /* 0: the largest number that divides the batch's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
@@ -120,22 +120,23 @@ typedef struct tide_trainer_plan {
     uint32_t element_bytes, frozen_element_bytes;
     uint64_t padding_bytes;               /* in pool.model_bytes, of the padding rows (src/model/params.h) */
     uint64_t trained_bytes, frozen_bytes; /* of the PARAM space */
-    uint64_t batch_tokens; /* this and the following options have the values in force, defaults resolved */
+    /* this and the following options have the values in force, defaults resolved */
+    uint64_t global_batch_tokens;
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */
     /* free memory of a GPU once its context and libraries exist, less the reserve; else 0 */
     uint64_t device_available_bytes;
     uint32_t seq_len;
-    uint32_t batch_sequences;
+    uint32_t global_batch_sequences;
     uint32_t micro_batch_sequences;
-    uint32_t micro_batches;     /* batch_sequences / micro_batch_sequences */
+    uint32_t micro_batches;     /* of this process, which trains the whole global batch */
     uint32_t blocks;            /* blocks that backward reaches: the last ones of the model */
     uint32_t recomputed_blocks; /* the first ones of `blocks`; the others keep their activations */
-    uint64_t residual_bytes;    /* ACTIVATION space: residuals of the whole batch, model.layers + 1 */
+    uint64_t residual_bytes;    /* ACTIVATION space: residuals of the local batch, model.layers + 1 */
     uint64_t saved_bytes;       /* ACTIVATION space: saved activations of blocks that do not recompute */
     uint64_t saved_block_bytes; /* one block's part of saved_bytes */
-    uint64_t token_bytes;       /* non-model region: inputs and targets of the batch */
-    uint64_t loss_bytes;        /* non-model region: losses of a micro-batch and their sum */
+    uint64_t token_bytes;       /* non-model region: inputs and targets of the local batch */
+    uint64_t loss_bytes;        /* non-model region: losses of a micro-batch; sums of all */
     uint64_t logits_bytes;      /* non-model region: logits of one position, for sampling */
     uint64_t rope_bytes;        /* non-model region: the table of rotary positions; 0: the model has none */
     double step_flops;          /* floating-point operations of a training step, with recomputed ones */

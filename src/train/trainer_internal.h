@@ -31,7 +31,7 @@ struct tide_trainer {
     bool predicts;                   /* reports contain the pool's predictions */
     tide_progress_callback progress; /* the callback of the pool's options, or NULL */
     void *progress_context;
-    int32_t *inputs, *targets; /* [batch_tokens] each: the batch, before it is uploaded to the region */
+    int32_t *inputs, *targets; /* [global_batch_tokens] each, before they are uploaded to the region */
 };
 
 /* Resolve default options and refuse wrong ones: ARGUMENT as tide_trainer_create says. Reads no data. */

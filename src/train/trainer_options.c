@@ -85,24 +85,24 @@ static tide_status resolve_sequence(tide_trainer_options *options)
 
 static tide_status resolve_batch(tide_trainer_options *options)
 {
-    if (options->batch_tokens == 0)
-        options->batch_tokens = (uint64_t)DEFAULT_BATCH_SEQUENCES * options->seq_len;
-    const uint64_t sequences = options->batch_tokens / options->seq_len;
-    if (options->batch_tokens % options->seq_len != 0)
+    if (options->global_batch_tokens == 0)
+        options->global_batch_tokens = (uint64_t)DEFAULT_BATCH_SEQUENCES * options->seq_len;
+    const uint64_t sequences = options->global_batch_tokens / options->seq_len;
+    if (options->global_batch_tokens % options->seq_len != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "batch of %llu tokens does not divide into sequences of %u; %llu would",
-                         (unsigned long long)options->batch_tokens, options->seq_len,
+                         (unsigned long long)options->global_batch_tokens, options->seq_len,
                          (unsigned long long)((sequences + 1) * options->seq_len));
-    if (options->batch_tokens > INT32_MAX)
+    if (options->global_batch_tokens > INT32_MAX)
         return tide_fail(TIDE_ERROR_ARGUMENT, "batch of %llu tokens: at most %d are possible",
-                         (unsigned long long)options->batch_tokens, INT32_MAX);
+                         (unsigned long long)options->global_batch_tokens, INT32_MAX);
     if (options->micro_batch_sequences == 0)
         options->micro_batch_sequences = default_micro_batch((uint32_t)sequences, options->seq_len);
     if (sequences % options->micro_batch_sequences != 0)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
             "batch of %llu sequences (%llu tokens) does not divide into micro-batches of %u sequences",
-            (unsigned long long)sequences, (unsigned long long)options->batch_tokens,
+            (unsigned long long)sequences, (unsigned long long)options->global_batch_tokens,
             options->micro_batch_sequences);
     return TIDE_OK;
 }

@@ -51,13 +51,14 @@ typedef struct model_variant {
 
 static tide_decoder_options model_options(const tide_trainer_options *options, const model_variant *variant)
 {
-    const uint64_t sequences = options->batch_tokens / options->seq_len;
+    const uint64_t sequences = options->global_batch_tokens / options->seq_len;
     return (tide_decoder_options){
         .config = options->model,
         .dtype = options->dtype,
         .seq_len = options->seq_len,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
+        .global_micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
         .recompute = variant->recompute,
         .frozen = variant->frozen,
         .kernels = variant->kernels,
@@ -172,7 +173,7 @@ static tide_status batch_fits(const tide_trainer_options *options, const model_v
                               uint32_t micro_batches, bool *fits)
 {
     tide_trainer_options smaller = *options;
-    smaller.batch_tokens = (uint64_t)micro_batches * options->micro_batch_sequences * options->seq_len;
+    smaller.global_batch_tokens = (uint64_t)micro_batches * options->micro_batch_sequences * options->seq_len;
     tide_pool_plan plan;
     const tide_status status = plan_for(&smaller, variant, &plan);
     if (status == TIDE_OK)
@@ -196,7 +197,8 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
     in_force.pool.device_memory_bytes = plan.device_memory_bytes;
     in_force.pool.host_memory_bytes = plan.host_memory_bytes;
     uint32_t fitting = 0;
-    uint32_t refused = (uint32_t)(options->batch_tokens / options->seq_len / options->micro_batch_sequences);
+    uint32_t refused =
+        (uint32_t)(options->global_batch_tokens / options->seq_len / options->micro_batch_sequences);
     while (refused - fitting > 1) {
         const uint32_t middle = fitting + (refused - fitting) / 2;
         bool fits = false;
@@ -251,12 +253,12 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     const uint64_t part_bytes = tide_decoder_residual_part_bytes(&of_model);
     const uint64_t parts = (options->model.layers + UINT64_C(1)) * of_model.micro_batches;
     tide_trainer_plan plan = {
-        .batch_tokens = options->batch_tokens,
+        .global_batch_tokens = options->global_batch_tokens,
         .warmup_steps = options->hyper.schedule.warmup_steps,
         .free_memory_bytes = options->pool.free_memory_bytes,
         .device_available_bytes = available_bytes == UINT64_MAX ? 0 : available_bytes,
         .seq_len = options->seq_len,
-        .batch_sequences = of_model.micro_batches * options->micro_batch_sequences,
+        .global_batch_sequences = of_model.global_micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = of_model.micro_batches,
         .blocks = reached_blocks(options, variant),

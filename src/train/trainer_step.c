@@ -85,7 +85,7 @@ static tide_status next_batch(tide_trainer *trainer)
     const uint64_t begin_ns = tide_pool_now_ns(trainer->pool);
     const tide_status status =
         tide_data_batch(trainer->data, trainer->state.step - trainer->state.data_first_step,
-                        trainer->plan.batch_sequences, trainer->inputs, trainer->targets);
+                        trainer->plan.global_batch_sequences, trainer->inputs, trainer->targets);
     tide_pool_trace_work(trainer->pool, "data", begin_ns);
     return status;
 }
@@ -129,7 +129,7 @@ static void finish_step(tide_trainer *trainer, const tide_step_result *result, t
     report->loss_scale = (double)loss_scale(state);
     loss_scale_step(state, result->skipped);
     state->step++;
-    state->tokens += state->batch_tokens;
+    state->tokens += state->global_batch_tokens;
     state->adam_step = tide_update_count(trainer->pool);
     state->skipped += result->skipped;
     report->step = state->step;
@@ -169,8 +169,8 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
 
 static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double *loss)
 {
-    tide_status status = tide_data_validation_batch(trainer->data, index, trainer->plan.batch_sequences,
-                                                    trainer->inputs, trainer->targets);
+    tide_status status = tide_data_validation_batch(
+        trainer->data, index, trainer->plan.global_batch_sequences, trainer->inputs, trainer->targets);
     if (status != TIDE_OK)
         return status;
     status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
@@ -190,7 +190,7 @@ static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double 
 static uint64_t evaluation_batches(const tide_trainer *trainer)
 {
     const uint64_t sequences = tide_data_count(trainer->data).validation_sequences;
-    const uint64_t filled = tide_ceil_div(sequences, trainer->plan.batch_sequences);
+    const uint64_t filled = tide_ceil_div(sequences, trainer->plan.global_batch_sequences);
     return filled < trainer->eval_batches ? filled : trainer->eval_batches;
 }
 

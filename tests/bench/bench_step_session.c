@@ -234,7 +234,7 @@ tide_trainer_options step_trainer_options(uint64_t device_bytes, const char *dat
     bench_check(tide_model_config_open("gpt2", &made.model), "gpt2");
     made.data = data;
     made.seq_len = tide_kernels_cpu_info()->bf16_native ? 256 : 32;
-    made.batch_tokens = made.seq_len;
+    made.global_batch_tokens = made.seq_len;
     made.recompute = TIDE_RECOMPUTE_ALL;
     made.pool.chunk_bytes = STEP_CHUNK_BYTES;
     made.pool.threads = bench_threads();

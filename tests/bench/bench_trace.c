@@ -37,7 +37,7 @@ static tide_trainer_options options_of(uint64_t device_bytes)
     bench_check(tide_model_config_open("gpt2-nano", &options.model), "gpt2-nano");
     options.data = data_path;
     options.seq_len = 128;
-    options.batch_tokens = 512;
+    options.global_batch_tokens = 512;
     options.micro_batch_sequences = 2;
     options.pool.device = "host";
     options.pool.chunk_bytes = 1 << 20;

@@ -220,7 +220,7 @@ int main(int argc, char **argv)
     it.options.data = data_path;
     it.options.weights = weights;
     it.options.seq_len = 128;
-    it.options.batch_tokens = 128;
+    it.options.global_batch_tokens = 128;
     it.options.recompute = TIDE_RECOMPUTE_ALL;
     it.options.pool.device = "host";
     it.options.pool.threads = bench_threads();

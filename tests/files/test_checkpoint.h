@@ -67,7 +67,7 @@ static inline tide_train_state state_at(uint64_t step)
                               .seed = 0xFFFFFFFFFFFFFFF1u,
                               .data_fingerprint = 0x8123456789abcdefu,
                               .seq_len = 256,
-                              .batch_tokens = 4096,
+                              .global_batch_tokens = 4096,
                               .micro_batch_sequences = 4,
                               .dtype = TIDE_DTYPE_BF16,
                               .hyper.schedule.steps = 1000,

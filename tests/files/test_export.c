@@ -68,7 +68,7 @@ static void put_checkpoint(fake_files *disk, const tide_model_config *of)
     const tide_checkpoint_tensors all = {tensors, list.count};
     state.model = *of;
     state.seq_len = of->context;
-    state.batch_tokens = 2 * (uint64_t)of->context;
+    state.global_batch_tokens = 2 * (uint64_t)of->context;
     state.micro_batch_sequences = 1;
     assert_ok(tide_checkpoint_save(fake_files_table(disk), "run", &state, &all, 0, pull_values, &step, NULL));
     tide_weight_list_free(&list);

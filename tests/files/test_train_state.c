@@ -42,7 +42,7 @@ static tide_train_state state_of(const char *family, const tide_rope *rope)
                               .seed = 0xFFFFFFFFFFFFFFF1u,
                               .data_fingerprint = 0x8123456789abcdefu,
                               .seq_len = 64,
-                              .batch_tokens = 4096,
+                              .global_batch_tokens = 4096,
                               .micro_batch_sequences = 4,
                               .dtype = TIDE_DTYPE_BF16,
                               .hyper.schedule.steps = 1000,

@@ -99,6 +99,7 @@ static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dty
                                         .seq_len = GOLDEN_SEQ_LEN,
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
+                                        .global_micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
                                         .recompute = flags,
                                         .kernels = kernels};
     tide_pool_options pool;

@@ -117,7 +117,7 @@ static tide_trainer *open_run(const family_case *of, const struct way *way)
     options.hyper.schedule.warmup_steps = FAMILY_WARMUP;
     options.hyper.schedule.lr = 1e-2;
     options.seq_len = of->seq_len;
-    options.batch_tokens = FAMILY_SEQUENCES * of->seq_len;
+    options.global_batch_tokens = FAMILY_SEQUENCES * of->seq_len;
     options.micro_batch_sequences = way->micro_batch_sequences;
     options.pool.threads = 1; /* a second thread slows so small a model down */
     options.recompute = way->recompute ? TIDE_RECOMPUTE_ALL : TIDE_RECOMPUTE_NONE;

@@ -9,6 +9,7 @@
  * 1.05%, and the bound is 2%. A wrong factor or a missing term gives tens of percent.
  */
 #include "src/data/random.h"
+#include "src/model/decoder_internal.h"
 #include "src/pool/internal.h"
 #include "tests/model/gpt2_fixture.h"
 #include "tests/model/test_gpt2_float64.h"
@@ -285,14 +286,36 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
     const size_t weights = 4 * r.config.layers + 1;
     assert_int_equal(counted.written, weights);
     assert_int_equal(counted.added, (GOLDEN_SEQUENCES - 1) * weights);
-    /* Zeros for blocks of the norm, for the loss, and one launch per op: of each layer, of the head's norm
-     * and of the positions. */
-    assert_int_equal(counted.zero_launches, 2 + r.config.layers + 2);
+    /* Zeros for blocks of the norm, and one launch per op: of each layer, of the head's norm and of the
+     * positions. */
+    assert_int_equal(counted.zero_launches, 1 + r.config.layers + 2);
     const uint64_t layer =
         13 * (uint64_t)r.config.width * sizeof(float); /* two norms have 4 widths, the biases 3 + 1 + 4 + 1 */
     const uint64_t ends = (2 + (uint64_t)r.config.context) * r.config.width * sizeof(float);
     assert_in_range(counted.zero_bytes, r.config.layers * layer + ends,
                     r.config.layers * layer + ends + 8192);
+    gpt2_fixture_close(&r);
+}
+
+/* A process that trains half of the global batch computes half of its mean loss and gradient. */
+static void rows_of_the_global_batch_divide_loss_and_gradients(void **state)
+{
+    gpt2_fixture r;
+    float *whole[GOLDEN_PARAMS];
+    gpt2_fixture_open(&r, TIDE_DTYPE_FP32, false, 1);
+    const double loss = gpt2_fixture_step(&r);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        whole[i] = malloc(r.memory_elements[i] * sizeof *whole[i]);
+        assert_non_null(whole[i]);
+        memcpy(whole[i], r.gradients[i], r.memory_elements[i] * sizeof *whole[i]);
+    }
+    r.model->options.global_micro_batches *= 2;
+    assert_true(gpt2_fixture_step(&r) == loss / 2);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        for (uint64_t j = 0; j < r.memory_elements[i]; j++)
+            assert_true(2 * r.gradients[i][j] == whole[i][j]);
+        free(whole[i]);
+    }
     gpt2_fixture_close(&r);
 }
 
@@ -454,6 +477,7 @@ int main(void)
         cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
         cmocka_unit_test(gelu_inside_matmuls_is_the_same_step),
         cmocka_unit_test(weight_gradients_of_products_are_overwritten_and_never_zeroed),
+        cmocka_unit_test(rows_of_the_global_batch_divide_loss_and_gradients),
         cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
         cmocka_unit_test(finite_differences_see_what_a_gradient_lacks),
         cmocka_unit_test(logits_of_a_position_know_only_what_is_before_it),

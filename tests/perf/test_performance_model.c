@@ -824,7 +824,7 @@ static tide_trainer_options nano_options(const char *model)
     tide_trainer_options_default(&options);
     assert_ok(tide_model_config_open(model, &options.model));
     options.seq_len = 32;
-    options.batch_tokens = 8 * 32;
+    options.global_batch_tokens = 8 * 32;
     options.micro_batch_sequences = 2;
     options.makes_up_tokens = true;
     options.pool.threads = 2;
@@ -842,7 +842,7 @@ static tide_trainer_options random_options(void)
     const uint32_t parts = 1 + (uint32_t)draw(4), micro = 1 + (uint32_t)draw(4);
     options.seq_len = 16 + (uint32_t)draw(49);
     options.micro_batch_sequences = draw(4) == 0 ? 0 : micro;
-    options.batch_tokens = (uint64_t)options.seq_len * parts * micro + (draw(25) == 0);
+    options.global_batch_tokens = (uint64_t)options.seq_len * parts * micro + (draw(25) == 0);
     options.recompute = (tide_recompute)draw(3);
     options.pool.placement = (tide_placement)draw(3);
     options.dtype = (tide_dtype)draw(3);
@@ -1308,8 +1308,8 @@ static void told_while_described(void *context, tide_op op, const char *label, d
 
 static void run_in_a_step(void *context, const tide_observed *command)
 {
-    static const char *const of_pool[] = {"zero", "zero loss", "gradient rounding", "gradient norm",
-                                          "norm", "write",     "norm to host"};
+    static const char *const of_pool[] = {"zero",  "gradient rounding", "gradient norm", "norm",
+                                          "write", "norm to host"};
     bool is_models = command->stream == TIDE_STREAM_COMPUTE && !command->is_wait;
     for (size_t i = 0; i < sizeof of_pool / sizeof of_pool[0]; i++)
         is_models = is_models && strcmp(command->label, of_pool[i]) != 0;
@@ -1326,7 +1326,7 @@ static void a_described_model_tells_of_all_launches_of_a_step(void **state)
     for (uint32_t round = 0; round < 24; round++) {
         tide_trainer_options options = nano_options(models[round % 2]);
         options.pool.device = "null";
-        options.batch_tokens = (round % 3 + 1) * 2 * options.seq_len;
+        options.global_batch_tokens = (round % 3 + 1) * 2 * options.seq_len;
         options.recompute = (tide_recompute)(round / 4 % 3);
         options.dtype = (tide_dtype)(round % 3);
         options.freeze = &frozen[round / 2 % 3][round % 2];
@@ -1397,7 +1397,7 @@ static void a_microbenchmark_measures_all_that_a_run_launches(void **state)
     assert_true(performance.step.seconds > 0);
     tide_trainer_options other = options;
     other.seq_len = 64;
-    other.batch_tokens = 8 * 64;
+    other.global_batch_tokens = 8 * 64;
     assert_ok(tide_microbenchmark_needed(&other, &profile, &needed));
     assert_true(needed);
     tide_machine_profile_destroy(&profile);

@@ -119,7 +119,7 @@ static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **st
     tide_trainer_options_default(&it.trainer);
     bench_check(tide_model_config_open("gpt2", &it.trainer.model), "gpt2");
     it.trainer.seq_len = 256;
-    it.trainer.batch_tokens = 256;
+    it.trainer.global_batch_tokens = 256;
     it.trainer.recompute = TIDE_RECOMPUTE_ALL;
     it.trainer.pool.chunk_bytes = STEP_CHUNK_BYTES;
     it.trainer.pool.threads = 2;

@@ -59,7 +59,7 @@ int main(int count, char **arguments)
     options.weights = arguments[1];
     options.data = arguments[3];
     options.seq_len = (uint32_t)tokens_count;
-    options.batch_tokens = tokens_count;
+    options.global_batch_tokens = tokens_count;
     options.pool.device = "host";
     options.dtype = dtype_named(arguments[2]);
     options.pool.chunk_bytes = 1 << 20;

@@ -83,7 +83,7 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
     options.data = data;
     options.hyper.schedule.steps = 12;
     options.seq_len = 32;
-    options.batch_tokens = 256;
+    options.global_batch_tokens = 256;
     options.micro_batch_sequences = 2;
     options.hyper.schedule.lr = 3e-3;
     options.hyper.schedule.warmup_steps = 2;

@@ -175,7 +175,7 @@ static void check_refused(const tide_trainer_options *options, tide_status expec
 
 static void numbers_out_of_range_are_refused(void **state)
 {
-    REFUSED_WITH(batch_tokens, 250, "250");
+    REFUSED_WITH(global_batch_tokens, 250, "250");
     REFUSED_WITH(micro_batch_sequences, 3, "micro-batches of 3");
     REFUSED_WITH(seq_len, 65, "context is 64");
     REFUSED_WITH(model.vocab_size, 200, "256"); /* a text's bytes */
@@ -205,14 +205,14 @@ static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_tha
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_ALL;
-    options.batch_tokens = 64 * 1024;
+    options.global_batch_tokens = 64 * 1024;
     options.pool.device_memory_bytes = 8 << 20;
     options.pool.host_memory_bytes = 32 << 20;
     check_refused(&options, TIDE_ERROR_BUDGET, "the largest batch that fits is ");
     const uint64_t largest = number_in_message("the largest batch that fits is ");
-    options.batch_tokens = largest + 64;
+    options.global_batch_tokens = largest + 64;
     check_refused(&options, TIDE_ERROR_BUDGET, "the largest batch that fits is ");
-    options.batch_tokens = largest;
+    options.global_batch_tokens = largest;
     tide_trainer *trainer = trainer_open(&options);
     tide_trainer_destroy(trainer);
 }
@@ -231,7 +231,7 @@ static void check_plan(const tide_trainer_plan *plan)
                                                  plan->frozen_params * plan->frozen_element_bytes +
                                                  plan->padding_bytes);
     assert_int_equal(plan->saved_bytes, (plan->blocks - plan->recomputed_blocks) * plan->saved_block_bytes);
-    assert_int_equal(plan->micro_batches * plan->micro_batch_sequences, plan->batch_sequences);
+    assert_int_equal(plan->micro_batches * plan->micro_batch_sequences, plan->global_batch_sequences);
     assert_true(plan->step_flops > 0);
 }
 
@@ -248,15 +248,15 @@ static void defaults_follow_from_the_model_and_the_run_alone(void **state)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.seq_len = options.micro_batch_sequences = 0;
-    options.batch_tokens = 0;
+    options.global_batch_tokens = 0;
     options.hyper.schedule.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
     options.hyper.schedule.steps = 300;
     const tide_trainer_plan plan = plan_of(&options);
-    assert_int_equal(plan.seq_len, 64);          /* the model's context length */
-    assert_int_equal(plan.batch_tokens, 8 * 64); /* eight sequences */
+    assert_int_equal(plan.seq_len, 64);                 /* the model's context length */
+    assert_int_equal(plan.global_batch_tokens, 8 * 64); /* eight sequences */
     assert_int_equal(plan.micro_batch_sequences, 8);
     assert_int_equal(plan.warmup_steps, 30);
-    options.batch_tokens = 18 * 64;
+    options.global_batch_tokens = 18 * 64;
     options.hyper.schedule.steps = 5000;
     options.pool.device_memory_bytes = 8 << 20;
     const tide_trainer_plan larger = plan_of(&options);
@@ -274,7 +274,7 @@ static uint32_t recomputed_at(tide_trainer_options *options, uint64_t device_mem
 static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.batch_tokens = 1024;
+    options.global_batch_tokens = 1024;
     const uint32_t all = recomputed_at(&options, 5 << 20), some = recomputed_at(&options, 10 << 20);
     const uint32_t none = recomputed_at(&options, 64 << 20);
     assert_int_equal(all, 6);
@@ -291,7 +291,7 @@ static void a_quarter_of_the_model_data_is_enough(void **state)
         const tide_dtype dtype = i % 2 == 0 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
         tide_trainer_options options = small_options(text, dtype);
         options.recompute = recomputes[i / 2];
-        options.batch_tokens = 128;
+        options.global_batch_tokens = 128;
         options.micro_batch_sequences = 1;
         const uint64_t model_bytes =
             (dtype == TIDE_DTYPE_FP32 ? 16 : 14) * tide_model_element_count(&options.model);
@@ -380,7 +380,7 @@ static void the_plan_adds_up_at_any_size(void **state)
         options.pool.device = "null";
         options.pool.checks.hazard_check = options.pool.checks.guard = false;
         options.seq_len = seq_len;
-        options.batch_tokens = seq_len * sequences;
+        options.global_batch_tokens = seq_len * sequences;
         options.micro_batch_sequences = at % 4 < 2 ? 1 : sequences;
         options.recompute = (tide_recompute)(at / 36);
         (void)plan_of(&options); /* which checks it */

@@ -26,7 +26,7 @@ static tide_trainer_options tight_options(double clip)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.model.layers = 4;
-    options.batch_tokens = 64;
+    options.global_batch_tokens = 64;
     options.micro_batch_sequences = 1;
     options.hyper.clip = clip;
     options.pool.device_memory_bytes = 2560 << 10;
@@ -281,7 +281,7 @@ static tide_trainer_options shard_options(char path[96])
     tokens_write(path);
     tide_trainer_options options = small_options(path, TIDE_DTYPE_BF16);
     options.model.layers = 2;
-    options.batch_tokens = 32 * 38;
+    options.global_batch_tokens = 32 * 38;
     options.micro_batch_sequences = 2;
     return options;
 }

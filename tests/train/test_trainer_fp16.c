@@ -22,7 +22,7 @@ static tide_trainer_options fp16_options(double clip)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_FP16);
     options.hyper.clip = clip;
-    options.batch_tokens = BATCH_TOKENS;
+    options.global_batch_tokens = BATCH_TOKENS;
     options.micro_batch_sequences = 1;
     return options;
 }

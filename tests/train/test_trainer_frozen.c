@@ -57,7 +57,7 @@ static const frozen_set *sets; /* the sets of the family that this run tests */
 static tide_trainer_options base_options(const frozen_set *set)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    options.batch_tokens = BATCH_TOKENS;
+    options.global_batch_tokens = BATCH_TOKENS;
     options.micro_batch_sequences = 1;
     options.freeze = set ? set->patterns : NULL;
     while (set && options.freeze_count < PATTERNS_MAX && set->patterns[options.freeze_count])

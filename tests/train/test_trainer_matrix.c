@@ -306,7 +306,7 @@ static void case_apply(const row *r, tide_trainer_options *options)
         model_of_family(family, on_cuda ? CUDA_LAYERS : 6, on_cuda ? CUDA_WIDTH : 96, 4, 64, 257);
     options->hyper.clip = clips[r->level[CLIP]];
     options->seq_len = on_cuda ? CUDA_SEQ_LEN : SEQ_LEN;
-    options->batch_tokens = options->seq_len * (on_cuda ? CUDA_SEQUENCES : SEQUENCES);
+    options->global_batch_tokens = options->seq_len * (on_cuda ? CUDA_SEQUENCES : SEQUENCES);
     options->eval_batches = 1;
     options->micro_batch_sequences = micro_batches[r->level[MICRO_BATCH]];
     options->freeze = frozen_patterns[r->level[FROZEN]][strcmp(family, "gpt2") != 0];

@@ -104,7 +104,7 @@ static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
     options.seed = 9;
     check_mismatch(&options, "seed");
     options = right;
-    options.batch_tokens = 512;
+    options.global_batch_tokens = 512;
     check_mismatch(&options, "batch");
     options = right;
     options.micro_batch_sequences = 4;

@@ -84,7 +84,7 @@ static void a_start_without_questions_lays_out_once(void **state)
 static void a_refusal_finds_the_batch_that_fits_without_pools(void **state)
 {
     tide_trainer_options options = options_of_train();
-    options.batch_tokens = 1 << 20;
+    options.global_batch_tokens = 1 << 20;
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.device_memory_bytes = options.pool.host_memory_bytes = 24 << 20;
     tide_trainer *trainer = NULL;

@@ -66,7 +66,7 @@ static tide_trainer_options decaying_options(tide_dtype dtype, bool clipped)
     options.hyper.clip = clipped ? 0.5 : 0;
     options.hyper.weight_decay = 0.5;
     options.hyper.schedule.lr = 1e-2;
-    options.batch_tokens = 128;
+    options.global_batch_tokens = 128;
     options.pool.placement = clipped ? TIDE_PLACEMENT_HOST : TIDE_PLACEMENT_DEVICE;
     return options;
 }

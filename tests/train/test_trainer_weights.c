@@ -95,7 +95,7 @@ static tide_trainer_options options_of(const char *family, tide_dtype dtype, con
 {
     tide_trainer_options options = small_options(text, dtype);
     options.model = model_of_family(family, 2, 96, 4, 64, 257);
-    options.batch_tokens = BATCH_TOKENS;
+    options.global_batch_tokens = BATCH_TOKENS;
     options.micro_batch_sequences = 1;
     options.weights = weights;
     if (THREADS_WATCHED)
@@ -372,7 +372,7 @@ static uint32_t sequence_of(uint32_t context, const char *weights)
     tide_trainer_options options = options_of("llama", TIDE_DTYPE_BF16, weights), resolved;
     options.model.context = context;
     options.seq_len = 0;
-    options.batch_tokens = 0;
+    options.global_batch_tokens = 0;
     ok(tide_trainer_resolve(&options, &resolved));
     return resolved.seq_len;
 }
@@ -398,7 +398,7 @@ static void sequences_fit_into_the_models_window(void **state)
         options.model.context = 8192;
         options.model.window = cases[i].window;
         options.seq_len = cases[i].asked;
-        options.batch_tokens = 0;
+        options.global_batch_tokens = 0;
         const tide_status status = tide_trainer_resolve(&options, &resolved);
         assert_int_equal(status, cases[i].is != 0 ? TIDE_OK : TIDE_ERROR_ARGUMENT);
         if (status == TIDE_OK)

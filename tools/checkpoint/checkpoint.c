@@ -186,7 +186,7 @@ static void state_print(const tide_checkpoint_check *check)
            (unsigned long long)state->tokens, (unsigned long long)state->adam_step,
            (unsigned long long)state->skipped);
     printf("  %-16s %llu tokens in sequences of %llu, %llu in a micro-batch, seed %llu\n", "batch",
-           (unsigned long long)state->batch_tokens, (unsigned long long)state->seq_len,
+           (unsigned long long)state->global_batch_tokens, (unsigned long long)state->seq_len,
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
     if (state->data_first_step > 0)
         printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
@@ -272,7 +272,7 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "tokens", state->tokens);
     tide_json_count(line, "updates", state->adam_step);
     tide_json_count(line, "skipped", state->skipped);
-    tide_json_count(line, "batch_tokens", state->batch_tokens);
+    tide_json_count(line, "batch_tokens", state->global_batch_tokens);
     tide_json_count(line, "seq_len", state->seq_len);
     tide_json_count(line, "micro_batch_sequences", state->micro_batch_sequences);
     tide_json_count(line, "seed", state->seed);

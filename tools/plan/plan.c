@@ -207,7 +207,7 @@ static tide_trainer_options options_with(const planning *run, const tide_model_c
         options.model.vocab_size = run->settings.run.vocab_size;
     /* keep the number of sequences, as long as this model allows */
     if (options.seq_len > options.model.context) {
-        options.batch_tokens = options.batch_tokens / options.seq_len * options.model.context;
+        options.global_batch_tokens = options.global_batch_tokens / options.seq_len * options.model.context;
         options.seq_len = options.model.context;
     }
     return options;

@@ -46,7 +46,7 @@ static void step_json(tide_json_line *line, const tide_performance *performance)
                                             "host_adam_seconds", "device_adam_seconds"};
     const tide_pool_counters *step = &performance->step;
     tide_json_open(line, "step", '{');
-    tide_json_count(line, "tokens", performance->plan.batch_tokens);
+    tide_json_count(line, "tokens", performance->plan.global_batch_tokens);
     tide_json_count(line, "seq_len", performance->plan.seq_len);
     tide_json_count(line, "micro_batches", performance->plan.micro_batches);
     tide_json_real(line, "seconds", step->seconds);

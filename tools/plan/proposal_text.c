@@ -120,7 +120,7 @@ void tide_proposal_option(const tide_proposal *proposal, const tide_model_config
         break;
     case TIDE_CHANGE_SEQUENCE:
         snprintf(text, bytes, "--seq-len %llu --batch-tokens %llu --micro-batch %u", value,
-                 (unsigned long long)proposal->batch_tokens, proposal->micro_batch_sequences);
+                 (unsigned long long)proposal->global_batch_tokens, proposal->micro_batch_sequences);
         break;
     default:
         break;

@@ -163,7 +163,7 @@
 #define TIDE_PLANNED_STEP(at)                                                                                \
     TIDE_RUN_SEQ_LEN(TIDE_RUN_AT(at, trainer.seq_len)), TIDE_RUN_VOCAB_SIZE(TIDE_RUN_AT(at, vocab_size)),    \
         TIDE_RUN_DTYPE(TIDE_RUN_AT(at, dtype)),                                                              \
-        TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, trainer.batch_tokens)),                                        \
+        TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, trainer.global_batch_tokens)),                                 \
         TIDE_RUN_MICRO_BATCH(TIDE_RUN_AT(at, trainer.micro_batch_sequences)),                                \
         TIDE_RUN_CLIP(TIDE_RUN_AT(at, trainer.hyper.clip)), TIDE_RUN_FREEZE(TIDE_RUN_AT(at, freeze))
 

@@ -215,7 +215,7 @@ static tide_status trainer_open(train_run *run)
 /* Writes a step's line to the console and to the metrics, and its end to the trace. */
 static void step_line(train_run *run, const tide_trainer_report *report, const tide_pool_counters *counters)
 {
-    const uint64_t tokens = tide_trainer_plan_get(run->trainer)->batch_tokens;
+    const uint64_t tokens = tide_trainer_plan_get(run->trainer)->global_batch_tokens;
     bool reader_left;
     tide_progress_step(&run->progress, report, counters);
     if (run->trace != NULL)

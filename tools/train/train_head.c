@@ -52,8 +52,8 @@ static void run_print(const tide_train_head *head, FILE *out)
     fprintf(out, "device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", head->device,
             tide_dtype_name(options->dtype), (unsigned long long)options->seed,
             tide_count_noun(options->hyper.schedule.steps, "step", steps),
-            tide_count_noun(plan->batch_tokens, "token", tokens),
-            tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
+            tide_count_noun(plan->global_batch_tokens, "token", tokens),
+            tide_count_noun(plan->global_batch_sequences, "sequence", sequences), plan->seq_len,
             tide_count_noun(plan->micro_batches, "micro-batch", parts));
     tide_report_optimizer(tide_trainer_state(head->trainer), out);
     data_print(head, out);

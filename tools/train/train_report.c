@@ -376,7 +376,7 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                                 .computes = tide_trainer_computes(trainer),
                                 .scales = tide_trainer_state(trainer)->dtype == TIDE_DTYPE_FP16,
                                 .steps = tide_trainer_state(trainer)->hyper.schedule.steps,
-                                .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
+                                .step_tokens = tide_trainer_plan_get(trainer)->global_batch_tokens};
     line_end(progress); /* flush the lines that were printed before the first step */
 }
 

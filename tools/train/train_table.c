@@ -30,7 +30,7 @@ static const tide_option options[] = {
     {.name = "--steps", .kind = TIDE_OPTION_COUNT, .offset = HYPER(schedule.steps), .metavar = "N",
      .least = 1, .most = 1e12, .value = "1000",
      .help = "where the run and its schedule end"},
-    TIDE_RUN_BATCH_TOKENS(AT(trainer.batch_tokens)),
+    TIDE_RUN_BATCH_TOKENS(AT(trainer.global_batch_tokens)),
     TIDE_RUN_MICRO_BATCH(AT(trainer.micro_batch_sequences)),
     {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = HYPER(schedule.lr), .metavar = "X", .most = 1000,
      .value = "6e-4",

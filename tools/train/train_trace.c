@@ -52,7 +52,7 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add(list, "data", options->data != NULL ? options->data : "");
     add_count(list, "params", plan->params);
     add_count(list, "seq-len", plan->seq_len);
-    add_count(list, "batch-tokens", plan->batch_tokens);
+    add_count(list, "batch-tokens", plan->global_batch_tokens);
     add_count(list, "micro-batch", plan->micro_batch_sequences);
     add_count(list, "steps", hyper->schedule.steps);
     add_count(list, "seed", options->seed);
