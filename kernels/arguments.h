@@ -249,6 +249,13 @@ typedef struct tide_cast_args {
     tide_dtype in_dtype, out_dtype;
 } tide_cast_args;
 
+/* data = data, each number rounded to nearest even as `dtype` would store it, but kept in fp32. */
+typedef struct tide_round_args {
+    float *data; /* [elements] */
+    size_t elements;
+    tide_dtype dtype;
+} tide_round_args;
+
 /* ---- loss ---- */
 
 /* losses[r] = logsumexp(logits[r, :vocabulary]) - logits[r, targets[r]]. With `gradient` the kernel replaces

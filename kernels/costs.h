@@ -199,6 +199,11 @@ static inline uint64_t tide_cast_bytes(const tide_cast_args *args)
     return (uint64_t)args->elements * (tide_dtype_bytes(args->in_dtype) + tide_dtype_bytes(args->out_dtype));
 }
 
+static inline uint64_t tide_round_bytes(const tide_round_args *args)
+{
+    return 2 * (uint64_t)args->elements * sizeof(float);
+}
+
 static inline uint64_t tide_cross_entropy_flops(const tide_cross_entropy_args *args)
 {
     return (args->gradient ? 30u : 15u) * (uint64_t)args->rows * args->vocabulary;

@@ -59,6 +59,7 @@ typedef struct tide_kernels {
     tide_kernel zero;
     tide_kernel copy;
     tide_kernel cast;
+    tide_kernel round;
     tide_kernel cross_entropy;
     tide_kernel loss_sum;
     tide_kernel gradient_norm;

@@ -1,4 +1,4 @@
-/* Elementwise kernels: add, GELU, zero, copy, cast.
+/* Elementwise kernels: add, GELU, zero, copy, cast, round.
  *
  * These kernels are bound by memory, so each makes one pass over its operands. A task is a run of
  * RUN_ELEMENTS elements, and no element depends on another, so any thread count gives the same bits.
@@ -113,7 +113,7 @@ tide_status VARIANT(gelu_backward)(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* ---- zero, copy, cast ---- */
+/* ---- zero, copy, cast, round ---- */
 
 enum { RUN_BYTES = RUN_ELEMENTS * BYTES_PER_ELEMENT };
 
@@ -185,5 +185,30 @@ tide_status VARIANT(cast)(void *stream, const void *arguments)
     (void)stream;
     assert(args->elements == 0 || (args->in && args->out));
     tide_team_run(run_count(args->elements), args->elements, cast_task, args);
+    return TIDE_OK;
+}
+
+/* Rounds through a 16-bit copy on the stack. */
+LANES_INLINE void round_run(float *data, size_t begin, size_t end, tide_dtype dtype)
+{
+    float rounded[RUN_ELEMENTS];
+    if (dtype == TIDE_DTYPE_FP32)
+        return;
+    cast_run(data + begin, rounded, 0, end - begin, TIDE_DTYPE_FP32, dtype);
+    cast_run(rounded, data + begin, 0, end - begin, dtype, TIDE_DTYPE_FP32);
+}
+
+static void round_task(const void *arguments, size_t run)
+{
+    const tide_round_args *args = arguments;
+    BY_DTYPE(args->dtype, round_run, args->data, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
+tide_status VARIANT(round)(void *stream, const void *arguments)
+{
+    const tide_round_args *args = arguments;
+    (void)stream;
+    assert(args->elements == 0 || args->data);
+    tide_team_run(run_count(args->elements), args->elements, round_task, args);
     return TIDE_OK;
 }

@@ -67,6 +67,7 @@ const tide_cpu_variant VARIANT(variant) = {
             .zero = VARIANT(zero),
             .copy = VARIANT(copy),
             .cast = VARIANT(cast),
+            .round = VARIANT(round),
             .cross_entropy = VARIANT(cross_entropy),
             .loss_sum = VARIANT(loss_sum),
             .gradient_norm = VARIANT(gradient_norm),

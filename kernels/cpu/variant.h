@@ -27,6 +27,7 @@ tide_status VARIANT(add)(void *stream, const void *arguments);
 tide_status VARIANT(zero)(void *stream, const void *arguments);
 tide_status VARIANT(copy)(void *stream, const void *arguments);
 tide_status VARIANT(cast)(void *stream, const void *arguments);
+tide_status VARIANT(round)(void *stream, const void *arguments);
 tide_status VARIANT(cross_entropy)(void *stream, const void *arguments);
 tide_status VARIANT(loss_sum)(void *stream, const void *arguments);
 tide_status VARIANT(gradient_norm)(void *stream, const void *arguments);

@@ -32,6 +32,7 @@ tide_status tide_cuda_add(void *stream, const void *arguments);
 tide_status tide_cuda_zero(void *stream, const void *arguments);
 tide_status tide_cuda_copy(void *stream, const void *arguments);
 tide_status tide_cuda_cast(void *stream, const void *arguments);
+tide_status tide_cuda_round(void *stream, const void *arguments);
 tide_status tide_cuda_cross_entropy(void *stream, const void *arguments);
 tide_status tide_cuda_loss_sum(void *stream, const void *arguments);
 tide_status tide_cuda_gradient_norm(void *stream, const void *arguments);

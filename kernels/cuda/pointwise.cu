@@ -1,4 +1,4 @@
-/* Elementwise kernels: add, GELU, SwiGLU, zero, copy, cast, and the rounding of finished gradients.
+/* Elementwise kernels: add, GELU, SwiGLU, zero, copy, cast, round.
  *
  * These kernels are bound by memory, so each makes one pass over its operands in accesses of 16 bytes. A
  * thread computes a "unit", as many successive elements as 16 bytes hold of the narrowest type used; then
@@ -376,6 +376,26 @@ tide_status tide_cuda_cast(void *stream, const void *arguments)
 {
     const tide_cast_args *args = (const tide_cast_args *)arguments;
     return TIDE_CUDA_BY_DTYPE(args->in_dtype, cast_from, stream, args);
+}
+
+/* The fp32 number that T stores for x. */
+template <typename T> struct rounded {
+    static __device__ __forceinline__ float of(float x, float)
+    {
+        return T::load(T::store(x));
+    }
+};
+
+template <typename T> static tide_status round_launch(void *stream, const tide_round_args *args)
+{
+    return map_launch<tide_cuda_fp32, rounded<T>>("round", stream, args->data, NULL, args->data,
+                                                  args->elements);
+}
+
+tide_status tide_cuda_round(void *stream, const void *arguments)
+{
+    const tide_round_args *args = (const tide_round_args *)arguments;
+    return TIDE_CUDA_BY_DTYPE(args->dtype, round_launch, stream, args);
 }
 
 /* ---- bytes at any address ---- */

@@ -27,6 +27,7 @@ static const tide_kernels table = {
     .zero = tide_cuda_zero,
     .copy = tide_cuda_copy,
     .cast = tide_cuda_cast,
+    .round = tide_cuda_round,
     .cross_entropy = tide_cuda_cross_entropy,
     .loss_sum = tide_cuda_loss_sum,
     .gradient_norm = tide_cuda_gradient_norm,

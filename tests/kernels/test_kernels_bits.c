@@ -99,6 +99,25 @@ static void a_cast_has_the_cpus_bits_at_any_alignment(const tide_kernels *kernel
     }
 }
 
+/* A number rounded and kept in fp32 is the number that a cast there and back gives. */
+static void a_rounding_has_the_bits_of_two_casts(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer data = difficult(n + 8, TIDE_DTYPE_FP32), expected = buffer_copy(data);
+        buffer_set(data, n / 2, (double)NAN);
+        buffer_set(expected, n / 2, (double)NAN);
+        buffer narrow = buffer_of(n, dtype);
+        run_on_cpu(expected_table()->cast,
+                   &(tide_cast_args){expected.data, narrow.data, n, TIDE_DTYPE_FP32, dtype});
+        run_on_cpu(expected_table()->cast,
+                   &(tide_cast_args){narrow.data, expected.data, n, dtype, TIDE_DTYPE_FP32});
+        run_kernel(kernels->round, &(tide_round_args){data.data, n, dtype});
+        assert_same_bits(data, expected);
+        buffers_free(data, expected, narrow);
+    }
+}
+
 /* Copies bytes from `from` + shift_in to `to` + shift_out, then zeroes them there, and checks that nothing
  * beside them changes. */
 static void check_bytes_at(const tide_kernels *kernels, size_t bytes, size_t shift_in, size_t shift_out)
@@ -134,6 +153,7 @@ int main(void)
         each_configuration(a_sum_is_that_of_float64_and_may_be_in_place),
         cmocka_unit_test(millions_of_elements_have_the_cpus_bits),
         each_configuration(a_cast_has_the_cpus_bits_at_any_alignment),
+        each_configuration(a_rounding_has_the_bits_of_two_casts),
         each_configuration(zero_and_copy_take_any_address_and_write_nothing_beside_it),
     };
     return RUN_KERNEL_TESTS(tests);
