@@ -66,6 +66,7 @@ typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t
 enum {
     TIDE_THREADS_MAX = 1024,
     TIDE_DELAY_MAX_US = 1000000,
+    TIDE_SUM_GROUPS_MAX = 1024,
 };
 
 typedef struct tide_pool_options {
@@ -86,6 +87,11 @@ typedef struct tide_pool_options {
     /* threads of CPU kernels and of the host optimizer, at most TIDE_THREADS_MAX. 0: one per core, but two
      * fewer (at least one) for the optimizer if the device is a GPU */
     uint32_t threads;
+    /* in how many sum groups gradients are summed (section 5); 0: 1. Above 1 every op with GRAD must have
+     * slices, a multiple of this number */
+    uint32_t sum_groups;
+    /* FP32 or BF16: the type to which each sum group's sum is rounded before the sums are added */
+    tide_dtype reduce_dtype;
     /* host device: limit for copies in each direction; null device: speed of the link. Finite; 0: no limit */
     double link_bytes_per_second;
     tide_machine machine; /* null device only */
@@ -136,6 +142,7 @@ typedef struct tide_pool_plan {
     uint64_t workspace_bytes;          /* part of the region: the largest op's workspace and accumulators */
     uint64_t shared_accumulator_bytes; /* part of the region: accumulators that several ops share */
     uint64_t scalar_bytes;             /* part of the region: norm blocks and scalars */
+    uint64_t sum_group_bytes;          /* in both kinds of accumulators: the share of sum groups beyond one */
     uint64_t buffer_bytes;             /* host buffers */
     uint64_t least_device_bytes;       /* smallest device budget that works */
     uint64_t least_host_bytes;         /* smallest host budget that works with this device budget */
@@ -279,6 +286,14 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * accumulator is filled with NaN before. (Results have the same bits with and without OVERWRITE, except that
  * OVERWRITE keeps -0, which 0 + -0 makes 0.)
  *
+ * Sum groups. With V = options.sum_groups above 1 a gradient is the sum of V sums, as V processes make it of
+ * which each runs a V-th of the slices: slice m of an op with S slices belongs to sum group m / (S / V); each
+ * group has accumulators of its own, in which its slices are summed as described above; and when the closing
+ * op has ended, the V sums are added in fp32 and the result is rounded. They are added as a tree: the sum of
+ * several groups is the sum of the first 2^k of them, the most that leave one over, and the sum of the rest.
+ * With options.reduce_dtype BF16 each group's sum is rounded to bf16 before. An op with GRAD opens its slices
+ * in an order in which their groups ascend; the sum of a group that it leaves out is zero.
+ *
  * tide_op_begin enforces two rules; it returns STATE, naming op and param, if one is broken:
  *
  *     - after a param's closing op has ended with a gradient, no op may use the param in this step;
@@ -304,7 +319,8 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * not FORWARD in a forward-only pass; a rule for gradients is broken. */
 TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
 /* Open slice `slice` of the open op, and close its open slice, if any. ARGUMENT: the op has no such slice.
- * STATE: no op is open, or the slice READs a dead part, which the message names. */
+ * STATE: no op is open; the slice READs a dead part, which the message names; or the op has GRAD and has
+ * opened a slice of a later sum group. */
 TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
 /* End the open op. STATE: no op is open. */
 TIDE_API tide_status tide_op_end(tide_pool *pool);
@@ -321,11 +337,13 @@ TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel 
  * Only kernels of an op that uses the param, or of a slice that uses the part, may access the memory. */
 TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
 TIDE_API void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part);
-/* The fp32 accumulator of a param's gradient; NULL unless the open op has GRAD for this param. */
+/* The fp32 accumulator of a param's gradient; NULL unless the open op has GRAD for this param. With more than
+ * one sum group it is the open slice's, so ask in each slice, and NULL while no slice is open. */
 TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
-/* True if the open op has OVERWRITE for the param and no op that has ended in this step has GRAD for it: the
- * open op must then write every element. The result is the same in all slices of the op, so remember in the
- * first one that you have written, and add afterwards. */
+/* True if the open op has OVERWRITE for the param, no op that has ended in this step has GRAD for it, and the
+ * op has opened no more than one slice of the open slice's sum group: the first kernel that makes this
+ * gradient in the op, or in this slice, must then write every element. In later slices the result is
+ * false. */
 TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param);
 
 /* ==== 6  The region: device memory that never moves ==== */

@@ -44,6 +44,7 @@ typedef struct tide_decoder_options {
     uint32_t micro_batches; /* those that this process runs */
     /* those of the global batch, at least micro_batches: their rows divide gradients and loss */
     uint32_t global_micro_batches;
+    uint32_t sum_groups; /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
      * anyway. Read during create only */
     const bool *recompute;

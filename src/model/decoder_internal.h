@@ -204,10 +204,10 @@ void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
 /* Scratch of `bytes` for one kernel, behind all workspace that the op has taken. */
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
-/* A matmul into the whole gradient of `role`, which must be trained. Overwrites the gradient in the step's
- * first write to it: the gradient is new to this op (tide_param_gradient_is_new), the micro-batch is the
- * first, and the caller says with `is_first` that it is the op's first matmul into it. Otherwise adds to
- * the gradient. A dry run prepares both. The caller leaves c and accumulate of `product` unset. */
+/* A matmul into the whole gradient of `role`, which must be trained. Overwrites the gradient if it is new to
+ * this slice (tide_param_gradient_is_new) and the caller says with `is_first` that this is the slice's first
+ * matmul into it; otherwise adds to it. A dry run prepares both. The caller leaves c and accumulate of
+ * `product` unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,

@@ -6,6 +6,8 @@
  */
 #include "src/model/decoder_internal.h"
 
+#include "base/minmax.h"
+
 tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op)
 {
     return (tide_op_builder){.model = model,
@@ -230,11 +232,11 @@ void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, ti
     tide_matmul_args adding = *product, writing = *product;
     adding.c = writing.c = tide_decoder_gradient(builder, role);
     adding.accumulate = true;
-    const bool writes = is_first && builder->micro_batch == 0 &&
-                        tide_param_gradient_is_new(builder->model->pool, param_of(builder, role));
+    const bool writes = is_first && tide_param_gradient_is_new(builder->model->pool, param_of(builder, role));
     if (builder->dry_run) {
         const double flops = builder->flops; /* those of `adding` count for every micro-batch */
-        const uint32_t times = builder->times, written = is_first && times > 0;
+        const uint32_t groups = builder->model->options.sum_groups;
+        const uint32_t times = builder->times, written = is_first ? (uint32_t)tide_min_u64(groups, times) : 0;
         builder->times = written;
         tide_decoder_matmul(builder, name, &writing);
         builder->times = times - written;

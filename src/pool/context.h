@@ -1,6 +1,6 @@
 /* The fixed data of a pool, set at create: options, device, kernels, packing, plan, and all addresses.
  *
- *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
+ *     region   as packing.h lays it out
  *     spaces   [ chunk 0 | chunk 1 | ... ] each, at addresses that are reserved once
  *
  * Only make.c and build.c write it; afterwards all threads read it without a lock. Calls only the layout's

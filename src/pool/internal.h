@@ -35,6 +35,8 @@ typedef struct tide_open_op {
     uint32_t capacity;     /* [fixed] */
     uint32_t count;        /* accesses in the tables; 1 (the region) if no op is open */
     uint32_t param_count;  /* how many of them are to the region and the params */
+    uint32_t group;        /* the sum group that is open; gradient.c changes it */
+    uint32_t group_slices; /* how many slices have been opened in it */
 } tide_open_op;
 
 /* A buffer on the host of two halves. [caller], without the lock. */
@@ -168,15 +170,21 @@ tide_status tide_op_create(tide_pool *pool);
 void tide_op_destroy(tide_pool *pool);
 bool tide_op_is_valid(const tide_pool *pool);
 
-/* --- gradient.c --- */
+/* --- gradient.c: the open op's accumulators; without the lock --- */
 
-/* Call when an op has begun, without the lock: zero the accumulators whose first use is in this op. Those
- * that the op overwrites are not zeroed; with options.checks.hazard_check they are filled with NaN, so that
- * an element which the op failed to write shows. */
-tide_status tide_gradient_fill(tide_pool *pool);
-/* Call when the open op's work is enqueued, without the lock: round each gradient that the op completes over
- * its param, whose slots the op holds for writing, and compute the norms of the blocks. */
-tide_status tide_gradient_round(tide_pool *pool);
+/* The open sum group's accumulator, in the region, of the open op's use `use`, which has GRAD. */
+uint64_t tide_gradient_offset(const tide_pool *pool, uint32_t use);
+/* Call when an op has begun: open the first sum group, and zero its accumulators whose first use is in this
+ * op. Those that the op overwrites are not zeroed; with options.checks.hazard_check they are filled with NaN,
+ * so that an element which the op failed to write shows. */
+tide_status tide_gradient_begin(tide_pool *pool);
+/* May the slice be opened? STATE if its sum group is before the open one. */
+tide_status tide_gradient_check_slice(const tide_pool *pool, uint32_t slice);
+/* Call when the slice is open: end the sum groups before its own, and open that. */
+tide_status tide_gradient_slice(tide_pool *pool, uint32_t slice);
+/* Call when the open op's work is enqueued: end its sum groups, round each gradient that the op completes
+ * over its param, whose slots the op holds for writing, and compute the norms of the blocks. */
+tide_status tide_gradient_end(tide_pool *pool);
 
 /* --- make.c --- */
 

@@ -60,6 +60,7 @@ static tide_status sizes_check(const tide_pool_options *options)
         uint64_t value, most;
     } sizes[] = {{"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
                  {"threads", options->threads, TIDE_THREADS_MAX},
+                 {"sum_groups", options->sum_groups, TIDE_SUM_GROUPS_MAX},
                  {"delay_max_us", options->checks.delay_max_us, TIDE_DELAY_MAX_US}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value > sizes[i].most)
@@ -84,6 +85,9 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: an update callback runs on the host, so its placement can't be the device");
+    if (options->reduce_dtype != TIDE_DTYPE_FP32 && options->reduce_dtype != TIDE_DTYPE_BF16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: reduce_dtype %d is neither fp32 nor bf16",
+                         (int)options->reduce_dtype);
     if (options->checks.skip_wait_site >= TIDE_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist",
                          options->checks.skip_wait_site);
@@ -99,6 +103,8 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         options->chunk_bytes = DEFAULT_CHUNK_BYTES;
     if (options->staging_bytes == 0)
         options->staging_bytes = DEFAULT_STAGING_BYTES;
+    if (options->sum_groups == 0)
+        options->sum_groups = 1;
     tide_status status = options_check(options);
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
@@ -155,6 +161,21 @@ static tide_status states_check(const tide_pool_options *options, const tide_des
     return status;
 }
 
+/* Can each op that makes gradients share its slices out among the sum groups? */
+static tide_status groups_check(uint32_t groups, const tide_description *description)
+{
+    for (tide_op i = 0; i < description->op_count && groups > 1; i++) {
+        const tide_op_description *op = &description->ops[i];
+        if (tide_packing_makes_gradients(op) && (op->slices == 0 || op->slices % groups != 0))
+            return tide_fail(
+                TIDE_ERROR_ARGUMENT,
+                "pool: sum_groups is %u, but op %s, which makes gradients, has %u slices; it must "
+                "have a multiple of %u",
+                groups, op->name, op->slices, groups);
+    }
+    return TIDE_OK;
+}
+
 /* Set the fields of a context that are known before its device is open: options, factory, packing and plan.
  * `packing` is the caller's, who destroys it, even after a failure. */
 static tide_status context_plan(const char *call, const tide_pool_options *options,
@@ -168,11 +189,13 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
     if (status == TIDE_OK)
         status = states_check(options, description);
     if (status == TIDE_OK)
+        status = groups_check(context->options.sum_groups, description);
+    if (status == TIDE_OK)
         status = device_find(&context->options, &context->factory);
     context->kernels = context->factory.kernels;
     if (status == TIDE_OK)
         status = tide_packing_create(packing, description, context->options.chunk_bytes,
-                                     context->options.placement);
+                                     context->options.sum_groups, context->options.placement);
     return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
 }
 

@@ -238,7 +238,7 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     if (status == TIDE_OK)
         status = guard(pool, 1, pool->op.param_count, true);
     if (status == TIDE_OK)
-        status = tide_gradient_fill(pool);
+        status = tide_gradient_begin(pool);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -265,7 +265,7 @@ static tide_status check_slice(const tide_pool *pool, uint32_t slice)
     if (slice >= op->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u", op->name,
                          op->slices, slice);
-    return TIDE_OK;
+    return tide_gradient_check_slice(pool, slice);
 }
 
 tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
@@ -282,6 +282,8 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
     tide_launch_lock(pool);
     status = slice_locked(pool, slice, &refused);
     tide_monitor_unlock(&pool->monitor);
+    if (status == TIDE_OK)
+        status = tide_gradient_slice(pool, slice);
     if (status == TIDE_OK ||
         refused) { /* open access to the new slice, or to the one before if the manager refused */
         const tide_status guarded = guard_slice(pool, true);
@@ -322,7 +324,7 @@ static tide_status finish(tide_pool *pool)
         status = rounding_accesses(pool);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK && backward)
-        status = tide_gradient_round(pool);
+        status = tide_gradient_end(pool);
     return status == TIDE_OK ? guard(pool, 1, pool->op.param_count, false) : status;
 }
 

@@ -5,11 +5,6 @@
 
 #include <assert.h>
 
-static uint64_t accumulator_bytes(const tide_packed_param *param)
-{
-    return tide_align_up(param->elements * sizeof(float));
-}
-
 static void fill_param(tide_packing *packing, tide_param number)
 {
     const tide_named *named = tide_layout_param(packing->layout, number);
@@ -28,15 +23,16 @@ static void fill_param(tide_packing *packing, tide_param number)
         packing->region.blocks_count += tide_norm_blocks(param->elements);
 }
 
-/* Place the accumulators that several ops share one after another from `offset` on. Returns where the last
- * ends. */
-static uint64_t place_shared(tide_packing *packing, const tide_gradients *gradients, uint64_t offset)
+/* Place the accumulators that several ops share, each with a set for every sum group, one after another from
+ * `offset` on. Returns where the last ends. */
+static uint64_t place_shared(tide_packing *packing, const tide_gradients *gradients, uint32_t sum_groups,
+                             uint64_t offset)
 {
     for (tide_param i = 0; i < packing->param_count; i++) {
         if (!tide_gradients_is_shared(gradients, i))
             continue;
         packing->params[i].shared_offset_bytes = offset;
-        offset += accumulator_bytes(&packing->params[i]);
+        offset += sum_groups * tide_packed_param_accumulator_bytes(&packing->params[i]);
     }
     return offset;
 }
@@ -56,32 +52,51 @@ static uint64_t place_accumulators(const tide_packing *packing, const tide_packe
             continue;
         assert(offset % TIDE_ALIGNMENT_BYTES == 0);
         op->accumulator_offsets[j] = offset;
-        offset += accumulator_bytes(param);
+        offset += tide_packed_param_accumulator_bytes(param);
     }
     return offset;
 }
 
-/* Place the op's workspace, then its accumulators, with those that the pool zeroes next to each other.
- * Returns where the last ends. */
-static uint64_t place_op(const tide_packing *packing, const tide_packed_op *op)
+/* How many sets of its own accumulators an op needs: the most one bits of a group's number, and one. */
+static uint32_t own_sets(uint32_t sum_groups)
 {
-    const uint64_t offset =
-        packing->region.workspace_offset + tide_align_up(op->description->workspace_bytes);
-    return place_accumulators(packing, op, true, place_accumulators(packing, op, false, offset));
+    uint32_t sets = 1;
+    while (sum_groups >>= 1)
+        sets++;
+    return sets;
 }
 
-static void place_region(tide_packing *packing, const tide_gradients *gradients)
+/* Place the op's workspace, then the sets of its accumulators, in each of which those that the pool zeroes
+ * lie next to each other. Returns where the last ends. */
+static uint64_t place_op(const tide_packing *packing, tide_packed_op *op, uint32_t sum_groups)
+{
+    op->set_offset = packing->region.workspace_offset + tide_align_up(op->description->workspace_bytes);
+    const uint64_t zeroed_end = place_accumulators(packing, op, false, op->set_offset);
+    op->set_bytes = place_accumulators(packing, op, true, zeroed_end) - op->set_offset;
+    return op->set_offset + own_sets(sum_groups) * op->set_bytes;
+}
+
+static void place_region(tide_packing *packing, const tide_gradients *gradients, uint32_t sum_groups)
 {
     tide_region_layout *region = &packing->region;
     region->shared_offset = tide_align_up(packing->description->nonmodel_bytes);
-    region->blocks_offset = place_shared(packing, gradients, region->shared_offset);
+    region->blocks_offset = place_shared(packing, gradients, sum_groups, region->shared_offset);
     region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
     region->workspace_offset = region->total_bytes = region->scalars_offset + TIDE_SCALAR_BYTES;
     for (tide_op i = 0; i < packing->op_count; i++) {
-        const uint64_t end = place_op(packing, &packing->ops[i]);
+        const uint64_t end = place_op(packing, &packing->ops[i], sum_groups);
         region->total_bytes = tide_max_u64(region->total_bytes, end);
     }
     assert(tide_packing_is_valid(packing));
+}
+
+/* Place the region, first with one sum group to see what the sets beyond the first take. */
+static void place(tide_packing *packing, const tide_gradients *gradients)
+{
+    place_region(packing, gradients, 1);
+    const uint64_t least_bytes = packing->region.total_bytes;
+    place_region(packing, gradients, packing->sum_groups);
+    packing->region.sets_bytes = packing->region.total_bytes - least_bytes;
 }
 
 /* Allocate the packing's tables. False: there was no memory. */
@@ -95,9 +110,18 @@ static bool make_tables(tide_packing *packing)
     for (tide_op i = 0; i < packing->op_count && !packing->arrays.lacks; i++)
         packing->ops[i] =
             (tide_packed_op){.description = &description->ops[i],
+                             .makes_gradients = tide_packing_makes_gradients(&description->ops[i]),
                              .accumulator_offsets = tide_arrays_add(
                                  &packing->arrays, description->ops[i].param_count, sizeof(uint64_t))};
     return !packing->arrays.lacks;
+}
+
+bool tide_packing_makes_gradients(const tide_op_description *op)
+{
+    uint32_t access = 0;
+    for (uint32_t i = 0; i < op->param_count; i++)
+        access |= op->params[i].access;
+    return (access & TIDE_ACCESS_GRAD) != 0;
 }
 
 tide_status tide_packing_check(const tide_description *description, const char *call)
@@ -109,9 +133,10 @@ tide_status tide_packing_check(const tide_description *description, const char *
 }
 
 tide_status tide_packing_create(tide_packing *packing, tide_description *description, uint64_t chunk_bytes,
-                                tide_placement placement)
+                                uint32_t sum_groups, tide_placement placement)
 {
-    *packing = (tide_packing){.description = description};
+    assert(sum_groups > 0);
+    *packing = (tide_packing){.description = description, .sum_groups = sum_groups};
     tide_ops ops = {.count = 0};
     tide_status status = tide_layout_create(description, chunk_bytes, &packing->layout);
     if (status == TIDE_OK)
@@ -123,7 +148,7 @@ tide_status tide_packing_create(tide_packing *packing, tide_description *descrip
         tide_manager_needs(&ops, placement, &packing->needs);
         for (tide_param i = 0; i < packing->param_count; i++)
             fill_param(packing, i);
-        place_region(packing, &ops.gradients);
+        place(packing, &ops.gradients);
     } else {
         tide_packing_destroy(packing);
     }

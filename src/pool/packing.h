@@ -3,6 +3,12 @@
  *
  *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
  *
+ * Accumulators come in sets (tidepool/pool.h, section 5, defines sum groups). Of V sum groups each has a set
+ * of its own of a shared accumulator, since its op may not close the gradient. An op's own accumulators need
+ * fewer sets, because a group that has ended is added to those before it as soon as the tree allows: group g
+ * begins in set popcount(g), and after it one addition for each trailing one bit of g moves the sums down. (A
+ * binary counter; with V = 2^k it needs k + 1 sets.)
+ *
  * The region's size depends neither on the chunk size nor on budgets, so the results of kernels that work
  * there cannot depend on them either. Nothing changes a packing after it is made: a plan reads it, a pool
  * owns it, and the pool that predicts its steps shares it. Calls the layout, the ops and the manager's needs.
@@ -20,6 +26,7 @@ typedef struct tide_region_layout {
     uint64_t scalars_offset;
     uint64_t workspace_offset; /* the largest op's workspace and accumulators */
     uint64_t total_bytes;
+    uint64_t sets_bytes; /* of total_bytes, the share of sets beyond the first */
 } tide_region_layout;
 
 enum { TIDE_SCALAR_BYTES = TIDE_ALIGNMENT_BYTES }; /* of the norm's scalar, in the region and on the host */
@@ -32,18 +39,23 @@ typedef struct tide_packed_param {
     uint64_t first_block;               /* index of its first norm block in the region */
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
-    uint64_t shared_offset_bytes;       /* its shared accumulator in the region; UINT64_MAX: none */
+    /* its shared accumulator in the region, one set after another; UINT64_MAX: none */
+    uint64_t shared_offset_bytes;
 } tide_packed_param;
 
 typedef struct tide_packed_op {
     const tide_op_description *description;
-    uint64_t *accumulator_offsets; /* in the region, per param use; UINT64_MAX: the param has no gradient */
+    /* of the first set, in the region, per param use; UINT64_MAX: the param has no gradient */
+    uint64_t *accumulator_offsets;
+    bool makes_gradients;
+    uint64_t set_offset, set_bytes; /* its own accumulators: the first set, and how long each is */
 } tide_packed_op;
 
 typedef struct tide_packing {
     tide_description *description; /* fixed */
     tide_layout *layout;
     tide_slot_needs needs;
+    uint32_t sum_groups; /* at least 1 */
     tide_region_layout region;
     tide_packed_param *params;
     uint32_t param_count;
@@ -57,12 +69,29 @@ static inline bool tide_packed_param_is_frozen(const tide_packed_param *param)
     return param->state.planes == 0;
 }
 
+static inline uint64_t tide_packed_param_accumulator_bytes(const tide_packed_param *param)
+{
+    return tide_align_up(param->elements * sizeof(float));
+}
+
+/* The set of an op's own accumulators in which a sum group begins: the count of one bits in its number. */
+static inline uint32_t tide_packing_set(uint32_t group)
+{
+    uint32_t set = 0;
+    for (; group != 0; group &= group - 1)
+        set++;
+    return set;
+}
+
+/* Has the op GRAD access to a param? */
+bool tide_packing_makes_gradients(const tide_op_description *op);
 /* STATE, naming the call, if the description has no op, or no param that is not frozen. */
 TIDE_NODISCARD tide_status tide_packing_check(const tide_description *description, const char *call);
-/* Pack a description that tide_packing_check allows; fixes it. Statuses of tide_layout_create. After a
- * failure nothing is left to destroy. */
+/* Pack a description that tide_packing_check allows, for `sum_groups` sum groups; fixes it. Statuses of
+ * tide_layout_create. After a failure nothing is left to destroy. */
 TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
-                                               uint64_t chunk_bytes, tide_placement placement);
+                                               uint64_t chunk_bytes, uint32_t sum_groups,
+                                               tide_placement placement);
 void tide_packing_destroy(tide_packing *packing); /* zeroed: allowed */
 /* The parts of the region follow each other, each aligned. */
 bool tide_packing_is_valid(const tide_packing *packing);

@@ -112,7 +112,10 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
 static tide_status refuse_device(const tide_pool_context *context, const tide_pool_plan *plan,
                                  uint64_t budget)
 {
-    char advice[80] = "";
+    char advice[80] = "", groups[80] = "";
+    if (plan->sum_group_bytes > 0)
+        snprintf(groups, sizeof groups, " (%llu of them since there are %u sum groups)",
+                 (unsigned long long)plan->sum_group_bytes, context->packing->sum_groups);
     for (uint64_t chunk = context->options.chunk_bytes / 2;
          chunk >= context->factory.chunk_bytes_min && advice[0] == '\0'; chunk /= 2)
         if (suffices(context, chunk, budget))
@@ -120,10 +123,10 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
                      (unsigned long long)chunk);
     return tide_fail(
         TIDE_ERROR_BUDGET,
-        "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region; "
+        "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region%s; "
         "the least budget is %llu bytes%s",
         (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
+        (unsigned long long)plan->region_bytes, groups, (unsigned long long)plan->least_device_bytes, advice);
 }
 
 /* The device's name for messages about its memory; for a null device, the name of the device that it
@@ -173,6 +176,7 @@ static void plan_sizes(const tide_pool_context *context, tide_pool_plan *plan)
     plan->workspace_bytes = region->total_bytes - region->workspace_offset;
     plan->shared_accumulator_bytes = region->blocks_offset - region->shared_offset;
     plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
+    plan->sum_group_bytes = region->sets_bytes;
     plan->buffer_bytes = buffer_bytes(context);
 }
 

@@ -115,15 +115,15 @@ static uint32_t find_gradient(const tide_pool *pool, tide_param param)
 float *tide_param_gradient(const tide_pool *pool, tide_param param)
 {
     const uint32_t i = find_gradient(pool, param);
-    return i == UINT32_MAX
-               ? NULL
-               : (float *)(void *)(pool->context.region + tide_op_open(pool)->accumulator_offsets[i]);
+    if (i == UINT32_MAX || (pool->op.slice == UINT32_MAX && pool->context.packing->sum_groups > 1))
+        return NULL;
+    return (float *)(void *)(pool->context.region + tide_gradient_offset(pool, i));
 }
 
 bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param)
 {
     const uint32_t i = find_gradient(pool, param);
-    return i != UINT32_MAX &&
+    return i != UINT32_MAX && pool->op.group_slices <= 1 &&
            (tide_op_open(pool)->description->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 &&
            !tide_manager_gradients(pool->engine.manager)->params[param].is_added;
 }

@@ -107,6 +107,33 @@ static tide_status resolve_batch(tide_trainer_options *options)
     return TIDE_OK;
 }
 
+/* The divisor of `number` that is closest to `wanted`; of two the smaller. */
+static uint64_t nearest_divisor(uint64_t number, uint64_t wanted)
+{
+    uint64_t below = tide_min_u64(wanted, number), above = below;
+    while (number % below != 0)
+        below--;
+    while (above < number && number % above != 0)
+        above++;
+    return wanted - below <= above - tide_min_u64(wanted, above) ? below : above;
+}
+
+/* Sum groups divide the micro-batches. */
+static tide_status resolve_groups(tide_trainer_options *options)
+{
+    const uint64_t micro_batches =
+        options->global_batch_tokens / options->seq_len / options->micro_batch_sequences;
+    if (options->pool.sum_groups == 0)
+        options->pool.sum_groups = 1;
+    const uint64_t groups = options->pool.sum_groups;
+    if (micro_batches % groups == 0)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "%llu sum groups: %llu micro-batches do not divide into so many; %llu would",
+                     (unsigned long long)groups, (unsigned long long)micro_batches,
+                     (unsigned long long)nearest_divisor(micro_batches, groups));
+}
+
 static tide_status check_number(const char *name, double value, bool right, const char *what)
 {
     if (isfinite(value) && right)
@@ -280,6 +307,8 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
         status = resolve_sequence(&made);
     if (status == TIDE_OK)
         status = resolve_batch(&made);
+    if (status == TIDE_OK)
+        status = resolve_groups(&made);
     if (status == TIDE_OK)
         status = resolve_schedule(&made.hyper.schedule);
     if (status == TIDE_OK && !made.data && !made.makes_up_tokens &&

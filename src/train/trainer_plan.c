@@ -59,6 +59,7 @@ static tide_decoder_options model_options(const tide_trainer_options *options, c
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
         .global_micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
+        .sum_groups = options->pool.sum_groups,
         .recompute = variant->recompute,
         .frozen = variant->frozen,
         .kernels = variant->kernels,

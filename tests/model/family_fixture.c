@@ -60,6 +60,7 @@ void family_fixture_open(family_fixture *r, const family_case *of, bool recomput
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = FAMILY_SEQUENCES / micro_batch_sequences,
                                         .global_micro_batches = FAMILY_SEQUENCES / micro_batch_sequences,
+                                        .sum_groups = 1,
                                         .recompute = flags,
                                         .kernels = tide_kernels_cpu()};
     tide_pool_options pool;

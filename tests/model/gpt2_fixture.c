@@ -100,6 +100,7 @@ static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dty
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
                                         .global_micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
+                                        .sum_groups = 1,
                                         .recompute = flags,
                                         .kernels = kernels};
     tide_pool_options pool;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { KIB = 1024, REGION_BYTES_MOST = 64 * KIB };
+enum { KIB = 1024, REGION_BYTES_MOST = 64 * KIB, PARTS_MOST = 4 };
 
 uint64_t pool_events[EVENT_COUNT];
 #define POOL_EVENT_NAME(event, name) name,
@@ -120,12 +120,15 @@ static void draw_tensors(pool_case *c)
         model->params[i].of_class.decay = pool_chance(c, 60);
     }
     draw_classes(c);
-    model->activation_count = (uint32_t)pool_random(c, REF_ACTIVATIONS_MAX + 1);
-    const uint32_t parts = 1 + (uint32_t)pool_random(c, REF_PARTS_MAX);
+    const bool grouped = model->sum_groups > 1;
+    model->activation_count = grouped + (uint32_t)pool_random(c, REF_ACTIVATIONS_MAX + 1 - grouped);
+    const uint32_t parts = grouped
+                               ? model->sum_groups * (1 + (uint32_t)pool_random(c, model->sum_groups < 12))
+                               : 1 + (uint32_t)pool_random(c, PARTS_MOST);
     for (uint32_t i = 0; i < model->activation_count; i++) {
         model->activations[i].parts =
-            pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, REF_PARTS_MAX);
-        model->activations[i].part_bytes = 1 + pool_random(c, pool_chance(c, 20)   ? 400 * KIB
+            grouped || pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, PARTS_MOST);
+        model->activations[i].part_bytes = 1 + pool_random(c, pool_chance(c, 20)   ? 400 * KIB / parts
                                                               : pool_chance(c, 50) ? 64 * KIB
                                                                                    : 600);
     }
@@ -178,11 +181,12 @@ static void use_activation(pool_case *c, ref_op *op, tide_activation number)
         (tide_use){number, writes ? TIDE_ACCESS_WRITE : reads[pool_random(c, 5)]};
 }
 
-/* Add each activation with a probability of one half, in ascending order, so that an op uses none twice. */
+/* Add each activation with a probability of one half, in ascending order, so that an op uses none twice. With
+ * sum groups each op gets one, since those that make gradients need slices. */
 static void use_activations(pool_case *c, ref_op *op)
 {
     for (uint32_t i = 0; i < c->model.activation_count; i++)
-        if (pool_chance(c, 50))
+        if (pool_chance(c, 50) || (i == 0 && c->model.sum_groups > 1))
             use_activation(c, op, i);
 }
 
@@ -219,11 +223,21 @@ static void draw_anything(pool_case *c)
     }
 }
 
+static void draw_sum_groups(pool_case *c)
+{
+    static const uint32_t groups[] = {2, 3, 4, 6, 8, 24};
+    c->model.sum_groups = pool_chance(c, 40) ? groups[pool_random(c, 6)] : 1;
+    c->model.reduce_dtype = pool_chance(c, 20) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    pool_events[EVENT_GROUPED] += c->model.sum_groups > 1;
+    pool_events[EVENT_REDUCED_BF16] += c->model.reduce_dtype == TIDE_DTYPE_BF16;
+}
+
 static void draw_model(pool_case *c)
 {
     static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
     c->model.dtype = dtypes[pool_random(c, 3)];
     c->model.own_optimizer = pool_chance(c, 65);
+    draw_sum_groups(c);
     draw_tensors(c);
     if (pool_chance(c, 50))
         draw_layers(c);
@@ -325,6 +339,8 @@ static void draw_machine(pool_case *c)
     static const uint64_t staging[] = {0, 512, 3000, 100000};
     tide_pool_options *options = &c->options;
     tide_pool_options_default(options);
+    options->sum_groups = c->model.sum_groups;
+    options->reduce_dtype = c->model.reduce_dtype;
     options->chunk_bytes = pool_chance(c, 75) ? 256 * KIB : 512 * KIB;
     options->staging_bytes = staging[pool_random(c, 4)];
     options->prefetch = pool_chance(c, 75);

@@ -23,6 +23,9 @@
     EVENT(OPS, "ops")                                                                                        \
     EVENT(TIED_CLOSINGS, "gradients that several ops added to")                                              \
     EVENT(OVERWRITTEN, "gradients that an op overwrote because they were new")                               \
+    EVENT(GROUPED, "cases with more than one sum group")                                                     \
+    EVENT(REDUCED_BF16, "cases whose sum groups' sums are rounded to bf16")                                  \
+    EVENT(LEFT_OUT_GROUPS, "sum groups without a slice")                                                     \
     EVENT(ABORTS, "aborts of open steps")                                                                    \
     EVENT(ABORTS_IN_OPS, "aborts inside ops")                                                                \
     EVENT(LATE_GIVEN_UP, "aborts after step end that gave the step up")                                      \
@@ -38,6 +41,7 @@
     EVENT(REFUSED_CLOSED, "refusals: of an op with a param whose place already holds its gradient")          \
     EVENT(REFUSED_STUCK, "of an op that would leave a gradient waiting for ever")                            \
     EVENT(REFUSED_DEAD_PARTS, "of dead parts")                                                               \
+    EVENT(REFUSED_GROUPS, "of slices of an earlier sum group")                                               \
     EVENT(REFUSED_STEP_ENDS, "of step ends")                                                                 \
     EVENT(REFUSED_BUDGETS, "of budgets")                                                                     \
     EVENT(REFUSED_OTHERS, "others")                                                                          \

@@ -216,18 +216,23 @@ static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
 
 /* Add to the gradient a random number of times, also zero times; but at least once if the op promised to
  * overwrite it. */
-static void make_gradient(pool_case *c, tide_param number, bool op_begins)
+static void make_gradient(pool_case *c, tide_param number, bool sum_begins)
 {
-    const bool is_new = c->model.params[number].is_new;
+    const bool is_new = ref_is_new(&c->model, number);
+    if (c->model.sum_groups > 1 && c->model.slice == REF_NONE) {
+        pool_expect_true(c, "no gradient outside slices", tide_param_gradient(c->pool, number) == NULL);
+        return;
+    }
     if (tide_param_gradient_is_new(c->pool, number) != is_new)
         pool_case_fail(c, "a gradient is new, and is said not to be, or the other way round");
-    const bool overwrite = is_new && op_begins;
+    const bool overwrite = is_new && sum_begins;
     for (uint64_t times = pool_random(c, 3) + c->spoil + overwrite, i = 0; i < times; i++)
         add_to_gradient(c, number, overwrite && i == 0);
     pool_events[EVENT_OVERWRITTEN] += overwrite;
 }
 
-static void use_params(pool_case *c, bool op_begins)
+/* `sum_begins`: no kernel of the op has added to the open sum group's gradients yet. */
+static void use_params(pool_case *c, bool sum_begins)
 {
     const tide_op_description *d = &c->model.ops[c->model.op].description;
     for (uint32_t i = 0; i < d->param_count; i++) {
@@ -243,7 +248,7 @@ static void use_params(pool_case *c, bool op_begins)
                 fill_region(c, tide_param_data(c->pool, number), model, bytes);
         }
         if ((d->params[i].access & TIDE_ACCESS_GRAD) != 0)
-            make_gradient(c, number, op_begins);
+            make_gradient(c, number, sum_begins);
     }
 }
 
@@ -266,39 +271,49 @@ static void use_parts(pool_case *c)
     }
 }
 
-static void refuse_slice(pool_case *c, uint32_t slice)
+static void refuse_slice(pool_case *c, uint32_t slice, pool_event why)
 {
-    pool_expect(c, "tide_op_slice of a dead part", tide_op_slice(c->pool, slice), TIDE_ERROR_STATE);
-    pool_events[EVENT_REFUSED_DEAD_PARTS]++;
+    pool_expect(c,
+                why == EVENT_REFUSED_GROUPS ? "tide_op_slice of an earlier sum group"
+                                            : "tide_op_slice of a dead part",
+                tide_op_slice(c->pool, slice), TIDE_ERROR_STATE);
+    pool_events[why]++;
 }
 
 static bool take_slice(pool_case *c, uint32_t slice)
 {
     if (!moment(c))
         return false;
-    if (!ref_slice_may_begin(&c->model, slice)) {
-        refuse_slice(c, slice);
+    const bool in_order = ref_slice_in_order(&c->model, slice);
+    if (!in_order || !ref_slice_may_begin(&c->model, slice)) {
+        refuse_slice(c, slice, in_order ? EVENT_REFUSED_DEAD_PARTS : EVENT_REFUSED_GROUPS);
         if (c->model.slice != REF_NONE)
             use_parts(c); /* after a refused slice the previous one must still be held */
         return true;
     }
+    const uint32_t before = c->model.group;
     pool_expect_ok(c, tide_op_slice(c->pool, slice));
     ref_slice(&c->model, slice);
+    pool_events[EVENT_LEFT_OUT_GROUPS] += c->model.group > before + 1;
     use_parts(c);
-    if (pool_chance(c, 25))
-        use_params(c, false);
+    const bool sum_begins = c->model.sum_groups > 1 && c->model.group_slices == 1;
+    if (sum_begins || pool_chance(c, 25))
+        use_params(c, sum_begins);
     return true;
 }
 
-/* Take all slices in order, or a random number of random ones. */
+/* Take all slices in order, or some of them, or a random number of random ones. */
 static bool take_slices(pool_case *c)
 {
     const uint32_t slices = c->model.ops[c->model.op].description.slices;
-    const bool in_order = pool_chance(c, 70);
+    const bool in_order = pool_chance(c, 70), all = c->model.sum_groups == 1 || pool_chance(c, 70);
     uint32_t count = in_order || slices == 0 ? slices : (uint32_t)pool_random(c, 2 * slices);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        if (in_order && !all && pool_chance(c, 50))
+            continue;
         if (!take_slice(c, in_order ? i : (uint32_t)pool_random(c, slices)))
             return false;
+    }
     return true;
 }
 

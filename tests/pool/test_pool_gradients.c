@@ -223,6 +223,100 @@ static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void
     destroy(&it);
 }
 
+/* --- sum groups --- */
+
+/* Describe an op with one gradient and `slices` slices; none: 0. */
+static void add_sliced_op(fixture *it, const char *name, tide_param param, uint32_t slices)
+{
+    tide_activation activation = 0;
+    const tide_use use = {param, GRAD};
+    if (slices > 0)
+        assert_ok(tide_description_add_activation(it->description, name, slices, 4, &activation));
+    const tide_use part = {activation, TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST};
+    const tide_op_description description = {.name = name,
+                                             .pass = TIDE_PASS_BACKWARD,
+                                             .params = &use,
+                                             .param_count = 1,
+                                             .activations = slices > 0 ? &part : NULL,
+                                             .activation_count = slices > 0,
+                                             .slices = slices};
+    assert_ok(tide_description_add_op(it->description, &description, &it->ops[it->op_count++].handle));
+}
+
+static tide_pool_plan plan_of(const fixture *it, uint32_t sum_groups)
+{
+    tide_pool_options options;
+    tide_pool_plan plan;
+    tide_pool_options_default(&options);
+    options.sum_groups = sum_groups;
+    assert_ok(tide_pool_plan_make(&options, it->description, &plan));
+    return plan;
+}
+
+/* Each accumulator takes 256 bytes. V sum groups need V sets of the one that two ops share, and of the other
+ * op's own floor(log2 V) + 1. */
+static void the_plan_counts_what_sum_groups_take(void **state)
+{
+    static const struct {
+        uint32_t groups, own_sets;
+    } cases[] = {{1, 1}, {2, 2}, {3, 2}, {4, 3}, {6, 3}, {8, 4}, {24, 5}};
+    fixture it = arrange(2);
+    add_sliced_op(&it, "own", 0, 24);
+    add_sliced_op(&it, "one", 1, 24);
+    add_sliced_op(&it, "two", 1, 48);
+    const tide_pool_plan one = plan_of(&it, 1);
+    assert_int_equal(one.sum_group_bytes, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const tide_pool_plan plan = plan_of(&it, cases[i].groups);
+        assert_int_equal(plan.shared_accumulator_bytes, 256 * cases[i].groups);
+        assert_int_equal(plan.workspace_bytes, 256 * cases[i].own_sets);
+        assert_int_equal(plan.sum_group_bytes, 256 * (cases[i].groups - 1 + cases[i].own_sets - 1));
+        assert_int_equal(plan.region_bytes, one.region_bytes + plan.sum_group_bytes);
+    }
+    destroy(&it);
+}
+
+static void assert_groups_refused(const fixture *it, uint32_t sum_groups, const char *message)
+{
+    tide_pool_options options;
+    tide_pool *pool = NULL;
+    tide_pool_options_default(&options);
+    options.sum_groups = sum_groups;
+    assert_int_equal(tide_pool_create(&options, it->description, &pool), TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(), message);
+}
+
+static void sum_groups_need_slices_that_they_divide(void **state)
+{
+    fixture it = arrange(2);
+    add_sliced_op(&it, "sliced", 0, 6);
+    assert_groups_refused(
+        &it, 4,
+        "pool: sum_groups is 4, but op sliced, which makes gradients, has 6 slices; it must "
+        "have a multiple of 4");
+    destroy(&it);
+    it = arrange(1);
+    add_sliced_op(&it, "whole", 0, 0);
+    assert_groups_refused(&it, 2,
+                          "pool: sum_groups is 2, but op whole, which makes gradients, has 0 slices; it must "
+                          "have a multiple of 2");
+    destroy(&it);
+}
+
+static void a_budget_too_small_for_sum_groups_is_refused_with_what_they_take(void **state)
+{
+    fixture it = arrange(1);
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    add_sliced_op(&it, "own", 0, 8);
+    options.chunk_bytes = 256 * 1024;
+    options.sum_groups = 8;
+    options.device_memory_bytes = plan_of(&it, 8).region_bytes;
+    assert_int_equal(tide_pool_create(&options, it.description, &it.pool), TIDE_ERROR_BUDGET);
+    assert_non_null(strstr(tide_message(), " of region (768 of them since there are 8 sum groups);"));
+    destroy(&it);
+}
+
 /* --- allowed and refused orders of ops --- */
 
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
@@ -336,6 +430,9 @@ int main(void)
         cmocka_unit_test(an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed),
         cmocka_unit_test(an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step),
         cmocka_unit_test(an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan),
+        cmocka_unit_test(the_plan_counts_what_sum_groups_take),
+        cmocka_unit_test(sum_groups_need_slices_that_they_divide),
+        cmocka_unit_test(a_budget_too_small_for_sum_groups_is_refused_with_what_they_take),
         cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
         cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
         cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),

@@ -326,6 +326,8 @@ static void misuse_plan_make(fixture *r)
     misuse_option(device, NULL, "device");
     misuse_option(device, "", "device");
     misuse_option(device, "cuda:", "device");
+    misuse_option(sum_groups, TIDE_SUM_GROUPS_MAX + 1, "sum_groups");
+    misuse_option(reduce_dtype, TIDE_DTYPE_FP16, "reduce_dtype");
     misuse_option(device, "cuda:4294967296", "device");
     misuse_option(device, "moon", "moon");
     misuse_option(chunk_bytes, 1, "chunk size");

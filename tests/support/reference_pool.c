@@ -141,10 +141,10 @@ bool ref_create_values(reference_pool *pool)
     bool whole = true;
     for (uint32_t i = 0; i < pool->param_count; i++) {
         ref_param *param = &pool->params[i];
-        float **const arrays[] = {&param->values[0], &param->values[1], &param->values[2],
-                                  &param->accumulator, &param->gradient};
+        float **const arrays[] = {&param->values[0], &param->values[1], &param->values[2], &param->sums,
+                                  &param->gradient};
         for (size_t j = 0; j < sizeof arrays / sizeof *arrays; j++)
-            whole = (*arrays[j] = calloc(param->elements, sizeof(float))) != NULL && whole;
+            whole = (*arrays[j] = calloc(pool->sum_groups * param->elements, sizeof(float))) != NULL && whole;
         whole = (param->place = calloc(param->elements, tide_dtype_bytes(pool->dtype))) != NULL && whole;
     }
     pool->op = pool->slice = REF_NONE;
@@ -159,7 +159,7 @@ void ref_destroy(reference_pool *pool)
         for (int j = 0; j < 3; j++)
             free(param->values[j]);
         free(param->place);
-        free(param->accumulator);
+        free(param->sums);
         free(param->gradient);
     }
 }
@@ -286,6 +286,29 @@ bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice)
     return true;
 }
 
+static uint32_t group_of(const reference_pool *pool, uint32_t slice)
+{
+    return slice / (pool->ops[pool->op].description.slices / pool->sum_groups);
+}
+
+static bool makes_gradients(const reference_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        if ((access_of(pool, (tide_op)pool->op, i) & TIDE_ACCESS_GRAD) != 0)
+            return true;
+    return false;
+}
+
+bool ref_slice_in_order(const reference_pool *pool, uint32_t slice)
+{
+    return !makes_gradients(pool) || pool->sum_groups == 1 || group_of(pool, slice) >= pool->group;
+}
+
+bool ref_is_new(const reference_pool *pool, tide_param param)
+{
+    return pool->params[param].is_new && pool->group_slices <= 1;
+}
+
 bool ref_step_may_end(const reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
@@ -325,13 +348,14 @@ void ref_op_begin(reference_pool *pool, tide_op op)
     const tide_op_description *d = &pool->ops[op].description;
     pool->op = (int)op;
     pool->slice = REF_NONE;
+    pool->group = pool->group_slices = 0;
     for (uint32_t i = 0; i < d->param_count; i++) {
         ref_param *param = &pool->params[d->params[i].tensor];
         param->is_new = (d->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 && !param->dirty;
         if ((d->params[i].access & TIDE_ACCESS_GRAD) == 0 || param->dirty)
             continue;
         param->dirty = true;
-        memset(param->accumulator, 0, param->elements * sizeof(float));
+        memset(param->sums, 0, pool->sum_groups * param->elements * sizeof(float));
     }
 }
 
@@ -347,8 +371,11 @@ static void let_slice_go(reference_pool *pool)
 void ref_slice(reference_pool *pool, uint32_t slice)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
+    const uint32_t group = makes_gradients(pool) && pool->sum_groups > 1 ? group_of(pool, slice) : 0;
     let_slice_go(pool);
     pool->slice = (int)slice;
+    pool->group_slices = group == pool->group ? pool->group_slices + 1 : 1;
+    pool->group = group;
     for (uint32_t i = 0; i < d->activation_count; i++)
         if ((d->activations[i].access & TIDE_ACCESS_READ) == 0)
             pool->activations[d->activations[i].tensor].seed[slice] = 0;
@@ -356,11 +383,25 @@ void ref_slice(reference_pool *pool, uint32_t slice)
 
 void ref_add(reference_pool *pool, tide_param param, uint32_t seed, float factor, float special)
 {
-    ref_param *to = &pool->params[param];
+    const ref_param *to = &pool->params[param];
+    float *sum = to->sums + pool->group * to->elements;
     for (uint64_t i = 0; i < to->elements; i++)
-        to->accumulator[i] += ref_amount(seed, (uint32_t)i) * factor;
+        sum[i] += ref_amount(seed, (uint32_t)i) * factor;
     if (special != 0)
-        to->accumulator[seed % to->elements] += special;
+        sum[seed % to->elements] += special;
+}
+
+/* The sum of an element over `count` sum groups from `first` on. */
+static float add_groups(const reference_pool *pool, const ref_param *param, uint64_t element, uint32_t first,
+                        uint32_t count)
+{
+    uint32_t half = 1;
+    if (count == 1)
+        return ref_round(pool->reduce_dtype, param->sums[first * param->elements + element]);
+    while (2 * half < count)
+        half *= 2;
+    return add_groups(pool, param, element, first, half) +
+           add_groups(pool, param, element, first + half, count - half);
 }
 
 void ref_op_end(reference_pool *pool)
@@ -373,7 +414,7 @@ void ref_op_end(reference_pool *pool)
         param->dirty = false;
         param->closed = true;
         for (uint64_t j = 0; j < param->elements; j++)
-            param->gradient[j] = ref_round(pool->dtype, param->accumulator[j]);
+            param->gradient[j] = ref_round(pool->dtype, add_groups(pool, param, j, 0, pool->sum_groups));
     }
     pool->op = REF_NONE;
 }

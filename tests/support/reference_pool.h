@@ -2,10 +2,10 @@
  * or threads.
  *
  * A test makes the same calls on it as on a real pool, and before each call asks it for the expected
- * answer. Gradients are fp32 sums in the order of the kernels, rounded once by the reference's own
- * rounding. With the test's optimizer (ref_own_update) all bits must be equal. AdamW is computed in
- * float64 by the header's formula and compared within a bound of fp32's rounding; then the reference takes
- * over the pool's values, so that errors don't add up.
+ * answer. Gradients are fp32 sums in the order of the kernels, one for each sum group, added by recursion
+ * and rounded once by the reference's own rounding. With the test's optimizer (ref_own_update) all bits must
+ * be equal. AdamW is computed in float64 by the header's formula and compared within a bound of fp32's
+ * rounding; then the reference takes over the pool's values, so that errors don't add up.
  */
 #ifndef TIDE_TESTS_REF_POOL_H
 #define TIDE_TESTS_REF_POOL_H
@@ -17,7 +17,7 @@
 enum {
     REF_PARAMS_MAX = 8,
     REF_ACTIVATIONS_MAX = 3,
-    REF_PARTS_MAX = 4,
+    REF_PARTS_MAX = 24,
     REF_OPS_MAX = 20,
     REF_NONE = -1,
 };
@@ -27,12 +27,12 @@ typedef struct ref_param {
     tide_param_class of_class; /* with its number of planes, unless the param is frozen */
     /* The planes, rounded to the precision in which the pool keeps them. */
     float *values[TIDE_STATE_PLANES_MAX];
-    void *place;        /* MASTER rounded to the dtype, as READ sees it; changes between steps only */
-    float *accumulator; /* fp32 sum of this step */
-    float *gradient;    /* the rounded gradient of the last step that completed one */
+    void *place;     /* MASTER rounded to the dtype, as READ sees it; changes between steps only */
+    float *sums;     /* fp32 sums of this step: [sum_groups][elements] */
+    float *gradient; /* the rounded gradient of the last step that completed one */
     /* An op of this step has begun to add to the gradient, and the closing op has not ended since. */
     bool dirty;
-    bool is_new;    /* the open op overwrites the accumulator, since nothing was added before */
+    bool is_new;    /* the open op overwrites the sums, since nothing was added before */
     bool closed;    /* the param's memory holds the gradient in this step */
     int closing_op; /* the last op that uses it in backward; REF_NONE: no BACKWARD or BOTH op uses it */
 } ref_param;
@@ -61,6 +61,8 @@ typedef struct ref_op {
 typedef struct reference_pool {
     tide_dtype dtype;
     bool own_optimizer;
+    uint32_t sum_groups;
+    tide_dtype reduce_dtype;
     ref_param params[REF_PARAMS_MAX];
     ref_activation activations[REF_ACTIVATIONS_MAX];
     ref_op ops[REF_OPS_MAX];
@@ -70,7 +72,9 @@ typedef struct reference_pool {
     /* The open step. */
     bool step_open;
     tide_step_options step;
-    int op, slice; /* REF_NONE: none is open */
+    int op, slice;         /* REF_NONE: none is open */
+    uint32_t group;        /* the open op's sum group: that of the slice opened last, or 0 */
+    uint32_t group_slices; /* slices opened in it */
 
     /* The training step that ended last; the caller may still abort it. ref_settle applies its update. */
     bool pending;
@@ -111,6 +115,10 @@ void ref_set(reference_pool *pool, tide_param param, tide_value kind, uint64_t f
 bool ref_waits(const reference_pool *pool, const tide_step_options *step);
 ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op); /* for the open step, between two ops */
 bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice);
+/* Whether the slice's sum group is not before the open one, or the open op makes no gradient. */
+bool ref_slice_in_order(const reference_pool *pool, uint32_t slice);
+/* Whether the open op must overwrite the param's gradient in the open slice. */
+bool ref_is_new(const reference_pool *pool, tide_param param);
 bool ref_step_may_end(const reference_pool *pool);
 bool ref_may_poison(const reference_pool *pool); /* whether an update of the open step may have begun */
 
