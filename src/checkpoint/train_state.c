@@ -40,8 +40,9 @@ typedef enum field_kind {
 } field_kind;
 
 /* How a resume treats a value that differs from the run's: PROGRESS takes the checkpoint's, IDENTITY refuses
- * it, HYPERPARAMETER takes the run's and reports it. */
-typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
+ * it, HYPERPARAMETER takes the run's and reports it; so does SUMS, which says that gradients are summed
+ * otherwise from then on. */
+typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER, SUMS } field_rule;
 
 /* The states that have a field. */
 typedef enum field_owner {
@@ -128,6 +129,8 @@ static const state_field fields[] = {
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
     LATER("schedule", hyper.schedule.shape, SCHEDULE, HYPERPARAMETER),
     LATER("decay_steps", hyper.schedule.decay_steps, COUNT64, HYPERPARAMETER),
+    LATER("sum_groups", sum_groups, COUNT32, SUMS),
+    LATER("reduce_dtype", reduce_dtype, DTYPE, SUMS),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
@@ -272,7 +275,8 @@ static bool loss_scale_is_valid(const tide_train_state *state)
 bool tide_train_state_is_valid(const tide_train_state *state)
 {
     bool valid = tide_model_config_is_valid(&state->model) && loss_scale_is_valid(state) &&
-                 state->data_first_step <= state->step;
+                 state->data_first_step <= state->step && state->sum_groups > 0 &&
+                 state->reduce_dtype != TIDE_DTYPE_FP16;
     for (size_t i = 0; i < FIELDS; i++)
         valid = valid && field_is_valid(state, &fields[i]);
     return valid;
@@ -291,6 +295,11 @@ static tide_status refuse_field(const tide_train_state *saved, const tide_train_
                      field->name, saved_text, current_text);
 }
 
+static const char *change_note(const state_field *field)
+{
+    return field->rule == SUMS ? ": gradients are summed otherwise from here on" : "";
+}
+
 static void note_change(const tide_train_state *saved, const tide_train_state *current,
                         const state_field *field, tide_train_changes *changes)
 {
@@ -298,8 +307,8 @@ static void note_change(const tide_train_state *saved, const tide_train_state *c
     assert(changes->count < TIDE_TRAIN_CHANGES_MAX);
     field_text(saved, field, saved_text);
     field_text(current, field, current_text);
-    snprintf(changes->lines[changes->count++], sizeof changes->lines[0], "%s %s -> %s", field->name,
-             saved_text, current_text);
+    snprintf(changes->lines[changes->count++], sizeof changes->lines[0], "%s %s -> %s%s", field->name,
+             saved_text, current_text, change_note(field));
 }
 
 tide_status tide_train_state_compare(const tide_train_state *saved, const tide_train_state *current,
@@ -322,7 +331,9 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
 /* ---- JSON ---- */
 
 static const tide_train_state defaults = {.model.family = &tide_family_gpt2,
-                                          .hyper.schedule.shape = TIDE_LR_COSINE};
+                                          .hyper.schedule.shape = TIDE_LR_COSINE,
+                                          .sum_groups = 1,
+                                          .reduce_dtype = TIDE_DTYPE_FP32};
 
 static json_t *field_to_json(const tide_train_state *state, const state_field *field)
 {

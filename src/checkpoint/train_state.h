@@ -43,11 +43,14 @@ typedef struct tide_train_state {
     tide_dtype dtype;
 
     tide_hyperparameters hyper;
+    /* How gradients are summed (tidepool/pool.h, section 5); a resume treats them as hyperparameters. */
+    uint32_t sum_groups;     /* at least 1 */
+    tide_dtype reduce_dtype; /* FP32 or BF16 */
 } tide_train_state;
 
 /* The hyperparameters that differ at a resume, a line each: "lr 0.0003 -> 0.0001". There is room for every
  * hyperparameter and one line more. */
-enum { TIDE_TRAIN_CHANGES_MAX = 16, TIDE_TRAIN_CHANGE_BYTES = 320 };
+enum { TIDE_TRAIN_CHANGES_MAX = 18, TIDE_TRAIN_CHANGE_BYTES = 320 };
 typedef struct tide_train_changes {
     unsigned count;
     char lines[TIDE_TRAIN_CHANGES_MAX][TIDE_TRAIN_CHANGE_BYTES];

@@ -110,6 +110,8 @@ static tide_trainer_options part_of(const tide_trainer_options *whole)
         part.model.layers = BLOCKS;
     if (part.global_batch_tokens > MICRO_BATCHES * micro_batch_tokens)
         part.global_batch_tokens = MICRO_BATCHES * micro_batch_tokens;
+    part.sum_groups = 1;
+    part.reduce = TIDE_REDUCE_FP32;
     part.recompute = TIDE_RECOMPUTE_NONE;
     part.freeze_count = 0;
     part.weights = part.data = part.resume_dir = part.resume_from = NULL;

@@ -36,6 +36,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .seq_len = options->seq_len,
         .global_batch_tokens = options->global_batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
+        .sum_groups = options->pool.sum_groups,
+        .reduce_dtype = options->pool.reduce_dtype,
         .dtype = options->dtype,
         .hyper = options->hyper,
         .loss_scale = first_loss_scale(options),
@@ -63,7 +65,7 @@ static tide_status find_values(tide_trainer *trainer, const tide_trainer_options
 {
     if (!trainer->computes)
         return TIDE_OK;
-    const tide_status status = tide_trainer_find(trainer, options);
+    const tide_status status = tide_trainer_find(options, &trainer->resumed.from);
     if (status != TIDE_OK || trainer->resumed.from.exists || !options->weights)
         return status;
     return tide_trainer_weights_open(options, weights);

@@ -39,6 +39,13 @@ typedef enum tide_recompute {
     TIDE_RECOMPUTE_ALL,
 } tide_recompute;
 
+/* The type to which each sum group's sum of a gradient is rounded (tidepool/pool.h, section 5). */
+typedef enum tide_reduce {
+    TIDE_REDUCE_AUTO = 0, /* that of the checkpoint from which the run resumes, else fp32 */
+    TIDE_REDUCE_FP32,
+    TIDE_REDUCE_BF16,
+} tide_reduce;
+
 /* A warm-up of a tenth of the run, at most 100 steps. */
 #define TIDE_TRAINER_WARMUP_DEFAULT UINT64_MAX
 /* A tenth of the learning rate; for a constant schedule the whole learning rate. */
@@ -54,6 +61,10 @@ typedef struct tide_trainer_options {
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
     /* 0: the largest number that divides the batch's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
+    /* in how many sum groups gradients are summed (tidepool/pool.h, section 5), which divides the
+     * micro-batches. 0: as in the checkpoint from which the run resumes, else 1 */
+    uint32_t sum_groups;
+    tide_reduce reduce;
     /* With a rate of 0 no param changes; without clipping updates run during backward. The schedule's values
      * may be defaults: warmup_steps TIDE_TRAINER_WARMUP_DEFAULT, lr_min TIDE_TRAINER_LR_MIN_DEFAULT (which a
      * constant schedule needs), and for wsd decay_steps 0, a tenth of the run but at least 1. */
@@ -65,7 +76,8 @@ typedef struct tide_trainer_options {
     uint32_t freeze_count;
     uint32_t eval_batches; /* batches of an evaluation, each as large as a training batch */
     /* A budget of 0 means the default (see tide_trainer_plan), which is a share of pool.free_memory_bytes;
-     * if that is 0, the trainer asks the system how much memory is free. */
+     * if that is 0, the trainer asks the system how much memory is free. The trainer sets pool.sum_groups and
+     * pool.reduce_dtype. */
     tide_pool_options pool;
     /* On the null device: choose default budgets as the imitated device would; 0 in pool.free_memory_bytes
      * then means no limit. */
@@ -129,7 +141,9 @@ typedef struct tide_trainer_plan {
     uint32_t seq_len;
     uint32_t global_batch_sequences;
     uint32_t micro_batch_sequences;
-    uint32_t micro_batches;     /* of this process, which trains the whole global batch */
+    uint32_t micro_batches; /* of this process, which trains the whole global batch */
+    uint32_t sum_groups;
+    tide_dtype reduce_dtype;
     uint32_t blocks;            /* blocks that backward reaches: the last ones of the model */
     uint32_t recomputed_blocks; /* the first ones of `blocks`; the others keep their activations */
     uint64_t residual_bytes;    /* ACTIVATION space: residuals of the local batch, model.layers + 1 */

@@ -119,19 +119,22 @@ static uint64_t nearest_divisor(uint64_t number, uint64_t wanted)
 }
 
 /* Sum groups divide the micro-batches. */
-static tide_status resolve_groups(tide_trainer_options *options)
+static tide_status resolve_sums(tide_trainer_options *options)
 {
     const uint64_t micro_batches =
         options->global_batch_tokens / options->seq_len / options->micro_batch_sequences;
-    if (options->pool.sum_groups == 0)
-        options->pool.sum_groups = 1;
-    const uint64_t groups = options->pool.sum_groups;
-    if (micro_batches % groups == 0)
+    const tide_status status = tide_trainer_adopt_sums(options);
+    if (status != TIDE_OK)
+        return status;
+    options->pool.sum_groups = options->sum_groups;
+    options->pool.reduce_dtype = options->reduce == TIDE_REDUCE_BF16 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    if (micro_batches % options->sum_groups == 0)
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "%llu sum groups: %llu micro-batches do not divide into so many; %llu would",
-                     (unsigned long long)groups, (unsigned long long)micro_batches,
-                     (unsigned long long)nearest_divisor(micro_batches, groups));
+    return tide_fail(
+        TIDE_ERROR_ARGUMENT,
+        "%u sum groups: the batch's micro-batches, %llu, do not divide into so many; %llu would do",
+        options->sum_groups, (unsigned long long)micro_batches,
+        (unsigned long long)nearest_divisor(micro_batches, options->sum_groups));
 }
 
 static tide_status check_number(const char *name, double value, bool right, const char *what)
@@ -300,6 +303,8 @@ tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **froz
 tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_trainer_options *resolved)
 {
     tide_trainer_options made = *options;
+    if (!made.files)
+        made.files = tide_files_posix();
     tide_status status = tide_model_config_check(&made.model, made.model.name);
     if (status == TIDE_OK)
         status = check_numbers(&made);
@@ -308,16 +313,13 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
     if (status == TIDE_OK)
         status = resolve_batch(&made);
     if (status == TIDE_OK)
-        status = resolve_groups(&made);
+        status = resolve_sums(&made);
     if (status == TIDE_OK)
         status = resolve_schedule(&made.hyper.schedule);
     if (status == TIDE_OK && !made.data && !made.makes_up_tokens &&
         !tide_device_factory_is_null(made.pool.device))
         status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
-    if (status != TIDE_OK)
-        return status;
-    if (!made.files)
-        made.files = tide_files_posix();
-    *resolved = made;
-    return TIDE_OK;
+    if (status == TIDE_OK)
+        *resolved = made;
+    return status;
 }

@@ -197,13 +197,14 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
     tide_trainer_options in_force = *options;
     in_force.pool.device_memory_bytes = plan.device_memory_bytes;
     in_force.pool.host_memory_bytes = plan.host_memory_bytes;
+    const uint32_t groups = options->pool.sum_groups; /* which divide the micro-batches */
     uint32_t fitting = 0;
     uint32_t refused =
-        (uint32_t)(options->global_batch_tokens / options->seq_len / options->micro_batch_sequences);
+        (uint32_t)(options->global_batch_tokens / options->seq_len / options->micro_batch_sequences / groups);
     while (refused - fitting > 1) {
         const uint32_t middle = fitting + (refused - fitting) / 2;
         bool fits = false;
-        status = batch_fits(&in_force, variant, middle, &fits);
+        status = batch_fits(&in_force, variant, middle * groups, &fits);
         if (status != TIDE_OK)
             return status;
         *(fits ? &fitting : &refused) = middle;
@@ -211,7 +212,8 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
     if (fitting == 0)
         return tide_fail(TIDE_ERROR_BUDGET, "%s", message);
     return tide_fail(TIDE_ERROR_BUDGET, "%s; the largest batch that fits is %llu tokens", message,
-                     (unsigned long long)fitting * options->micro_batch_sequences * options->seq_len);
+                     (unsigned long long)fitting * groups * options->micro_batch_sequences *
+                         options->seq_len);
 }
 
 /* --- the plan --- */
@@ -262,6 +264,8 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .global_batch_sequences = of_model.global_micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = of_model.micro_batches,
+        .sum_groups = options->pool.sum_groups,
+        .reduce_dtype = options->pool.reduce_dtype,
         .blocks = reached_blocks(options, variant),
         .recomputed_blocks = count_recomputed(options, variant),
         .residual_bytes =

@@ -156,13 +156,30 @@ static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found
     return status;
 }
 
-tide_status tide_trainer_find(tide_trainer *trainer, const tide_trainer_options *options)
+tide_status tide_trainer_find(const tide_trainer_options *options, tide_checkpoint_found *from)
 {
-    tide_checkpoint_found *from = &trainer->resumed.from;
+    from->exists = false;
     if (options->resume_from != NULL)
-        return tide_checkpoint_at(trainer->files, options->resume_from, from);
-    return options->resume_dir != NULL ? tide_checkpoint_newest(trainer->files, options->resume_dir, from)
+        return tide_checkpoint_at(options->files, options->resume_from, from);
+    return options->resume_dir != NULL ? tide_checkpoint_newest(options->files, options->resume_dir, from)
                                        : TIDE_OK;
+}
+
+tide_status tide_trainer_adopt_sums(tide_trainer_options *options)
+{
+    const bool open = options->sum_groups == 0 || options->reduce == TIDE_REDUCE_AUTO;
+    tide_checkpoint_found from = {.exists = false};
+    tide_train_state saved = {.sum_groups = 1, .reduce_dtype = TIDE_DTYPE_FP32};
+    tide_status status = open ? tide_trainer_find(options, &from) : TIDE_OK;
+    if (status == TIDE_OK && from.exists)
+        status = tide_checkpoint_peek(options->files, from.path, &saved);
+    if (status != TIDE_OK)
+        return status;
+    if (options->sum_groups == 0)
+        options->sum_groups = saved.sum_groups;
+    if (options->reduce == TIDE_REDUCE_AUTO)
+        options->reduce = saved.reduce_dtype == TIDE_DTYPE_BF16 ? TIDE_REDUCE_BF16 : TIDE_REDUCE_FP32;
+    return TIDE_OK;
 }
 
 /* Keep the mismatch's message. If the run and the checkpoint split the same data differently, add that. */

@@ -78,7 +78,8 @@ static inline tide_train_state state_at(uint64_t step)
                               .hyper.clip = 1.0,
                               .hyper.beta1 = 0.9,
                               .hyper.beta2 = 0.95,
-                              .hyper.epsilon = 1e-8};
+                              .hyper.epsilon = 1e-8,
+                              .sum_groups = 1};
 }
 
 static inline tide_status save_small(const tide_files *files, const char *dir, uint64_t step, unsigned keep,

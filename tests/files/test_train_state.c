@@ -53,7 +53,8 @@ static tide_train_state state_of(const char *family, const tide_rope *rope)
                               .hyper.clip = 1.0,
                               .hyper.beta1 = 0.9,
                               .hyper.beta2 = 0.95,
-                              .hyper.epsilon = 1e-8};
+                              .hyper.epsilon = 1e-8,
+                              .sum_groups = 1};
     state.model.norm_epsilon = 1e-5 + 1e-12;
     if (strcmp(family, "gpt2") != 0) {
         state.model.rope = *rope;
@@ -231,6 +232,21 @@ static void other_families_add_what_makes_their_model(void **unused)
     }
 }
 
+/* Other sums are no other run: it goes on and says that they are others. */
+static void other_sums_are_taken_and_named(void **unused)
+{
+    const tide_train_state one = state_of("gpt2", NULL);
+    tide_train_state other = one;
+    tide_train_changes changes;
+    other.sum_groups = 4;
+    other.reduce_dtype = TIDE_DTYPE_BF16;
+    assert_int_equal(tide_train_state_compare(&other, &one, "there", &changes), TIDE_OK);
+    assert_int_equal(changes.count, 2);
+    assert_string_equal(changes.lines[0], "sum_groups 4 -> 1: gradients are summed otherwise from here on");
+    assert_string_equal(changes.lines[1],
+                        "reduce_dtype bf16 -> fp32: gradients are summed otherwise from here on");
+}
+
 /* ---- refusals ---- */
 
 static void assert_mismatch(const tide_train_state *saved, const tide_train_state *current, const char *what)
@@ -388,7 +404,7 @@ static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
 
 /* ---- fields that earlier checkpoints lack ---- */
 
-#define LATER_KEYS "data_first_step schedule decay_steps "
+#define LATER_KEYS "data_first_step schedule decay_steps sum_groups reduce_dtype "
 
 static tide_train_state state_with_all(void)
 {
@@ -396,6 +412,8 @@ static tide_train_state state_with_all(void)
     state.data_first_step = 7;
     state.hyper.schedule.shape = TIDE_LR_WSD;
     state.hyper.schedule.decay_steps = 100;
+    state.sum_groups = 6;
+    state.reduce_dtype = TIDE_DTYPE_BF16;
     return state;
 }
 
@@ -436,13 +454,20 @@ static void a_later_field_must_be_well_formed(void **unused)
     assert_malformed(&state, "schedule", json_integer(1));
     assert_malformed(&state, "decay_steps", json_real(1));
     assert_malformed(&state, "data_first_step", json_integer(-1));
+    assert_malformed(&state, "sum_groups", json_real(2));
+    assert_malformed(&state, "reduce_dtype", json_string("nccl"));
+    assert_no_model(&state, "sum_groups", json_integer(0));
+    assert_no_model(&state, "reduce_dtype", json_string("fp16"));
     assert_no_model(&state, "data_first_step", json_integer(10)); /* later than the steps done */
 }
 
 static void another_schedule_is_taken_and_named(void **unused)
 {
-    const tide_train_state cosine = state_of("gpt2", NULL), wsd = state_with_all();
+    const tide_train_state cosine = state_of("gpt2", NULL);
+    tide_train_state wsd = cosine;
     tide_train_changes changes;
+    wsd.hyper.schedule.shape = TIDE_LR_WSD;
+    wsd.hyper.schedule.decay_steps = 100;
     assert_int_equal(tide_train_state_compare(&cosine, &wsd, "there", &changes), TIDE_OK);
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.lines[0], "schedule cosine -> wsd");
@@ -471,6 +496,7 @@ int main(void)
         cmocka_unit_test(the_state_of_every_family_comes_back_with_the_same_bits),
         cmocka_unit_test(a_manifest_of_the_first_checkpoints_is_read_and_written_again),
         cmocka_unit_test(what_was_not_in_older_checkpoints_is_there_where_it_is_set),
+        cmocka_unit_test(other_sums_are_taken_and_named),
         cmocka_unit_test(another_padding_token_is_taken_and_named),
         cmocka_unit_test(other_families_add_what_makes_their_model),
         cmocka_unit_test(another_model_is_refused_by_its_field),

@@ -499,11 +499,12 @@ void pool_step(pool_case *c)
     c->giving_up_in = REF_NONE;
     ref_step_end(&c->model);
     const bool poisons = training && !isfinite(c->model.pending_result.gradient_norm);
+    pool_expect_ok(c, tide_step_end(c->pool));
+    /* only now, since an update that failed before would fail tide_step_end, too */
     if (training && !poisons && !c->paired && c->model.own_optimizer && pool_chance(c, 6)) {
         atomic_store(&c->failing_piece, (int)pool_random(c, 3));
         atomic_store(&c->failing_update, c->model.updates + 1);
     }
-    pool_expect_ok(c, tide_step_end(c->pool));
     c->result_known = false;
     c->kernels_may_run = !training;
     c->updates_may_run = c->updates_may_run && !training;

@@ -181,7 +181,7 @@ def check_bash(tap, program, script, folder):
             ("a file behind =", ["book.txt"], (*train, "--data", "=", "b")),
             ("folders alone", ["runs"], (*train, "--checkpoint", "")),
             ("no number", [], (*train, "--steps", "")),
-            ("nothing that is given already", ["--recompute", "--resume-from"], (*train, "--resume", "--model", "gpt2", "--re")),
+            ("nothing that is given already", ["--recompute", "--reduce", "--resume-from"], (*train, "--resume", "--model", "gpt2", "--re")),
             ("what may be given again", ["--freeze"], (*train, "--freeze", "w*", "--fre")),
             ("nothing behind an unknown command", [], ("tidepool", "nonsense", "--")),
     ):
@@ -234,7 +234,7 @@ def check_zsh(tap, program, script, folder):
             ("presets and files", sorted([*(name for name in presets_of(program) if name[0] == "g"), "gpt2.json"]), "train --model g"),
             ("folders alone", ["runs"], "train --checkpoint "),
             ("no number", [], "train --steps "),
-            ("nothing that is given already", ["--recompute", "--resume-from"], "train --resume --model gpt2 --re"),
+            ("nothing that is given already", ["--recompute", "--reduce", "--resume-from"], "train --resume --model gpt2 --re"),
             ("what may be given again", ["--freeze"], "train --freeze x --fre"),
             ("nothing behind --help", [], "--help "),
     ):

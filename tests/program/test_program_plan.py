@@ -420,7 +420,7 @@ def played(bench, machine):
                 ("h2d_bytes", "h2d_bytes", "h2d_bytes"))] if rows else [1]
         bench.tap.ok(run.status == 0 and run.err == "" and max(map(abs, off)) < 0.01, f"{name}: the null device's steps are the plan's",
                      said(off, told["step"], run))
-        head = [json.loads(line) for line in trace.read_text().splitlines()[:30]] if run.status == 0 else [{}]
+        head = [json.loads(line) for line in trace.read_text().splitlines()[:40]] if run.status == 0 else [{}]
         rates = [[row[rate] for rate in ("flops_per_second", "device_bytes_per_second", "host_bytes_per_second", "link_bytes_per_second")]
                  for row in head if row.get("table") == "machine"]
         bench.tap.ok(head[0].get("device") == "null" and len(rates) == 1 and min(rates[0]) > 0, f"{name}: a trace tells its rates", head[0])

@@ -114,6 +114,68 @@ static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
     check_mismatch(&options, "layers");
 }
 
+/* Steps 1 and 2 without an interruption, and step 2 after a resume that names no sums. */
+static void sums_go_on_as_in_the_checkpoint(void **state)
+{
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    track whole = {0}, resumed = {0};
+    options.sum_groups = 4;
+    options.reduce = TIDE_REDUCE_BF16;
+    tide_trainer *trainer = trainer_open(&options);
+    track_steps(trainer, 1, &whole);
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    track_steps(trainer, 2, &whole);
+    track_values(trainer, &whole);
+    tide_trainer_destroy(trainer);
+    options.sum_groups = 0;
+    options.reduce = TIDE_REDUCE_AUTO;
+    options.resume_dir = path;
+    trainer = trainer_open(&options);
+    assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 0);
+    assert_int_equal(tide_trainer_plan_get(trainer)->sum_groups, 4);
+    assert_int_equal(tide_trainer_plan_get(trainer)->reduce_dtype, TIDE_DTYPE_BF16);
+    resumed.losses[0] = whole.losses[0];
+    resumed.norms[0] = whole.norms[0];
+    track_steps(trainer, 2, &resumed);
+    track_values(trainer, &resumed);
+    track_compare(&whole, &resumed, "resumed");
+    tide_trainer_destroy(trainer);
+    track_free(&whole);
+    track_free(&resumed);
+}
+
+static void other_sums_may_be_given_at_a_resume_and_are_named(void **state)
+{
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.sum_groups = 2;
+    save_after_one_step(&options, path);
+    options.sum_groups = 1;
+    options.resume_dir = path;
+    tide_trainer *trainer = trainer_open(&options);
+    const tide_train_changes *changes = &tide_trainer_resumed_get(trainer)->changes;
+    assert_int_equal(tide_trainer_plan_get(trainer)->sum_groups, 1);
+    assert_int_equal(changes->count, 1);
+    assert_string_equal(changes->lines[0], "sum_groups 2 -> 1: gradients are summed otherwise from here on");
+    tide_trainer_destroy(trainer);
+}
+
+static void sum_groups_that_do_not_divide_the_micro_batches_are_refused(void **state)
+{
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    tide_trainer *trainer = NULL;
+    options.sum_groups = 3;
+    assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(),
+                        "3 sum groups: the batch's micro-batches, 4, do not divide into so many; 2 would do");
+    options.sum_groups = 5;
+    assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "; 4 would do"));
+}
+
 static void a_folder_without_a_checkpoint_starts_anew(void **state)
 {
     char path[96];
@@ -132,6 +194,9 @@ int main(void)
         cmocka_unit_test(a_save_sweeps_the_optimizers_state_once),
         cmocka_unit_test(hyperparameters_may_change_at_a_resume_and_are_named),
         cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
+        cmocka_unit_test(sums_go_on_as_in_the_checkpoint),
+        cmocka_unit_test(other_sums_may_be_given_at_a_resume_and_are_named),
+        cmocka_unit_test(sum_groups_that_do_not_divide_the_micro_batches_are_refused),
         cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);

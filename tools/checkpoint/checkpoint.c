@@ -188,6 +188,9 @@ static void state_print(const tide_checkpoint_check *check)
     printf("  %-16s %llu tokens in sequences of %llu, %llu in a micro-batch, seed %llu\n", "batch",
            (unsigned long long)state->global_batch_tokens, (unsigned long long)state->seq_len,
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
+    if (state->sum_groups > 1 || state->reduce_dtype != TIDE_DTYPE_FP32)
+        printf("  %-16s in %s, each rounded to %s\n", "gradient sums",
+               tide_count_noun(state->sum_groups, "group", text), tide_dtype_name(state->reduce_dtype));
     if (state->data_first_step > 0)
         printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
     printf("  %-16s lr %g to %g, %s, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",
@@ -275,6 +278,8 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "batch_tokens", state->global_batch_tokens);
     tide_json_count(line, "seq_len", state->seq_len);
     tide_json_count(line, "micro_batch_sequences", state->micro_batch_sequences);
+    tide_json_count(line, "sum_groups", state->sum_groups);
+    tide_json_text(line, "reduce_dtype", tide_dtype_name(state->reduce_dtype));
     tide_json_count(line, "seed", state->seed);
     tide_json_count(line, "data_first_step", state->data_first_step);
     tide_json_text(line, "schedule", tide_lr_shape_name(schedule->shape));

@@ -26,6 +26,7 @@ static void memory_json(tide_json_line *line, const tide_performance *performanc
     tide_json_count(line, "recomputed_blocks", plan->recomputed_blocks);
     tide_json_count(line, "region_bytes", pool->region_bytes);
     tide_json_count(line, "workspace_bytes", pool->workspace_bytes);
+    tide_json_count(line, "sum_group_bytes", pool->sum_group_bytes);
     tide_json_count(line, "buffer_bytes", pool->buffer_bytes);
     tide_json_count(line, "device_memory_bytes", pool->device_memory_bytes);
     tide_json_count(line, "device_slots", pool->device_slots);
@@ -49,6 +50,8 @@ static void step_json(tide_json_line *line, const tide_performance *performance)
     tide_json_count(line, "tokens", performance->plan.global_batch_tokens);
     tide_json_count(line, "seq_len", performance->plan.seq_len);
     tide_json_count(line, "micro_batches", performance->plan.micro_batches);
+    tide_json_count(line, "sum_groups", performance->plan.sum_groups);
+    tide_json_text(line, "reduce_dtype", tide_dtype_name(performance->plan.reduce_dtype));
     tide_json_real(line, "seconds", step->seconds);
     tide_json_real(line, "tokens_per_second", performance->tokens_per_second);
     tide_json_real(line, "flops", performance->plan.step_flops);

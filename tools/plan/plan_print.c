@@ -56,10 +56,12 @@ tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
     char tokens[TIDE_UNITS_TEXT_BYTES], sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     tide_trainer_plan named = *trainer;
     head_print(plan, out);
-    fprintf(out, "%s; a step is %s: %s of %u in %s\n", tide_dtype_name(plan->options->dtype),
+    fprintf(out, "%s; a step is %s: %s of %u in %s", tide_dtype_name(plan->options->dtype),
             tide_count_noun(trainer->global_batch_tokens, "token", tokens),
             tide_count_noun(trainer->global_batch_sequences, "sequence", sequences), trainer->seq_len,
             tide_count_noun(trainer->micro_batches, "micro-batch", parts));
+    tide_report_sums(trainer, out);
+    fprintf(out, "\n");
     named.pool.largest_op = plan->performance.largest_op;
     return tide_report_plan(&named, out);
 }

@@ -49,12 +49,14 @@ static void run_print(const tide_train_head *head, FILE *out)
         sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     fprintf(out, "%s: %s\n", model->name, tide_model_text(model, sizes));
     tide_model_notes(model, out);
-    fprintf(out, "device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", head->device,
+    fprintf(out, "device %s, %s, seed %llu; %s of %s: %s of %u in %s", head->device,
             tide_dtype_name(options->dtype), (unsigned long long)options->seed,
             tide_count_noun(options->hyper.schedule.steps, "step", steps),
             tide_count_noun(plan->global_batch_tokens, "token", tokens),
             tide_count_noun(plan->global_batch_sequences, "sequence", sequences), plan->seq_len,
             tide_count_noun(plan->micro_batches, "micro-batch", parts));
+    tide_report_sums(plan, out);
+    fprintf(out, "\n");
     tide_report_optimizer(tide_trainer_state(head->trainer), out);
     data_print(head, out);
     if (head->freeze[0] != '\0')

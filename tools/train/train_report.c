@@ -155,6 +155,16 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     return status;
 }
 
+void tide_report_sums(const tide_trainer_plan *plan, FILE *out)
+{
+    char size[TIDE_UNITS_TEXT_BYTES];
+    if (plan->sum_groups > 1)
+        fprintf(out, ", gradients summed in %u groups (%s of region)", plan->sum_groups,
+                tide_size_format(plan->pool.sum_group_bytes, size));
+    if (plan->reduce_dtype != TIDE_DTYPE_FP32)
+        fprintf(out, ", each sum rounded to %s", tide_dtype_name(plan->reduce_dtype));
+}
+
 /* Prints the first lines of a budget. The caller then prints the lines of the budget's other part (`other`
  * bytes), and budget_end prints the rest. */
 static tide_status budget_begin(const char *tier, uint64_t budget, bool by_default, uint32_t slots,

@@ -13,6 +13,10 @@
  * up to it: then the plan is wrong and the caller must not train with it. */
 TIDE_NODISCARD tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out);
 
+/* Print ", gradients summed in 4 groups (12.0 MiB of region)" and, for bf16, ", each sum rounded to bf16";
+ * nothing for one group and fp32. */
+void tide_report_sums(const tide_trainer_plan *plan, FILE *out);
+
 /* Print how many sequences validate and train, and which files they are in. `data` and `eval_data` (may be
  * NULL) are the paths that the user gave. */
 void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out);

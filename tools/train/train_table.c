@@ -32,6 +32,8 @@ static const tide_option options[] = {
      .help = "where the run and its schedule end"},
     TIDE_RUN_BATCH_TOKENS(AT(trainer.global_batch_tokens)),
     TIDE_RUN_MICRO_BATCH(AT(trainer.micro_batch_sequences)),
+    TIDE_RUN_SUM_GROUPS(AT(trainer.sum_groups)),
+    TIDE_RUN_REDUCE(AT(trainer.reduce)),
     {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = HYPER(schedule.lr), .metavar = "X", .most = 1000,
      .value = "6e-4",
      .help = "learning rate after warm-up; of a --model DIR 1e-5 where not given; 0: no step moves a param"},

@@ -54,6 +54,8 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add_count(list, "seq-len", plan->seq_len);
     add_count(list, "batch-tokens", plan->global_batch_tokens);
     add_count(list, "micro-batch", plan->micro_batch_sequences);
+    add_count(list, "sum-groups", plan->sum_groups);
+    add(list, "reduce", tide_dtype_name(plan->reduce_dtype));
     add_count(list, "steps", hyper->schedule.steps);
     add_count(list, "seed", options->seed);
     add(list, "schedule", tide_lr_shape_name(hyper->schedule.shape));
